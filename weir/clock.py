@@ -1,0 +1,30 @@
+"""Time as a constructor argument, so that tests move it by hand (see ``weir.testing``)."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Source of time. Wall time stamps events; monotonic time measures intervals and time-outs."""
+
+    def now_us(self) -> int:
+        """Wall clock, microseconds since the epoch."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds from an arbitrary origin; never goes back."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_us(self) -> int:
+        """Wall clock, microseconds since the epoch."""
+        return time.time_ns() // 1000
+
+    def monotonic_s(self) -> float:
+        """Seconds from an arbitrary origin; never goes back."""
+        return time.monotonic()

@@ -1,0 +1,76 @@
+"""The error tree. A class of its own exists only where a caller acts differently on it.
+
+Every message names the thing that is wrong (file, key, address, step) and the mend; entry points print
+``str(error)`` on standard error, one line, and exit with ``exit_code``.
+
+    WeirError
+    +-- ConfigError        fatal: config.json, a flag or an environment variable is wrong
+    +-- GraphError         fatal: the dataflow cannot be built or loaded
+    +-- InputError         fatal: a source file is absent, unreadable or of a wrong form
+    +-- AddressInUseError  fatal: a port is taken
+    +-- ConnectionLostError retryable: a peer or the control plane does not answer
+    +-- HandshakeError     fatal: the other side runs another protocol version or another job
+    +-- FencedError        fatal for the caller: a newer owner exists, it must stop writing
+    +-- StateError         fatal: the state directory is not ours, is damaged or cannot be written
+    +-- PlacementError     retryable: not enough free slots
+    +-- InvalidTransitionError  a bug: a state machine was asked for a move that it does not have
+"""
+
+from __future__ import annotations
+
+
+class WeirError(Exception):
+    """Base of all errors that Weir raises on purpose."""
+
+    #: Whether the same call can succeed later without a change by the user.
+    retryable = False
+    #: What a process exits with when this error ends it.
+    exit_code = 1
+
+
+class ConfigError(WeirError):
+    """A configuration value is unknown, of a wrong type or not supported."""
+
+    exit_code = 2
+
+
+class GraphError(WeirError):
+    """The dataflow is not valid; the message names the step."""
+
+    exit_code = 2
+
+
+class InputError(WeirError):
+    """An input file is absent, unreadable or of a wrong form."""
+
+
+class AddressInUseError(WeirError):
+    """A port is taken by another process."""
+
+
+class ConnectionLostError(WeirError):
+    """A peer does not answer; the message names its address."""
+
+    retryable = True
+
+
+class HandshakeError(WeirError):
+    """The other side speaks another protocol version or runs another job."""
+
+
+class FencedError(WeirError):
+    """The caller's owner epoch or generation is older than the one in force."""
+
+
+class StateError(WeirError):
+    """The state directory is not ours, is damaged or cannot be written."""
+
+
+class PlacementError(WeirError):
+    """There are not enough free slots for the job."""
+
+    retryable = True
+
+
+class InvalidTransitionError(WeirError):
+    """A state machine was asked for a move that its table does not hold; carries the history."""

@@ -1,0 +1,249 @@
+"""Logical graph (operators) and physical graph (stages, subtasks, channels). Inert: nothing here runs.
+
+``weir.builder`` makes a :class:`LogicalGraph`; both processes turn it into the same :class:`PhysicalGraph`, and
+compare fingerprints before any data flows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.specs import KEYED_SPECS, SINK_SPECS, OperatorSpec, SourceSpec
+from weir.types import ChannelId, SubtaskId
+
+
+class Exchange(Enum):
+    """How rows of a producer stage are spread over the subtasks of a consumer stage."""
+
+    #: Subtask i sends to subtask i; the same parallelism on both sides.
+    FORWARD = "forward"
+    #: By key group of the key columns; rows of one key keep their order.
+    HASH = "hash"
+    #: Batches in turn.
+    ROUND_ROBIN = "round_robin"
+    #: Every row to every subtask.
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a node: the producer's name and how its rows reach this node."""
+
+    producer: str
+    exchange: Exchange = Exchange.FORWARD
+    #: Only with HASH.
+    key_columns: tuple[str, ...] = ()
+    #: True: never chain, even if the exchange is FORWARD (a stage boundary asked for by the job).
+    stage_boundary: bool = False
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator of the logical graph."""
+
+    name: str
+    spec: OperatorSpec
+    inputs: tuple[Input, ...]
+    parallelism: int
+    #: User columns of this node's output.
+    schema: pa.Schema
+
+    @property
+    def is_source(self) -> bool:
+        """Whether this node reads from outside."""
+        return isinstance(self.spec, SourceSpec)
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether this node ends a branch."""
+        return isinstance(self.spec, SINK_SPECS)
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether this node keeps keyed state."""
+        return isinstance(self.spec, KEYED_SPECS)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """All channels between two stages; ``index`` counts the consumer's input edges from 0."""
+
+    producer_stage: int
+    consumer_stage: int
+    exchange: Exchange
+    key_columns: tuple[str, ...]
+    index: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A chain of operators with one parallelism; the unit of placement and of ``/scale``."""
+
+    index: int
+    nodes: tuple[Node, ...]
+    parallelism: int
+    inputs: tuple[Edge, ...]
+
+    @property
+    def name(self) -> str:
+        """Names of the chained operators."""
+        return " -> ".join(node.name for node in self.nodes)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the chain starts with a source."""
+        return self.nodes[0].is_source
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether an operator of the chain keeps keyed state."""
+        return any(node.is_keyed for node in self.nodes)
+
+    def subtasks(self) -> list[SubtaskId]:
+        """This stage's subtasks, by index."""
+        return [SubtaskId(self.index, i) for i in range(self.parallelism)]
+
+
+@dataclass(frozen=True)
+class LogicalGraph:
+    """Operators in topological order, sources first; validated by ``weir.builder``."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    max_parallelism: int = 128
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hex digest of everything that both processes must agree on."""
+        document = {
+            "name": self.name,
+            "max_parallelism": self.max_parallelism,
+            "nodes": [
+                {
+                    "name": node.name,
+                    "spec": node.spec.describe(),
+                    "inputs": [
+                        [i.producer, i.exchange.value, list(i.key_columns), i.stage_boundary] for i in node.inputs
+                    ],
+                    "parallelism": node.parallelism,
+                    "schema": [f"{f.name}: {f.type}" for f in node.schema],
+                }
+                for node in self.nodes
+            ],
+        }
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def node(self, name: str) -> Node:
+        """The node of that name.
+
+        Raises:
+            GraphError: there is none.
+        """
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise GraphError(f"job {self.name}: no step is called {name!r}")
+
+    def state_id(self, name: str) -> int:
+        """Number of a keyed node's state in the store: its position among the sorted keyed names."""
+        return sorted(node.name for node in self.nodes if node.is_keyed).index(name)
+
+
+@dataclass(frozen=True)
+class PhysicalGraph:
+    """Stages in topological order: ``stages[i].index == i`` and every edge goes from a lower to a higher one."""
+
+    logical: LogicalGraph
+    stages: tuple[Stage, ...]
+
+    def stage(self, index: int) -> Stage:
+        """The stage of that index.
+
+        Raises:
+            GraphError: there is none; names those that exist.
+        """
+        if 0 <= index < len(self.stages):
+            return self.stages[index]
+        known = ", ".join(f"{stage.index} ({stage.name})" for stage in self.stages)
+        raise GraphError(f"job {self.logical.name}: no stage {index}; there are {known}")
+
+    def subtasks(self) -> list[SubtaskId]:
+        """All subtasks, by stage, then index."""
+        return [subtask for stage in self.stages for subtask in stage.subtasks()]
+
+    def output_edges(self, stage_index: int) -> list[Edge]:
+        """Edges that leave a stage."""
+        return [e for stage in self.stages for e in stage.inputs if e.producer_stage == stage_index]
+
+    def input_channels(self, subtask: SubtaskId) -> list[ChannelId]:
+        """Channels that end in a subtask, by edge, then producer."""
+        return [
+            ChannelId(producer, subtask, edge.index)
+            for edge in self.stages[subtask.stage_index].inputs
+            for producer in self._peers(edge, subtask, self.stages[edge.producer_stage])
+        ]
+
+    def output_channels(self, subtask: SubtaskId, edge: Edge) -> list[ChannelId]:
+        """Channels of one edge that leave a subtask, by consumer index."""
+        return [
+            ChannelId(subtask, consumer, edge.index)
+            for consumer in self._peers(edge, subtask, self.stages[edge.consumer_stage])
+        ]
+
+    @staticmethod
+    def _peers(edge: Edge, subtask: SubtaskId, other: Stage) -> Iterator[SubtaskId]:
+        if edge.exchange is Exchange.FORWARD:
+            yield SubtaskId(other.index, subtask.subtask_index)
+        else:
+            yield from other.subtasks()
+
+
+def physical_graph(logical: LogicalGraph) -> PhysicalGraph:
+    """Chain operators into stages.
+
+    A node joins its producer's stage when it has one input, that input is FORWARD without a stage boundary, both
+    have the same parallelism, and the producer has no other consumer.
+    """
+    consumers: dict[str, int] = {}
+    for node in logical.nodes:
+        for item in node.inputs:
+            consumers[item.producer] = consumers.get(item.producer, 0) + 1
+    chains: list[list[Node]] = []
+    stage_of: dict[str, int] = {}
+    for node in logical.nodes:
+        if _chains_to_producer(logical, node, consumers):
+            index = stage_of[node.inputs[0].producer]
+            chains[index].append(node)
+        else:
+            index = len(chains)
+            chains.append([node])
+        stage_of[node.name] = index
+    stages = []
+    for index, chain in enumerate(chains):
+        edges = tuple(
+            Edge(stage_of[item.producer], index, item.exchange, item.key_columns, position)
+            for position, item in enumerate(chain[0].inputs)
+        )
+        stages.append(Stage(index, tuple(chain), chain[0].parallelism, edges))
+    return PhysicalGraph(logical, tuple(stages))
+
+
+def _chains_to_producer(logical: LogicalGraph, node: Node, consumers: dict[str, int]) -> bool:
+    if len(node.inputs) != 1:
+        return False
+    item = node.inputs[0]
+    return (
+        item.exchange is Exchange.FORWARD
+        and not item.stage_boundary
+        and consumers[item.producer] == 1
+        and logical.node(item.producer).parallelism == node.parallelism
+    )

@@ -1,0 +1,119 @@
+"""The contracts of runtime logic. A subtask owns its operators: one thread calls them, never two at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from weir.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from weir.state.api import StateBackend
+
+
+class DeadLetters(Protocol):
+    """Where records that cannot be processed go, with their position and the reason."""
+
+    def reject(self, source: str, position: int, reason: str, raw: bytes) -> None:
+        """Write one rejected record durably enough to survive the process; count it.
+
+        Args:
+            source: file path (or other origin) of the record.
+            position: byte offset of the record in ``source``; -1 where there is none.
+            reason: one line a person understands.
+            raw: the record's bytes; long ones are cut in the file, their full length is kept.
+
+        Raises:
+            InputError: the job was told to stop at the first bad record.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class OperatorContext:
+    """What a subtask hands to its operators in :meth:`Operator.open`."""
+
+    job_name: str
+    operator_name: str
+    stage_index: int
+    subtask_index: int
+    parallelism: int
+    max_parallelism: int = 128
+    #: Rows at which a batch is cut.
+    batch_size: int = 32_768
+    #: Epoch µs at which the job started; paced sources schedule from it, the same in all subtasks.
+    job_start_us: int = 0
+    clock: Clock = field(default_factory=SystemClock)
+    #: The task manager's store; None in stages without keyed state.
+    state: StateBackend | None = None
+    #: Number of this operator's state in the store, stable by operator name order in the graph.
+    state_id: int = 0
+    #: Bound of this operator's write-back cache.
+    state_cache_bytes: int = 64 << 20
+    dead_letters: DeadLetters | None = None
+    #: Facts for sidecars: configuration of the run, as JSON-able values.
+    run_facts: dict[str, object] = field(default_factory=dict)
+
+
+class Operator(ABC):
+    """Turns input batches into output batches. All methods are called by the subtask's thread."""
+
+    def open(self, context: OperatorContext) -> None:
+        """Called once before the first batch; may block and read files."""
+
+    @abstractmethod
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Called for every input batch (at least one row), in channel order. Yields zero or more batches.
+
+        Raises:
+            Exception: anything raised here fails the job, with the operator's name as the cause.
+        """
+
+    def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
+        """Called when the minimum watermark over all inputs rises; what it yields precedes the watermark."""
+        return ()
+
+    def flush(self) -> None:
+        """Called every ``state_flush_interval_ms`` and before the end: make dirty state durable."""
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """Called once after the last batch of all inputs."""
+        return ()
+
+    def close(self) -> None:
+        """Called exactly once if ``open`` was called, also after a failure; releases resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """What one call of :meth:`SourceReader.poll` gave."""
+
+    #: Rows with system columns, or None.
+    batch: pa.RecordBatch | None = None
+    #: Wall clock (epoch µs) before which another poll is useless; 0 = poll again at once.
+    next_poll_us: int = 0
+    #: No more rows will ever come.
+    finished: bool = False
+
+
+class SourceReader(ABC):
+    """Reads one subtask's splits. All methods are called by the subtask's thread."""
+
+    @abstractmethod
+    def open(self, context: OperatorContext) -> None:
+        """Choose this subtask's splits (by ``subtask_index`` of ``parallelism``) and prepare to read.
+
+        Raises:
+            InputError: an input is absent or unreadable.
+        """
+
+    @abstractmethod
+    def poll(self, rows_max: int) -> Poll:
+        """Give at most ``rows_max`` rows that are due. Must not sleep; may block on a disk read."""
+
+    def close(self) -> None:
+        """Called exactly once if ``open`` was called; releases files."""

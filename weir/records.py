@@ -1,0 +1,85 @@
+"""What flows through channels: Arrow record batches with system columns, and control elements.
+
+A batch is a plain ``pyarrow.RecordBatch``. Its system columns come last and are never null:
+
+=====================  =======  ====================================================================
+``_event_time_ms``     int64    event time, ms since the epoch
+``_ingest_time_us``    int64    scheduled (paced) or read time of the event, µs since the epoch
+``_key_hash``          uint64   only behind a HASH exchange: the stable hash of the key columns
+=====================  =======  ====================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+EVENT_TIME_COLUMN = "_event_time_ms"
+INGEST_TIME_COLUMN = "_ingest_time_us"
+KEY_HASH_COLUMN = "_key_hash"
+SYSTEM_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, KEY_HASH_COLUMN)
+
+#: Smaller than every event time; the watermark before the first one.
+WATERMARK_MIN_MS = -(2**63)
+#: The watermark of an input that has ended.
+WATERMARK_MAX_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No event with an event time below ``time_ms`` follows on this channel."""
+
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """This channel has no data for now and does not hold back the watermark until its next element."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfStream:
+    """The last element of a channel."""
+
+
+ControlElement = Watermark | Idle | EndOfStream
+Element = pa.RecordBatch | ControlElement
+
+
+def with_system_columns(
+    batch: pa.RecordBatch, event_time_ms: np.ndarray | int, ingest_time_us: np.ndarray | int
+) -> pa.RecordBatch:
+    """Append both time columns; each is an int64 array of shape (rows,) or one value for all rows.
+
+    Called by source readers.
+    """
+    rows = batch.num_rows
+    arrays = list(batch.columns)
+    for value in (event_time_ms, ingest_time_us):
+        column = value if isinstance(value, np.ndarray) else np.full(rows, value, dtype=np.int64)
+        arrays.append(pa.array(column, type=pa.int64()))
+    return pa.RecordBatch.from_arrays(arrays, schema=system_schema(batch.schema))
+
+
+def system_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of user columns followed by both time columns."""
+    for name in (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN):
+        schema = schema.append(pa.field(name, pa.int64(), nullable=False))
+    return schema
+
+
+def user_columns(schema: pa.Schema) -> list[str]:
+    """Names of the columns that are not system columns, in order."""
+    return [name for name in schema.names if name not in SYSTEM_COLUMNS]
+
+
+def int64_column(batch: pa.RecordBatch, name: str) -> np.ndarray:
+    """A view, shape (rows,), dtype int64, of a column without nulls."""
+    return batch.column(name).to_numpy(zero_copy_only=True)
+
+
+def batch_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes that the rows of this batch occupy (a slice counts only its own rows)."""
+    return int(batch.get_total_buffer_size() if batch.num_rows == 0 else batch.nbytes)

@@ -1,0 +1,114 @@
+"""The interface of state backends. One conformance suite runs over all of them.
+
+Keys and values are opaque bytes; a key's layout is ``weir.state.layout``'s business. Ranges are half-open,
+``start <= key < stop`` in unsigned byte order; None is an open end.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Counters since the store was opened, and sizes now."""
+
+    gets: int = 0
+    puts: int = 0
+    deletes: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    #: Bytes of memory that the store holds (block cache, memory tables, table readers).
+    memory_bytes: int = 0
+    #: Bytes of live files on disk.
+    disk_bytes: int = 0
+
+
+class StateReader(ABC):
+    """Reading, from the live store or from a snapshot."""
+
+    @abstractmethod
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of ``keys``; None where absent. Keys may repeat."""
+
+    @abstractmethod
+    def scan(
+        self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of a range in key order (or the reverse). A start at or behind stop gives nothing.
+
+        The scan sees the store as it was when it began, whatever is written meanwhile.
+        """
+
+    def scan_prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Entries whose key starts with ``prefix``, in key order (or the reverse)."""
+        return self.scan(prefix, prefix_end(prefix), reverse=reverse)
+
+
+class StateSnapshot(StateReader):
+    """A consistent view; later writes do not show. Use as a context manager, or call :meth:`release`."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Free the view; safe to call twice."""
+
+    def __enter__(self) -> StateSnapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class StateBackend(StateReader):
+    """An ordered store of bytes. All methods may be called from any thread."""
+
+    @abstractmethod
+    def write(
+        self,
+        puts: Sequence[tuple[bytes, bytes]] = (),
+        deletes: Sequence[bytes] = (),
+    ) -> None:
+        """Apply puts, then deletes, atomically. Deleting an absent key is not an error.
+
+        Raises:
+            StateError: the store cannot be written (a full disk, for example); nothing was applied.
+        """
+
+    @abstractmethod
+    def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
+        """Delete every entry of a range."""
+
+    @abstractmethod
+    def snapshot(self) -> StateSnapshot:
+        """A consistent view of now."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Return when every earlier write survives the death of this process."""
+
+    @abstractmethod
+    def stats(self) -> StoreStats:
+        """Counters and sizes; cheap enough for every metrics scrape."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Flush and release; safe to call twice. Any other call afterwards raises StateError."""
+
+    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Write pairs; of a repeated key the last one wins."""
+        self.write(puts=list(zip(keys, values, strict=True)))
+
+    def delete_many(self, keys: Sequence[bytes]) -> None:
+        """Delete keys; absent ones are ignored."""
+        self.write(deletes=keys)
+
+
+def prefix_end(prefix: bytes) -> bytes | None:
+    """The smallest key behind every key that starts with ``prefix``; None if there is none (empty or all 0xFF)."""
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else None

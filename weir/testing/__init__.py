@@ -1,0 +1,1 @@
+"""Tools for testing operators and jobs; never imported by production code."""
