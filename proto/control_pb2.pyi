@@ -1,0 +1,196 @@
+from proto import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SubtaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SUBTASK_STATE_UNSPECIFIED: _ClassVar[SubtaskState]
+    SUBTASK_STATE_DEPLOYED: _ClassVar[SubtaskState]
+    SUBTASK_STATE_RUNNING: _ClassVar[SubtaskState]
+    SUBTASK_STATE_FINISHED: _ClassVar[SubtaskState]
+    SUBTASK_STATE_FAILED: _ClassVar[SubtaskState]
+    SUBTASK_STATE_CANCELED: _ClassVar[SubtaskState]
+SUBTASK_STATE_UNSPECIFIED: SubtaskState
+SUBTASK_STATE_DEPLOYED: SubtaskState
+SUBTASK_STATE_RUNNING: SubtaskState
+SUBTASK_STATE_FINISHED: SubtaskState
+SUBTASK_STATE_FAILED: SubtaskState
+SUBTASK_STATE_CANCELED: SubtaskState
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("protocol_version", "address", "incarnation", "operator_quota")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    address: str
+    incarnation: str
+    operator_quota: int
+    def __init__(self, protocol_version: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("heartbeat_interval_ms", "lease_timeout_ms")
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_interval_ms: int
+    lease_timeout_ms: int
+    def __init__(self, heartbeat_interval_ms: _Optional[int] = ..., lease_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class SubtaskReport(_message.Message):
+    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys")
+    SUBTASK_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_IN_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_OUT_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_REJECTED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    BUSY_US_FIELD_NUMBER: _ClassVar[int]
+    IDLE_US_FIELD_NUMBER: _ClassVar[int]
+    BACKPRESSURED_US_FIELD_NUMBER: _ClassVar[int]
+    WATERMARK_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BATCH_US_FIELD_NUMBER: _ClassVar[int]
+    LAST_BATCH_US_FIELD_NUMBER: _ClassVar[int]
+    DISTINCT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    subtask: _common_pb2.SubtaskId
+    state: SubtaskState
+    cause: str
+    records_in: int
+    records_out: int
+    records_rejected: int
+    queue_depth: int
+    busy_us: int
+    idle_us: int
+    backpressured_us: int
+    watermark_ms: int
+    first_batch_us: int
+    last_batch_us: int
+    distinct_keys: int
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    incarnation: str
+    job_id: str
+    generation: int
+    subtasks: _containers.RepeatedCompositeFieldContainer[SubtaskReport]
+    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ("known", "shutdown")
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
+    known: bool
+    shutdown: bool
+    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ...) -> None: ...
+
+class DeregisterRequest(_message.Message):
+    __slots__ = ("address", "incarnation")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    incarnation: str
+    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
+
+class DeregisterReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("protocol_version", "incarnation", "operator_quota", "subtasks")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    incarnation: str
+    operator_quota: int
+    subtasks: _containers.RepeatedCompositeFieldContainer[SubtaskReport]
+    def __init__(self, protocol_version: _Optional[int] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ...) -> None: ...
+
+class SubtaskLocation(_message.Message):
+    __slots__ = ("subtask", "address")
+    SUBTASK_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    subtask: _common_pb2.SubtaskId
+    address: str
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., address: _Optional[str] = ...) -> None: ...
+
+class RoutingTable(_message.Message):
+    __slots__ = ("stage_index", "routing_version", "group_to_subtask", "owner_epochs")
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_TO_SUBTASK_FIELD_NUMBER: _ClassVar[int]
+    OWNER_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    stage_index: int
+    routing_version: int
+    group_to_subtask: _containers.RepeatedScalarFieldContainer[int]
+    owner_epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., group_to_subtask: _Optional[_Iterable[int]] = ..., owner_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DeployRequest(_message.Message):
+    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    JOB_MODULE_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_JSON_FIELD_NUMBER: _ClassVar[int]
+    SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    LOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_TABLES_FIELD_NUMBER: _ClassVar[int]
+    WATERMARK_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    OUT_OF_ORDER_GRACE_PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    job_module: str
+    parameters_json: str
+    subtasks: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    locations: _containers.RepeatedCompositeFieldContainer[SubtaskLocation]
+    routing_tables: _containers.RepeatedCompositeFieldContainer[RoutingTable]
+    watermark_interval_ms: int
+    out_of_order_grace_period_ms: int
+    idle_timeout_ms: int
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class DeployReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StartRequest(_message.Message):
+    __slots__ = ("handshake", "job_start_us")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    JOB_START_US_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    job_start_us: int
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_start_us: _Optional[int] = ...) -> None: ...
+
+class StartReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ("job_id", "generation")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class CancelReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

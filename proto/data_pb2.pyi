@@ -1,0 +1,59 @@
+from proto import common_pb2 as _common_pb2
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ChannelHandshake(_message.Message):
+    __slots__ = ("handshake", "channel")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    channel: _common_pb2.ChannelId
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., channel: _Optional[_Union[_common_pb2.ChannelId, _Mapping]] = ...) -> None: ...
+
+class BatchFrame(_message.Message):
+    __slots__ = ("arrow_schema", "arrow_batch")
+    ARROW_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    ARROW_BATCH_FIELD_NUMBER: _ClassVar[int]
+    arrow_schema: bytes
+    arrow_batch: bytes
+    def __init__(self, arrow_schema: _Optional[bytes] = ..., arrow_batch: _Optional[bytes] = ...) -> None: ...
+
+class WatermarkFrame(_message.Message):
+    __slots__ = ("time_ms",)
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    time_ms: int
+    def __init__(self, time_ms: _Optional[int] = ...) -> None: ...
+
+class IdleFrame(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EndOfStreamFrame(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ChannelFrame(_message.Message):
+    __slots__ = ("handshake", "batch", "watermark", "idle", "end_of_stream")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    IDLE_FIELD_NUMBER: _ClassVar[int]
+    END_OF_STREAM_FIELD_NUMBER: _ClassVar[int]
+    handshake: ChannelHandshake
+    batch: BatchFrame
+    watermark: WatermarkFrame
+    idle: IdleFrame
+    end_of_stream: EndOfStreamFrame
+    def __init__(self, handshake: _Optional[_Union[ChannelHandshake, _Mapping]] = ..., batch: _Optional[_Union[BatchFrame, _Mapping]] = ..., watermark: _Optional[_Union[WatermarkFrame, _Mapping]] = ..., idle: _Optional[_Union[IdleFrame, _Mapping]] = ..., end_of_stream: _Optional[_Union[EndOfStreamFrame, _Mapping]] = ...) -> None: ...
+
+class ChannelReply(_message.Message):
+    __slots__ = ("released_elements", "released_bytes")
+    RELEASED_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    released_elements: int
+    released_bytes: int
+    def __init__(self, released_elements: _Optional[int] = ..., released_bytes: _Optional[int] = ...) -> None: ...
