@@ -1,0 +1,120 @@
+"""Between dataclasses and protobuf messages, and the limits of the wire. Used by both processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proto import common_pb2
+from weir.errors import HandshakeError
+from weir.types import Address, ChannelId, SubtaskId
+
+#: Grows with every incompatible change of a .proto file; both sides must have the same.
+PROTOCOL_VERSION = 1
+#: Limit of one control message: routing tables of large jobs fit many times over.
+CONTROL_MESSAGE_BYTES_MAX = 16 << 20
+#: What a message adds to the Arrow or state bytes inside it, generously.
+MESSAGE_OVERHEAD_BYTES_MAX = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class JobIdentity:
+    """What both ends of a stream must agree on."""
+
+    job_id: str
+    fingerprint: str
+    generation: int
+
+
+def message_size_options(bytes_max: int) -> list[tuple[str, int]]:
+    """The gRPC options that bound one message in both directions."""
+    limit = bytes_max + MESSAGE_OVERHEAD_BYTES_MAX
+    return [("grpc.max_send_message_length", limit), ("grpc.max_receive_message_length", limit)]
+
+
+def handshake_to_proto(identity: JobIdentity) -> common_pb2.Handshake:
+    """The first message of a stream, or the first field of a request."""
+    return common_pb2.Handshake(
+        protocol_version=PROTOCOL_VERSION,
+        job_id=identity.job_id,
+        fingerprint=identity.fingerprint,
+        generation=identity.generation,
+    )
+
+
+def handshake_from_proto(message: common_pb2.Handshake) -> JobIdentity:
+    """Read a handshake.
+
+    Raises:
+        HandshakeError: the other side speaks another protocol version.
+    """
+    check_protocol_version(message.protocol_version)
+    return JobIdentity(message.job_id, message.fingerprint, message.generation)
+
+
+def check_protocol_version(version: int) -> None:
+    """Compare the other side's protocol version with ours.
+
+    Raises:
+        HandshakeError: they differ.
+    """
+    if version != PROTOCOL_VERSION:
+        raise HandshakeError(
+            f"protocol version {version} does not match ours, {PROTOCOL_VERSION}: run the same Weir version everywhere"
+        )
+
+
+def check_same_job(ours: JobIdentity, theirs: JobIdentity) -> None:
+    """Compare two identities.
+
+    Raises:
+        HandshakeError: another job, another graph or another deployment; says which.
+    """
+    if ours.job_id != theirs.job_id:
+        raise HandshakeError(f"job {theirs.job_id} does not run here; {ours.job_id} does")
+    if ours.fingerprint != theirs.fingerprint:
+        raise HandshakeError(
+            f"job {ours.job_id}: the graphs differ (fingerprint {theirs.fingerprint} there, {ours.fingerprint} here): "
+            "start both processes from the same code and parameters"
+        )
+    if ours.generation != theirs.generation:
+        raise HandshakeError(
+            f"job {ours.job_id}: deployment {theirs.generation} does not match the current one, {ours.generation}"
+        )
+
+
+def subtask_to_proto(subtask: SubtaskId) -> common_pb2.SubtaskId:
+    """To the wire."""
+    return common_pb2.SubtaskId(stage_index=subtask.stage_index, subtask_index=subtask.subtask_index)
+
+
+def subtask_from_proto(message: common_pb2.SubtaskId) -> SubtaskId:
+    """From the wire."""
+    return SubtaskId(message.stage_index, message.subtask_index)
+
+
+def channel_to_proto(channel: ChannelId) -> common_pb2.ChannelId:
+    """To the wire."""
+    return common_pb2.ChannelId(
+        producer=subtask_to_proto(channel.producer),
+        consumer=subtask_to_proto(channel.consumer),
+        edge_index=channel.edge_index,
+    )
+
+
+def channel_from_proto(message: common_pb2.ChannelId) -> ChannelId:
+    """From the wire."""
+    return ChannelId(
+        subtask_from_proto(message.producer), subtask_from_proto(message.consumer), message.edge_index
+    )
+
+
+def parse_address(text: str) -> Address:
+    """Read ``host:port``.
+
+    Raises:
+        HandshakeError: the text has another form.
+    """
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise HandshakeError(f"{text!r} is not an address of the form host:port")
+    return Address(host, int(port))
