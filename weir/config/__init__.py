@@ -1,0 +1,26 @@
+"""Settings of both processes: ``config.json``, overridden by ``WEIR_...`` variables, overridden by flags.
+
+Read once, in ``__main__``; everything else gets the frozen section it needs as a constructor argument.
+``python -m weir.config --markdown`` prints the reference that ``docs/configuration.md`` holds.
+"""
+
+from weir.config.loading import DEFAULT_PATH, LoadedConfig, load_config, parse_set_flags
+from weir.config.models import (
+    Config,
+    ControlPlaneConfig,
+    PrometheusConfig,
+    RocksDbConfig,
+    TaskManagerConfig,
+)
+
+__all__ = [
+    "DEFAULT_PATH",
+    "Config",
+    "ControlPlaneConfig",
+    "LoadedConfig",
+    "PrometheusConfig",
+    "RocksDbConfig",
+    "TaskManagerConfig",
+    "load_config",
+    "parse_set_flags",
+]

@@ -1,0 +1,36 @@
+"""``python -m weir.config``: the settings in force as JSON; ``--markdown``: the reference page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from weir.config.loading import load_config, parse_set_flags
+from weir.config.reference import markdown
+from weir.errors import ConfigError
+
+
+def main() -> int:
+    """Print the page or the settings; problems go to standard error."""
+    parser = argparse.ArgumentParser(prog="python -m weir.config", description=__doc__)
+    parser.add_argument("--markdown", action="store_true", help="print docs/configuration.md")
+    parser.add_argument("--config", metavar="PATH", help="file to read instead of config.json")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
+    arguments = parser.parse_args()
+    if arguments.markdown:
+        sys.stdout.write(markdown())
+        return 0
+    try:
+        loaded = load_config(arguments.config, os.environ, parse_set_flags(arguments.set))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    for warning in loaded.warnings:
+        print(warning, file=sys.stderr)
+    print(loaded.config.model_dump_json(indent=2, by_alias=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""The sections of ``config.json`` as frozen models: every key, default, unit, range and meaning.
+
+A key of the file is the field's name, except for the few in :data:`JSON_NAMES` that keep the spelling
+under which they have always been known. Values are checked strictly: ``"8008"`` is not a port.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+#: Field name -> key in the file, where they differ.
+JSON_NAMES = {
+    "control_plane": "controlPlane",
+    "task_manager": "taskManager",
+    "file_name": "fileName",
+    "operator_buffer_size": "operator_bufferSize",
+    "use_hybrid": "useHybrid",
+    "use_migrate": "useMigrate",
+    "use_cache": "useCache",
+    "rocksdb_path": "rocksDBPath",
+}
+
+#: A port to connect to.
+Port = Annotated[int, Field(ge=1, le=65535)]
+#: A port to listen on; 0: any free one, which the process then writes to its log.
+ListenPort = Annotated[int, Field(ge=0, le=65535)]
+#: A list in JSON, a tuple here, so that the model stays frozen; strict mode would refuse the list.
+TextList = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+def setting(
+    default: Any, meaning: str, unit: str = "", *, deprecated: bool = False, **constraints: Any
+) -> Any:
+    """A field with what the reference says about it; ``constraints`` go to pydantic's ``Field``."""
+    return Field(
+        default,
+        description=meaning,
+        json_schema_extra={"unit": unit, "deprecated": deprecated},
+        **constraints,
+    )
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, unknown keys refused, no conversion between types."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        alias_generator=AliasGenerator(alias=lambda name: JSON_NAMES.get(name, name)),
+    )
+
+
+class ControlPlaneConfig(Section):
+    """Section ``controlPlane``."""
+
+    host: str = setting(
+        "127.0.0.1", "Address that the control plane listens on; nothing is authenticated.", min_length=1
+    )
+    cp_grpc_port: ListenPort = setting(8008, "gRPC port, where task managers register; 0: any free one.")
+    control_port: ListenPort = setting(
+        9008, "HTTP port of `/status`, `/metrics` and the rest; 0: any free one."
+    )
+    min_task_managers: int = setting(
+        1, "Registered task managers to wait for before the job is placed.", "processes", ge=1, le=1000
+    )
+    heartbeat_interval_ms: int = setting(200, "How often a task manager reports.", "ms", ge=10, le=60_000)
+    lease_timeout_ms: int = setting(
+        2000,
+        "A task manager that has not reported for so long counts as lost; must exceed twice "
+        "`heartbeat_interval_ms`.",
+        "ms",
+        ge=50,
+        le=600_000,
+    )
+    max_parallelism: int = setting(
+        128,
+        "Number of key groups, hence the most subtasks that a keyed stage can have.",
+        "groups",
+        ge=1,
+        le=4096,
+    )
+    watermark_interval: float = setting(0.8, "How often sources emit a watermark.", "s", gt=0, le=3600)
+    out_of_order_grace_period: float = setting(
+        2, "Subtracted from the highest event time seen, to give late events a chance.", "s", ge=0, le=86_400
+    )
+    idle_timeout_ms: int = setting(
+        1000,
+        "An input without data for so long no longer holds back the watermark.",
+        "ms",
+        ge=1,
+        le=86_400_000,
+    )
+    consistent_control_grace_period: float = setting(
+        0.2,
+        "Margin of the watermark at which a reconfiguration takes effect; not used yet.",
+        "fraction",
+        ge=0,
+        le=10,
+    )
+    scale_up_portion: float = setting(
+        0.75, "Fill of an input queue that asks for one more subtask; not used yet.", "fraction", gt=0, le=1
+    )
+    etcd_endpoints: TextList = setting(
+        (), "Accepted with a warning, and ignored: no etcd is used.", deprecated=True
+    )
+    test_etcd_conn: bool = setting(
+        False, "Accepted with a warning, and ignored: no etcd is used.", deprecated=True
+    )
+
+    @model_validator(mode="after")
+    def _lease_outlives_a_lost_heartbeat(self) -> Self:
+        if self.lease_timeout_ms <= 2 * self.heartbeat_interval_ms:
+            raise PydanticCustomError(
+                "lease_timeout_ms",
+                "must exceed twice heartbeat_interval_ms ({heartbeat} ms), so at least {least}",
+                {"heartbeat": self.heartbeat_interval_ms, "least": 2 * self.heartbeat_interval_ms + 1},
+            )
+        return self
+
+
+class RocksDbConfig(Section):
+    """Section ``taskManager.rocksdb``: one store per task manager, whatever the number of subtasks."""
+
+    block_cache_bytes: int = setting(
+        64 * MIB, "Cache of data, index and filter blocks; the bound of what reading takes.", "bytes", ge=MIB
+    )
+    write_buffer_bytes: int = setting(16 * MIB, "Size of one memory table.", "bytes", ge=64 * KIB)
+    write_buffer_count: int = setting(
+        3, "Memory tables, the one being filled included.", "tables", ge=2, le=64
+    )
+    write_buffer_total_bytes: int = setting(
+        64 * MIB, "Bound of all memory tables together; at least `write_buffer_bytes`.", "bytes", ge=64 * KIB
+    )
+    block_bytes: int = setting(
+        4 * KIB, "Size of a data block before compression.", "bytes", ge=KIB, le=16 * MIB
+    )
+    bloom_bits_per_key: int = setting(
+        10, "Bits of the Bloom filter per key; 0: no filter.", "bits", ge=0, le=64
+    )
+    compression: Literal["none", "snappy", "lz4", "zstd"] = setting("lz4", "Compression of data blocks.")
+    background_threads: int = setting(2, "Threads that flush and compact.", "threads", ge=1, le=64)
+    max_open_files: int = setting(512, "File handles that the store may keep open.", "files", ge=16)
+
+    @model_validator(mode="after")
+    def _a_memory_table_fits(self) -> Self:
+        if self.write_buffer_total_bytes < self.write_buffer_bytes:
+            raise PydanticCustomError(
+                "write_buffer_total_bytes",
+                "must be at least write_buffer_bytes ({least})",
+                {"least": self.write_buffer_bytes},
+            )
+        return self
+
+
+class TaskManagerConfig(Section):
+    """Section ``taskManager``."""
+
+    host: str = setting(
+        "127.0.0.1", "Address that a task manager listens on and that its peers connect to.", min_length=1
+    )
+    tm_port: ListenPort = setting(
+        8018, "gRPC port; a second task manager on the same host needs another one; 0: any free one."
+    )
+    cp_host: str = setting("127.0.0.1", "Host of the control plane.", min_length=1)
+    cp_port: Port = setting(8008, "gRPC port of the control plane.")
+    connect_timeout_s: float = setting(
+        30, "How long to wait for a control plane that is not up yet.", "s", gt=0, le=86_400
+    )
+    operator_quota: int = setting(5, "Subtasks that one task manager takes.", "subtasks", ge=1, le=1000)
+    operator_buffer_size: int = setting(
+        20,
+        "Record batches in flight per channel; a sender waits when they are used up.",
+        "batches",
+        ge=1,
+        le=10_000,
+    )
+    channel_buffer_bytes: int = setting(
+        8 * MIB, "Bytes in flight per channel; a sender waits when they are used up.", "bytes", ge=64 * KIB
+    )
+    message_bytes_max: int = setting(
+        64 * MIB, "Largest gRPC message; bigger batches are cut.", "bytes", ge=MIB, le=GIB
+    )
+    batch_size: int = setting(32_768, "Rows after which a batch is sent.", "rows", ge=1, le=1 << 24)
+    batch_timeout_ms: int = setting(
+        10, "Age after which a batch is sent, however few rows it has; 0: at once.", "ms", ge=0, le=60_000
+    )
+    use_hybrid: bool = setting(
+        False,
+        "After a rescale, read and write the old owner's store until the state has moved; only false yet.",
+    )
+    use_migrate: bool = setting(False, "Hybrid: keep a key locally once it was fetched; only false yet.")
+    use_cache: bool = setting(False, "Hybrid: remember where a key is kept; only false yet.")
+    state_backend: Literal["rocksdb", "memory"] = setting(
+        "rocksdb", "Where keyed state lives; `memory` is lost with the process."
+    )
+    rocksdb_path: str = setting(
+        "data.db", "Directory of the store. One that Weir did not make is never touched.", min_length=1
+    )
+    state_cache_bytes: int = setting(
+        256 * MIB, "Bound of the write-back cache of decoded state, per task manager.", "bytes", ge=MIB
+    )
+    state_flush_interval_ms: int = setting(
+        1000, "How often changed keys are written from the cache to the store.", "ms", ge=1, le=3_600_000
+    )
+    rocksdb: RocksDbConfig = setting(RocksDbConfig(), "Settings of RocksDB.")
+    dead_letter_path: str = setting(
+        "dead_letters",
+        "Directory of the files that bad records go to, with position and reason.",
+        min_length=1,
+    )
+    dead_letter_raw_bytes_max: int = setting(
+        4 * KIB, "A bad record is cut to so many bytes in the dead-letter file.", "bytes", ge=0, le=64 * MIB
+    )
+
+    @field_validator("use_hybrid", "use_migrate", "use_cache")
+    @classmethod
+    def _only_local_state_yet(cls, value: bool) -> bool:
+        if value:
+            raise PydanticCustomError("not_supported", "not supported yet in this version; set it to false")
+        return value
+
+
+class PrometheusConfig(Section):
+    """Section ``prometheus``."""
+
+    enabled: bool = setting(False, "Serve metrics of each task manager at `prometheus_host:prometheus_port`.")
+    prometheus_host: str = setting("127.0.0.1", "Address that the metrics page listens on.", min_length=1)
+    prometheus_port: ListenPort = setting(
+        9089,
+        "Port of the metrics page; a second process on the same host needs another one; 0: any free one.",
+    )
+    push_enabled: bool = setting(False, "Also push metrics to a Pushgateway.")
+    pushgateway_host: str = setting("127.0.0.1", "Host of the Pushgateway.", min_length=1)
+    pushgateway_port: Port = setting(9091, "Port of the Pushgateway.")
+    push_interval_ms: int = setting(1000, "How often metrics are pushed.", "ms", ge=100, le=3_600_000)
+    job_name: str = setting("weir", "Label `job` of pushed metrics.", min_length=1)
+
+
+class Config(Section):
+    """The whole file."""
+
+    control_plane: ControlPlaneConfig = setting(ControlPlaneConfig(), "The process that decides.")
+    task_manager: TaskManagerConfig = setting(TaskManagerConfig(), "The processes that execute.")
+    prometheus: PrometheusConfig = setting(PrometheusConfig(), "Metrics.")
+    file_name: str = setting(
+        "data/events", "Input of the demo job: a file, a directory of parts or a glob.", min_length=1
+    )
