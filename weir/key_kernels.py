@@ -1,0 +1,306 @@
+"""Compiled loops over keys: hashing, routing, composite encoding.
+
+Called by ``weir.keys``, ``weir.key_encoding`` and ``weir.key_decoding`` only, which check what these loops
+take for granted. All kernels release the GIL, have explicit signatures (nothing is compiled in the middle of
+a run) and are cached on disk. Functions that call each other stay in this file, because the disk cache looks
+at one file only. Inputs may be read-only or unaligned, as views of Arrow buffers are; outputs are written in
+place.
+
+The hash is XXH64 with seed 0, as published; the state's location depends on it, so it can never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _input(dtype: Any) -> Any:
+    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
+
+
+_U8, _I32, _I64, _U16, _U64 = (
+    _input(dtype) for dtype in (types.uint8, types.int32, types.int64, types.uint16, types.uint64)
+)
+_OUT_U8, _OUT_U16, _OUT_U32, _OUT_U64, _OUT_I64 = (
+    dtype[::1] for dtype in (types.uint8, types.uint16, types.uint32, types.uint64, types.int64)
+)
+
+
+def _kernel(*signatures: Any) -> Callable[[Function], Function]:
+    """Compile for these signatures now, or take the result from the disk cache."""
+    return cast("Callable[[Function], Function]", njit(list(signatures), nogil=True, cache=True))
+
+
+def _inlined(function: Function) -> Function:
+    """A part of kernels; LLVM inlines it."""
+    return cast("Function", njit(forceinline=True)(function))
+
+
+PRIME_1 = np.uint64(0x9E3779B185EBCA87)
+PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
+PRIME_3 = np.uint64(0x165667B19E3779F9)
+PRIME_4 = np.uint64(0x85EBCA77C2B2AE63)
+PRIME_5 = np.uint64(0x27D4EB2F165667C5)
+#: Wrapped sums of the primes, the start values of lanes 1 and 4 for seed 0.
+LANE_1 = np.uint64((0x9E3779B185EBCA87 + 0xC2B2AE3D27D4EB4F) % 2**64)
+LANE_4 = np.uint64(2**64 - 0x9E3779B185EBCA87)
+SIGN_BIT = np.uint64(1 << 63)
+
+#: Tags of the components of a composite key.
+TAG_NULL = 0
+TAG_INTEGER = 1
+TAG_BYTES = 2
+
+
+def _unaligned_load(bits: int) -> Any:
+    """An intrinsic ``load(array, index)``: the little-endian unsigned integer at byte ``index``."""
+
+    def load(typing_context: Any, array: Any, index: Any) -> Any:
+        result = types.Integer.from_bitwidth(bits, signed=False)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            view = context.make_array(signature.args[0])(context, builder, arguments[0])
+            pointer = builder.gep(view.data, [arguments[1]])
+            return builder.load(
+                builder.bitcast(pointer, context.get_value_type(result).as_pointer()), align=1
+            )
+
+        return result(array, types.int64), generate
+
+    return intrinsic(load)
+
+
+_load_u64 = _unaligned_load(64)
+_load_u32 = _unaligned_load(32)
+
+
+@_inlined
+def _rotate(value: Any, bits: Any) -> Any:
+    return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
+
+
+@_inlined
+def _round(lane: Any, word: Any) -> Any:
+    return _rotate(lane + word * PRIME_2, 31) * PRIME_1
+
+
+@_inlined
+def _mix_word(value: Any, word: Any) -> Any:
+    return _rotate(value ^ _round(np.uint64(0), word), 27) * PRIME_1 + PRIME_4
+
+
+@_inlined
+def _avalanche(value: Any) -> Any:
+    value = (value ^ (value >> np.uint64(33))) * PRIME_2
+    value = (value ^ (value >> np.uint64(29))) * PRIME_3
+    return value ^ (value >> np.uint64(32))
+
+
+@_inlined
+def _swap_bytes(value: Any) -> Any:
+    value = ((value & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)) | (
+        (value >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    )
+    value = ((value & np.uint64(0x0000FFFF0000FFFF)) << np.uint64(16)) | (
+        (value >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
+    )
+    return (value << np.uint64(32)) | (value >> np.uint64(32))
+
+
+@_inlined
+def _merge_lane(value: Any, lane: Any) -> Any:
+    return (value ^ _round(np.uint64(0), lane)) * PRIME_1 + PRIME_4
+
+
+@_inlined
+def _long_start(data: Any, start: Any, stop: Any) -> Any:
+    """The hash state behind all whole blocks of 32 bytes; only for keys of at least 32 bytes."""
+    lane_1, lane_2, lane_3, lane_4 = LANE_1, PRIME_2, np.uint64(0), LANE_4
+    position = start
+    while position + 32 <= stop:
+        lane_1 = _round(lane_1, _load_u64(data, position))
+        lane_2 = _round(lane_2, _load_u64(data, position + 8))
+        lane_3 = _round(lane_3, _load_u64(data, position + 16))
+        lane_4 = _round(lane_4, _load_u64(data, position + 24))
+        position += 32
+    value = _rotate(lane_1, 1) + _rotate(lane_2, 7) + _rotate(lane_3, 12) + _rotate(lane_4, 18)
+    for lane in (lane_1, lane_2, lane_3, lane_4):
+        value = _merge_lane(value, lane)
+    return value
+
+
+@_kernel(types.void(_U8, _I32, _OUT_U64), types.void(_U8, _I64, _OUT_U64))
+def hash_bytes(data: Any, offsets: Any, hashes: Any) -> None:
+    """XXH64 of ``data[offsets[i]:offsets[i + 1]]`` into ``hashes[i]``, shape (rows,)."""
+    for row in range(hashes.size):
+        position = np.int64(offsets[row])
+        stop = np.int64(offsets[row + 1])
+        length = stop - position
+        if length >= 32:
+            value = _long_start(data, position, stop)
+            position += length & ~31
+        else:
+            value = PRIME_5
+        value += np.uint64(length)
+        while position + 8 <= stop:
+            value = _mix_word(value, _load_u64(data, position))
+            position += 8
+        if position + 4 <= stop:
+            value = _rotate(value ^ (np.uint64(_load_u32(data, position)) * PRIME_1), 23) * PRIME_2 + PRIME_3
+            position += 4
+        while position < stop:
+            value = _rotate(value ^ (np.uint64(data[position]) * PRIME_5), 11) * PRIME_1
+            position += 1
+        hashes[row] = _avalanche(value)
+
+
+@_kernel(types.void(_I64, _OUT_U64))
+def hash_integers(integers: Any, hashes: Any) -> None:
+    """XXH64 of each integer's canonical 8 bytes (big endian, sign bit flipped), without writing them."""
+    for row in range(hashes.size):
+        word = _swap_bytes(np.uint64(integers[row]) ^ SIGN_BIT)
+        hashes[row] = _avalanche(_mix_word(PRIME_5 + np.uint64(8), word))
+
+
+@_kernel(types.void(_U64, types.uint64, _OUT_U16))
+def groups_of_hashes(hashes: Any, max_parallelism: Any, groups: Any) -> None:
+    """Scale the upper 32 bits of each hash to ``0 <= group < max_parallelism``."""
+    for row in range(groups.size):
+        groups[row] = ((hashes[row] >> np.uint64(32)) * max_parallelism) >> np.uint64(32)
+
+
+@_kernel(types.boolean(_U64, _I32, _OUT_U16, _OUT_I64))
+def destinations_of_hashes(hashes: Any, group_to_subtask: Any, destinations: Any, counts: Any) -> bool:
+    """Destination of each hash, and rows per destination; False if the table names an unknown subtask."""
+    for group in range(group_to_subtask.size):
+        if group_to_subtask[group] < 0 or group_to_subtask[group] >= counts.size:
+            return False
+    group_count = np.uint64(group_to_subtask.size)
+    for row in range(destinations.size):
+        group = ((hashes[row] >> np.uint64(32)) * group_count) >> np.uint64(32)
+        destination = group_to_subtask[group]
+        destinations[row] = destination
+        counts[destination] += 1
+    return True
+
+
+@_kernel(types.boolean(_U16, _I32, _OUT_U16, _OUT_I64))
+def destinations_of_groups(groups: Any, group_to_subtask: Any, destinations: Any, counts: Any) -> bool:
+    """As :func:`destinations_of_hashes`, from key groups; False also for a group outside the table."""
+    for group in range(group_to_subtask.size):
+        if group_to_subtask[group] < 0 or group_to_subtask[group] >= counts.size:
+            return False
+    for row in range(destinations.size):
+        if groups[row] >= group_to_subtask.size:
+            return False
+        destination = group_to_subtask[groups[row]]
+        destinations[row] = destination
+        counts[destination] += 1
+    return True
+
+
+@_kernel(types.void(_U16, _OUT_I64, _OUT_U32))
+def scatter_rows(destinations: Any, next_position: Any, order: Any) -> None:
+    """Write each row number to the next free position of its destination, which advances: stable."""
+    for row in range(destinations.size):
+        destination = destinations[row]
+        order[next_position[destination]] = row
+        next_position[destination] += 1
+
+
+@_kernel(types.void(_OUT_U8, _OUT_I64, _I64, _U8))
+def append_integers(out: Any, cursors: Any, integers: Any, nulls: Any) -> None:
+    """Append one integer component to every row's key at ``cursors[row]``, which advances."""
+    for row in range(cursors.size):
+        position = cursors[row]
+        if nulls[row]:
+            out[position] = TAG_NULL
+            cursors[row] = position + 1
+            continue
+        out[position] = TAG_INTEGER
+        value = np.uint64(integers[row]) ^ SIGN_BIT
+        for index in range(8):
+            out[position + 1 + index] = value >> np.uint64(56 - 8 * index)
+        cursors[row] = position + 9
+
+
+@_kernel(types.void(_OUT_U8, _OUT_I64, _U8, _I32, _U8), types.void(_OUT_U8, _OUT_I64, _U8, _I64, _U8))
+def append_bytes(out: Any, cursors: Any, data: Any, offsets: Any, nulls: Any) -> None:
+    """Append one byte-string component (tag, u32 length little endian, bytes) to every row's key."""
+    for row in range(cursors.size):
+        position = cursors[row]
+        if nulls[row]:
+            out[position] = TAG_NULL
+            cursors[row] = position + 1
+            continue
+        start = np.int64(offsets[row])
+        length = np.int64(offsets[row + 1]) - start
+        out[position] = TAG_BYTES
+        for index in range(4):
+            out[position + 1 + index] = (length >> (8 * index)) & 0xFF
+        position += 5
+        for index in range(length):
+            out[position + index] = data[start + index]
+        cursors[row] = position + length
+
+
+@_kernel(types.void(_I64, _OUT_U8))
+def write_integers(integers: Any, out: Any) -> None:
+    """Write each integer's canonical 8 bytes to ``out``, shape (8 * rows,)."""
+    for row in range(integers.size):
+        value = np.uint64(integers[row]) ^ SIGN_BIT
+        for index in range(8):
+            out[8 * row + index] = value >> np.uint64(56 - 8 * index)
+
+
+@_kernel(types.void(_U8, _OUT_I64, _OUT_I64))
+def read_integers(data: Any, starts: Any, integers: Any) -> None:
+    """Read canonical 8-byte integers at ``starts``; a negative start leaves 0."""
+    for row in range(integers.size):
+        if starts[row] >= 0:
+            integers[row] = _swap_bytes(_load_u64(data, starts[row])) ^ SIGN_BIT
+
+
+@_kernel(types.int64(_U8, _OUT_I64, _OUT_I64, types.uint8, _OUT_I64, _OUT_I64))
+def read_component(data: Any, cursors: Any, stops: Any, tag: Any, starts: Any, lengths: Any) -> int:
+    """Read one component of every composite key at ``cursors[row]``, which advances.
+
+    ``starts[row]`` becomes the position of the component's bytes, or -1 for null; ``lengths[row]`` their
+    number.
+    Returns the first row that is malformed or of another tag, else -1.
+    """
+    for row in range(cursors.size):
+        position = cursors[row]
+        if position >= stops[row]:
+            return row
+        found = data[position]
+        position += 1
+        starts[row] = -1
+        lengths[row] = 0
+        if found != TAG_NULL:
+            length = np.int64(8)
+            if found == TAG_BYTES and position + 4 <= stops[row]:
+                length = np.int64(_load_u32(data, position))
+                position += 4
+            if found != tag or position + length > stops[row]:
+                return row
+            starts[row] = position
+            lengths[row] = length
+            position += length
+        cursors[row] = position
+    return -1
+
+
+@_kernel(types.void(_U8, _OUT_I64, _OUT_I64, _OUT_U8))
+def gather_bytes(data: Any, starts: Any, out_offsets: Any, out: Any) -> None:
+    """Copy the bytes at ``starts[row]`` to ``out[out_offsets[row]:out_offsets[row + 1]]``."""
+    for row in range(starts.size):
+        for index in range(out_offsets[row + 1] - out_offsets[row]):
+            out[out_offsets[row] + index] = data[starts[row] + index]
