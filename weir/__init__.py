@@ -1,0 +1,65 @@
+"""Weir: a stream processor in Python whose keyed state is disaggregated from compute.
+
+The names here are all that a job needs::
+
+    import polars as pl
+    import weir
+
+    def build(input: str, parallelism: int = 1) -> weir.Dataflow:
+        flow = weir.Dataflow("server_count")
+        events = flow.source("events", weir.JsonLines(input, schema={"id": int, "server_name": str}))
+        kept = events.filter("keep", pl.col("id") % 4 != 0)
+        kept.key_by("server_name").count("count", parallelism=parallelism).sink("out", weir.Print())
+        return flow
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weir.aggregates import count, max, mean, min, sum
+from weir.builder import Dataflow
+from weir.connectors import Blackhole, JsonLines, JsonLinesSink, LatencySink, Parquet, Print
+from weir.errors import GraphError, WeirError
+from weir.schemas import Nullable
+from weir.streams import KeyedStream, Stream
+
+if TYPE_CHECKING:
+    from weir.operators.keyed import KeyedProcess, KeyedState
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Blackhole",
+    "Dataflow",
+    "GraphError",
+    "JsonLines",
+    "JsonLinesSink",
+    "KeyedProcess",
+    "KeyedState",
+    "KeyedStream",
+    "LatencySink",
+    "Nullable",
+    "Parquet",
+    "Print",
+    "Stream",
+    "WeirError",
+    "__version__",
+    "count",
+    "max",
+    "mean",
+    "min",
+    "sum",
+]
+
+#: Names whose modules are loaded on first use, because they need compiled kernels.
+_LAZY = ("KeyedProcess", "KeyedState")
+
+
+def __getattr__(name: str) -> object:
+    """Load a lazy name."""
+    if name in _LAZY:
+        from weir.operators import keyed
+
+        return getattr(keyed, name)
+    raise AttributeError(f"module 'weir' has no attribute {name!r}")

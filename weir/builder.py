@@ -1,0 +1,85 @@
+"""The dataflow API: writing a job down. Nothing runs here; :meth:`Dataflow.build` gives the logical graph.
+
+    flow = weir.Dataflow("server_count")
+    events = flow.source("events", weir.JsonLines("data/events", schema={"id": int, "server_name": str}))
+    counts = events.filter("keep", pl.col("id") % 4 != 0).key_by("server_name").count("count", output="n")
+    counts.sink("out", weir.Print())
+    graph = flow.build()
+
+Every step has a name: the given one, or, for None, its kind and number ("filter_1"). State, metrics and
+messages go by that name, so give one to every step with state. A mistake raises :class:`weir.GraphError`,
+with the step's name, in the line that makes it.
+"""
+
+from __future__ import annotations
+
+from weir.connectors import FileSource
+from weir.errors import GraphError
+from weir.graph import LogicalGraph, Node
+from weir.graph_checks import (
+    check_max_parallelism,
+    check_name,
+    check_parallelism,
+    check_source_spec,
+    checked_graph,
+)
+from weir.specs import SourceSpec
+from weir.streams import Stream, type_name
+
+
+class Dataflow:
+    """A job under construction; ``max_parallelism`` is its number of key groups and must never change."""
+
+    def __init__(self, name: str, *, max_parallelism: int = 128) -> None:
+        check_name("job", name)
+        check_max_parallelism(name, max_parallelism)
+        self.name = name
+        self.max_parallelism = max_parallelism
+        self._nodes: dict[str, Node] = {}
+        self._kinds: dict[str, int] = {}
+
+    def source(self, name: str | None, source: FileSource | SourceSpec, *, parallelism: int = 1) -> Stream:
+        """Read records from outside.
+
+        Raises:
+            GraphError: a setting of the source is wrong.
+        """
+        if not isinstance(source, FileSource | SourceSpec):
+            raise GraphError(
+                f"step {name!r}: expected a source such as weir.JsonLines(...), got {type_name(source)}"
+            )
+        try:
+            spec = source.to_spec() if isinstance(source, FileSource) else source
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: {error}") from error
+        name = self.new_name(name, "source")
+        check_source_spec(name, spec)
+        return Stream(self, self.add(Node(name, spec, (), parallelism, spec.schema)))
+
+    def build(self) -> LogicalGraph:
+        """The validated graph.
+
+        Raises:
+            GraphError: no source, or a branch that does not end in a sink.
+        """
+        return checked_graph(self.name, list(self._nodes.values()), self.max_parallelism)
+
+    def new_name(self, name: str | None, kind: str) -> str:
+        """The given name, or the kind and its number in this job; called by streams.
+
+        Raises:
+            GraphError: the name is taken or has characters that are not allowed.
+        """
+        self._kinds[kind] = self._kinds.get(kind, 0) + 1
+        if name is None:
+            name = f"{kind}_{self._kinds[kind]}"
+        check_name("step", name)
+        if name in self._nodes:
+            raise GraphError(f"step {name!r}: two steps have this name; names must be unique in a job")
+        return name
+
+    def add(self, node: Node) -> Node:
+        """Take in a node whose name came from :meth:`new_name`; called by streams."""
+        check_parallelism(node.name, node.parallelism)
+        self._nodes[node.name] = node
+        return node

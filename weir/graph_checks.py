@@ -1,0 +1,235 @@
+"""Orders and validates the nodes of a job. Every error names the step and the mend.
+
+``weir.builder`` ends here; a list of nodes made by hand goes through the same door: :func:`checked_graph`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.graph import Exchange, Input, LogicalGraph, Node
+from weir.output_schemas import check_key_columns, output_schema
+from weir.schemas import schema_difference
+from weir.specs import KeyedAggregateSpec, KeyedProcessSpec, SourceSpec, UnionSpec
+from weir.spelling import did_you_mean
+
+MAX_PARALLELISM_MAX = 4096
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+def checked_graph(name: str, nodes: Sequence[Node], max_parallelism: int = 128) -> LogicalGraph:
+    """A valid logical graph: sources first, then every node behind its producers, else in the given order.
+
+    Args:
+        name: the job's name.
+        nodes: in order of definition.
+        max_parallelism: number of key groups, 1 to 4096.
+
+    Raises:
+        GraphError: the nodes are no runnable dataflow.
+    """
+    check_name("job", name)
+    check_max_parallelism(name, max_parallelism)
+    by_name: dict[str, Node] = {}
+    for node in nodes:
+        check_name("step", node.name)
+        if node.name in by_name:
+            raise GraphError(f"step {node.name!r}: two steps have this name; names must be unique in a job")
+        by_name[node.name] = node
+    if not any(node.is_source for node in nodes):
+        raise GraphError(f"job {name!r}: it has no source; begin with flow.source(...)")
+    _check_links(nodes, by_name)
+    ordered = _topological(nodes)
+    for node in ordered:
+        _check_parallelism(node, by_name, max_parallelism)
+        _check_source(node) if isinstance(node.spec, SourceSpec) else _check_schema(node, by_name)
+    return LogicalGraph(name, tuple(ordered), max_parallelism)
+
+
+def check_name(what: str, name: object) -> None:
+    """Names end up in metric labels, file names and URLs, so only letters, digits and ``_ . -`` are allowed.
+
+    Raises:
+        GraphError: not such a string of at most 100 characters.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise GraphError(
+            f"{what} name {name!r} is not allowed; use up to 100 letters, digits and any of _ . -"
+        )
+
+
+def check_max_parallelism(job: str, max_parallelism: object) -> None:
+    """Refuse a number of key groups outside 1 to 4096.
+
+    Raises:
+        GraphError: with the allowed range.
+    """
+    whole = isinstance(max_parallelism, int) and not isinstance(max_parallelism, bool)
+    if not whole or not 1 <= max_parallelism <= MAX_PARALLELISM_MAX:  # type: ignore[operator]
+        raise GraphError(
+            f"job {job!r}: max_parallelism is {max_parallelism!r}; it must be 1 to {MAX_PARALLELISM_MAX}"
+        )
+
+
+def _check_links(nodes: Sequence[Node], by_name: Mapping[str, Node]) -> None:
+    """Every input has a producer, sources have none, and every branch ends in a sink."""
+    consumed = {item.producer for node in nodes for item in node.inputs}
+    for node in nodes:
+        if node.is_source and node.inputs:
+            raise GraphError(f"step {node.name!r}: a source has no inputs")
+        if not node.is_source and not node.inputs:
+            raise GraphError(f"step {node.name!r}: it has no input; call it on a stream")
+        if len(node.inputs) > 1 and not isinstance(node.spec, UnionSpec):
+            raise GraphError(f"step {node.name!r}: only union takes several inputs; put a union before it")
+        for item in node.inputs:
+            if item.producer not in by_name:
+                raise GraphError(
+                    f"step {node.name!r}: its input {item.producer!r} does not exist"
+                    f"{did_you_mean(item.producer, by_name)}"
+                )
+            if by_name[item.producer].is_sink:
+                raise GraphError(
+                    f"step {node.name!r}: its input {item.producer!r} is a sink, nothing leaves it"
+                )
+        if not node.is_sink and node.name not in consumed:
+            raise GraphError(f"step {node.name!r}: nothing reads its output; end the branch with .sink(...)")
+
+
+def _topological(nodes: Sequence[Node]) -> list[Node]:
+    """Sources, then repeatedly the first node whose producers are all placed.
+
+    Raises:
+        GraphError: a cycle; names its steps in order.
+    """
+    ordered = [node for node in nodes if node.is_source]
+    placed = {node.name for node in ordered}
+    waiting = [node for node in nodes if not node.is_source]
+    while waiting:
+        for position, node in enumerate(waiting):
+            if all(item.producer in placed for item in node.inputs):
+                ordered.append(waiting.pop(position))
+                placed.add(node.name)
+                break
+        else:
+            raise GraphError(_describe_cycle({node.name: node for node in waiting}))
+    return ordered
+
+
+def _describe_cycle(waiting: Mapping[str, Node]) -> str:
+    """Walk back from any waiting node: each has a waiting producer, so a name comes twice."""
+    path = [next(iter(waiting))]
+    while path.count(path[-1]) == 1:
+        path.append(next(item.producer for item in waiting[path[-1]].inputs if item.producer in waiting))
+    cycle = path[path.index(path[-1]) :]
+    return (
+        f"step {cycle[0]!r}: its output flows back into it: {' -> '.join(reversed(cycle))}; remove the cycle"
+    )
+
+
+def _check_parallelism(node: Node, by_name: Mapping[str, Node], max_parallelism: int) -> None:
+    check_parallelism(node.name, node.parallelism)
+    hashed = any(item.exchange is Exchange.HASH for item in node.inputs)
+    if (node.is_keyed or hashed) and node.parallelism > max_parallelism:
+        raise GraphError(
+            f"step {node.name!r}: parallelism {node.parallelism} is above the job's max_parallelism "
+            f"{max_parallelism}, the number of key groups"
+        )
+    for item in node.inputs:
+        producer = by_name[item.producer]
+        if item.exchange is Exchange.FORWARD and producer.parallelism != node.parallelism:
+            raise GraphError(
+                f"step {node.name!r}: parallelism {node.parallelism} differs from {producer.parallelism} "
+                f"of its input {producer.name!r}; put .rebalance(), .key_by(...) or .broadcast() between them"
+            )
+
+
+def check_parallelism(step: str, parallelism: object) -> None:
+    """Refuse anything but a whole number from 1 on.
+
+    Raises:
+        GraphError: names the step.
+    """
+    if not isinstance(parallelism, int) or isinstance(parallelism, bool) or parallelism < 1:
+        raise GraphError(
+            f"step {step!r}: parallelism is {parallelism!r}; it must be a whole number from 1 on"
+        )
+
+
+def _check_source(node: Node) -> None:
+    assert isinstance(node.spec, SourceSpec)
+    check_source_spec(node.name, node.spec)
+    difference = schema_difference(node.spec.schema, node.schema)
+    if difference:
+        raise GraphError(f"step {node.name!r}: the node's schema is not the source's: {difference}")
+
+
+def check_source_spec(step: str, spec: SourceSpec) -> None:
+    """Refuse a rate, a limit or an event-time column that cannot work.
+
+    Raises:
+        GraphError: names the step and the setting.
+    """
+    rate = spec.rate
+    if rate is not None:
+        number = isinstance(rate, int | float) and not isinstance(rate, bool)
+        if not number or not 0 < rate < float("inf"):
+            raise GraphError(
+                f"step {step!r}: rate is {rate!r}; it must be events per second above 0, or None"
+            )
+    limit = spec.events_max
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+        raise GraphError(
+            f"step {step!r}: events_max is {limit!r}; it must be a whole number from 0 on, or None"
+        )
+    column = spec.event_time_column
+    if column is None:
+        return
+    if column not in spec.schema.names:
+        raise GraphError(
+            f"step {step!r}: there is no event-time column {column!r}"
+            f"{did_you_mean(column, spec.schema.names)}"
+        )
+    dtype = spec.schema.field(column).type
+    if not pa.types.is_integer(dtype):
+        raise GraphError(
+            f"step {step!r}: event-time column {column!r} is {dtype}; it must be integer ms since 1970"
+        )
+
+
+def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
+    for item in node.inputs:
+        _check_exchange(node, item, by_name[item.producer].schema)
+    if isinstance(node.spec, KeyedAggregateSpec | KeyedProcessSpec):
+        _check_partitioning(node, node.spec.key_columns, node.inputs[0], by_name)
+    expected = output_schema(
+        node.name, node.spec, tuple(by_name[item.producer].schema for item in node.inputs)
+    )
+    difference = schema_difference(expected, node.schema)
+    if difference:
+        raise GraphError(f"step {node.name!r}: the node's schema is not what the step gives: {difference}")
+
+
+def _check_exchange(node: Node, item: Input, schema: pa.Schema) -> None:
+    if item.exchange is Exchange.HASH:
+        check_key_columns(node.name, item.key_columns, schema)
+    elif item.key_columns:
+        raise GraphError(
+            f"step {node.name!r}: key columns {list(item.key_columns)} go only with a HASH exchange"
+        )
+
+
+def _check_partitioning(node: Node, keys: tuple[str, ...], item: Input, by_name: Mapping[str, Node]) -> None:
+    """A keyed step must see all rows of a key: FORWARD leads back to a HASH exchange over its columns."""
+    while item.exchange is Exchange.FORWARD:
+        producer = by_name[item.producer]
+        if len(producer.inputs) != 1:
+            break
+        item = producer.inputs[0]
+    if item.exchange is not Exchange.HASH or item.key_columns != keys:
+        raise GraphError(
+            f"step {node.name!r}: its rows are not partitioned by {list(keys)}; call key_by before it"
+        )

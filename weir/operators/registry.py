@@ -1,0 +1,87 @@
+"""From a spec to its runtime logic. Modules are loaded by name when they are needed, so that a subtask without keyed
+state loads neither compiled kernels nor a store.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from weir.errors import GraphError
+from weir.operators.base import Operator, SourceReader
+from weir.specs import (
+    BlackholeSpec,
+    BusySpec,
+    FilterSpec,
+    FlatMapSpec,
+    JsonLinesSinkSpec,
+    JsonLinesSpec,
+    KeyedAggregateSpec,
+    KeyedProcessSpec,
+    LatencySinkSpec,
+    MapBatchesSpec,
+    MapSpec,
+    OperatorSpec,
+    ParquetSpec,
+    PassThroughSpec,
+    PrintSpec,
+    SourceSpec,
+    UnionSpec,
+    WithColumnsSpec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Spec class -> "module:class" of the reader; its constructor takes the spec.
+READERS: Mapping[type[SourceSpec], str] = {
+    JsonLinesSpec: "weir.operators.json_lines:JsonLinesReader",
+    ParquetSpec: "weir.operators.parquet:ParquetReader",
+}
+
+#: Spec class -> "module:class" of the operator; its constructor takes the spec.
+OPERATORS: Mapping[type[OperatorSpec], str] = {
+    FilterSpec: "weir.operators.stateless:FilterOperator",
+    WithColumnsSpec: "weir.operators.stateless:WithColumnsOperator",
+    MapBatchesSpec: "weir.operators.functions:MapBatchesOperator",
+    MapSpec: "weir.operators.functions:MapOperator",
+    FlatMapSpec: "weir.operators.functions:FlatMapOperator",
+    UnionSpec: "weir.operators.stateless:PassThroughOperator",
+    PassThroughSpec: "weir.operators.stateless:PassThroughOperator",
+    BusySpec: "weir.operators.busy:BusyOperator",
+    KeyedAggregateSpec: "weir.operators.keyed:KeyedAggregateOperator",
+    KeyedProcessSpec: "weir.operators.keyed:KeyedProcessOperator",
+    BlackholeSpec: "weir.operators.sinks:BlackholeSink",
+    PrintSpec: "weir.operators.sinks:PrintSink",
+    JsonLinesSinkSpec: "weir.operators.sinks:JsonLinesSink",
+    LatencySinkSpec: "weir.operators.latency_sink:LatencySink",
+}
+
+
+def create_operator(spec: OperatorSpec) -> Operator:
+    """The runtime logic of any step but a source; called by a subtask for each of its steps.
+
+    Raises:
+        GraphError: there is no runtime for this spec.
+    """
+    operator = _create(OPERATORS.get(type(spec)), spec)
+    assert isinstance(operator, Operator)
+    return operator
+
+
+def create_reader(spec: SourceSpec) -> SourceReader:
+    """The reader of a source; called by a subtask of a source stage.
+
+    Raises:
+        GraphError: there is no reader for this spec.
+    """
+    reader = _create(READERS.get(type(spec)), spec)
+    assert isinstance(reader, SourceReader)
+    return reader
+
+
+def _create(location: str | None, spec: OperatorSpec) -> Any:
+    if location is None:
+        raise GraphError(f"{type(spec).__name__} has no runtime in weir.operators.registry; add one there")
+    module, _, name = location.partition(":")
+    return getattr(importlib.import_module(module), name)(spec)

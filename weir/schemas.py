@@ -1,0 +1,137 @@
+"""Column types: from what a job author writes to the Arrow schema of a batch, and between Arrow and Polars.
+
+Strings are always ``pa.string()`` and bytes ``pa.binary()``, whatever Polars hands out, so that the batches
+of a channel have one schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.records import SYSTEM_COLUMNS, system_schema
+
+_PYTHON_TYPES: dict[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+}
+
+
+@dataclass(frozen=True)
+class Nullable:
+    """Marks a column of a source schema that may be null or missing: ``{"title": weir.Nullable(str)}``."""
+
+    dtype: object
+
+
+def column_type(dtype: object) -> pa.DataType:
+    """The Arrow type of a Polars data type, a Python type or an Arrow type.
+
+    Raises:
+        GraphError: it is none of these, or has no place in a batch; the message has no step and no column.
+    """
+    if isinstance(dtype, pa.DataType):
+        return small_type(dtype)
+    if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
+        return _PYTHON_TYPES[dtype]
+    if isinstance(dtype, pl.DataType) or (isinstance(dtype, type) and issubclass(dtype, pl.DataType)):
+        try:
+            return arrow_type(pl.Series([], dtype=dtype))
+        except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+            raise GraphError(f"{dtype} cannot be a column type: {error}") from error
+    raise GraphError(
+        f"{dtype!r} is not a column type; use a Polars data type or int, float, str, bool, bytes"
+    )
+
+
+def arrow_type(series: pl.Series) -> pa.DataType:
+    """The type that the values of a Polars series have in a batch."""
+    return small_type(series.to_arrow(compat_level=pl.CompatLevel.oldest()).type)
+
+
+def small_type(dtype: pa.DataType) -> pa.DataType:
+    """The same type with 32-bit offsets and without views or dictionaries, also inside lists and structs."""
+    if pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype):
+        return pa.string()
+    if pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype):
+        return pa.binary()
+    if pa.types.is_dictionary(dtype):
+        return small_type(dtype.value_type)
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        return pa.list_(small_type(dtype.value_type))
+    if pa.types.is_struct(dtype):
+        return pa.struct(
+            [dtype.field(i).with_type(small_type(dtype.field(i).type)) for i in range(dtype.num_fields)]
+        )
+    return dtype
+
+
+def to_schema(columns: Mapping[str, object] | pa.Schema) -> pa.Schema:
+    """User columns of a source or of a function's result.
+
+    Args:
+        columns: name -> type (see :func:`column_type`), where a type may be wrapped in :class:`Nullable`; or
+            an Arrow schema, whose nullability is kept.
+
+    Raises:
+        GraphError: no column, a repeated or a system name, or a bad type; the message names the column.
+    """
+    if isinstance(columns, pa.Schema):
+        fields = [pa.field(f.name, small_type(f.type), nullable=f.nullable) for f in columns]
+    elif isinstance(columns, Mapping):
+        fields = [_field(name, dtype) for name, dtype in columns.items()]
+    else:
+        raise GraphError(f"schema: expected a mapping of names to types, got {type(columns).__name__}")
+    if not fields:
+        raise GraphError("schema: it has no column; give at least one")
+    names = [field.name for field in fields]
+    for position, name in enumerate(names):
+        if name in SYSTEM_COLUMNS:
+            raise GraphError(f"schema: {name!r} is a system column; choose another name")
+        if name in names[:position]:
+            raise GraphError(f"schema: column {name!r} is there twice")
+    return pa.schema(fields)
+
+
+def _field(name: object, dtype: object) -> pa.Field:
+    if not isinstance(name, str) or not name:
+        raise GraphError(f"schema: {name!r} is not a column name; use a non-empty string")
+    nullable = isinstance(dtype, Nullable)
+    try:
+        return pa.field(
+            name, column_type(dtype.dtype if isinstance(dtype, Nullable) else dtype), nullable=nullable
+        )
+    except GraphError as error:
+        raise GraphError(f"schema: column {name!r}: {error}") from error
+
+
+def empty_frame(schema: pa.Schema) -> pl.DataFrame:
+    """No rows, the user columns of ``schema`` and the time columns: what expressions are checked against."""
+    frame = pl.from_arrow(system_schema(schema).empty_table())
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def schema_difference(expected: pa.Schema, actual: pa.Schema) -> str:
+    """One line that says how the user columns of ``actual`` differ; empty if names and types are the same."""
+    want = {field.name: field.type for field in expected}
+    have = {field.name: field.type for field in actual if field.name not in SYSTEM_COLUMNS}
+    parts = [f"column {name!r} ({dtype}) is missing" for name, dtype in want.items() if name not in have]
+    parts += [
+        f"column {name!r} ({dtype}) is not expected" for name, dtype in have.items() if name not in want
+    ]
+    parts += [
+        f"column {name!r} is {have[name]}, not {dtype}"
+        for name, dtype in want.items()
+        if name in have and have[name] != dtype
+    ]
+    if not parts and list(want) != list(have):
+        parts = [f"columns come in the order {', '.join(have)}, not {', '.join(want)}"]
+    return "; ".join(parts)

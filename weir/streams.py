@@ -1,0 +1,308 @@
+"""Streams of the dataflow API: the steps and exchanges a job author chains. See ``weir.builder``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, Self, TypeAlias
+
+import polars as pl
+import pyarrow as pa
+
+from weir.aggregates import AggregateCall
+from weir.errors import GraphError
+from weir.graph import Exchange, Input, Node
+from weir.output_schemas import check_key_columns, output_schema
+from weir.schemas import to_schema
+from weir.specs import (
+    SINK_SPECS,
+    Aggregate,
+    BusySpec,
+    EmitMode,
+    FilterSpec,
+    FlatMapSpec,
+    KeyedAggregateSpec,
+    KeyedProcessSpec,
+    MapBatchesSpec,
+    MapSpec,
+    OperatorSpec,
+    PassThroughSpec,
+    UnionSpec,
+    WithColumnsSpec,
+)
+
+#: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
+Columns: TypeAlias = Mapping[str, object] | pa.Schema
+
+
+class GraphUnderConstruction(Protocol):
+    """What a stream needs of ``weir.Dataflow``."""
+
+    def new_name(self, name: str | None, kind: str) -> str:
+        """The given name, or one derived from the kind."""
+        ...
+
+    def add(self, node: Node) -> Node:
+        """Take in a node."""
+        ...
+
+
+class Stream:
+    """The output of a step, with the exchange that leads to the next one; several steps may read it."""
+
+    def __init__(self, flow: GraphUnderConstruction, node: Node, exchange: Input | None = None) -> None:
+        self.flow = flow
+        self.node = node
+        self.input = exchange or Input(node.name)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """User columns."""
+        return self.node.schema
+
+    # --- steps ---
+
+    def filter(self, name: str | None, predicate: pl.Expr, *, parallelism: int | None = None) -> Self:
+        """Keep the rows for which a boolean Polars expression is true (null counts as false)."""
+        return self._same_kind(name, FilterSpec(predicate), parallelism)
+
+    def with_columns(
+        self, name: str | None, *expressions: pl.Expr, parallelism: int | None = None, **named: pl.Expr
+    ) -> Self:
+        """Add or replace columns by Polars expressions, which see one row at a time.
+
+        They see the columns as they are before this step. The time columns ``_event_time_ms`` and
+        ``_ingest_time_us`` can be read, not replaced; behind ``key_by`` the key columns cannot be replaced.
+        """
+        aliased = tuple(e.alias(column) if isinstance(e, pl.Expr) else e for column, e in named.items())
+        return self._same_kind(name, WithColumnsSpec((*expressions, *aliased)), parallelism)
+
+    def map_batches(
+        self,
+        name: str | None,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        schema: Columns | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Call ``function(batch) -> batch`` with record batches: user columns, then both time columns.
+
+        ``schema`` has the user columns of the result (None: the same as the input's). A result without time
+        columns gets those of the input if it has as many rows.
+        """
+        return self._step(
+            name, MapBatchesSpec(_callable(name, function), self._schema(name, schema)), parallelism
+        )
+
+    def map(
+        self,
+        name: str | None,
+        function: Callable[[dict[str, Any]], dict[str, Any]],
+        schema: Columns | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Call ``function(row) -> row`` for each record: the slow path, Python for every event.
+
+        A row is a dict of the user columns; the result has the times of its record.
+        """
+        return self._step(name, MapSpec(_callable(name, function), self._schema(name, schema)), parallelism)
+
+    def flat_map(
+        self,
+        name: str | None,
+        function: Callable[[dict[str, Any]], Iterable[dict[str, Any]]],
+        schema: Columns | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Call ``function(row) -> rows`` for each record; they have the times of that record. A slow path."""
+        return self._step(
+            name, FlatMapSpec(_callable(name, function), self._schema(name, schema)), parallelism
+        )
+
+    def busy(self, name: str | None, load_ms: float, *, parallelism: int | None = None) -> Self:
+        """Use ``load_ms`` of CPU for each event, then pass it on: a stand-in for real work."""
+        if (
+            isinstance(load_ms, bool)
+            or not isinstance(load_ms, int | float)
+            or not 0 <= load_ms < float("inf")
+        ):
+            raise GraphError(f"step {name!r}: load_ms is {load_ms!r}; it must be a number from 0 on")
+        return self._same_kind(name, BusySpec(float(load_ms)), parallelism)
+
+    def pass_through(self, name: str | None, *, parallelism: int | None = None) -> Self:
+        """Forward rows unchanged, for instance to change the parallelism."""
+        return self._same_kind(name, PassThroughSpec(), parallelism)
+
+    def union(self, name: str | None, *others: Stream, parallelism: int | None = None) -> Stream:
+        """Merge streams that have the same columns; order is kept within each of them."""
+        if not others:
+            raise GraphError(f"step {name!r}: union needs at least one other stream")
+        for other in others:
+            if not isinstance(other, Stream) or other.flow is not self.flow:
+                raise GraphError(f"step {name!r}: union takes streams of the same Dataflow")
+        return self._step(name, UnionSpec(), parallelism, others)
+
+    def sink(self, name: str | None, sink: OperatorSpec, *, parallelism: int | None = None) -> None:
+        """End this branch."""
+        if not isinstance(sink, SINK_SPECS):
+            raise GraphError(f"step {name!r}: expected a sink such as weir.Print(), got {type_name(sink)}")
+        self._step(name, sink, parallelism)
+
+    # --- exchanges ---
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Bring all rows of a key to one subtask of the next step, in order (HASH)."""
+        check_key_columns(self.node.name, columns, self.schema)
+        return KeyedStream(self.flow, self.node, self._exchange(Exchange.HASH, columns), columns)
+
+    def rebalance(self) -> Stream:
+        """Give batches to the subtasks of the next step in turn (ROUND_ROBIN)."""
+        return Stream(self.flow, self.node, self._exchange(Exchange.ROUND_ROBIN))
+
+    def broadcast(self) -> Stream:
+        """Give every row to every subtask of the next step."""
+        return Stream(self.flow, self.node, self._exchange(Exchange.BROADCAST))
+
+    def forward(self) -> Self:
+        """Start a new stage at the next step without moving rows between subtasks."""
+        self._refuse_second_exchange("forward()")
+        return self._like(self.node, Input(self.node.name, stage_boundary=True))
+
+    # --- internals ---
+
+    def _exchange(self, exchange: Exchange, columns: tuple[str, ...] = ()) -> Input:
+        self._refuse_second_exchange(exchange.name)
+        return Input(self.node.name, exchange, columns)
+
+    def _refuse_second_exchange(self, what: str) -> None:
+        if self.input != Input(self.node.name):
+            raise GraphError(
+                f"step {self.node.name!r}: {what} follows another exchange with no step between; "
+                "drop one of the two"
+            )
+
+    def _schema(self, name: str | None, schema: Columns | None) -> pa.Schema:
+        try:
+            return self.schema if schema is None else to_schema(schema)
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: {error}") from error
+
+    def _like(self, node: Node, exchange: Input | None = None) -> Self:
+        return type(self)(self.flow, node, exchange)
+
+    def _same_kind(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> Self:
+        """Add a step that leaves rows where they are, so that a keyed stream stays one."""
+        return self._like(self._node(name, spec, parallelism))
+
+    def _step(
+        self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()
+    ) -> Stream:
+        return Stream(self.flow, self._node(name, spec, parallelism, others))
+
+    def _node(
+        self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()
+    ) -> Node:
+        name = self.flow.new_name(name, spec.kind)
+        streams = (self, *others)
+        schema = output_schema(name, spec, tuple(stream.schema for stream in streams))
+        inputs = tuple(stream.input for stream in streams)
+        wanted = self.node.parallelism if parallelism is None else parallelism
+        return self.flow.add(Node(name, spec, inputs, wanted, schema))
+
+
+class KeyedStream(Stream):
+    """A stream whose rows of one key are all on one subtask, so that state can be kept for the key."""
+
+    def __init__(
+        self,
+        flow: GraphUnderConstruction,
+        node: Node,
+        exchange: Input | None = None,
+        key_columns: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(flow, node, exchange)
+        self.key_columns = key_columns
+
+    def count(
+        self,
+        name: str | None,
+        output: str = "count",
+        *,
+        emit: EmitMode = "per_event",
+        parallelism: int | None = None,
+    ) -> Self:
+        """Running number of rows of the key, in column ``output`` (int64)."""
+        return self.aggregate(name, emit=emit, parallelism=parallelism, **{output: AggregateCall("count")})
+
+    def aggregate(
+        self,
+        name: str | None,
+        *,
+        emit: EmitMode = "per_event",
+        parallelism: int | None = None,
+        **aggregates: AggregateCall,
+    ) -> Self:
+        """Running aggregates of the key: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            emit: "per_event": each row, values after it; "per_batch": each key's last row of a batch.
+            parallelism: subtasks; None: as many as the producer has.
+            aggregates: output column -> function; the columns are appended to the input's.
+        """
+        if emit not in ("per_event", "per_batch"):
+            raise GraphError(f"step {name!r}: emit is {emit!r}; it is 'per_event' or 'per_batch'")
+        for output, call in aggregates.items():
+            if not isinstance(call, AggregateCall):
+                raise GraphError(
+                    f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
+                )
+        listed = tuple(Aggregate(output, call.function, call.column) for output, call in aggregates.items())
+        return self._same_kind(name, KeyedAggregateSpec(self.key_columns, listed, emit), parallelism)
+
+    def process(
+        self,
+        name: str | None,
+        factory: Callable[[], Any],
+        schema: Columns | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Self:
+        """Run a :class:`weir.KeyedProcess` of your own; ``factory()`` makes one per subtask.
+
+        It must leave the key columns as they are. ``schema`` has the user columns of its result (None:
+        the input's). For a process with settings pass ``functools.partial(MyProcess, setting=1)``.
+        """
+        spec = KeyedProcessSpec(self.key_columns, _callable(name, factory), self._schema(name, schema))
+        check_key_columns(str(name), self.key_columns, spec.schema)
+        return self._same_kind(name, spec, parallelism)
+
+    def _like(self, node: Node, exchange: Input | None = None) -> Self:
+        return type(self)(self.flow, node, exchange, self.key_columns)
+
+    def _same_kind(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> Self:
+        if isinstance(spec, WithColumnsSpec):
+            for expression in spec.expressions:
+                if isinstance(expression, pl.Expr) and _writes(expression) & set(self.key_columns):
+                    raise GraphError(
+                        f"step {name!r}: it replaces a key column of {list(self.key_columns)}; "
+                        "do that before key_by"
+                    )
+        return super()._same_kind(name, spec, parallelism)
+
+
+def _writes(expression: pl.Expr) -> set[str]:
+    name = expression.meta.output_name(raise_if_undetermined=False)
+    return {name} if name else set()
+
+
+def _callable(step: str | None, function: Any) -> Any:
+    if not callable(function):
+        raise GraphError(f"step {step!r}: expected a function, got {type_name(function)}")
+    return function
+
+
+def type_name(value: object) -> str:
+    """The name of a value's class, for messages."""
+    return type(value).__name__
