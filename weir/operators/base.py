@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class DeadLetters(Protocol):
     """Where records that cannot be processed go, with their position and the reason."""
 
-    def reject(self, source: str, position: int, reason: str, raw: bytes) -> None:
+    def reject(
+        self, source: str, position: int, reason: str, raw: bytes, length_bytes: int | None = None
+    ) -> None:
         """Write one rejected record durably enough to survive the process; count it.
 
         Args:
@@ -26,6 +28,7 @@ class DeadLetters(Protocol):
             position: byte offset of the record in ``source``; -1 where there is none.
             reason: one line a person understands.
             raw: the record's bytes; long ones are cut in the file, their full length is kept.
+            length_bytes: full length where ``raw`` is only the record's beginning; else None.
 
         Raises:
             InputError: the job was told to stop at the first bad record.

@@ -1,0 +1,124 @@
+"""The dead-letter file: records that could not be processed, each with its position and the reason.
+
+Format: JSON lines, one object per record:
+
+=============  ==========================================================================================
+``source``     file (or other origin) of the record
+``position``   byte offset (row number in Parquet) in the source; -1 where there is none
+``length``     full length of the record in bytes
+``reason``     one line
+``raw``        the record as text, bytes that are not UTF-8 replaced; cut at ``raw_bytes_max`` bytes
+``raw_base64`` the same bytes exactly; only where they are not valid UTF-8
+``truncated``  whether ``raw`` was cut
+=============  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import BinaryIO
+
+import orjson
+
+from weir.errors import InputError
+from weir.specs import OnBadRecord
+
+#: Bytes of a rejected record that the file keeps, unless told otherwise.
+RAW_BYTES_MAX = 4096
+
+_NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_CUT_CHARACTER_BYTES_MAX = 3
+
+
+class DeadLetterFile:
+    """Implements :class:`weir.operators.base.DeadLetters` for one operator of one subtask.
+
+    The file is ``<directory>/<job>/<operator>.<subtask>.jsonl``, appended to and opened at the first record, so a
+    clean run leaves nothing behind. Each record reaches the operating system before ``reject`` returns: it
+    survives the death of the process. Called by the subtask's thread only.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        job: str,
+        operator: str,
+        subtask_index: int,
+        on_bad_record: OnBadRecord = "dead_letter",
+        raw_bytes_max: int = RAW_BYTES_MAX,
+    ) -> None:
+        self.path = Path(directory) / _file_name(job) / f"{_file_name(operator)}.{subtask_index}.jsonl"
+        #: Records rejected so far.
+        self.rejected = 0
+        self._operator = operator
+        self._on_bad_record = on_bad_record
+        self._raw_bytes_max = raw_bytes_max
+        self._file: BinaryIO | None = None
+
+    def reject(
+        self, source: str, position: int, reason: str, raw: bytes, length_bytes: int | None = None
+    ) -> None:
+        """Write one rejected record and count it.
+
+        Args:
+            source: file path (or other origin) of the record.
+            position: byte offset of the record in ``source``; -1 where there is none.
+            reason: one line a person understands.
+            raw: the record's bytes, or their beginning.
+            length_bytes: full length, where ``raw`` is only the beginning.
+
+        Raises:
+            InputError: the job stops at bad records, or the file cannot be written.
+        """
+        self.rejected += 1
+        if self._on_bad_record == "fail":
+            raise InputError(
+                f"{source} at byte {position}: {reason}; correct the record, or let the source "
+                f'{self._operator} put bad records aside with on_bad_record="dead_letter"'
+            )
+        length = len(raw) if length_bytes is None else length_bytes
+        kept = raw[: self._raw_bytes_max]
+        entry: dict[str, object] = {
+            "source": source,
+            "position": position,
+            "length": length,
+            "reason": reason,
+            "raw": kept.decode("utf-8", "replace"),
+            "truncated": len(kept) < length,
+        }
+        if not _is_utf8(kept, len(kept) < length):
+            entry["raw_base64"] = base64.b64encode(kept).decode()
+        try:
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+            self._file.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+        except OSError as error:
+            raise InputError(
+                f"cannot write dead letters to {self.path}: {error.strerror}; make the directory writable"
+            ) from error
+
+    def close(self) -> None:
+        """Release the file; safe to call twice."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _file_name(name: str) -> str:
+    return _NOT_IN_FILE_NAMES.sub("_", name).lstrip(".") or "_"
+
+
+def _is_utf8(raw: bytes, cut: bool) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        # A cut may fall inside a character, which does not make the record binary.
+        return (
+            cut
+            and error.reason == "unexpected end of data"
+            and error.start >= len(raw) - _CUT_CHARACTER_BYTES_MAX
+        )
+    return True

@@ -1,0 +1,205 @@
+"""Input files, their byte-range splits, and which subtask reads which.
+
+Every subtask computes the same plan from the same files, so no coordination is needed. A line belongs to the
+split in which its first byte lies.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeVar, cast
+
+from weir.errors import InputError
+
+#: Bounds of a split of a plain file; small inputs are cut finer so that every subtask gets a share.
+SPLIT_BYTES_MIN = 1 << 20
+SPLIT_BYTES_MAX = 32 << 20
+#: Splits that a subtask should get at least, where sizes allow it.
+SPLITS_PER_SUBTASK = 4
+
+_COUNT_BLOCK_BYTES = 4 << 20
+_GLOB_CHARACTERS = frozenset("*?[")
+
+_Unit = TypeVar("_Unit")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Half-open byte range of one file; a compressed file is one split and ``stop_bytes`` its size on disk."""
+
+    path: str
+    start_bytes: int
+    stop_bytes: int
+    compressed: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on disk that this split covers."""
+        return self.stop_bytes - self.start_bytes
+
+
+def list_input_files(path: str) -> list[str]:
+    """Files of an input, sorted by name: a file, the parts of a directory, or the matches of a glob.
+
+    In directories and matches, hidden files, ``_SUCCESS`` and other names with a leading underscore, and
+    ``.crc`` files are left out. A directory is not searched below its own level. A file named outright is taken
+    whatever its name.
+
+    Raises:
+        InputError: nothing is there, or it cannot be read.
+    """
+    if not path:
+        raise InputError("the source has no input path: set it to a file, a directory of parts or a glob")
+    target = Path(path).expanduser()
+    try:
+        if target.is_file():
+            return [str(target)]
+        if target.is_dir():
+            found = [entry for entry in target.iterdir() if entry.is_file()]
+            kind = "the directory holds no input files"
+        else:
+            found = [Path(match) for match in glob.glob(str(target), recursive=True) if Path(match).is_file()]
+            kind = "no file matches" if _GLOB_CHARACTERS & set(path) else "there is no such file or directory"
+    except OSError as error:
+        raise InputError(f"cannot read input {path}: {error.strerror}; check its permissions") from error
+    files = sorted(str(entry) for entry in found if _is_part(entry.name))
+    if not files:
+        raise InputError(
+            f"cannot read input {path}: {kind}; generate it (python workgen.py --out {path}) or correct the path"
+        )
+    return files
+
+
+def _is_part(name: str) -> bool:
+    return not name.startswith((".", "_")) and not name.endswith(".crc")
+
+
+def plan_splits(files: Sequence[str], parallelism: int) -> list[Split]:
+    """Cut files into splits, in file order; the same for every subtask of a stage.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    sizes = [_size_bytes(path) for path in files]
+    share_bytes = sum(sizes) // (parallelism * SPLITS_PER_SUBTASK)
+    split_bytes = min(SPLIT_BYTES_MAX, max(SPLIT_BYTES_MIN, share_bytes))
+    splits = []
+    for path, size in zip(files, sizes, strict=True):
+        if path.endswith(".gz"):
+            splits.append(Split(path, 0, size, compressed=True))
+            continue
+        # The last piece is never tiny: the remainder is spread over all pieces.
+        pieces = max(1, round(size / split_bytes))
+        edges = [size * piece // pieces for piece in range(pieces + 1)]
+        splits += [Split(path, a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    return splits
+
+
+def _size_bytes(path: str) -> int:
+    try:
+        with open(path, "rb") as file:
+            return file.seek(0, 2)
+    except OSError as error:
+        raise InputError(f"cannot read input {path}: {error.strerror}; check its permissions") from error
+
+
+def assign(sizes: Sequence[int], units: Sequence[_Unit], parallelism: int) -> list[list[_Unit]]:
+    """Share units over subtasks, biggest first to the least loaded; deterministic.
+
+    Args:
+        sizes: weight of each unit (bytes or rows).
+        units: what to share, in input order.
+        parallelism: number of subtasks.
+
+    Returns:
+        For each subtask its units, in input order.
+    """
+    loads = [0] * parallelism
+    chosen: list[list[int]] = [[] for _ in range(parallelism)]
+    for index in sorted(range(len(units)), key=lambda i: (-sizes[i], i)):
+        subtask = min(range(parallelism), key=lambda s: (loads[s], s))
+        loads[subtask] += sizes[index]
+        chosen[subtask].append(index)
+    return [[units[index] for index in sorted(indices)] for indices in chosen]
+
+
+def share_events(events_max: int, available: Sequence[int]) -> list[int]:
+    """Share a total over subtasks as evenly as their numbers of events allow (water filling).
+
+    Args:
+        events_max: total to share.
+        available: events that each subtask has, or any number above what it needs.
+
+    Returns:
+        Quota of each subtask; they add up to ``min(events_max, sum(available))``.
+    """
+    quotas = [0] * len(available)
+    left = min(events_max, sum(available))
+    order = sorted(range(len(available)), key=lambda i: (available[i], -i))
+    for position, index in enumerate(order):
+        quotas[index] = min(available[index], left // (len(order) - position))
+        left -= quotas[index]
+    return quotas
+
+
+def line_quotas(events_max: int, assigned: Sequence[Sequence[Split]]) -> list[int]:
+    """Rows that each subtask may emit so that together they emit ``events_max``.
+
+    Lines are counted only as far as needed: usually every subtask holds an equal share, which a look at the
+    first lines shows. Exact when all lines are good; bad lines can make the total smaller when the input
+    holds hardly more than ``events_max`` lines.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    if len(assigned) == 1:
+        return [events_max]
+    share = -(-events_max // len(assigned))
+    counts = [_count_lines(splits, share) for splits in assigned]
+    if any(count < share for count in counts):
+        counts = [_count_lines(splits, events_max) for splits in assigned]
+    return share_events(events_max, counts)
+
+
+def _count_lines(splits: Sequence[Split], enough: int) -> int:
+    """Lines that start in the splits, counted until there are ``enough``; blank ones count."""
+    count = 0
+    for split in splits:
+        if count >= enough:
+            break
+        try:
+            count += _count_split(split, enough - count)
+        except (OSError, EOFError) as error:
+            raise InputError(f"cannot read input {split.path}: {error}; check the file") from error
+    return min(count, enough)
+
+
+def _count_split(split: Split, enough: int) -> int:
+    # A line starts behind each newline in [start - 1, stop - 1), and at the start of the file.
+    count = 1 if split.start_bytes == 0 and split.size_bytes > 0 else 0
+    with open_split(split) as file:
+        left = 1 << 62 if split.compressed else split.stop_bytes - 1 - max(0, split.start_bytes - 1)
+        if split.start_bytes:
+            file.seek(split.start_bytes - 1)
+        block = b""
+        while left > 0 and count < enough:
+            block = file.read(min(left, _COUNT_BLOCK_BYTES))
+            if not block:
+                break
+            count += block.count(b"\n")
+            left -= len(block)
+            last = block[-1:]
+        if split.compressed and count < enough and count and last == b"\n":
+            count -= 1
+    return count
+
+
+def open_split(split: Split) -> BinaryIO:
+    """The file of a split, opened for reading bytes at its beginning (decompressed if need be)."""
+    if split.compressed:
+        return cast(BinaryIO, gzip.open(split.path, "rb"))
+    return open(split.path, "rb", buffering=0)
