@@ -1,0 +1,32 @@
+"""What both command-line scripts share: their consoles, and errors as one line and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+
+from weir.errors import WeirError
+
+#: Progress and errors; results go to standard output.
+ERROR_CONSOLE = Console(stderr=True, soft_wrap=True)
+_INTERRUPTED_EXIT_CODE = 130
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """End the process with one line on standard error when the block fails in a way that a user can mend.
+
+    Raises:
+        typer.Exit: With the error's exit code, or 130 after Ctrl-C.
+    """
+    try:
+        yield
+    except WeirError as error:
+        ERROR_CONSOLE.print(f"error: {error}", style="red", markup=False, highlight=False)
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt as error:
+        ERROR_CONSOLE.print("interrupted: nothing was written", highlight=False)
+        raise typer.Exit(_INTERRUPTED_EXIT_CODE) from error
