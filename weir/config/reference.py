@@ -13,19 +13,19 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m weir.config --markdown`; do not edit. -->
 
-Both processes read `config.json` of the working directory, or the file given with `--config PATH`. The file in
-the repository holds every key with its default; a key that is left out has that default too.
+Both processes read `config.json` of the working directory, or the file given with `--config PATH`. The file
+in the repository holds every key with its default; a key that is left out has that default too.
 
 Each key can be overridden, the later of these wins:
 
 1. the file: `{"taskManager": {"batch_size": 1000}}`
-2. the environment: `WEIR_TASKMANAGER_BATCH_SIZE=1000`, that is `WEIR_<SECTION>_<KEY>` in capitals. Elements of
-   a list are separated by commas.
+2. the environment: `WEIR_TASKMANAGER_BATCH_SIZE=1000`, that is `WEIR_<SECTION>_<KEY>` in capitals. Elements
+   of a list are separated by commas.
 3. the command line: `--set taskManager.batch_size=1000`
 
-An unknown key or variable, a wrong type or a value out of range ends the process with exit code 2, and one
-line for each problem that says where it is and what is allowed. A value that this version does not support yet
-is refused, not ignored. Deprecated keys are accepted with a warning.
+An unknown key or variable, a wrong type or a value out of range ends the process with exit code 2, and
+one line for each problem that says where it is and what is allowed. A value that this version does not
+support yet is refused, not ignored. Deprecated keys are accepted with a warning.
 """
 
 

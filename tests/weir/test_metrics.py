@@ -1,0 +1,256 @@
+"""What a scrape shows, that it costs nothing between scrapes, and how serving and pushing fail."""
+
+import logging
+import threading
+import urllib.request
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from weir.errors import AddressInUseError, ConfigError
+from weir.metrics import (
+    DEFINITIONS,
+    JobFacts,
+    JobMetrics,
+    LatencyMetrics,
+    LatencyRecorder,
+    MetricsPusher,
+    StoreMetrics,
+    SubtaskLabels,
+    SubtaskMetrics,
+    register_process_metrics,
+    serve_metrics,
+)
+from weir.metrics.latency import BUCKETS_MS
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.state.api import StoreStats
+from weir.testing.manual_clock import ManualClock
+
+LABELS = SubtaskLabels("server_count", 3, "count -> sink", 1)
+SHOWN = {"job": "server_count", "stage": "3", "operator": "count -> sink", "subtask": "1"}
+
+
+@dataclass
+class Counters:
+    records_in: int = 0
+    batches_in: int = 0
+    bytes_in: int = 0
+    records_out: int = 0
+    batches_out: int = 0
+    bytes_out: int = 0
+    records_rejected: int = 0
+    busy_s: float = 0.0
+    idle_s: float = 0.0
+    backpressured_s: float = 0.0
+    watermark_ms: int = WATERMARK_MIN_MS
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+def wait_until(condition):
+    ticker = threading.Event()
+    while not condition():
+        ticker.wait(0.01)
+
+
+def test_subtask_counters_are_read_at_the_scrape(registry):
+    counters = Counters()
+    SubtaskMetrics(registry, ManualClock()).add(LABELS, counters, lambda: 4)
+    counters.records_in, counters.busy_s = 7, 1.5
+    assert registry.get_sample_value("weir_subtask_records_in_total", SHOWN) == 7
+    assert registry.get_sample_value("weir_subtask_busy_seconds_total", SHOWN) == 1.5
+    assert registry.get_sample_value("weir_subtask_queue_depth_batches", SHOWN) == 4
+    counters.records_in = 9
+    assert registry.get_sample_value("weir_subtask_records_in_total", SHOWN) == 9
+
+
+def test_every_counter_of_a_subtask_has_its_own_sample(registry):
+    names = [name for name in Counters.__annotations__ if name != "watermark_ms"]
+    SubtaskMetrics(registry, ManualClock()).add(
+        LABELS, Counters(**{name: 100 + i for i, name in enumerate(names)}), lambda: 0
+    )
+    for i, name in enumerate(names):
+        shown = name.removesuffix("_s") + "_seconds" if name.endswith("_s") else name
+        assert registry.get_sample_value(f"weir_subtask_{shown}_total", SHOWN) == 100 + i
+
+
+@pytest.mark.parametrize(
+    ("watermark_ms", "lag_s"), [(WATERMARK_MIN_MS, None), (WATERMARK_MAX_MS, 0), (1_000, 1.5), (3_000, -0.5)]
+)
+def test_watermark_lag(registry, watermark_ms, lag_s):
+    clock = ManualClock(2_500_000)
+    SubtaskMetrics(registry, clock).add(LABELS, Counters(watermark_ms=watermark_ms), lambda: 0)
+    assert registry.get_sample_value("weir_subtask_watermark_lag_seconds", SHOWN) == lag_s
+
+
+def test_a_removed_subtask_is_not_shown(registry):
+    metrics = SubtaskMetrics(registry, ManualClock())
+    metrics.add(LABELS, Counters(), lambda: 0)
+    metrics.remove(LABELS)
+    metrics.remove(LABELS)
+    assert registry.get_sample_value("weir_subtask_records_in_total", SHOWN) is None
+
+
+def test_store_statistics_are_read_once_per_scrape(registry):
+    reads = []
+
+    def stats():
+        reads.append(1)
+        return StoreStats(1, 2, 3, 4, 5, 6, 7)
+
+    metrics = StoreMetrics(registry)
+    metrics.add("127.0.0.1:8018", "rocksdb", stats)
+    assert not reads
+    text = generate_latest(registry).decode()
+    assert len(reads) == 1
+    labels = '{backend="rocksdb",task_manager="127.0.0.1:8018"}'
+    names = "gets_total puts_total deletes_total cache_hits_total cache_misses_total memory_bytes disk_bytes"
+    for i, name in enumerate(names.split()):
+        assert f"weir_store_{name}{labels} {i + 1}.0\n" in text
+    metrics.remove("127.0.0.1:8018", "rocksdb")
+    assert "rocksdb" not in generate_latest(registry).decode()
+
+
+def test_latencies_fall_into_the_bucket_whose_bound_they_do_not_exceed(registry):
+    recorder = LatencyMetrics(registry).recorder(LABELS)
+    recorder.observe_us(np.array([-3, 0, 500, 501, 1000, 60_000_000, 60_000_001]))
+    recorder.observe_us(np.array([999.5]))
+    for bound, count in [("0.0005", 3), ("0.001", 6), ("0.0015", 6), ("60.0", 7), ("+Inf", 8)]:
+        assert registry.get_sample_value("weir_latency_seconds_bucket", SHOWN | {"le": bound}) == count
+    assert registry.get_sample_value("weir_latency_seconds_count", SHOWN) == 8
+    assert registry.get_sample_value("weir_latency_seconds_sum", SHOWN) == pytest.approx(120.0029985)
+
+
+def test_a_batch_of_latencies_counts_like_a_loop():
+    latencies = np.random.default_rng(1).lognormal(9, 3, 5_000)
+    recorder = LatencyRecorder()
+    recorder.observe_us(latencies)
+    counts, sum_s = recorder.read()
+    bounds = [bound * 1000 for bound in BUCKETS_MS]
+    expected = [0] * (len(bounds) + 1)
+    for latency in latencies.tolist():
+        expected[next((i for i, bound in enumerate(bounds) if latency <= bound), len(bounds))] += 1
+    assert counts.tolist() == expected
+    assert sum_s == pytest.approx(latencies.sum() / 1e6)
+
+
+def test_an_empty_batch_changes_nothing():
+    recorder = LatencyRecorder()
+    recorder.observe_us(np.array([], dtype=np.int64))
+    assert recorder.read()[0].sum() == 0
+
+
+def test_job_facts(registry):
+    facts = JobFacts("j", "RUNNING", ("CREATED", "RUNNING"), 2, 3, 15, 6, {"running": 5, "failed": 1})
+    JobMetrics(registry, lambda: facts)
+    value = registry.get_sample_value
+    assert value("weir_job_state", {"job": "j", "state": "RUNNING"}) == 1
+    assert value("weir_job_state", {"job": "j", "state": "CREATED"}) == 0
+    assert value("weir_job_subtasks", {"job": "j", "state": "running"}) == 5
+    assert value("weir_job_generation", {"job": "j"}) == 2
+    assert (value("weir_task_managers"), value("weir_slots"), value("weir_slots_used")) == (3, 15, 6)
+
+
+def test_what_is_shown_is_what_is_defined(registry):
+    register_process_metrics(registry, "task_manager")
+    SubtaskMetrics(registry, ManualClock()).add(LABELS, Counters(watermark_ms=1), lambda: 0)
+    StoreMetrics(registry).add("a:1", "memory", StoreStats)
+    LatencyMetrics(registry).recorder(LABELS).observe_us(np.array([1]))
+    JobMetrics(registry, lambda: JobFacts("j", "A", ("A",), subtasks={"running": 1}))
+    shown = {}
+    for family in registry.collect():
+        if family.name.startswith("weir_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            labels = {frozenset(sample.labels) - {"le"} for sample in family.samples}
+            shown[name] = (family.type, family.documentation, labels)
+    defined = {item.name: (item.kind, item.meaning, {frozenset(item.labels)}) for item in DEFINITIONS}
+    assert shown == defined
+    assert registry.get_sample_value("process_resident_memory_bytes") > 1 << 20
+
+
+def test_registering_the_same_concern_twice_is_refused(registry):
+    LatencyMetrics(registry)
+    with pytest.raises(ValueError, match="weir_latency_seconds"):
+        LatencyMetrics(registry)
+
+
+def test_the_page_is_served_until_closed(registry):
+    JobMetrics(registry, lambda: JobFacts("j", "A", ("A",)))
+    server = serve_metrics(registry, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.port}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        assert b"weir_task_managers 0.0" in answer.read()
+    server.close()
+    server.close()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url, timeout=10)
+
+
+def test_a_busy_port_and_a_foreign_host_are_told_apart(registry):
+    server = serve_metrics(registry, "127.0.0.1", 0)
+    with pytest.raises(
+        AddressInUseError, match=rf"127\.0\.0\.1:{server.port} is in use; choose another prom"
+    ):
+        serve_metrics(registry, "127.0.0.1", server.port)
+    server.close()
+    with pytest.raises(ConfigError, match=r"cannot listen on prometheus\.prometheus_host 192\.0\.2\.1"):
+        serve_metrics(registry, "192.0.2.1", 0)
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """Records what is pushed; answers 500 while ``server.broken``."""
+
+    def do_PUT(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.pushes.append((self.path, body))
+        self.send_response(500 if self.server.broken else 200)
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def gateway():
+    server = HTTPServer(("127.0.0.1", 0), Gateway)
+    server.pushes, server.broken = [], False
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_metrics_are_pushed_at_intervals_and_when_closed(registry, gateway):
+    facts = [JobFacts("j", "A", ("A",))]
+    JobMetrics(registry, lambda: facts[0])
+    address = f"127.0.0.1:{gateway.server_port}"
+    pusher = MetricsPusher(registry, address, "weir", "127.0.0.1:8018", interval_s=0.01)
+    wait_until(lambda: len(gateway.pushes) >= 2)
+    facts[0] = JobFacts("j", "A", ("A",), task_managers=8)
+    pusher.close()
+    path, body = gateway.pushes[-1]
+    assert path == "/metrics/job/weir/instance/127.0.0.1%3A8018"
+    assert b"weir_task_managers 8.0" in body
+    count = len(gateway.pushes)
+    pusher.close()
+    assert len(gateway.pushes) == count
+
+
+def test_a_failing_gateway_is_logged_once_and_its_return_too(registry, gateway, caplog):
+    caplog.set_level(logging.WARNING)
+    gateway.broken = True
+    address = f"127.0.0.1:{gateway.server_port}"
+    pusher = MetricsPusher(registry, address, "weir", "x", interval_s=0.01)
+    wait_until(lambda: len(gateway.pushes) >= 4)
+    gateway.broken = False
+    wait_until(lambda: "takes metrics again" in caplog.text)
+    pusher.close()
+    assert caplog.text.count("does not take metrics") == 1

@@ -1,0 +1,95 @@
+"""Name, kind, labels and meaning of every metric that Weir itself defines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+SUBTASK_LABELS = ("job", "stage", "operator", "subtask")
+STORE_LABELS = ("task_manager", "backend")
+JOB_LABELS = ("job",)
+
+#: All definitions, in the order of the documentation.
+DEFINITIONS: list[Definition] = []
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One metric; ``name`` is what a scrape shows, with ``_total`` on counters."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    meaning: str
+
+    def family(self) -> CounterMetricFamily | GaugeMetricFamily:
+        """An empty family of a counter or gauge, to add samples to while a scrape runs."""
+        kind = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
+        return kind(self.name, self.meaning, labels=self.labels)
+
+
+def _define(
+    name: str, kind: Literal["counter", "gauge", "histogram"], labels: Sequence[str], meaning: str
+) -> Definition:
+    definition = Definition(name, kind, tuple(labels), meaning)
+    DEFINITIONS.append(definition)
+    return definition
+
+
+def _subtask(name: str, kind: Literal["counter", "gauge"], meaning: str) -> Definition:
+    return _define(f"weir_subtask_{name}", kind, SUBTASK_LABELS, meaning)
+
+
+def _store(name: str, kind: Literal["counter", "gauge"], meaning: str) -> Definition:
+    return _define(f"weir_store_{name}", kind, STORE_LABELS, meaning)
+
+
+RECORDS_IN = _subtask("records_in_total", "counter", "Records taken from the inputs (or read, in a source).")
+RECORDS_OUT = _subtask("records_out_total", "counter", "Records sent to the outputs.")
+BATCHES_IN = _subtask("batches_in_total", "counter", "Record batches taken from the inputs.")
+BATCHES_OUT = _subtask("batches_out_total", "counter", "Record batches sent to the outputs.")
+BYTES_IN = _subtask("bytes_in_total", "counter", "Arrow bytes of the batches taken.")
+BYTES_OUT = _subtask("bytes_out_total", "counter", "Arrow bytes of the batches sent.")
+RECORDS_REJECTED = _subtask("records_rejected_total", "counter", "Records that went to the dead letters.")
+BUSY = _subtask("busy_seconds_total", "counter", "Time spent in operators.")
+IDLE = _subtask("idle_seconds_total", "counter", "Time spent waiting for input.")
+BACKPRESSURED = _subtask(
+    "backpressured_seconds_total", "counter", "Time spent waiting for a receiver's credit."
+)
+QUEUE_DEPTH = _subtask("queue_depth_batches", "gauge", "Record batches that wait in the input channels.")
+WATERMARK_LAG = _subtask(
+    "watermark_lag_seconds",
+    "gauge",
+    "Wall clock minus watermark; absent before the first one, 0 after the end.",
+)
+
+LATENCY = _define(
+    "weir_latency_seconds",
+    "histogram",
+    SUBTASK_LABELS,
+    "Time from the scheduled (paced) or read moment of an event to its arrival at the sink.",
+)
+
+STORE_GETS = _store("gets_total", "counter", "Keys read from the store.")
+STORE_PUTS = _store("puts_total", "counter", "Keys written to the store.")
+STORE_DELETES = _store("deletes_total", "counter", "Keys deleted from the store.")
+STORE_CACHE_HITS = _store("cache_hits_total", "counter", "Keys that the write-back cache held.")
+STORE_CACHE_MISSES = _store("cache_misses_total", "counter", "Keys that had to be read from the store.")
+STORE_MEMORY = _store(
+    "memory_bytes", "gauge", "Memory that the store holds: block cache, memory tables, readers."
+)
+STORE_DISK = _store("disk_bytes", "gauge", "Live files of the store on disk.")
+
+JOB_STATE = _define(
+    "weir_job_state", "gauge", ("job", "state"), "1 for the state that the job is in, else 0."
+)
+JOB_GENERATION = _define("weir_job_generation", "gauge", JOB_LABELS, "Number of the deployment in force.")
+JOB_SUBTASKS = _define("weir_job_subtasks", "gauge", ("job", "state"), "Subtasks of the job by their state.")
+TASK_MANAGERS = _define("weir_task_managers", "gauge", (), "Task managers whose lease is in force.")
+SLOTS = _define("weir_slots", "gauge", (), "Subtasks that those task managers take together.")
+SLOTS_USED = _define("weir_slots_used", "gauge", (), "Subtasks that are placed on them.")
+
+BUILD_INFO = _define("weir_build_info", "gauge", ("version", "python", "role"), "Always 1; says what runs.")

@@ -1,0 +1,64 @@
+"""Metrics of the control plane: the job, its subtasks by state, and the task managers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
+
+from weir.metrics import definitions as d
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What the control plane knows at one moment."""
+
+    job: str
+    #: Name of the state the job is in, and names of all states it can be in.
+    state: str
+    states: tuple[str, ...]
+    generation: int = 0
+    task_managers: int = 0
+    slots: int = 0
+    slots_used: int = 0
+    #: Name of a subtask state -> how many subtasks are in it.
+    subtasks: Mapping[str, int] = field(default_factory=dict)
+
+
+class JobMetrics(Collector):
+    """Shows what ``read_facts`` gives; it is called once per scrape, from the scrape's thread."""
+
+    def __init__(self, registry: CollectorRegistry, read_facts: Callable[[], JobFacts]) -> None:
+        self._read_facts = read_facts
+        registry.register(self)
+
+    def describe(self) -> list[Metric]:
+        """Families without samples, so that registering reads nothing."""
+        definitions = (d.JOB_STATE, d.JOB_GENERATION, d.JOB_SUBTASKS, d.TASK_MANAGERS, d.SLOTS, d.SLOTS_USED)
+        return [definition.family() for definition in definitions]
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape."""
+        facts = self._read_facts()
+        state = d.JOB_STATE.family()
+        for name in facts.states:
+            state.add_metric((facts.job, name), float(name == facts.state))
+        yield state
+        subtasks = d.JOB_SUBTASKS.family()
+        for name, count in facts.subtasks.items():
+            subtasks.add_metric((facts.job, name), count)
+        yield subtasks
+        generation = d.JOB_GENERATION.family()
+        generation.add_metric((facts.job,), facts.generation)
+        yield generation
+        numbers = {
+            d.TASK_MANAGERS: facts.task_managers,
+            d.SLOTS: facts.slots,
+            d.SLOTS_USED: facts.slots_used,
+        }
+        for definition, number in numbers.items():
+            family = definition.family()
+            family.add_metric((), number)
+            yield family

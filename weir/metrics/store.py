@@ -1,0 +1,94 @@
+"""Metrics per state store, read from its own statistics."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
+
+from weir.metrics import definitions as d
+
+
+class StoreCounters(Protocol):
+    """What is read of a store; ``weir.state.api.StoreStats`` has it."""
+
+    @property
+    def gets(self) -> int:
+        """Keys read since the store was opened."""
+
+    @property
+    def puts(self) -> int:
+        """Keys written since then."""
+
+    @property
+    def deletes(self) -> int:
+        """Keys deleted since then."""
+
+    @property
+    def cache_hits(self) -> int:
+        """Keys found in the write-back cache."""
+
+    @property
+    def cache_misses(self) -> int:
+        """Keys not found there."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory held now."""
+
+    @property
+    def disk_bytes(self) -> int:
+        """Live files now."""
+
+
+_ATTRIBUTES = {
+    d.STORE_GETS: "gets",
+    d.STORE_PUTS: "puts",
+    d.STORE_DELETES: "deletes",
+    d.STORE_CACHE_HITS: "cache_hits",
+    d.STORE_CACHE_MISSES: "cache_misses",
+    d.STORE_MEMORY: "memory_bytes",
+    d.STORE_DISK: "disk_bytes",
+}
+
+
+class StoreMetrics(Collector):
+    """All stores of one process. Any thread may add and remove them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._lock = threading.Lock()
+        self._stores: dict[tuple[str, str], Callable[[], StoreCounters]] = {}
+        registry.register(self)
+
+    def add(self, task_manager: str, backend: str, read_stats: Callable[[], StoreCounters]) -> None:
+        """Show a store from now on.
+
+        Args:
+            task_manager: its address, ``host:port``.
+            backend: ``rocksdb`` or ``memory``.
+            read_stats: usually ``store.stats``; called once per scrape, from another thread.
+        """
+        with self._lock:
+            self._stores[task_manager, backend] = read_stats
+
+    def remove(self, task_manager: str, backend: str) -> None:
+        """Stop showing a store; call it before the store is closed."""
+        with self._lock:
+            self._stores.pop((task_manager, backend), None)
+
+    def describe(self) -> list[Metric]:
+        """Families without samples, so that registering reads nothing."""
+        return [definition.family() for definition in _ATTRIBUTES]
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape; holds the lock, so that no store is closed meanwhile."""
+        with self._lock:
+            read = [(labels, read_stats()) for labels, read_stats in self._stores.items()]
+        for definition, attribute in _ATTRIBUTES.items():
+            family = definition.family()
+            for labels, stats in read:
+                family.add_metric(labels, getattr(stats, attribute))
+            yield family

@@ -1,0 +1,110 @@
+"""Metrics per subtask, read from the counters that the subtask's thread writes once per batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
+
+from weir.clock import Clock
+from weir.metrics import definitions as d
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+
+
+class SubtaskCounters(Protocol):
+    """What is read of a subtask; ``task_manager.progress.SubtaskProgress`` has it. Seconds end in ``_s``."""
+
+    records_in: int
+    batches_in: int
+    bytes_in: int
+    records_out: int
+    batches_out: int
+    bytes_out: int
+    records_rejected: int
+    busy_s: float
+    idle_s: float
+    backpressured_s: float
+    #: Event time in ms since the epoch; ``WATERMARK_MIN_MS`` before the first watermark.
+    watermark_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskLabels:
+    """Which subtask a sample is about; ``operator`` is the stage's chain of names."""
+
+    job: str
+    stage: int
+    operator: str
+    subtask: int
+
+    def values(self) -> tuple[str, ...]:
+        """In the order of ``SUBTASK_LABELS``."""
+        return (self.job, str(self.stage), self.operator, str(self.subtask))
+
+
+_ATTRIBUTES = {
+    d.RECORDS_IN: "records_in",
+    d.RECORDS_OUT: "records_out",
+    d.BATCHES_IN: "batches_in",
+    d.BATCHES_OUT: "batches_out",
+    d.BYTES_IN: "bytes_in",
+    d.BYTES_OUT: "bytes_out",
+    d.RECORDS_REJECTED: "records_rejected",
+    d.BUSY: "busy_s",
+    d.IDLE: "idle_s",
+    d.BACKPRESSURED: "backpressured_s",
+}
+
+
+class SubtaskMetrics(Collector):
+    """All subtasks of one process. Any thread may add and remove them."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._subtasks: dict[SubtaskLabels, tuple[SubtaskCounters, Callable[[], int]]] = {}
+        registry.register(self)
+
+    def add(self, labels: SubtaskLabels, counters: SubtaskCounters, queue_depth: Callable[[], int]) -> None:
+        """Show a subtask from now on; one with the same labels is replaced.
+
+        Args:
+            labels: which one it is.
+            counters: read at each scrape, from another thread.
+            queue_depth: batches that wait in its input; called at each scrape.
+        """
+        with self._lock:
+            self._subtasks[labels] = (counters, queue_depth)
+
+    def remove(self, labels: SubtaskLabels) -> None:
+        """Stop showing a subtask; unknown labels are ignored."""
+        with self._lock:
+            self._subtasks.pop(labels, None)
+
+    def describe(self) -> list[Metric]:
+        """Families without samples, so that registering reads nothing."""
+        return [definition.family() for definition in (*_ATTRIBUTES, d.QUEUE_DEPTH, d.WATERMARK_LAG)]
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape."""
+        with self._lock:
+            subtasks = list(self._subtasks.items())
+        for definition, attribute in _ATTRIBUTES.items():
+            family = definition.family()
+            for labels, (counters, _) in subtasks:
+                family.add_metric(labels.values(), getattr(counters, attribute))
+            yield family
+        depth, lag = d.QUEUE_DEPTH.family(), d.WATERMARK_LAG.family()
+        for labels, (counters, queue_depth) in subtasks:
+            depth.add_metric(labels.values(), queue_depth())
+            watermark_ms = counters.watermark_ms
+            if watermark_ms >= WATERMARK_MAX_MS:
+                lag.add_metric(labels.values(), 0.0)
+            elif watermark_ms > WATERMARK_MIN_MS:
+                lag.add_metric(labels.values(), self._clock.now_us() / 1e6 - watermark_ms / 1e3)
+        yield depth
+        yield lag
