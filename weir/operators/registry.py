@@ -1,5 +1,7 @@
-"""From a spec to its runtime logic. Modules are loaded by name when they are needed, so that a subtask without keyed
-state loads neither compiled kernels nor a store.
+"""From a spec to its runtime logic.
+
+Modules are loaded by name when they are needed, so that a subtask without keyed state loads neither compiled
+kernels nor a store.
 """
 
 from __future__ import annotations

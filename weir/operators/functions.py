@@ -1,0 +1,195 @@
+"""Operators around a job author's Python functions: map_batches, map and flat_map.
+
+``_key_hash`` does not survive: a function may change the keys, and the next HASH exchange computes it
+again. Both time columns do.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from weir.errors import WeirError
+from weir.operators.base import Operator, OperatorContext
+from weir.records import (
+    EVENT_TIME_COLUMN,
+    INGEST_TIME_COLUMN,
+    KEY_HASH_COLUMN,
+    system_schema,
+    user_columns,
+)
+from weir.schemas import schema_difference, small_type
+from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec
+
+_TIME_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN)
+
+
+class FunctionOperator(Operator):
+    """What the three have in common: the function, the output schema and messages that name the step."""
+
+    def __init__(self, spec: MapBatchesSpec | MapSpec | FlatMapSpec) -> None:
+        self._function: Callable[..., Any] = spec.function
+        self._user_schema = spec.schema
+        self._schema = system_schema(spec.schema)
+        self._names = frozenset(spec.schema.names)
+        self._required = [field.name for field in spec.schema if not field.nullable]
+        self._step = spec.kind
+        self._batch_size = 32_768
+
+    def open(self, context: OperatorContext) -> None:
+        """Remember the step's name and where batches are cut."""
+        self._step = context.operator_name
+        self._batch_size = context.batch_size
+
+    @abstractmethod
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Zero or more batches of the declared columns and the time columns."""
+
+    def _call(self, argument: object) -> Any:
+        try:
+            return self._function(argument)
+        except Exception as error:
+            name = getattr(self._function, "__qualname__", type(self._function).__name__)
+            raise self._error(f"function {name} raised {type(error).__name__}: {error}") from error
+
+    def _error(self, text: str) -> WeirError:
+        return WeirError(f"step {self._step!r}: {text}")
+
+    def _check_row(self, row: object) -> dict[str, Any]:
+        if not isinstance(row, dict):
+            raise self._error(f"the function returned {type(row).__name__}, not a dict of the columns")
+        if row.keys() != self._names:
+            missing = sorted(self._names - row.keys())
+            extra = sorted(map(str, row.keys() - self._names))
+            raise self._error(
+                f"the function returned another row than declared: missing {missing}, extra {extra}"
+            )
+        return row
+
+    def _build(self, rows: list[dict[str, Any]], times: list[pa.Array]) -> pa.RecordBatch:
+        try:
+            user = pa.RecordBatch.from_pylist(rows, schema=self._user_schema)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            reason = str(error).splitlines()[0]
+            raise self._error(
+                f"the function returned a value of another type than declared: {reason}"
+            ) from error
+        return self._finish(user, times)
+
+    def _finish(self, user: pa.RecordBatch, times: list[pa.Array]) -> pa.RecordBatch:
+        for name in self._required:
+            if user.column(name).null_count:
+                raise self._error(
+                    f"the function returned a null in column {name!r}; "
+                    "declare it as weir.Nullable(...) if that is right"
+                )
+        return pa.RecordBatch.from_arrays([*user.columns, *times], schema=self._schema)
+
+
+class MapBatchesOperator(FunctionOperator):
+    """Calls the function with the batch; the result has the declared columns in any order."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Zero or one batch; none if the function returns no rows."""
+        if KEY_HASH_COLUMN in batch.schema.names:
+            batch = batch.drop_columns([KEY_HASH_COLUMN])
+        result = self._call(batch)
+        if not isinstance(result, pa.RecordBatch):
+            raise self._error(f"the function returned {type(result).__name__}, not a pyarrow.RecordBatch")
+        if len(set(result.schema.names)) != len(result.schema.names):
+            raise self._error(f"the function returned a column twice: {', '.join(result.schema.names)}")
+        times = self._times(batch, result)
+        present = [name for name in self._user_schema.names if name in result.schema.names]
+        user = result.select(
+            [*present, *(name for name in user_columns(result.schema) if name not in present)]
+        )
+        user = _with_small_types(user)
+        difference = schema_difference(self._user_schema, user.schema)
+        if difference:
+            raise self._error(f"the function returned another schema than declared: {difference}")
+        return (self._finish(user, times),) if user.num_rows else ()
+
+    def _times(self, batch: pa.RecordBatch, result: pa.RecordBatch) -> list[pa.Array]:
+        times = []
+        for name in _TIME_COLUMNS:
+            if name in result.schema.names:
+                column = result.column(name)
+                if column.type != pa.int64() or column.null_count:
+                    raise self._error(
+                        f"the function returned {name!r} as {column.type}; it is int64 without nulls"
+                    )
+            elif result.num_rows == batch.num_rows:
+                column = batch.column(name)
+            else:
+                raise self._error(
+                    f"the function returned {result.num_rows} rows for {batch.num_rows} "
+                    f"without column {name!r}; carry it over, so that every row keeps its time"
+                )
+            times.append(column)
+        return times
+
+
+def _with_small_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Large strings and the like, which Polars returns, in the form that channels carry."""
+    types = [small_type(field.type) for field in batch.schema]
+    if types == batch.schema.types:
+        return batch
+    columns = [
+        column if column.type == dtype else column.cast(dtype)
+        for column, dtype in zip(batch.columns, types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+class MapOperator(FunctionOperator):
+    """Calls the function once per row with a dict of the user columns."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """One batch with as many rows."""
+        rows = batch.select(user_columns(batch.schema)).to_pylist()
+        results = [self._check_row(self._call(row)) for row in rows]
+        return (self._build(results, [batch.column(name) for name in _TIME_COLUMNS]),)
+
+
+class FlatMapOperator(FunctionOperator):
+    """Calls the function once per row; its rows get the times of that row."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Batches of at most ``batch_size`` rows, so that multiplying rows needs no more memory."""
+        results: list[dict[str, Any]] = []
+        origins: list[int] = []
+        for position, row in enumerate(batch.select(user_columns(batch.schema)).to_pylist()):
+            for result in self._iterate(row):
+                results.append(self._check_row(result))
+                origins.append(position)
+                if len(results) >= self._batch_size:
+                    yield self._gather(batch, results, origins)
+                    results, origins = [], []
+        if results:
+            yield self._gather(batch, results, origins)
+
+    def _iterate(self, row: dict[str, Any]) -> Iterable[Any]:
+        """The function's rows; a generator runs here, so its errors are the function's too."""
+        results = self._call(row)
+        if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
+            raise self._error(f"the function returned {type(results).__name__}, not an iterable of dicts")
+        iterator = iter(results)
+        while True:
+            try:
+                result = next(iterator)
+            except StopIteration:
+                return
+            except Exception as error:
+                name = getattr(self._function, "__qualname__", type(self._function).__name__)
+                raise self._error(f"function {name} raised {type(error).__name__}: {error}") from error
+            yield result
+
+    def _gather(
+        self, batch: pa.RecordBatch, rows: list[dict[str, Any]], origins: list[int]
+    ) -> pa.RecordBatch:
+        indices = pa.array(np.array(origins, dtype=np.int64))
+        return self._build(rows, [batch.column(name).take(indices) for name in _TIME_COLUMNS])
