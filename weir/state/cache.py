@@ -1,0 +1,222 @@
+"""A write-back cache of bytes over any backend, bounded in bytes, least recently used first out.
+
+Reads fill it; writes stay in it until :meth:`WriteBackCache.flush` or eviction writes them down; deletes are
+kept as tombstones until then. It does not see what others write to the backend behind its back: one cache
+per owner of a range of keys. A batch of writes is atomic for readers of the cache; the backend gets it in chunks.
+
+After a failed write-down (StateError) the dirty entries are still there; ``flush`` may be tried again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+
+from weir.errors import StateError
+from weir.state.api import StateBackend, StateSnapshot, StoreStats
+
+#: What an entry occupies beside its bytes: two object headers and a slot of the ordered dictionary.
+ENTRY_OVERHEAD_BYTES = 230
+#: Bounds of one write batch to the backend, so that the GIL is not held for long.
+WRITE_ENTRIES_MAX = 2_000
+WRITE_BYTES_MAX = 1 << 20
+
+
+class WriteBackCache(StateBackend):
+    """See the module. Methods may be called from any thread; one lock guards them.
+
+    ``snapshot`` first writes all dirty entries down. ``close`` flushes; the
+    backend, which is shared, stays open.
+    """
+
+    def __init__(self, backend: StateBackend, bytes_max: int) -> None:
+        self._backend = backend
+        self._bytes_max = bytes_max
+        self._lock = threading.RLock()
+        #: None stands for a key that is known to be absent: a tombstone if dirty.
+        self._entries: OrderedDict[bytes, bytes | None] = OrderedDict()
+        self._dirty: dict[bytes, None] = {}
+        self._bytes = 0
+        self._closed = False
+        self._gets = self._puts = self._deletes = self._hits = 0
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError("this state cache is closed")
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of ``keys``; what is not cached comes in one read, in key order."""
+        with self._lock:
+            self._check_open()
+            entries = self._entries
+            missing = sorted({key for key in keys if key not in entries})
+            found = dict(zip(missing, self._backend.get_many(missing), strict=True)) if missing else {}
+            # Values are taken before anything is evicted to make room for what was read.
+            values = [entries[key] if key in entries else found[key] for key in keys]
+            self._gets += len(keys)
+            self._hits += len(keys) - len(missing)
+            for key in keys:
+                if key in entries:
+                    entries.move_to_end(key)
+            for key, value in found.items():
+                self._store(key, value)
+            self._shrink()
+            return values
+
+    def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
+        """Apply puts, then deletes, to the cache; other threads see all of them or none."""
+        with self._lock:
+            self._check_open()
+            for key, value in puts:
+                self._store(key, value)
+                self._dirty[key] = None
+            for key in deletes:
+                self._store(key, None)
+                self._dirty[key] = None
+            self._puts += len(puts)
+            self._deletes += len(deletes)
+            self._shrink()
+
+    def scan(
+        self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of a range as they are now: the backend's, with dirty entries laid over them."""
+        with self._lock:
+            self._check_open()
+            overlay = [
+                (key, self._entries[key])
+                for key in sorted(self._dirty, reverse=reverse)
+                if (start is None or key >= start) and (stop is None or key < stop)
+            ]
+            return _merged(self._backend.scan(start, stop, reverse=reverse), overlay, reverse)
+
+    def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
+        """Delete every entry of a range, here and in the backend."""
+        with self._lock:
+            self._check_open()
+            self._backend.delete_range(start, stop)
+            self.forget(start, stop)
+
+    def forget(self, start: bytes | None, stop: bytes | None) -> None:
+        """Drop a range from the cache, unwritten changes too; the backend keeps what it has."""
+        with self._lock:
+            self._check_open()
+            gone = [
+                key
+                for key in self._entries
+                if (start is None or key >= start) and (stop is None or key < stop)
+            ]
+            for key in gone:
+                self._drop(key)
+
+    def snapshot(self) -> StateSnapshot:
+        """A consistent view of now, read from the backend after everything dirty was written to it."""
+        with self._lock:
+            self._write_dirty()
+            return self._backend.snapshot()
+
+    def flush(self) -> None:
+        """Write everything dirty to the backend and make it durable."""
+        with self._lock:
+            self._write_dirty()
+            self._backend.flush()
+
+    def stats(self) -> StoreStats:
+        """This cache's counters and its memory; the backend has its own."""
+        with self._lock:
+            self._check_open()
+            return StoreStats(
+                gets=self._gets,
+                puts=self._puts,
+                deletes=self._deletes,
+                cache_hits=self._hits,
+                cache_misses=self._gets - self._hits,
+                memory_bytes=self._bytes,
+            )
+
+    def close(self) -> None:
+        """Flush and drop the entries; the backend stays open. Safe to call twice."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                self.flush()
+            finally:
+                self._closed = True
+                self._entries.clear()
+                self._dirty.clear()
+                self._bytes = 0
+
+    def _store(self, key: bytes, value: bytes | None) -> None:
+        if key in self._entries:
+            self._bytes -= _entry_bytes(key, self._entries[key])
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        self._bytes += _entry_bytes(key, value)
+
+    def _drop(self, key: bytes) -> None:
+        self._bytes -= _entry_bytes(key, self._entries.pop(key))
+        self._dirty.pop(key, None)
+
+    def _shrink(self) -> None:
+        """Evict down to the bound; dirty entries are written first, a whole chunk of the oldest at a time."""
+        while self._bytes > self._bytes_max and self._entries:
+            oldest = next(iter(self._entries))
+            if oldest in self._dirty:
+                self._write_down(key for key in self._entries if key in self._dirty)
+            self._drop(oldest)
+
+    def _write_dirty(self) -> None:
+        self._check_open()
+        keys = sorted(self._dirty)
+        while keys:
+            del keys[: self._write_down(keys)]
+
+    def _write_down(self, dirty_keys: Iterable[bytes]) -> int:
+        """Write one chunk of dirty keys, which stay cached, clean; returns how many."""
+        chunk: list[bytes] = []
+        size = 0
+        for key in dirty_keys:
+            chunk.append(key)
+            size += len(key) + len(self._entries[key] or b"")
+            if len(chunk) >= WRITE_ENTRIES_MAX or size >= WRITE_BYTES_MAX:
+                break
+        chunk.sort()
+        values = [(key, self._entries[key]) for key in chunk]
+        self._backend.write(
+            puts=[(key, value) for key, value in values if value is not None],
+            deletes=[key for key, value in values if value is None],
+        )
+        for key in chunk:
+            del self._dirty[key]
+        return len(chunk)
+
+
+def _entry_bytes(key: bytes, value: bytes | None) -> int:
+    return len(key) + len(value or b"") + ENTRY_OVERHEAD_BYTES
+
+
+def _merged(
+    below: Iterator[tuple[bytes, bytes]], overlay: list[tuple[bytes, bytes | None]], reverse: bool
+) -> Iterator[tuple[bytes, bytes]]:
+    """Both in the same order; of equal keys the overlay's wins, and its None hides the key."""
+    position = 0
+    for entry in below:
+        while position < len(overlay) and (
+            overlay[position][0] > entry[0] if reverse else overlay[position][0] < entry[0]
+        ):
+            key, value = overlay[position]
+            position += 1
+            if value is not None:
+                yield key, value
+        if position < len(overlay) and overlay[position][0] == entry[0]:
+            key, value = overlay[position]
+            position += 1
+            if value is not None:
+                yield key, value
+        else:
+            yield entry
+    for key, value in overlay[position:]:
+        if value is not None:
+            yield key, value

@@ -1,0 +1,130 @@
+"""How RocksDB is set up: config.json section ``taskManager.rocksdb`` and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rocksdict import (
+    BlockBasedIndexType,
+    BlockBasedOptions,
+    Cache,
+    ChecksumType,
+    DataBlockIndexType,
+    DBCompressionType,
+    Options,
+    ReadOptions,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from weir.errors import StateError
+
+Compression = Literal["none", "snappy", "lz4", "zstd"]
+
+_COMPRESSIONS = {
+    "none": DBCompressionType.none,
+    "snappy": DBCompressionType.snappy,
+    "lz4": DBCompressionType.lz4,
+    "zstd": DBCompressionType.zstd,
+}
+#: Files are small so that the index and filter of each fit well in one shard of the block cache.
+_TABLE_FILE_BYTES = 8 << 20
+#: Runs that may wait in level 0. A merge into the level below rewrites all of it: with few runs, uniform
+#: updates cost 2 µs of background CPU each, with 12 about 0.5; a read asks one Bloom filter per run.
+_LEVEL_0_RUNS = 12
+_LOG_FILE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class RocksDbSettings:
+    """One store's settings; the memory bound is ``block_cache_bytes`` + ``write_buffer_total_bytes``."""
+
+    #: Cache of data, index and filter blocks.
+    block_cache_bytes: int = 64 << 20
+    #: Size of one memory table.
+    write_buffer_bytes: int = 16 << 20
+    #: Memory tables, the one being filled included.
+    write_buffer_count: int = 3
+    #: Bound of all memory tables together.
+    write_buffer_total_bytes: int = 64 << 20
+    #: Size of a data block before compression.
+    block_bytes: int = 4 << 10
+    #: Bits of the Bloom filter per key; 0: no filter.
+    bloom_bits_per_key: int = 10
+    compression: Compression = "lz4"
+    #: Threads that flush and compact.
+    background_threads: int = 2
+    #: File handles that the store may keep open.
+    max_open_files: int = 512
+
+    def __post_init__(self) -> None:
+        if self.compression not in _COMPRESSIONS:
+            raise StateError(f"compression {self.compression!r} is not one of {', '.join(_COMPRESSIONS)}")
+        if min(self.block_cache_bytes, self.write_buffer_bytes, self.block_bytes) <= 0:
+            raise StateError("block_cache_bytes, write_buffer_bytes and block_bytes must be positive")
+
+    @property
+    def memory_bytes_max(self) -> int:
+        """Bound of RocksDB's memory."""
+        return self.block_cache_bytes + self.write_buffer_total_bytes
+
+
+class StoreMemory:
+    """The memory that one store may use: memory tables are charged to the block cache."""
+
+    def __init__(self, settings: RocksDbSettings) -> None:
+        # The clock cache takes no lock on a hit; entry charge 0: it adapts to the sizes it meets.
+        self.cache = Cache.new_hyper_clock_cache(settings.memory_bytes_max, 0)
+        self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
+            settings.write_buffer_total_bytes, False, self.cache
+        )
+
+
+def store_options(settings: RocksDbSettings, memory: StoreMemory) -> Options:
+    """RocksDB's options for a store of many small entries that are read and rewritten one by one."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(_table_options(settings, memory.cache))
+    options.set_write_buffer_manager(memory.write_buffers)
+    options.set_write_buffer_size(settings.write_buffer_bytes)
+    options.set_max_write_buffer_number(settings.write_buffer_count)
+    options.set_compression_type(_COMPRESSIONS[settings.compression]())
+    options.set_target_file_size_base(_TABLE_FILE_BYTES)
+    options.set_level_zero_file_num_compaction_trigger(_LEVEL_0_RUNS)
+    options.set_level_zero_slowdown_writes_trigger(3 * _LEVEL_0_RUNS)
+    options.set_level_zero_stop_writes_trigger(4 * _LEVEL_0_RUNS)
+    options.set_max_background_jobs(settings.background_threads)
+    options.set_max_open_files(settings.max_open_files)
+    options.set_max_log_file_size(_LOG_FILE_BYTES)
+    options.set_keep_log_file_num(2)
+    options.set_stats_dump_period_sec(0)
+    return options
+
+
+def _table_options(settings: RocksDbSettings, cache: Cache) -> BlockBasedOptions:
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_block_size(settings.block_bytes)
+    table.set_format_version(6)
+    table.set_checksum_type(ChecksumType.xxh3())
+    table.set_index_type(BlockBasedIndexType.binary_search())
+    table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
+    table.set_data_block_hash_ratio(0.75)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    if settings.bloom_bits_per_key > 0:
+        table.set_bloom_filter(settings.bloom_bits_per_key, False)
+    return table
+
+
+def read_options(settings: RocksDbSettings) -> ReadOptions:
+    """Options of point reads."""
+    return ReadOptions()
+
+
+def write_options() -> WriteOptions:
+    """The log is written, not synced; sorted batches insert next to their last key."""
+    options = WriteOptions()
+    options.memtable_insert_hint_per_batch = True
+    return options
