@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from weir.config import Config, load_config, parse_set_flags
 from weir.config.keys import all_keys, environment_name, section_models
 from weir.errors import ConfigError
+from weir.state.rocksdb_settings import RocksDbSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -287,3 +288,8 @@ def test_every_key_has_a_meaning_and_numbers_have_a_unit_or_are_ports():
 
 def test_sections_are_found_at_every_depth():
     assert set(section_models()) == {"", "controlPlane", "taskManager", "taskManager.rocksdb", "prometheus"}
+
+
+def test_the_rocksdb_section_is_what_the_backend_takes():
+    settings = RocksDbSettings(**Config().task_manager.rocksdb.model_dump())
+    assert settings == RocksDbSettings()

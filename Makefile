@@ -1,0 +1,90 @@
+# `make` lists the targets. Every target that needs the virtual environment makes it first.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The first Python that is new enough; `make setup PYTHON=/path/to/python` overrides it.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.set-up
+GENERATE := -m grpc_tools.protoc -I.
+PROTO_FILES := $(wildcard proto/*.proto)
+RESULTS := data/benchmarks
+
+.PHONY: help setup demo test check format proto verify-proto docs bench lock clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
+
+setup: $(STAMP) ## Make .venv with the locked dependencies; only again when they changed
+
+$(STAMP): requirements.lock pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "make setup: error: no Python 3.11 or newer found; install one, or run: make setup PYTHON=/path/to/python" >&2; \
+		exit 1; \
+	fi
+	@"$(PYTHON)" -c 'import sys; v = sys.version.split()[0]; sys.version_info >= (3, 11) or sys.exit(f"make setup: error: Python 3.11 or newer is needed, $(PYTHON) is {v}; run: make setup PYTHON=/path/to/python")'
+	@if ! $(RUN) -c 'import pip' 2>/dev/null; then \
+		echo "setup: making $(VENV) with $$("$(PYTHON)" --version)"; \
+		"$(PYTHON)" -m venv --clear $(VENV); \
+	fi
+	@echo "setup: installing the packages of requirements.lock (the first time takes a few minutes)"
+	@$(RUN) -m pip install --disable-pip-version-check --no-input --progress-bar off -r requirements.lock \
+		| awk '/^(Collecting|Building|Installing|Successfully)/ { print "  " substr($$0, 1, 100); fflush() }'
+	@echo "setup: installing the project"
+	@$(RUN) -m pip install --disable-pip-version-check --no-input --quiet --no-deps --editable .
+	@echo "setup: compiling the kernels"
+	@$(RUN) -m weir.warm_up
+	@touch $@
+	@echo "setup: done"
+
+demo: setup ## Generate events, run the demo job on real processes, print latencies and draw them
+	@$(RUN) -m experiments.demo
+
+test: check ## Everything that `check` does, then all tests
+	$(RUN) -m pytest
+
+check: setup ## Format, lint, types, import rules, generated code
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	@$(MAKE) verify-proto
+
+format: setup ## Format the code and mend what the linter can mend
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+proto: setup ## Generate the Python code of proto/*.proto
+	$(RUN) $(GENERATE) --python_out=. --pyi_out=. --grpc_python_out=. $(PROTO_FILES)
+
+verify-proto: setup ## Fail if the committed generated code is not what proto/*.proto generate
+	@out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; \
+	$(RUN) $(GENERATE) --python_out="$$out" --pyi_out="$$out" --grpc_python_out="$$out" $(PROTO_FILES); \
+	for file in $$( (ls proto/*_pb2*; cd "$$out"; ls proto/*_pb2*) | sort -u); do \
+		cmp -s "$$out/$$file" "$$file" \
+			|| { echo "verify-proto: error: $$file is not what the .proto files generate; run: make proto" >&2; exit 1; }; \
+	done; \
+	echo "verify-proto: generated code is up to date"
+
+docs: setup ## Write the pages that are made from the code
+	$(RUN) -m weir.config --markdown > docs/configuration.md
+	$(RUN) -m weir.metrics --markdown > docs/metrics.md
+
+bench: setup ## Run all benchmarks; results as JSON in data/benchmarks
+	@mkdir -p $(RESULTS)
+	@for name in throughput latency state transport; do \
+		$(RUN) -m benchmarks $$name --json $(RESULTS)/$$name.json; \
+	done
+
+lock: setup ## Write requirements.lock anew from pyproject.toml
+	$(VENV)/bin/uv pip compile --universal --python-version 3.11 --no-emit-index-url \
+		--group workload --group dev pyproject.toml -o requirements.lock
+
+clean: ## Remove caches and build products (not .venv, data, zout or plots)
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Latency experiments: a matrix of settings in, ``zout/`` files out."""

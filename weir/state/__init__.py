@@ -1,0 +1,1 @@
+"""Keyed state: the interface, its layout in a store, and the backends."""
