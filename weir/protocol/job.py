@@ -1,0 +1,303 @@
+"""The life of a job as an explicit state machine. Pure: events in, actions out, no clock, no I/O.
+
+The control plane's only thread for decisions calls :meth:`JobMachine.handle` with every event, in order, and
+carries out the actions it returns, in order. What an action leads to comes back as events. The table
+``TRANSITIONS`` holds every move; ``JobMachine.HANDLERS`` says which method handles which event in which state.
+Any other event raises :class:`~weir.errors.InvalidTransitionError` and changes nothing, so a server that
+feeds reports of other processes to the machine survives a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from weir.errors import InvalidTransitionError
+from weir.protocol.job_model import (
+    SUBTASK_TRANSITIONS,
+    TRANSITIONS,
+    UNFINISHED_ENDS,
+    Action,
+    Assignment,
+    Cancel,
+    CancelRequested,
+    Deploy,
+    DeploymentFailed,
+    Event,
+    JobEnded,
+    JobState,
+    SlotsAvailable,
+    Start,
+    SubtaskReported,
+    SubtaskStatus,
+    TaskManagerLost,
+)
+from weir.types import SubtaskId
+
+__all__ = [
+    "Action",
+    "Assignment",
+    "Cancel",
+    "CancelRequested",
+    "Deploy",
+    "DeploymentFailed",
+    "Event",
+    "JobEnded",
+    "JobMachine",
+    "JobState",
+    "SlotsAvailable",
+    "Start",
+    "SubtaskReported",
+    "SubtaskStatus",
+    "TaskManagerLost",
+]
+
+#: From the type of an event to the method of :class:`JobMachine` that handles it.
+Handlers = Mapping[type, Callable[["JobMachine", Any], list[Action]]]
+_HISTORY_ENTRIES_MAX = 64
+
+
+class JobMachine:
+    """One job's state and its subtasks' statuses. Not safe for use by several threads at once."""
+
+    def __init__(self, subtasks: Iterable[SubtaskId]) -> None:
+        self._statuses = dict.fromkeys(sorted(subtasks), SubtaskStatus.WAITING)
+        if not self._statuses:
+            raise ValueError("a job needs at least one subtask")
+        self._placement: dict[SubtaskId, str] = {}
+        self._state = JobState.WAITING_FOR_TASK_MANAGERS
+        self._cause = ""
+        self._history: deque[str] = deque(maxlen=_HISTORY_ENTRIES_MAX)
+
+    @property
+    def state(self) -> JobState:
+        """Where the job is."""
+        return self._state
+
+    @property
+    def cause(self) -> str:
+        """The first failure, one line; empty while nothing has failed."""
+        return self._cause
+
+    @property
+    def statuses(self) -> Mapping[SubtaskId, SubtaskStatus]:
+        """Every subtask's status (a copy)."""
+        return dict(self._statuses)
+
+    @property
+    def placement(self) -> Mapping[SubtaskId, str]:
+        """The task manager of every subtask; empty before the deployment (a copy)."""
+        return dict(self._placement)
+
+    @property
+    def history(self) -> list[str]:
+        """The latest moves and events, oldest first."""
+        return list(self._history)
+
+    def handle(self, event: Event) -> list[Action]:
+        """Take one event in; returns what to do now, in order.
+
+        Raises:
+            InvalidTransitionError: the event cannot happen in this state. Nothing has changed.
+        """
+        handler = self.HANDLERS[self._state].get(type(event))
+        if handler is None:
+            raise self._invalid(f"{event} in state {self._state.value}")
+        return handler(self, event)
+
+    def check_invariants(self) -> None:
+        """Check what must hold between events.
+
+        Raises:
+            InvalidTransitionError: it does not; a bug in this module.
+        """
+        statuses = set(self._statuses.values())
+        all_terminal = all(status.is_terminal for status in statuses)
+        failing = self._state in (JobState.FAILING, JobState.FAILED)
+        rules = {
+            "a failure has a cause, and only a failure": failing == bool(self._cause),
+            "a final state has no live subtask": not self._state.is_final or all_terminal,
+            "with no live subtask the state is final": not all_terminal or self._state.is_final,
+            "waiting means waiting subtasks": (self._state is JobState.WAITING_FOR_TASK_MANAGERS)
+            == (statuses == {SubtaskStatus.WAITING}),
+            "finished means finished subtasks": self._state is not JobState.FINISHED
+            or statuses == {SubtaskStatus.FINISHED},
+            "a running job has no failed subtask": self._state not in (JobState.DEPLOYING, JobState.RUNNING)
+            or not statuses & UNFINISHED_ENDS,
+            "a placed subtask is not waiting": not self._placement or SubtaskStatus.WAITING not in statuses,
+        }
+        broken = [rule for rule, holds in rules.items() if not holds]
+        if broken:
+            raise self._invalid(f"broken: {'; '.join(broken)}")
+
+    # --- handlers: one for each meaning of an event ---------------------------------------------------------
+
+    def _deploy(self, event: SlotsAvailable) -> list[Action]:
+        if set(event.placement) != set(self._statuses):
+            raise self._invalid("a placement must name exactly the job's subtasks")
+        self._placement = dict(event.placement)
+        self._move(JobState.DEPLOYING, "all subtasks have a slot")
+        for subtask in self._statuses:
+            self._statuses[subtask] = SubtaskStatus.DEPLOYING
+        return [Deploy(self._assignments(self._statuses, last_stage_first=True))]
+
+    def _report_while_live(self, event: SubtaskReported) -> list[Action]:
+        """In DEPLOYING or RUNNING: progress, or the first failure."""
+        if not self._record(event):
+            return []
+        match event.status:
+            case SubtaskStatus.FAILED:
+                return self._fail(f"subtask {event.subtask} failed: {event.cause or 'no cause given'}")
+            case SubtaskStatus.CANCELED:
+                reason = event.cause or "its task manager stopped it"
+                return self._fail(f"subtask {event.subtask} was cancelled: {reason}")
+            case _:
+                return self._advance()
+
+    def _report_while_stopping(self, event: SubtaskReported) -> list[Action]:
+        """In FAILING or CANCELLING: the first cause stands, whatever fails now."""
+        return self._end_if_quiet() if self._record(event) else []
+
+    def _deployment_failed(self, event: DeploymentFailed) -> list[Action]:
+        if not self._end_subtasks_of(event.task_manager, SubtaskStatus.FAILED, {SubtaskStatus.DEPLOYING}):
+            return []
+        if self._state is JobState.DEPLOYING:
+            return self._fail(f"task manager {event.task_manager} refused its deployment: {event.cause}")
+        return self._end_if_quiet()
+
+    def _task_manager_lost(self, event: TaskManagerLost) -> list[Action]:
+        """Only its live subtasks matter: one that had finished has handed on all its output."""
+        live = {status for status in SubtaskStatus if not status.is_terminal}
+        if not self._end_subtasks_of(event.task_manager, SubtaskStatus.LOST, live):
+            return []
+        if self._state in (JobState.DEPLOYING, JobState.RUNNING):
+            return self._fail(f"task manager {event.task_manager} is lost: {event.cause}")
+        return self._end_if_quiet()
+
+    def _cancel(self, event: CancelRequested) -> list[Action]:
+        self._move(JobState.CANCELLING, "a user asked for it")
+        if not self._placement:
+            for subtask in self._statuses:
+                self._statuses[subtask] = SubtaskStatus.CANCELED
+        return [*self._cancel_live(), *self._end_if_quiet()]
+
+    def _ignore(self, event: Event) -> list[Action]:
+        return []
+
+    def _late_report(self, event: SubtaskReported) -> list[Action]:
+        self._record(event)
+        return []
+
+    # --- parts of handlers -----------------------------------------------------------------------------
+
+    def _record(self, event: SubtaskReported) -> bool:
+        """Take a report over; False if it says nothing new.
+
+        The machine itself sets LOST, and FAILED for a refused deployment; late reports do not undo that.
+        """
+        current = self._statuses.get(event.subtask)
+        if current is None:
+            raise self._invalid(f"a report about subtask {event.subtask}, which the job does not have")
+        if event.status in (SubtaskStatus.WAITING, SubtaskStatus.DEPLOYING, SubtaskStatus.LOST):
+            raise self._invalid(f"a task manager cannot report {event.status.value} ({event.subtask})")
+        if event.status is current or current in (SubtaskStatus.LOST, SubtaskStatus.FAILED):
+            return False
+        if event.status not in SUBTASK_TRANSITIONS[current]:
+            raise self._invalid(f"subtask {event.subtask}: {current.value} -> {event.status.value}")
+        starts = event.status in (SubtaskStatus.RUNNING, SubtaskStatus.FINISHED)
+        if starts and self._state is JobState.DEPLOYING:
+            raise self._invalid(f"subtask {event.subtask} is {event.status.value} before it was started")
+        self._statuses[event.subtask] = event.status
+        self._history.append(f"{event.subtask}: {current.value} -> {event.status.value}")
+        return True
+
+    def _advance(self) -> list[Action]:
+        statuses = set(self._statuses.values())
+        if self._state is JobState.DEPLOYING and statuses == {SubtaskStatus.DEPLOYED}:
+            self._move(JobState.RUNNING, "all subtasks are ready")
+            return [Start(self._assignments(self._statuses, last_stage_first=True))]
+        if statuses == {SubtaskStatus.FINISHED}:
+            self._move(JobState.FINISHED, "all subtasks reached the end of the stream")
+            return [JobEnded(self._state, "")]
+        return []
+
+    def _fail(self, cause: str) -> list[Action]:
+        self._cause = cause
+        self._move(JobState.FAILING, cause)
+        return [*self._cancel_live(), *self._end_if_quiet()]
+
+    def _cancel_live(self) -> list[Action]:
+        live = [subtask for subtask, status in self._statuses.items() if not status.is_terminal]
+        return [Cancel(self._assignments(live, last_stage_first=False))] if live else []
+
+    def _end_if_quiet(self) -> list[Action]:
+        if not all(status.is_terminal for status in self._statuses.values()):
+            return []
+        target = JobState.FAILED if self._state is JobState.FAILING else JobState.CANCELLED
+        self._move(target, "no subtask runs any more")
+        return [JobEnded(target, self._cause)]
+
+    def _end_subtasks_of(
+        self, task_manager: str, status: SubtaskStatus, statuses_before: set[SubtaskStatus]
+    ) -> bool:
+        """Set the status of a task manager's subtasks that have one of the given; whether there were any."""
+        hit = [
+            subtask
+            for subtask, name in self._placement.items()
+            if name == task_manager and self._statuses[subtask] in statuses_before
+        ]
+        for subtask in hit:
+            self._history.append(f"{subtask}: {self._statuses[subtask].value} -> {status.value}")
+            self._statuses[subtask] = status
+        return bool(hit)
+
+    def _assignments(
+        self, subtasks: Iterable[SubtaskId], *, last_stage_first: bool
+    ) -> tuple[Assignment, ...]:
+        sign = -1 if last_stage_first else 1
+        ordered = sorted(subtasks, key=lambda subtask: (sign * subtask.stage_index, subtask.subtask_index))
+        return tuple(Assignment(subtask, self._placement[subtask]) for subtask in ordered)
+
+    def _move(self, target: JobState, reason: str) -> None:
+        if target not in TRANSITIONS[self._state]:
+            raise self._invalid(f"job: {self._state.value} -> {target.value}")
+        self._history.append(f"job: {self._state.value} -> {target.value} ({reason})")
+        self._state = target
+
+    def _invalid(self, what: str) -> InvalidTransitionError:
+        return InvalidTransitionError(f"{what}; history: {' | '.join(self._history) or 'empty'}")
+
+    _LIVE: ClassVar[Handlers] = {
+        SubtaskReported: _report_while_live,
+        DeploymentFailed: _deployment_failed,
+        CancelRequested: _cancel,
+        TaskManagerLost: _task_manager_lost,
+    }
+    _STOPPING: ClassVar[Handlers] = {
+        SubtaskReported: _report_while_stopping,
+        DeploymentFailed: _deployment_failed,
+        CancelRequested: _ignore,
+        TaskManagerLost: _task_manager_lost,
+    }
+    _FINAL: ClassVar[Handlers] = {
+        SubtaskReported: _late_report,
+        DeploymentFailed: _ignore,
+        CancelRequested: _ignore,
+        TaskManagerLost: _ignore,
+    }
+    #: Which method handles which event in which state; an absent entry is an illegal event.
+    HANDLERS: ClassVar[Mapping[JobState, Handlers]] = {
+        JobState.WAITING_FOR_TASK_MANAGERS: {
+            SlotsAvailable: _deploy,
+            CancelRequested: _cancel,
+            TaskManagerLost: _ignore,
+        },
+        JobState.DEPLOYING: _LIVE,
+        JobState.RUNNING: _LIVE,
+        JobState.FAILING: _STOPPING,
+        JobState.CANCELLING: _STOPPING,
+        JobState.FINISHED: _FINAL,
+        JobState.FAILED: _FINAL,
+        JobState.CANCELLED: _FINAL,
+    }
