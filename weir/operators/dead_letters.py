@@ -35,9 +35,9 @@ _CUT_CHARACTER_BYTES_MAX = 3
 class DeadLetterFile:
     """Implements :class:`weir.operators.base.DeadLetters` for one operator of one subtask.
 
-    The file is ``<directory>/<job>/<operator>.<subtask>.jsonl``, appended to and opened at the first record, so a
-    clean run leaves nothing behind. Each record reaches the operating system before ``reject`` returns: it
-    survives the death of the process. Called by the subtask's thread only.
+    The file is ``<directory>/<job>/<operator>.<subtask>.jsonl``, appended to and opened at the first record,
+    so a clean run leaves nothing behind. Each record reaches the operating system before ``reject`` returns:
+    it survives the death of the process. Called by the subtask's thread only.
     """
 
     def __init__(

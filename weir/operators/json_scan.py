@@ -1,120 +1,38 @@
-"""Numba kernels over JSON lines: a scanner for simple flat objects, and a check of a line's structure.
+"""A Numba kernel that reads simple flat JSON objects, one a line, straight into columns.
 
-The scanner takes a line only when it is certain what the strict parser (``json_strict``) would make of it; any
-other line is handed back by its position. It knows: one flat object a line; keys without escapes; integers of at
-most 18 digits; decimals of at most 15 digits without exponent; strings without escapes, whose bytes beyond ASCII
+It takes a line only when it is certain what the strict parser (``json_strict``) would make of it; any other
+line is handed back by its position. It knows: one flat object a line; keys without escapes; integers of at most
+18 digits; decimals of at most 15 digits without exponent; strings without escapes, whose bytes beyond ASCII
 are checked to be UTF-8; ``true`` and ``false``; and it skips unknown keys with such values.
 
-All kernels release the GIL. ``data`` must be readable for ``PADDING_BYTES`` behind the range given, because
-strings are read eight bytes at a time.
+``data`` must be readable for ``PADDING_BYTES`` behind the range given: strings are read eight bytes at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numba
 import numpy as np
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-PADDING_BYTES = 16
+from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end, load8, store8, trailing_zeros
 
 #: Kinds of fields that the scanner knows.
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING = range(4)
 #: Fields that one 64-bit set of seen fields can hold.
 FIELDS_MAX = 62
-#: A line nested deeper than this is never parsed: parsers recurse.
-DEPTH_MAX = 128
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _inner(function: _Function) -> _Function:
-    """A part of kernels; LLVM inlines it. Parts stay in this file: the disk cache looks at one file only.
-
-    Without ``_nrt=False`` every call counts the references of its arrays, which takes eight times as long as the
-    work. It is safe here because no kernel allocates: all arrays belong to the caller.
-    """
-    return cast(_Function, numba.njit(nogil=True, forceinline=True, _nrt=False)(function))
-
-
-def _kernel(signature: Any) -> Callable[[_Function], _Function]:
-    """Compile now, or take the result from the disk cache."""
-
-    def compile_(function: _Function) -> _Function:
-        return cast(_Function, numba.njit(signature, nogil=True, cache=True, _nrt=False)(function))
-
-    return compile_
-
-
-def _intrinsic(function: _Function) -> _Function:
-    return cast(_Function, intrinsic(function))
-
-
-def _byte_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    array = context.make_array(signature.args[0])(context, builder, args[0])
-    return builder.gep(array.data, [args[1]])
-
-
-@_intrinsic
-def _load8(typing_context: Any, array: Any, index: Any) -> Any:
-    """Eight bytes from any address, little endian, as uint64."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word = context.get_value_type(numba.types.uint64)
-        pointer = builder.bitcast(_byte_pointer(context, builder, signature, args), word.as_pointer())
-        return builder.load(pointer, align=1)
-
-    return numba.types.uint64(array, numba.types.int64), codegen
-
-
-@_intrinsic
-def _byte(typing_context: Any, array: Any, index: Any) -> Any:
-    """One byte as int64; unlike ``array[index]`` without care for negative indices."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte = builder.load(_byte_pointer(context, builder, signature, args))
-        return builder.zext(byte, context.get_value_type(numba.types.int64))
-
-    return numba.types.int64(array, numba.types.int64), codegen
-
-
-@_intrinsic
-def _store8(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
-    """Write eight bytes to any address."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _byte_pointer(context, builder, signature, args)
-        pointer = builder.bitcast(pointer, args[2].type.as_pointer())
-        builder.store(args[2], pointer, align=1)
-        return context.get_dummy_value()
-
-    return numba.types.void(array, numba.types.int64, numba.types.uint64), codegen
-
-
-@_intrinsic
-def _trailing_zeros(typing_context: Any, value: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], cgutils.true_bit)
-
-    return numba.types.uint64(numba.types.uint64), codegen
-
 
 _ONES = np.uint64(0x0101010101010101)
 _HIGHS = np.uint64(0x8080808080808080)
 _QUOTES = np.uint64(0x2222222222222222)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _SPACES = np.uint64(0x2020202020202020)
-_NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
-_SHIFT3 = np.uint64(3)
 _ZERO = np.uint64(0)
 
 _POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
 
 
-@_inner
+@kernel_part
 def _special(word: np.uint64) -> np.uint64:
     """High bits of the bytes that end a plain run: quote, backslash, control or beyond ASCII.
 
@@ -128,29 +46,29 @@ def _special(word: np.uint64) -> np.uint64:
     return (found | word) & _HIGHS
 
 
-@_inner
+@kernel_part
 def _utf8_length(data: np.ndarray, at: int) -> int:
     """Bytes of the well-formed UTF-8 sequence at ``at``, which starts beyond ASCII; 0 if it is not one."""
-    a = _byte(data, at)
-    b = _byte(data, at + 1)
+    a = byte_at(data, at)
+    b = byte_at(data, at + 1)
     if a < 0xC2 or b < 0x80 or b > 0xBF:
         return 0
     if a < 0xE0:
         return 2
-    c = _byte(data, at + 2)
+    c = byte_at(data, at + 2)
     if c < 0x80 or c > 0xBF:
         return 0
     if a < 0xF0:
         if (a == 0xE0 and b < 0xA0) or (a == 0xED and b > 0x9F):
             return 0
         return 3
-    d = _byte(data, at + 3)
+    d = byte_at(data, at + 3)
     if d < 0x80 or d > 0xBF or a > 0xF4 or (a == 0xF0 and b < 0x90) or (a == 0xF4 and b > 0x8F):
         return 0
     return 4
 
 
-@_inner
+@kernel_part
 def _copy_string(data: np.ndarray, at: int, out: np.ndarray, to: int) -> tuple[int, int]:
     """Copy a string's bytes from behind its opening quote.
 
@@ -158,19 +76,19 @@ def _copy_string(data: np.ndarray, at: int, out: np.ndarray, to: int) -> tuple[i
         Position behind the closing quote (-1: not certain), and the end of the copy.
     """
     while True:
-        word = _load8(data, at)
-        _store8(out, to, word)
+        word = load8(data, at)
+        store8(out, to, word)
         special = _special(word)
         if special == _ZERO:
             at += 8
             to += 8
             continue
-        plain = np.int64(_trailing_zeros(special) >> _SHIFT3)
+        plain = trailing_zeros(special) >> 3
         at += plain
         to += plain
-        if _byte(data, at) == 0x22:
+        if byte_at(data, at) == 0x22:
             return at + 1, to
-        if _byte(data, at) < 0x80:
+        if byte_at(data, at) < 0x80:
             return -1, to
         length = _utf8_length(data, at)
         if length == 0:
@@ -181,18 +99,18 @@ def _copy_string(data: np.ndarray, at: int, out: np.ndarray, to: int) -> tuple[i
         to += length
 
 
-@_inner
+@kernel_part
 def _skip_string(data: np.ndarray, at: int) -> int:
     """Position behind the closing quote of a string whose inside begins at ``at``; -1: not certain."""
     while True:
-        special = _special(_load8(data, at))
+        special = _special(load8(data, at))
         if special == _ZERO:
             at += 8
             continue
-        at += np.int64(_trailing_zeros(special) >> _SHIFT3)
-        if _byte(data, at) == 0x22:
+        at += trailing_zeros(special) >> 3
+        if byte_at(data, at) == 0x22:
             return at + 1
-        if _byte(data, at) < 0x80:
+        if byte_at(data, at) < 0x80:
             return -1
         length = _utf8_length(data, at)
         if length == 0:
@@ -200,7 +118,7 @@ def _skip_string(data: np.ndarray, at: int) -> int:
         at += length
 
 
-@_inner
+@kernel_part
 def _scan_number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
     """Read a number without exponent.
 
@@ -208,67 +126,77 @@ def _scan_number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
         Position behind it (-1: not certain), its digits as an integer of at most 18 digits with sign,
         how many of them follow the point (-1: no point), and how many there are.
     """
-    negative = _byte(data, at) == 0x2D
+    negative = byte_at(data, at) == 0x2D
     if negative:
         at += 1
     first = at
-    mantissa = np.int64(0)
-    digit = _byte(data, at) - 48
+    mantissa = 0
+    digit = byte_at(data, at) - 48
     while 0 <= digit <= 9:
         mantissa = mantissa * 10 + digit
         at += 1
-        digit = _byte(data, at) - 48
+        digit = byte_at(data, at) - 48
     digits = at - first
-    if digits == 0 or digits > 18 or (_byte(data, first) == 0x30 and digits > 1):
+    if digits == 0 or digits > 18 or (byte_at(data, first) == 0x30 and digits > 1):
         return -1, mantissa, -1, digits
     fraction = -1
-    if _byte(data, at) == 0x2E:
+    if byte_at(data, at) == 0x2E:
         at += 1
         point = at
-        digit = _byte(data, at) - 48
+        digit = byte_at(data, at) - 48
         while 0 <= digit <= 9:
             mantissa = mantissa * 10 + digit
             at += 1
-            digit = _byte(data, at) - 48
+            digit = byte_at(data, at) - 48
         fraction = at - point
         digits += fraction
         if fraction == 0:
             return -1, mantissa, -1, digits
-    following = _byte(data, at)
+    following = byte_at(data, at)
     if following != 0x2C and following != 0x7D and following != 0x20 and following != 0x09:
         return -1, mantissa, fraction, digits
     return at, -mantissa if negative else mantissa, fraction, digits
 
 
-@_inner
+@kernel_part
 def _skip_space(data: np.ndarray, at: int) -> int:
-    while _byte(data, at) == 0x20 or _byte(data, at) == 0x09:
+    while byte_at(data, at) == 0x20 or byte_at(data, at) == 0x09:
         at += 1
     return at
 
 
-@_inner
+@kernel_part
 def _literal(data: np.ndarray, at: int) -> tuple[int, int]:
     """Read ``true``, ``false`` or ``null``: position behind it (-1: none of them), and 1, 0 or -1."""
-    if _byte(data, at) == 0x74 and _byte(data, at + 1) == 0x72 and _byte(data, at + 2) == 0x75 and _byte(data, at + 3) == 0x65:
+    if (
+        byte_at(data, at) == 0x74
+        and byte_at(data, at + 1) == 0x72
+        and byte_at(data, at + 2) == 0x75
+        and byte_at(data, at + 3) == 0x65
+    ):
         return at + 4, 1
-    if _byte(data, at) == 0x6E and _byte(data, at + 1) == 0x75 and _byte(data, at + 2) == 0x6C and _byte(data, at + 3) == 0x6C:
+    if (
+        byte_at(data, at) == 0x6E
+        and byte_at(data, at + 1) == 0x75
+        and byte_at(data, at + 2) == 0x6C
+        and byte_at(data, at + 3) == 0x6C
+    ):
         return at + 4, -1
     if (
-        _byte(data, at) == 0x66
-        and _byte(data, at + 1) == 0x61
-        and _byte(data, at + 2) == 0x6C
-        and _byte(data, at + 3) == 0x73
-        and _byte(data, at + 4) == 0x65
+        byte_at(data, at) == 0x66
+        and byte_at(data, at + 1) == 0x61
+        and byte_at(data, at + 2) == 0x6C
+        and byte_at(data, at + 3) == 0x73
+        and byte_at(data, at + 4) == 0x65
     ):
         return at + 5, 0
     return -1, 0
 
 
-@_inner
+@kernel_part
 def _skip_value(data: np.ndarray, at: int) -> int:
     """Position behind a simple value of an unknown key; -1: not certain."""
-    byte = _byte(data, at)
+    byte = byte_at(data, at)
     if byte == 0x22:
         return _skip_string(data, at + 1)
     if byte == 0x2D or (0x30 <= byte <= 0x39):
@@ -276,23 +204,23 @@ def _skip_value(data: np.ndarray, at: int) -> int:
     return _literal(data, at)[0]
 
 
-@_inner
+@kernel_part
 def _matches(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int) -> bool:
     """Whether the bytes at ``at`` are ``keys[start:stop]``, a key with its closing quote."""
     length = stop - start
     offset = 0
     while offset + 8 <= length:
-        if _load8(data, at + offset) != _load8(keys, start + offset):
+        if load8(data, at + offset) != load8(keys, start + offset):
             return False
         offset += 8
     while offset < length:
-        if _byte(data, at + offset) != _byte(keys, start + offset):
+        if byte_at(data, at + offset) != byte_at(keys, start + offset):
             return False
         offset += 1
     return True
 
 
-@_inner
+@kernel_part
 def _find_field(data: np.ndarray, at: int, keys: np.ndarray, key_offsets: np.ndarray, guess: int) -> int:
     """Index of the field whose key begins at ``at``; -1: none."""
     fields = len(key_offsets) - 1
@@ -304,19 +232,7 @@ def _find_field(data: np.ndarray, at: int, keys: np.ndarray, key_offsets: np.nda
     return -1
 
 
-@_inner
-def _line_end(data: np.ndarray, at: int) -> int:
-    """Position of the next newline; there must be one."""
-    while True:
-        different = _load8(data, at) ^ _NEWLINES
-        found = (different - _ONES) & ~different & _HIGHS
-        if found != _ZERO:
-            return at + np.int64(_trailing_zeros(found) >> _SHIFT3)
-        at += 8
-
-
-
-@_inner
+@kernel_part
 def _scan_value(
     data: np.ndarray,
     at: int,
@@ -333,7 +249,7 @@ def _scan_value(
     kind = table[field, 0]
     slot = table[field, 1]
     if kind == KIND_STRING:
-        if _byte(data, at) != 0x22:
+        if byte_at(data, at) != 0x22:
             return -1
         begin = slot * (rows_max + 1) + row
         base = table[field, 4]
@@ -361,7 +277,7 @@ def _scan_value(
     return after
 
 
-@_inner
+@kernel_part
 def _scan_object(
     data: np.ndarray,
     at: int,
@@ -383,11 +299,11 @@ def _scan_object(
     seen = 0
     guess = 0
     at = _skip_space(data, at)
-    if _byte(data, at) != 0x7B:
+    if byte_at(data, at) != 0x7B:
         return -1
     while True:
         at = _skip_space(data, at + 1)
-        if _byte(data, at) != 0x22:
+        if byte_at(data, at) != 0x22:
             return -1
         at += 1
         field = _find_field(data, at, keys, key_offsets, guess)
@@ -402,7 +318,7 @@ def _scan_object(
             if at < 0:
                 return -1
         at = _skip_space(data, at)
-        if _byte(data, at) != 0x3A:
+        if byte_at(data, at) != 0x3A:
             return -1
         at = _skip_space(data, at + 1)
         if field >= 0:
@@ -412,16 +328,18 @@ def _scan_object(
         if at < 0:
             return -1
         at = _skip_space(data, at)
-        if _byte(data, at) != 0x2C:
+        if byte_at(data, at) != 0x2C:
             break
-    if _byte(data, at) != 0x7D or seen != (1 << field_count) - 1:
+    if byte_at(data, at) != 0x7D or seen != (1 << field_count) - 1:
         return -1
     at = _skip_space(data, at + 1)
-    if _byte(data, at) == 0x0D:
+    if byte_at(data, at) == 0x0D:
         at += 1
-    return at + 1 if _byte(data, at) == 0x0A else -1
+    return at + 1 if byte_at(data, at) == 0x0A else -1
 
 
+#: Untyped, because numba types only a part of it.
+_types: Any = numba.types
 _BYTES = numba.types.Array(numba.types.uint8, 1, "C")
 _INTS = numba.types.Array(numba.types.int64, 1, "C")
 _INTS_2D = numba.types.Array(numba.types.int64, 2, "C")
@@ -430,8 +348,8 @@ _OFFSETS = numba.types.Array(numba.types.int32, 1, "C")
 _INT = numba.types.int64
 
 
-@_kernel(
-    numba.types.UniTuple(_INT, 3)(
+@kernel(
+    _types.UniTuple(_INT, 3)(
         _BYTES, _INT, _INT, _INT, _INT, _BYTES, _INTS, _INTS_2D, _INTS, _FLOATS, _OFFSETS, _BYTES, _INTS_2D
     )
 )
@@ -468,8 +386,8 @@ def scan_lines(
         decimals: the same memory as float64.
         offsets: int32, shape (string columns * (lines_max + 1),); each column starts with 0.
         texts: uint8; each string column has room for ``stop - start + PADDING_BYTES``.
-        unsure: int64, shape (lines_max, 3); filled with start, end (behind the newline) and number of rows that
-            precede it for each line that is not certain.
+        unsure: int64, shape (lines_max, 3); filled with start, end (behind the newline) and number of rows
+            before it for each line that is not certain.
 
     Returns:
         Position behind the last line read, rows, unsure lines.
@@ -485,110 +403,10 @@ def scan_lines(
             row += 1
             at = after
             continue
-        after = _line_end(data, at) + 1
+        after = line_end(data, at) + 1
         unsure[unsure_count, 0] = at
         unsure[unsure_count, 1] = after
         unsure[unsure_count, 2] = row
         unsure_count += 1
         at = after
     return at, row, unsure_count
-
-
-@_kernel(
-    numba.types.UniTuple(_INT, 2)(
-        _BYTES, _INT, _INT, _INT, _INTS_2D
-    )
-)
-def cut_lines(
-    data: np.ndarray, start: int, stop: int, lines_max: int, lines: np.ndarray
-) -> tuple[int, int]:
-    """Find line ends, in the form of :func:`scan_lines` with no line certain.
-
-    Returns:
-        Position behind the last line, and how many there are.
-    """
-    at = start
-    count = 0
-    while at < stop and count < lines_max:
-        after = _line_end(data, at) + 1
-        lines[count, 0] = at
-        lines[count, 1] = after
-        lines[count, 2] = 0
-        count += 1
-        at = after
-    return at, count
-
-
-#: Verdicts of :func:`line_shapes`.
-SHAPE_OBJECT, SHAPE_BLANK, SHAPE_DEEP, SHAPE_OTHER = range(4)
-
-
-@_inner
-def _line_shape(data: np.ndarray, at: int, stop: int) -> int:
-    depth = 0
-    deepest = 0
-    in_string = False
-    closed = False
-    blank = True
-    odd = False
-    while at < stop:
-        byte = _byte(data, at)
-        at += 1
-        if in_string:
-            if byte == 0x5C:
-                at += 1
-            elif byte == 0x22:
-                in_string = False
-            elif byte < 0x20:
-                odd = True
-            continue
-        if byte == 0x20 or byte == 0x09 or byte == 0x0D or byte == 0x0A:
-            continue
-        blank = False
-        if closed or (depth == 0 and byte != 0x7B):
-            odd = True
-        if byte == 0x22:
-            in_string = True
-        elif byte == 0x7B or byte == 0x5B:
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte == 0x7D or byte == 0x5D:
-            depth -= 1
-            closed = closed or depth == 0
-        elif byte < 0x20 or byte == 0x4E or byte == 0x49:
-            # N and I: some parsers take NaN and Infinity for numbers.
-            odd = True
-    if blank:
-        return SHAPE_BLANK
-    if deepest > DEPTH_MAX:
-        return SHAPE_DEEP
-    return SHAPE_OTHER if odd or in_string or not closed else SHAPE_OBJECT
-
-
-@_kernel(numba.types.void(_BYTES, _INTS_2D, _INT, _INT, _BYTES))
-def line_shapes(
-    data: np.ndarray, lines: np.ndarray, count: int, line_bytes_max: int, shapes: np.ndarray
-) -> None:
-    """Judge lines by their brackets and quotes alone, so that no parser sees what could harm it.
-
-    ``SHAPE_OBJECT``: exactly one balanced object, if it is JSON at all; a parser of concatenated objects makes one
-    row of it. ``SHAPE_BLANK``: white space. ``SHAPE_DEEP``: nested deeper than ``DEPTH_MAX``. ``SHAPE_OTHER``: the
-    rest, also lines longer than ``line_bytes_max``.
-
-    Args:
-        data: uint8 bytes.
-        lines: int64, shape (lines, 3), start and end in the first two columns.
-        count: lines to judge.
-        line_bytes_max: see above.
-        shapes: uint8, shape (lines,); filled.
-    """
-    for line in range(count):
-        if lines[line, 1] - lines[line, 0] > line_bytes_max:
-            shapes[line] = SHAPE_OTHER
-        else:
-            shapes[line] = _line_shape(data, lines[line, 0], lines[line, 1])
-
-
-def empty_padded(size_bytes: int) -> np.ndarray:
-    """An uninitialised uint8 array with room for padding behind ``size_bytes``."""
-    return np.empty(size_bytes + PADDING_BYTES, dtype=np.uint8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import gzip
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ _Unit = TypeVar("_Unit")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Half-open byte range of one file; a compressed file is one split and ``stop_bytes`` its size on disk."""
+    """Half-open byte range of one file; a compressed file is one split, its stop the size on disk."""
 
     path: str
     start_bytes: int
@@ -46,8 +47,8 @@ def list_input_files(path: str) -> list[str]:
     """Files of an input, sorted by name: a file, the parts of a directory, or the matches of a glob.
 
     In directories and matches, hidden files, ``_SUCCESS`` and other names with a leading underscore, and
-    ``.crc`` files are left out. A directory is not searched below its own level. A file named outright is taken
-    whatever its name.
+    ``.crc`` files are left out. A directory is not searched below its own level. A file named outright is
+    taken whatever its name.
 
     Raises:
         InputError: nothing is there, or it cannot be read.
@@ -69,7 +70,8 @@ def list_input_files(path: str) -> list[str]:
     files = sorted(str(entry) for entry in found if _is_part(entry.name))
     if not files:
         raise InputError(
-            f"cannot read input {path}: {kind}; generate it (python workgen.py --out {path}) or correct the path"
+            f"cannot read input {path}: {kind}; "
+            f"generate it (python workgen.py --out {path}) or correct the path"
         )
     return files
 
@@ -95,7 +97,7 @@ def plan_splits(files: Sequence[str], parallelism: int) -> list[Split]:
         # The last piece is never tiny: the remainder is spread over all pieces.
         pieces = max(1, round(size / split_bytes))
         edges = [size * piece // pieces for piece in range(pieces + 1)]
-        splits += [Split(path, a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+        splits += [Split(path, a, b) for a, b in itertools.pairwise(edges) if b > a]
     return splits
 
 
