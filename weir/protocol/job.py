@@ -1,10 +1,10 @@
 """The life of a job as an explicit state machine. Pure: events in, actions out, no clock, no I/O.
 
-The control plane's only thread for decisions calls :meth:`JobMachine.handle` with every event, in order, and
-carries out the actions it returns, in order. What an action leads to comes back as events. ``TRANSITIONS``
-holds every move; ``JobMachine.HANDLERS`` says which method handles which event in which state. Any other event
-raises :class:`~weir.errors.InvalidTransitionError` and changes nothing, so a server that feeds reports of other
-processes to the machine survives a wrong one.
+The control plane's only thread for decisions calls :meth:`JobMachine.handle` with every event, in order,
+and carries out the actions it returns, in order. What an action leads to comes back as events.
+``TRANSITIONS`` holds every move; ``JobMachine.HANDLERS`` says which method handles which event in which
+state. Any other event raises :class:`~weir.errors.InvalidTransitionError` and changes nothing, so a server
+that feeds reports of other processes to the machine survives a wrong one.
 """
 
 from __future__ import annotations
