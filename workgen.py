@@ -78,7 +78,7 @@ def main(
 
     A line of the default schema is {"id": 7, "server_name": "server-123"}.
     """
-    with one_line_errors():
+    with one_line_errors("workgen.py"):
         parameters = WorkloadParameters(
             events=events,
             keys=keys,

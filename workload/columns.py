@@ -48,9 +48,9 @@ def zipf_integer(seed: int, tag: str, count: int, exponent: float) -> Column:
 
     The law is exact, not a truncated or continuous approximation, and needs no table: rejection-inversion
     after Hoermann and Derflinger (1996). Let H be the integral of ``x ** -s`` from 1. A u is drawn uniformly
-    between ``H(1.5) - 1`` and ``H(count + 0.5)``; the candidate is the integer k nearest to ``H**-1(u)``, and it is
-    accepted when u lies in the part of k's interval whose length is ``k ** -s``. The trials are numbered, so
-    the result stays a pure function of the row.
+    between ``H(1.5) - 1`` and ``H(count + 0.5)``; the candidate is the integer k nearest to ``H**-1(u)``, and
+    it is accepted when u lies in the part of k's interval whose length is ``k ** -s``. The trials are
+    numbered, so the result stays a pure function of the row.
 
     Args:
         seed: The workload's seed.

@@ -8,16 +8,19 @@ from contextlib import contextmanager
 import typer
 from rich.console import Console
 
+from weir.entry_point import INTERRUPTED_EXIT_CODE
 from weir.errors import WeirError
 
 #: Progress and errors; results go to standard output.
 ERROR_CONSOLE = Console(stderr=True, soft_wrap=True)
-_INTERRUPTED_EXIT_CODE = 130
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
+def one_line_errors(name: str) -> Iterator[None]:
     """End the process with one line on standard error when the block fails in a way that a user can mend.
+
+    Args:
+        name: The script's name, which begins the line.
 
     Raises:
         typer.Exit: With the error's exit code, or 130 after Ctrl-C.
@@ -25,8 +28,8 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except WeirError as error:
-        ERROR_CONSOLE.print(f"error: {error}", style="red", markup=False, highlight=False)
+        ERROR_CONSOLE.print(f"{name}: error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
         ERROR_CONSOLE.print("interrupted: nothing was written", highlight=False)
-        raise typer.Exit(_INTERRUPTED_EXIT_CODE) from error
+        raise typer.Exit(INTERRUPTED_EXIT_CODE) from error

@@ -22,8 +22,10 @@ WIKIS = (
     ("eswiki", "es.wikipedia.org", 2),
     ("enwiktionary", "en.wiktionary.org", 2),
 )
-#: (type, share in percent).
-CHANGE_TYPES = (("edit", 62), ("categorize", 28), ("log", 6), ("new", 4))
+#: Share of the pages that are categories, in percent; their changes are all of type ``categorize``.
+CATEGORY_PERCENT = 28
+#: (type, share in percent) of the changes to other pages.
+CHANGE_TYPES = (("edit", 86), ("log", 8), ("new", 6))
 #: Identifiers of recent changes are large on the live stream; rows count up from here.
 FIRST_CHANGE_ID = 1_500_000_000
 _USERS = 50_000
@@ -112,8 +114,10 @@ def _wikipedia_events(rows: DataFrame, parameters: WorkloadParameters) -> DataFr
         uniform_integer(seed, "user", _USERS).alias("user_number"),
         (uniform_integer(seed, "old length", 200_000) - 1).alias("old_length"),
         (uniform_integer(seed, "change", 4_001) - 2_001).alias("change"),
-        _pick(uniform_integer(seed, "type", 100), CHANGE_TYPES).alias("type"),
-    ).withColumn("share", f.pmod(f.xxhash64(f.lit(seed), f.lit("wiki"), f.col("page")), f.lit(100)) + 1)
+        _pick(uniform_integer(seed, "type", 100), CHANGE_TYPES).alias("page_change"),
+    ).withColumns({"share": _page_percent(seed, "wiki"), "category_share": _page_percent(seed, "category")})
+    is_category = f.col("category_share") <= CATEGORY_PERCENT
+    drafts = drafts.withColumn("type", f.when(is_category, "categorize").otherwise(f.col("page_change")))
     drafts = drafts.withColumns(
         {
             "wiki": _pick(f.col("share"), [(wiki, share) for wiki, _, share in WIKIS]),
@@ -123,6 +127,13 @@ def _wikipedia_events(rows: DataFrame, parameters: WorkloadParameters) -> DataFr
         }
     )
     return drafts.select(*_change_columns(parameters), *_optional_columns(parameters))
+
+
+def _page_percent(seed: int, tag: str) -> Column:
+    """Return a uniform integer in 1..100 that depends on the page only."""
+    from pyspark.sql import functions as f
+
+    return f.pmod(f.xxhash64(f.lit(seed), f.lit(tag), f.col("page")), f.lit(100)) + 1
 
 
 def _title() -> Column:
