@@ -1,8 +1,15 @@
 """Pages that repeat what the code says are equal to it."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from weir.config import Config
+from weir.config.keys import all_keys, section_models
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -17,3 +24,49 @@ def test_the_list_of_metrics_is_what_the_command_prints():
     command = [sys.executable, "-m", "weir.metrics", "--markdown"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert (ROOT / "docs/metrics.md").read_text() == printed, "run: make docs"
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), target
+
+
+def test_every_make_target_named_in_a_page_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.M)}
+    assert {"setup", "demo", "test"} <= named <= targets
+
+
+def test_the_architecture_picture_is_a_picture_with_the_real_ports():
+    picture = ElementTree.parse(ROOT / "docs/images/architecture.svg").getroot()
+    assert picture.tag.endswith("svg")
+    text = " ".join("".join(item.itertext()) for item in picture.iter())
+    config = Config()
+    for port in (
+        config.control_plane.cp_grpc_port,
+        config.control_plane.control_port,
+        config.task_manager.tm_port,
+    ):
+        assert str(port) in text
+
+
+def test_the_job_in_the_readme_builds():
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert [node.name for node in names["build"]().build().nodes][:2] == ["events", "keep"]
+
+
+def test_the_settings_named_in_pages_exist():
+    leaves = {dotted.rpartition(".")[2] for dotted in all_keys()}
+    sections = "|".join(name for name in section_models() if name)
+    for page in PAGES:
+        for dotted in re.findall(rf"\b(?:{sections})\.\w+(?:\.\w+)?", page.read_text()):
+            assert dotted in all_keys() or dotted in section_models(), f"{page.name}: {dotted}"
+        for word in re.findall(r"`(batch_\w+|operator_\w+|state_\w+_ms|max_parallelism)`", page.read_text()):
+            assert word in leaves, f"{page.name}: {word}"
