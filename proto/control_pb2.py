@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from proto import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13proto/control.proto\x12\x07weir.v1\x1a\x12proto/common.proto\"i\n\x0fRegisterRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x16\n\x0eoperator_quota\x18\x04 \x01(\r\"H\n\rRegisterReply\x12\x1d\n\x15heartbeat_interval_ms\x18\x01 \x01(\x04\x12\x18\n\x10lease_timeout_ms\x18\x02 \x01(\x04\"\xd9\x02\n\rSubtaskReport\x12#\n\x07subtask\x18\x01 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.weir.v1.SubtaskState\x12\r\n\x05\x63\x61use\x18\x03 \x01(\t\x12\x12\n\nrecords_in\x18\x04 \x01(\x04\x12\x13\n\x0brecords_out\x18\x05 \x01(\x04\x12\x18\n\x10records_rejected\x18\x06 \x01(\x04\x12\x13\n\x0bqueue_depth\x18\x07 \x01(\x04\x12\x0f\n\x07\x62usy_us\x18\x08 \x01(\x04\x12\x0f\n\x07idle_us\x18\t \x01(\x04\x12\x18\n\x10\x62\x61\x63kpressured_us\x18\n \x01(\x04\x12\x14\n\x0cwatermark_ms\x18\x0b \x01(\x03\x12\x16\n\x0e\x66irst_batch_us\x18\x0c \x01(\x03\x12\x15\n\rlast_batch_us\x18\r \x01(\x03\x12\x15\n\rdistinct_keys\x18\x0e \x01(\x04\"\x86\x01\n\x10HeartbeatRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12(\n\x08subtasks\x18\x05 \x03(\x0b\x32\x16.weir.v1.SubtaskReport\"1\n\x0eHeartbeatReply\x12\r\n\x05known\x18\x01 \x01(\x08\x12\x10\n\x08shutdown\x18\x02 \x01(\x08\"9\n\x11\x44\x65registerRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x11\n\x0f\x44\x65registerReply\"\x0f\n\rStatusRequest\"~\n\x0bStatusReply\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x16\n\x0eoperator_quota\x18\x03 \x01(\r\x12(\n\x08subtasks\x18\x04 \x03(\x0b\x32\x16.weir.v1.SubtaskReport\"G\n\x0fSubtaskLocation\x12#\n\x07subtask\x18\x01 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"l\n\x0cRoutingTable\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x17\n\x0frouting_version\x18\x02 \x01(\x04\x12\x18\n\x10group_to_subtask\x18\x03 \x03(\r\x12\x14\n\x0cowner_epochs\x18\x04 \x03(\x04\"\xc3\x02\n\rDeployRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x12\n\njob_module\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\x12$\n\x08subtasks\x18\x04 \x03(\x0b\x32\x12.weir.v1.SubtaskId\x12+\n\tlocations\x18\x05 \x03(\x0b\x32\x18.weir.v1.SubtaskLocation\x12-\n\x0erouting_tables\x18\x06 \x03(\x0b\x32\x15.weir.v1.RoutingTable\x12\x1d\n\x15watermark_interval_ms\x18\x07 \x01(\x04\x12$\n\x1cout_of_order_grace_period_ms\x18\x08 \x01(\x04\x12\x17\n\x0fidle_timeout_ms\x18\t \x01(\x04\"\r\n\x0b\x44\x65ployReply\"K\n\x0cStartRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x14\n\x0cjob_start_us\x18\x02 \x01(\x03\"\x0c\n\nStartReply\"3\n\rCancelRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\"\r\n\x0b\x43\x61ncelReply*\xb6\x01\n\x0cSubtaskState\x12\x1d\n\x19SUBTASK_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SUBTASK_STATE_DEPLOYED\x10\x01\x12\x19\n\x15SUBTASK_STATE_RUNNING\x10\x02\x12\x1a\n\x16SUBTASK_STATE_FINISHED\x10\x03\x12\x18\n\x14SUBTASK_STATE_FAILED\x10\x04\x12\x1a\n\x16SUBTASK_STATE_CANCELED\x10\x05\x32\xd1\x01\n\x0c\x43ontrolPlane\x12<\n\x08Register\x12\x18.weir.v1.RegisterRequest\x1a\x16.weir.v1.RegisterReply\x12?\n\tHeartbeat\x12\x19.weir.v1.HeartbeatRequest\x1a\x17.weir.v1.HeartbeatReply\x12\x42\n\nDeregister\x12\x1a.weir.v1.DeregisterRequest\x1a\x18.weir.v1.DeregisterReply2\xea\x01\n\x0bTaskManager\x12\x36\n\x06Status\x12\x16.weir.v1.StatusRequest\x1a\x14.weir.v1.StatusReply\x12\x36\n\x06\x44\x65ploy\x12\x16.weir.v1.DeployRequest\x1a\x14.weir.v1.DeployReply\x12\x33\n\x05Start\x12\x15.weir.v1.StartRequest\x1a\x13.weir.v1.StartReply\x12\x36\n\x06\x43\x61ncel\x12\x16.weir.v1.CancelRequest\x1a\x14.weir.v1.CancelReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13proto/control.proto\x12\x07weir.v1\x1a\x12proto/common.proto\"i\n\x0fRegisterRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x16\n\x0eoperator_quota\x18\x04 \x01(\r\"H\n\rRegisterReply\x12\x1d\n\x15heartbeat_interval_ms\x18\x01 \x01(\x04\x12\x18\n\x10lease_timeout_ms\x18\x02 \x01(\x04\"\xd9\x02\n\rSubtaskReport\x12#\n\x07subtask\x18\x01 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.weir.v1.SubtaskState\x12\r\n\x05\x63\x61use\x18\x03 \x01(\t\x12\x12\n\nrecords_in\x18\x04 \x01(\x04\x12\x13\n\x0brecords_out\x18\x05 \x01(\x04\x12\x18\n\x10records_rejected\x18\x06 \x01(\x04\x12\x13\n\x0bqueue_depth\x18\x07 \x01(\x04\x12\x0f\n\x07\x62usy_us\x18\x08 \x01(\x04\x12\x0f\n\x07idle_us\x18\t \x01(\x04\x12\x18\n\x10\x62\x61\x63kpressured_us\x18\n \x01(\x04\x12\x14\n\x0cwatermark_ms\x18\x0b \x01(\x03\x12\x16\n\x0e\x66irst_batch_us\x18\x0c \x01(\x03\x12\x15\n\rlast_batch_us\x18\r \x01(\x03\x12\x15\n\rdistinct_keys\x18\x0e \x01(\x04\"\x86\x01\n\x10HeartbeatRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12(\n\x08subtasks\x18\x05 \x03(\x0b\x32\x16.weir.v1.SubtaskReport\"1\n\x0eHeartbeatReply\x12\r\n\x05known\x18\x01 \x01(\x08\x12\x10\n\x08shutdown\x18\x02 \x01(\x08\"9\n\x11\x44\x65registerRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x11\n\x0f\x44\x65registerReply\"\x0f\n\rStatusRequest\"~\n\x0bStatusReply\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x16\n\x0eoperator_quota\x18\x03 \x01(\r\x12(\n\x08subtasks\x18\x04 \x03(\x0b\x32\x16.weir.v1.SubtaskReport\"G\n\x0fSubtaskLocation\x12#\n\x07subtask\x18\x01 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"l\n\x0cRoutingTable\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x17\n\x0frouting_version\x18\x02 \x01(\x04\x12\x18\n\x10group_to_subtask\x18\x03 \x03(\r\x12\x14\n\x0cowner_epochs\x18\x04 \x03(\x04\"\xd8\x02\n\rDeployRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x12\n\njob_module\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\x12$\n\x08subtasks\x18\x04 \x03(\x0b\x32\x12.weir.v1.SubtaskId\x12+\n\tlocations\x18\x05 \x03(\x0b\x32\x18.weir.v1.SubtaskLocation\x12-\n\x0erouting_tables\x18\x06 \x03(\x0b\x32\x15.weir.v1.RoutingTable\x12\x1d\n\x15watermark_interval_ms\x18\x07 \x01(\x04\x12$\n\x1cout_of_order_grace_period_ms\x18\x08 \x01(\x04\x12\x17\n\x0fidle_timeout_ms\x18\t \x01(\x04\x12\x13\n\x0b\x64\x65ployed_us\x18\n \x01(\x03\"\r\n\x0b\x44\x65ployReply\"K\n\x0cStartRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x14\n\x0cjob_start_us\x18\x02 \x01(\x03\"\x0c\n\nStartReply\"3\n\rCancelRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\"\r\n\x0b\x43\x61ncelReply*\xd1\x01\n\x0cSubtaskState\x12\x1d\n\x19SUBTASK_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15SUBTASK_STATE_OPENING\x10\x01\x12\x1a\n\x16SUBTASK_STATE_DEPLOYED\x10\x02\x12\x19\n\x15SUBTASK_STATE_RUNNING\x10\x03\x12\x1a\n\x16SUBTASK_STATE_FINISHED\x10\x04\x12\x18\n\x14SUBTASK_STATE_FAILED\x10\x05\x12\x1a\n\x16SUBTASK_STATE_CANCELED\x10\x06\x32\xd1\x01\n\x0c\x43ontrolPlane\x12<\n\x08Register\x12\x18.weir.v1.RegisterRequest\x1a\x16.weir.v1.RegisterReply\x12?\n\tHeartbeat\x12\x19.weir.v1.HeartbeatRequest\x1a\x17.weir.v1.HeartbeatReply\x12\x42\n\nDeregister\x12\x1a.weir.v1.DeregisterRequest\x1a\x18.weir.v1.DeregisterReply2\xea\x01\n\x0bTaskManager\x12\x36\n\x06Status\x12\x16.weir.v1.StatusRequest\x1a\x14.weir.v1.StatusReply\x12\x36\n\x06\x44\x65ploy\x12\x16.weir.v1.DeployRequest\x1a\x14.weir.v1.DeployReply\x12\x33\n\x05Start\x12\x15.weir.v1.StartRequest\x1a\x13.weir.v1.StartReply\x12\x36\n\x06\x43\x61ncel\x12\x16.weir.v1.CancelRequest\x1a\x14.weir.v1.CancelReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'proto.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SUBTASKSTATE']._serialized_start=1676
-  _globals['_SUBTASKSTATE']._serialized_end=1858
+  _globals['_SUBTASKSTATE']._serialized_start=1697
+  _globals['_SUBTASKSTATE']._serialized_end=1906
   _globals['_REGISTERREQUEST']._serialized_start=52
   _globals['_REGISTERREQUEST']._serialized_end=157
   _globals['_REGISTERREPLY']._serialized_start=159
@@ -57,19 +57,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROUTINGTABLE']._serialized_start=1065
   _globals['_ROUTINGTABLE']._serialized_end=1173
   _globals['_DEPLOYREQUEST']._serialized_start=1176
-  _globals['_DEPLOYREQUEST']._serialized_end=1499
-  _globals['_DEPLOYREPLY']._serialized_start=1501
-  _globals['_DEPLOYREPLY']._serialized_end=1514
-  _globals['_STARTREQUEST']._serialized_start=1516
-  _globals['_STARTREQUEST']._serialized_end=1591
-  _globals['_STARTREPLY']._serialized_start=1593
-  _globals['_STARTREPLY']._serialized_end=1605
-  _globals['_CANCELREQUEST']._serialized_start=1607
-  _globals['_CANCELREQUEST']._serialized_end=1658
-  _globals['_CANCELREPLY']._serialized_start=1660
-  _globals['_CANCELREPLY']._serialized_end=1673
-  _globals['_CONTROLPLANE']._serialized_start=1861
-  _globals['_CONTROLPLANE']._serialized_end=2070
-  _globals['_TASKMANAGER']._serialized_start=2073
-  _globals['_TASKMANAGER']._serialized_end=2307
+  _globals['_DEPLOYREQUEST']._serialized_end=1520
+  _globals['_DEPLOYREPLY']._serialized_start=1522
+  _globals['_DEPLOYREPLY']._serialized_end=1535
+  _globals['_STARTREQUEST']._serialized_start=1537
+  _globals['_STARTREQUEST']._serialized_end=1612
+  _globals['_STARTREPLY']._serialized_start=1614
+  _globals['_STARTREPLY']._serialized_end=1626
+  _globals['_CANCELREQUEST']._serialized_start=1628
+  _globals['_CANCELREQUEST']._serialized_end=1679
+  _globals['_CANCELREPLY']._serialized_start=1681
+  _globals['_CANCELREPLY']._serialized_end=1694
+  _globals['_CONTROLPLANE']._serialized_start=1909
+  _globals['_CONTROLPLANE']._serialized_end=2118
+  _globals['_TASKMANAGER']._serialized_start=2121
+  _globals['_TASKMANAGER']._serialized_end=2355
 # @@protoc_insertion_point(module_scope)

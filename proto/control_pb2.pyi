@@ -11,12 +11,14 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class SubtaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SUBTASK_STATE_UNSPECIFIED: _ClassVar[SubtaskState]
+    SUBTASK_STATE_OPENING: _ClassVar[SubtaskState]
     SUBTASK_STATE_DEPLOYED: _ClassVar[SubtaskState]
     SUBTASK_STATE_RUNNING: _ClassVar[SubtaskState]
     SUBTASK_STATE_FINISHED: _ClassVar[SubtaskState]
     SUBTASK_STATE_FAILED: _ClassVar[SubtaskState]
     SUBTASK_STATE_CANCELED: _ClassVar[SubtaskState]
 SUBTASK_STATE_UNSPECIFIED: SubtaskState
+SUBTASK_STATE_OPENING: SubtaskState
 SUBTASK_STATE_DEPLOYED: SubtaskState
 SUBTASK_STATE_RUNNING: SubtaskState
 SUBTASK_STATE_FINISHED: SubtaskState
@@ -146,7 +148,7 @@ class RoutingTable(_message.Message):
     def __init__(self, stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., group_to_subtask: _Optional[_Iterable[int]] = ..., owner_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeployRequest(_message.Message):
-    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms")
+    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     JOB_MODULE_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +158,7 @@ class DeployRequest(_message.Message):
     WATERMARK_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     OUT_OF_ORDER_GRACE_PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYED_US_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     job_module: str
     parameters_json: str
@@ -165,7 +168,8 @@ class DeployRequest(_message.Message):
     watermark_interval_ms: int
     out_of_order_grace_period_ms: int
     idle_timeout_ms: int
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ...) -> None: ...
+    deployed_us: int
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ...) -> None: ...
 
 class DeployReply(_message.Message):
     __slots__ = ()

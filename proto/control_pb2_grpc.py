@@ -239,7 +239,7 @@ class TaskManagerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Start(self, request, context):
-        """Lets the sources of a deployed job begin.
+        """Every subtask of the job is ready: sources begin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

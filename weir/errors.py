@@ -12,6 +12,7 @@ Every message names the thing that is wrong (file, key, address, step) and the m
     +-- HandshakeError     fatal: the other side runs another protocol version or another job
     +-- FencedError        fatal for the caller: a newer owner exists, it must stop writing
     +-- StateError         fatal: the state directory is not ours, is damaged or cannot be written
+    +-- WireLimitError     fatal: a single record is larger than a message may be
     +-- PlacementError     retryable: not enough free slots
     +-- InvalidTransitionError  a bug: a state machine was asked for a move that it does not have
 """
@@ -64,6 +65,10 @@ class FencedError(WeirError):
 
 class StateError(WeirError):
     """The state directory is not ours, is damaged or cannot be written."""
+
+
+class WireLimitError(WeirError):
+    """One record is larger than a message may be; the message names the setting."""
 
 
 class PlacementError(WeirError):

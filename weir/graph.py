@@ -131,7 +131,8 @@ class LogicalGraph:
                     "name": node.name,
                     "spec": node.spec.describe(),
                     "inputs": [
-                        [i.producer, i.exchange.value, list(i.key_columns), i.stage_boundary] for i in node.inputs
+                        [i.producer, i.exchange.value, list(i.key_columns), i.stage_boundary]
+                        for i in node.inputs
                     ],
                     "parallelism": node.parallelism,
                     "schema": [f"{f.name}: {f.type}" for f in node.schema],

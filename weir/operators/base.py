@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from weir.clock import Clock, SystemClock
@@ -58,6 +59,8 @@ class OperatorContext:
     #: Bound of this operator's write-back cache.
     state_cache_bytes: int = 64 << 20
     dead_letters: DeadLetters | None = None
+    #: Called by sinks with the latencies of a batch (µs, int64, shape (rows,)), for the latency histogram.
+    observe_latencies_us: Callable[[np.ndarray], None] | None = None
     #: Facts for sidecars: configuration of the run, as JSON-able values.
     run_facts: dict[str, object] = field(default_factory=dict)
 

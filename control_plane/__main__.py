@@ -1,0 +1,95 @@
+"""``python -m control_plane --job MODULE``: the process that decides."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weir.entry_point import run, set_up_logging, settings
+from weir.errors import ConfigError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def main(
+    job: Annotated[str, typer.Option(help="Module with the job's build function, e.g. jobs.server_count.")],
+    param: Annotated[
+        list[str] | None, typer.Option("--param", "-p", help="A parameter of the job: --param load_ms=5.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="gRPC port for task managers.")] = None,
+    http_port: Annotated[int | None, typer.Option(help="HTTP port.")] = None,
+    task_managers: Annotated[
+        int | None, typer.Option(help="Wait for so many task managers before the job is placed.")
+    ] = None,
+    exit_when_finished: Annotated[
+        bool, typer.Option("--exit-when-finished", help="End all processes when the job has ended.")
+    ] = False,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default config.json.")] = None,
+    set_flags: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override a key: --set controlPlane.max_parallelism=1024."),
+    ] = None,
+    show_parameters: Annotated[
+        bool, typer.Option("--show-parameters", help="List the job's parameters and exit.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
+) -> None:
+    """Wait for task managers, run one job on them, and answer on HTTP.
+
+    Examples:
+      python -m control_plane --job jobs.server_count
+      python -m control_plane --job jobs.server_count --param load_ms=5 --param rate=1000 --exit-when-finished
+      python -m control_plane --job jobs.server_count --show-parameters
+    """
+    set_up_logging("control_plane", verbose=verbose)
+    flags = {
+        "controlPlane.cp_grpc_port": port,
+        "controlPlane.control_port": http_port,
+        "controlPlane.min_task_managers": task_managers,
+    }
+    overrides = {key: str(value) for key, value in flags.items() if value is not None}
+    if show_parameters:
+        run("control_plane", lambda: _show_parameters(job))
+    run(
+        "control_plane",
+        lambda: _serve(job, _pairs(param or []), config, set_flags or [], overrides, exit_when_finished),
+    )
+
+
+def _pairs(items: list[str]) -> dict[str, str]:
+    pairs = {}
+    for item in items:
+        name, separator, value = item.partition("=")
+        if not separator or not name:
+            raise ConfigError(f"--param {item}: expected NAME=VALUE, for example --param load_ms=5")
+        pairs[name] = value
+    return pairs
+
+
+def _show_parameters(job: str) -> int:
+    from weir.job_loading import describe_parameters
+
+    print(describe_parameters(job))
+    return 0
+
+
+def _serve(
+    job: str,
+    parameters: dict[str, str],
+    path: Path | None,
+    set_flags: list[str],
+    overrides: dict[str, str],
+    exit_when_finished: bool,
+) -> int:
+    loaded = settings(path, set_flags, overrides)
+    from control_plane.process import serve
+
+    return asyncio.run(serve(loaded.config, job, parameters, exit_when_finished=exit_when_finished))
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m control_plane")

@@ -1,0 +1,73 @@
+"""Calls from the control plane to task managers."""
+
+from __future__ import annotations
+
+import grpc
+
+from proto import control_pb2, control_pb2_grpc
+from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.wire import CONTROL_MESSAGE_BYTES_MAX, check_protocol_version, message_size_options
+
+#: Loading a job and opening a store may take a while on a cold machine.
+_DEPLOY_TIMEOUT_S = 60.0
+_CALL_TIMEOUT_S = 5.0
+
+
+class TaskManagerClient:
+    """One task manager's service; used from the control plane's event loop."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._connection = grpc.aio.insecure_channel(
+            address, options=[*message_size_options(CONTROL_MESSAGE_BYTES_MAX)]
+        )
+        self._stub = control_pb2_grpc.TaskManagerStub(self._connection)
+
+    async def status(self) -> control_pb2.StatusReply:
+        """Who is there.
+
+        Raises:
+            ConnectionLostError: nobody answers.
+            HandshakeError: it speaks another protocol version.
+        """
+        try:
+            reply = await self._stub.Status(control_pb2.StatusRequest(), timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+        check_protocol_version(reply.protocol_version)
+        return reply
+
+    async def deploy(self, request: control_pb2.DeployRequest) -> None:
+        """Create subtasks.
+
+        Raises:
+            ConnectionLostError: it does not answer.
+            HandshakeError: it refused; the message says why.
+        """
+        try:
+            await self._stub.Deploy(request, timeout=_DEPLOY_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+
+    async def start(self, request: control_pb2.StartRequest) -> None:
+        """Let the sources begin; raises like :meth:`deploy`."""
+        try:
+            await self._stub.Start(request, timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+
+    async def cancel(self, request: control_pb2.CancelRequest) -> None:
+        """Stop a job's subtasks; raises like :meth:`deploy`."""
+        try:
+            await self._stub.Cancel(request, timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+
+    async def close(self) -> None:
+        """Free the connection."""
+        await self._connection.close()
+
+    def _explain(self, error: grpc.aio.AioRpcError) -> WeirError:
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return ConnectionLostError(f"task manager {self.address} does not answer: {error.details()}")
+        return HandshakeError(f"task manager {self.address}: {error.details()}")

@@ -1,0 +1,348 @@
+"""Drives the job: feeds events to the state machine and carries out its actions on task managers.
+
+Everything here runs in one event loop, so there are no locks; what waits for a task manager is a task of its own
+whose result comes back as an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Coroutine, Iterable
+
+from control_plane import status_views
+from control_plane.clients import TaskManagerClient
+from control_plane.views import PlanView, RoutingView, StatusView
+from proto import control_pb2
+from weir.clock import Clock
+from weir.config import ControlPlaneConfig
+from weir.errors import HandshakeError, InvalidTransitionError, PlacementError, WeirError
+from weir.graph import Exchange, physical_graph
+from weir.job_loading import LoadedJob
+from weir.protocol import job as machine
+from weir.protocol.job import Assignment, JobMachine, JobState, SubtaskStatus
+from weir.protocol.membership import HeartbeatAnswer, Member, Membership
+from weir.protocol.placement import TaskManagerLoad, place
+from weir.protocol.routing import RoutingTable, initial_table
+from weir.types import SubtaskId
+from weir.wire import (
+    JobIdentity,
+    check_protocol_version,
+    handshake_to_proto,
+    parse_address,
+    subtask_from_proto,
+    subtask_to_proto,
+)
+
+log = logging.getLogger("control_plane")
+
+#: Between the Start calls and event 0 of a paced source: all task managers have the call by then.
+_START_DELAY_US = 20_000
+
+_REPORTED = {
+    control_pb2.SUBTASK_STATE_DEPLOYED: SubtaskStatus.DEPLOYED,
+    control_pb2.SUBTASK_STATE_RUNNING: SubtaskStatus.RUNNING,
+    control_pb2.SUBTASK_STATE_FINISHED: SubtaskStatus.FINISHED,
+    control_pb2.SUBTASK_STATE_FAILED: SubtaskStatus.FAILED,
+    control_pb2.SUBTASK_STATE_CANCELED: SubtaskStatus.CANCELED,
+}
+
+
+class Coordinator:
+    """One job. Services and HTTP handlers call the public methods from the event loop."""
+
+    def __init__(
+        self,
+        config: ControlPlaneConfig,
+        job_module: str,
+        job: LoadedJob,
+        clock: Clock,
+        *,
+        end_task_managers: bool,
+    ) -> None:
+        """``end_task_managers``: tell them to end when the job has ended."""
+        self.job_module = job_module
+        self.parameters = job.parameters
+        self.graph = physical_graph(job.graph)
+        self.identity = JobIdentity(
+            f"{job.graph.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
+            job.graph.fingerprint,
+            1,
+        )
+        self.machine = JobMachine(self.graph.subtasks())
+        self.membership = Membership(config.lease_timeout_ms)
+        self.reports: dict[SubtaskId, control_pb2.SubtaskReport] = {}
+        self.routing_tables: dict[int, RoutingTable] = {
+            stage.index: initial_table(stage.index, stage.parallelism, job.graph.max_parallelism)
+            for stage in self.graph.stages
+            if any(edge.exchange is Exchange.HASH for edge in stage.inputs)
+        }
+        self.waiting_for = f"{config.min_task_managers} task manager(s); none has registered"
+        self.started_us: int | None = None
+        self.ended_us: int | None = None
+        self.ended = asyncio.Event()
+        self._config = config
+        self._clock = clock
+        self._end_task_managers = end_task_managers
+        self._clients: dict[str, TaskManagerClient] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- called by services and HTTP -------------------------------------------------------------------------
+
+    async def register(self, request: control_pb2.RegisterRequest) -> control_pb2.RegisterReply:
+        """Give a task manager a lease, after its own server has answered.
+
+        Raises:
+            HandshakeError: it speaks another protocol version, or its address leads to another process.
+            ConnectionLostError: nothing answers at its address.
+            FencedError: its earlier lease has ended; it must come as a new incarnation.
+        """
+        check_protocol_version(request.protocol_version)
+        address = parse_address(request.address)
+        client = TaskManagerClient(request.address)
+        try:
+            status = await client.status()
+            if status.incarnation != request.incarnation:
+                raise HandshakeError(
+                    f"{address} leads to another task manager than the one that registered: use an address that is "
+                    "unique and reachable from the control plane (taskManager.host)"
+                )
+            now_ms = self.now_ms()
+            registration = self.membership.register(
+                address, request.incarnation, request.operator_quota, now_ms
+            )
+        except WeirError:
+            await client.close()
+            raise
+        old = self._clients.pop(request.address, None)
+        if old is not None:
+            await old.close()
+        self._clients[request.address] = client
+        if registration.replaced is not None:
+            self._lost(registration.replaced, "another process registered at its address")
+        log.info("task manager %s registered, %d slots", address, request.operator_quota)
+        self._place_if_possible()
+        return control_pb2.RegisterReply(
+            heartbeat_interval_ms=self._config.heartbeat_interval_ms,
+            lease_timeout_ms=self._config.lease_timeout_ms,
+        )
+
+    def heartbeat(self, request: control_pb2.HeartbeatRequest) -> control_pb2.HeartbeatReply:
+        """Renew a lease and take the reports in."""
+        answer = self.membership.heartbeat(parse_address(request.address), request.incarnation, self.now_ms())
+        known = answer is HeartbeatAnswer.RENEWED
+        if (
+            known
+            and request.job_id == self.identity.job_id
+            and request.generation == self.identity.generation
+        ):
+            for report in request.subtasks:
+                self._take_report(report)
+        return control_pb2.HeartbeatReply(
+            known=known, shutdown=self._end_task_managers and self.machine.state.is_final
+        )
+
+    def deregister(self, request: control_pb2.DeregisterRequest) -> None:
+        """End a lease."""
+        member = self.membership.deregister(parse_address(request.address), request.incarnation)
+        if member is not None:
+            log.info("task manager %s left", member.name)
+            self._lost(member, "it left")
+
+    def cancel(self) -> bool:
+        """Stop the job; False if it has ended or is ending already."""
+        if self.machine.state.is_final or self.machine.state in (JobState.FAILING, JobState.CANCELLING):
+            return False
+        self._handle(machine.CancelRequested())
+        return True
+
+    def expire_leases(self) -> None:
+        """Give up task managers that have been silent for too long; called once per heartbeat interval."""
+        for member in self.membership.expire(self.now_ms()):
+            silent_ms = self._config.lease_timeout_ms
+            log.warning("task manager %s is lost: silent for %d ms", member.name, silent_ms)
+            self._lost(member, f"no heartbeat for {silent_ms} ms")
+
+    def status(self) -> StatusView:
+        """What ``/status`` shows."""
+        return status_views.status_view(self)
+
+    def plan(self) -> PlanView:
+        """What ``/plan`` shows."""
+        return status_views.plan_view(self.graph)
+
+    def routing(self) -> list[RoutingView]:
+        """What ``/routing`` shows."""
+        return [status_views.routing_view(table) for _, table in sorted(self.routing_tables.items())]
+
+    def now_ms(self) -> int:
+        """Monotonic time of leases."""
+        return int(self._clock.monotonic_s() * 1000)
+
+    async def close(self) -> None:
+        """Free connections; called when the process ends."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for client in self._clients.values():
+            await client.close()
+
+    # --- events to actions -----------------------------------------------------------------------------------
+
+    def _take_report(self, report: control_pb2.SubtaskReport) -> None:
+        subtask = subtask_from_proto(report.subtask)
+        self.reports[subtask] = report
+        status = _REPORTED.get(report.state)
+        if status is not None:
+            self._handle(machine.SubtaskReported(subtask, status, report.cause))
+
+    def _handle(self, event: machine.Event) -> None:
+        before = self.machine.state
+        try:
+            actions = self.machine.handle(event)
+        except InvalidTransitionError as error:
+            # A report of another process cannot be trusted to fit; the machine has not changed.
+            log.error("ignored: %s", error)
+            return
+        if self.machine.state is not before:
+            log.info("job %s: %s", self.identity.job_id, self.machine.state.value)
+        for action in actions:
+            self._carry_out(action)
+
+    def _carry_out(self, action: machine.Action) -> None:
+        match action:
+            case machine.Deploy(assignments):
+                self._spawn(self._deploy(assignments))
+            case machine.Start(assignments):
+                self._spawn(self._start(assignments))
+            case machine.Cancel(assignments):
+                self._spawn(self._cancel(assignments))
+            case machine.JobEnded(state, cause):
+                self._end(state, cause)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("an action on task managers failed", exc_info=task.exception())
+
+    def _place_if_possible(self) -> None:
+        members = self.membership.members()
+        if self.machine.state is not JobState.WAITING_FOR_TASK_MANAGERS:
+            return
+        if len(members) < self._config.min_task_managers:
+            self.waiting_for = f"{self._config.min_task_managers} task manager(s); {len(members)} registered"
+            log.info("waiting for %s", self.waiting_for)
+            return
+        try:
+            placement = place(
+                [TaskManagerLoad(member.name, member.quota) for member in members], self.graph.subtasks()
+            )
+        except PlacementError as error:
+            self.waiting_for = str(error)
+            log.info("waiting: %s", error)
+            return
+        self.waiting_for = ""
+        self._handle(machine.SlotsAvailable(placement))
+
+    def _lost(self, member: Member, cause: str) -> None:
+        self._handle(machine.TaskManagerLost(member.name, cause))
+
+    # --- actions on task managers ----------------------------------------------------------------------------
+
+    async def _deploy(self, assignments: tuple[Assignment, ...]) -> None:
+        """Stage by stage, the last one first; within a stage all task managers at once."""
+        deployed_us = self._clock.now_us()
+        for stage in reversed(self.graph.stages):
+            by_task_manager = self._reachable(
+                item for item in assignments if item.subtask.stage_index == stage.index
+            )
+            results = await asyncio.gather(
+                *(
+                    self._clients[name].deploy(self._deploy_request(subtasks, deployed_us))
+                    for name, subtasks in by_task_manager.items()
+                ),
+                return_exceptions=True,
+            )
+            for name, result in zip(by_task_manager, results, strict=True):
+                if isinstance(result, BaseException):
+                    self._handle(machine.DeploymentFailed(name, str(result)))
+            if self.machine.state is not JobState.DEPLOYING:
+                # The rest was never sent anywhere: it is over before it began.
+                for item in assignments:
+                    if item.subtask.stage_index < stage.index:
+                        self._handle(machine.SubtaskReported(item.subtask, SubtaskStatus.CANCELED))
+                return
+
+    def _deploy_request(self, subtasks: list[SubtaskId], deployed_us: int) -> control_pb2.DeployRequest:
+        config = self._config
+        return control_pb2.DeployRequest(
+            handshake=handshake_to_proto(self.identity),
+            job_module=self.job_module,
+            parameters_json=json.dumps(self.parameters),
+            subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
+            locations=[
+                control_pb2.SubtaskLocation(subtask=subtask_to_proto(subtask), address=name)
+                for subtask, name in self.machine.placement.items()
+            ],
+            routing_tables=[
+                control_pb2.RoutingTable(
+                    stage_index=table.stage_index,
+                    routing_version=table.version,
+                    group_to_subtask=table.groups,
+                    owner_epochs=table.owner_epochs,
+                )
+                for table in self.routing_tables.values()
+            ],
+            watermark_interval_ms=round(config.watermark_interval * 1000),
+            out_of_order_grace_period_ms=round(config.out_of_order_grace_period * 1000),
+            idle_timeout_ms=config.idle_timeout_ms,
+            deployed_us=deployed_us,
+        )
+
+    async def _start(self, assignments: tuple[Assignment, ...]) -> None:
+        self.started_us = self._clock.now_us() + _START_DELAY_US
+        request = control_pb2.StartRequest(
+            handshake=handshake_to_proto(self.identity), job_start_us=self.started_us
+        )
+        names = list(self._reachable(assignments))
+        results = await asyncio.gather(
+            *(self._clients[name].start(request) for name in names), return_exceptions=True
+        )
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, BaseException):
+                self._handle(machine.TaskManagerLost(name, f"it could not be started: {result}"))
+
+    async def _cancel(self, assignments: tuple[Assignment, ...]) -> None:
+        request = control_pb2.CancelRequest(job_id=self.identity.job_id, generation=self.identity.generation)
+        names = list(self._reachable(assignments))
+        results = await asyncio.gather(
+            *(self._clients[name].cancel(request) for name in names), return_exceptions=True
+        )
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, BaseException):
+                # Its lease will tell whether it is gone; the call is safe to lose.
+                log.warning("cannot tell task manager %s to stop: %s", name, result)
+
+    def _reachable(self, assignments: Iterable[Assignment]) -> dict[str, list[SubtaskId]]:
+        """Subtasks by task manager, without those that have left: their loss is an event of its own."""
+        grouped: dict[str, list[SubtaskId]] = {}
+        for item in assignments:
+            if item.task_manager in self._clients:
+                grouped.setdefault(item.task_manager, []).append(item.subtask)
+        return grouped
+
+    def _end(self, state: JobState, cause: str) -> None:
+        self.ended_us = self._clock.now_us()
+        if cause:
+            log.error("job %s %s: %s", self.identity.job_id, state.value.lower(), cause)
+        else:
+            log.info("job %s %s", self.identity.job_id, state.value.lower())
+        self.ended.set()

@@ -1,0 +1,146 @@
+"""The HTTP interface on port 9008: parses and validates, reads views, queues requests. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+import uvicorn
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi_swagger import patch_fastapi
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+import weir
+from control_plane.coordinator import Coordinator
+from control_plane.views import (
+    AcceptedView,
+    ErrorView,
+    HealthView,
+    PlanView,
+    RoutingView,
+    StatusView,
+)
+from weir.config import ControlPlaneConfig
+from weir.errors import AddressInUseError
+
+
+def create_app(coordinator: Coordinator, registry: CollectorRegistry) -> FastAPI:
+    """The application; its handlers run in the coordinator's event loop."""
+    app = FastAPI(
+        title="Weir control plane",
+        version=weir.__version__,
+        description="Status and control of one running job.",
+        docs_url=None,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    # Pages for people without anything from outside: the scripts are served from here.
+    patch_fastapi(app)
+    _add_error_pages(app)
+
+    @app.get("/healthz", summary="Whether this process answers")
+    async def healthz() -> HealthView:
+        return HealthView()
+
+    @app.get("/status", summary="The job, its stages and subtasks, and the task managers")
+    async def status() -> StatusView:
+        return coordinator.status()
+
+    @app.get("/plan", summary="The logical and the physical graph")
+    async def plan() -> PlanView:
+        return coordinator.plan()
+
+    @app.get("/routing", summary="Routing tables: which subtask owns each key group")
+    async def routing() -> list[RoutingView]:
+        return coordinator.routing()
+
+    @app.get(
+        "/metrics",
+        summary="Prometheus metrics of the control plane",
+        response_class=Response,
+        responses={200: {}},
+    )
+    async def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.post(
+        "/cancel",
+        status_code=202,
+        summary="Stop the job",
+        responses={409: {"model": ErrorView, "description": "the job has ended"}},
+    )
+    async def cancel() -> AcceptedView:
+        if not coordinator.cancel():
+            raise HTTPException(409, f"the job has ended already: {coordinator.status().state}")
+        return AcceptedView(accepted=True, state=coordinator.status().state)
+
+    return app
+
+
+def _add_error_pages(app: FastAPI) -> None:
+    """Every refusal is JSON of one form: ``{"error": "..."}``."""
+
+    @app.exception_handler(StarletteHTTPException)
+    async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        detail = error.detail
+        if error.status_code == 404 and detail == "Not Found":
+            known = ", ".join(sorted(app.openapi()["paths"]))
+            detail = f"no page {request.url.path}; there are {known}, and /docs for people"
+        return JSONResponse({"error": detail}, error.status_code, headers=error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+        problems = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors())
+        return JSONResponse({"error": problems}, 400)
+
+
+class HttpServer:
+    """Uvicorn in the control plane's event loop."""
+
+    def __init__(self, app: FastAPI, config: ControlPlaneConfig) -> None:
+        """Bind at once, so that a taken port is found before anything else starts.
+
+        Raises:
+            AddressInUseError: the port is taken.
+        """
+        self._socket = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((config.host, config.control_port))
+        except OSError as error:
+            self._socket.close()
+            raise AddressInUseError(
+                f"cannot listen on {config.host}:{config.control_port} (HTTP): {error.strerror}; choose another port "
+                "with --http-port"
+            ) from error
+        self.port: int = self._socket.getsockname()[1]
+        self._server = _Server(
+            uvicorn.Config(
+                app, log_level="warning", lifespan="off", access_log=False, timeout_graceful_shutdown=2
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to answer; called inside the event loop."""
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+
+    async def stop(self) -> None:
+        """Finish open requests and stop."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+        self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        """Do nothing: the control plane handles signals itself."""
+        yield

@@ -1,0 +1,62 @@
+"""The gRPC face of the control plane: task managers register and renew their leases here. Decides nothing."""
+
+from __future__ import annotations
+
+import grpc
+
+from control_plane.coordinator import Coordinator
+from proto import control_pb2, control_pb2_grpc
+from weir.config import ControlPlaneConfig
+from weir.errors import AddressInUseError, WeirError
+from weir.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options
+
+
+class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
+    """Hands requests to the coordinator, in the event loop's thread."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    async def Register(
+        self, request: control_pb2.RegisterRequest, context: grpc.aio.ServicerContext
+    ) -> control_pb2.RegisterReply:
+        """A task manager announces itself; refused if its Status does not answer or does not fit."""
+        try:
+            return await self._coordinator.register(request)
+        except WeirError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
+
+    async def Heartbeat(
+        self, request: control_pb2.HeartbeatRequest, context: grpc.aio.ServicerContext
+    ) -> control_pb2.HeartbeatReply:
+        """Renews a lease."""
+        return self._coordinator.heartbeat(request)
+
+    async def Deregister(
+        self, request: control_pb2.DeregisterRequest, context: grpc.aio.ServicerContext
+    ) -> control_pb2.DeregisterReply:
+        """A task manager leaves."""
+        self._coordinator.deregister(request)
+        return control_pb2.DeregisterReply()
+
+
+async def serve_grpc(coordinator: Coordinator, config: ControlPlaneConfig) -> tuple[grpc.aio.Server, int]:
+    """Start the gRPC server; gives it and its port.
+
+    Raises:
+        AddressInUseError: the port is taken.
+    """
+    server = grpc.aio.server(
+        options=[("grpc.so_reuseport", 0), *message_size_options(CONTROL_MESSAGE_BYTES_MAX)]
+    )
+    control_pb2_grpc.add_ControlPlaneServicer_to_server(ControlPlaneService(coordinator), server)
+    try:
+        port = server.add_insecure_port(f"{config.host}:{config.cp_grpc_port}")
+    except RuntimeError as error:
+        raise AddressInUseError(
+            f"cannot listen on {config.host}:{config.cp_grpc_port}: the port is in use or the address is not this "
+            "machine's; choose another with --port"
+        ) from error
+    await server.start()
+    return server, port

@@ -1,0 +1,206 @@
+"""From the coordinator's state to what ``/status``, ``/plan`` and ``/routing`` show. Reads only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from control_plane.views import (
+    PlanEdgeView,
+    PlanNodeView,
+    PlanView,
+    RoutingView,
+    StageView,
+    StatusView,
+    SubtaskView,
+    TaskManagerView,
+    TotalsView,
+)
+from proto import control_pb2
+from weir.graph import PhysicalGraph, Stage
+from weir.metrics import JobFacts
+from weir.protocol.job import JobState
+from weir.protocol.routing import RoutingTable
+from weir.types import SubtaskId
+
+if TYPE_CHECKING:
+    from control_plane.coordinator import Coordinator
+
+_WATERMARK_MIN_MS, _WATERMARK_MAX_MS = -(2**63), 2**63 - 1
+
+_MEANINGS = {
+    JobState.WAITING_FOR_TASK_MANAGERS: "waiting for task managers with enough free slots",
+    JobState.DEPLOYING: "task managers create the subtasks",
+    JobState.RUNNING: "events are processed",
+    JobState.FINISHED: "every source reached its end and everything was processed",
+    JobState.FAILING: "something failed; the rest is being stopped",
+    JobState.FAILED: "something failed, see cause; nothing runs any more",
+    JobState.CANCELLING: "a user asked for the end; subtasks are being stopped",
+    JobState.CANCELLED: "stopped by a user",
+}
+
+
+def status_view(coordinator: Coordinator) -> StatusView:
+    """Everything on one page."""
+    job = coordinator.machine
+    return StatusView(
+        job_id=coordinator.identity.job_id,
+        job=coordinator.graph.logical.name,
+        job_module=coordinator.job_module,
+        parameters=coordinator.parameters,
+        state=job.state.value,
+        state_meaning=_MEANINGS[job.state],
+        cause=job.cause,
+        waiting_for=coordinator.waiting_for if job.state is JobState.WAITING_FOR_TASK_MANAGERS else "",
+        generation=coordinator.identity.generation,
+        fingerprint=coordinator.identity.fingerprint,
+        started_ms=_ms(coordinator.started_us),
+        ended_ms=_ms(coordinator.ended_us),
+        task_managers=_task_managers(coordinator),
+        stages=[_stage_view(coordinator, stage) for stage in coordinator.graph.stages],
+        totals=_totals(coordinator),
+    )
+
+
+def _ms(time_us: int | None) -> int | None:
+    return None if time_us is None else time_us // 1000
+
+
+def _task_managers(coordinator: Coordinator) -> list[TaskManagerView]:
+    placed = Counter(coordinator.machine.placement.values())
+    membership = coordinator.membership
+    now_ms = coordinator.now_ms()
+    return [
+        TaskManagerView(
+            address=member.name,
+            operator_quota=member.quota,
+            subtasks=placed[member.name],
+            heartbeat_age_ms=max(0, now_ms - (member.lease_end_ms - membership.lease_ms)),
+        )
+        for member in membership.members()
+    ]
+
+
+def _stage_view(coordinator: Coordinator, stage: Stage) -> StageView:
+    subtasks = [_subtask_view(coordinator, subtask) for subtask in stage.subtasks()]
+    return StageView(
+        stage=stage.index,
+        name=stage.name,
+        parallelism=stage.parallelism,
+        keyed=stage.is_keyed,
+        records_in=sum(subtask.records_in for subtask in subtasks),
+        records_out=sum(subtask.records_out for subtask in subtasks),
+        subtasks=subtasks,
+    )
+
+
+def _subtask_view(coordinator: Coordinator, subtask: SubtaskId) -> SubtaskView:
+    report = coordinator.reports.get(subtask, control_pb2.SubtaskReport(watermark_ms=_WATERMARK_MIN_MS))
+    known_us = max(report.busy_us + report.idle_us + report.backpressured_us, 1)
+    has_watermark = _WATERMARK_MIN_MS < report.watermark_ms < _WATERMARK_MAX_MS
+    return SubtaskView(
+        subtask_index=subtask.subtask_index,
+        task_manager=coordinator.machine.placement.get(subtask, ""),
+        state=coordinator.machine.statuses[subtask].value,
+        cause=report.cause,
+        records_in=report.records_in,
+        records_out=report.records_out,
+        records_rejected=report.records_rejected,
+        queue_depth=report.queue_depth,
+        busy_ratio=round(report.busy_us / known_us, 4),
+        idle_ratio=round(report.idle_us / known_us, 4),
+        backpressured_ratio=round(report.backpressured_us / known_us, 4),
+        watermark_ms=report.watermark_ms if has_watermark else None,
+        distinct_keys=report.distinct_keys,
+    )
+
+
+def _totals(coordinator: Coordinator) -> TotalsView:
+    graph, reports = coordinator.graph, coordinator.reports
+    sources = [report for subtask, report in reports.items() if graph.stage(subtask.stage_index).is_source]
+    sinks = [
+        report
+        for subtask, report in reports.items()
+        if any(node.is_sink for node in graph.stage(subtask.stage_index).nodes)
+    ]
+    events_in = sum(report.records_in for report in sources)
+    firsts = [report.first_batch_us for report in reports.values() if report.first_batch_us]
+    first_us, last_us = (
+        min(firsts, default=0),
+        max((report.last_batch_us for report in reports.values()), default=0),
+    )
+    return TotalsView(
+        events_in=events_in,
+        events_out=sum(report.records_out for report in sinks),
+        events_rejected=sum(report.records_rejected for report in sources),
+        distinct_keys=sum(report.distinct_keys for report in reports.values()),
+        first_event_ms=first_us // 1000 if first_us else None,
+        last_event_ms=last_us // 1000 if last_us else None,
+        events_per_second=round(events_in / ((last_us - first_us) / 1e6), 1) if last_us > first_us else 0.0,
+    )
+
+
+def plan_view(graph: PhysicalGraph) -> PlanView:
+    """Logical and physical graph."""
+    return PlanView(
+        job=graph.logical.name,
+        fingerprint=graph.logical.fingerprint,
+        max_parallelism=graph.logical.max_parallelism,
+        operators=[
+            PlanNodeView(
+                name=node.name,
+                stage=stage.index,
+                spec=node.spec.describe(),
+                columns={field.name: str(field.type) for field in node.schema},
+            )
+            for stage in graph.stages
+            for node in stage.nodes
+        ],
+        stages=[
+            {
+                "stage": stage.index,
+                "name": stage.name,
+                "parallelism": stage.parallelism,
+                "keyed": stage.is_keyed,
+            }
+            for stage in graph.stages
+        ],
+        edges=[
+            PlanEdgeView(
+                producer_stage=edge.producer_stage,
+                consumer_stage=edge.consumer_stage,
+                exchange=edge.exchange.value,
+                key_columns=list(edge.key_columns),
+            )
+            for stage in graph.stages
+            for edge in stage.inputs
+        ],
+    )
+
+
+def routing_view(table: RoutingTable) -> RoutingView:
+    """One stage's routing table."""
+    counts = Counter(table.groups)
+    return RoutingView(
+        stage=table.stage_index,
+        routing_version=table.version,
+        group_to_subtask=list(table.groups),
+        groups_per_subtask=[counts[index] for index in range(table.subtask_count)],
+        owner_epochs=list(table.owner_epochs),
+    )
+
+
+def job_facts(coordinator: Coordinator) -> JobFacts:
+    """What the control plane's metrics show."""
+    members = coordinator.membership.members()
+    statuses = Counter(status.value for status in coordinator.machine.statuses.values())
+    return JobFacts(
+        job=coordinator.graph.logical.name,
+        state=coordinator.machine.state.value,
+        states=tuple(state.value for state in JobState),
+        generation=coordinator.identity.generation,
+        task_managers=len(members),
+        slots=sum(member.quota for member in members),
+        slots_used=len(coordinator.machine.placement) if not coordinator.machine.state.is_final else 0,
+        subtasks=dict(statuses),
+    )

@@ -1,0 +1,134 @@
+"""What the HTTP interface shows, as models: they are the JSON, and the OpenAPI page is made from them."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+
+class SubtaskView(BaseModel):
+    """One subtask as its task manager last reported it."""
+
+    subtask_index: int
+    task_manager: str = Field(description="host:port")
+    state: str
+    cause: str = ""
+    records_in: int = 0
+    records_out: int = 0
+    records_rejected: int = 0
+    queue_depth: int = Field(0, description="batches that wait in its input")
+    busy_ratio: float = Field(0.0, description="share of its time spent working, since the start")
+    idle_ratio: float = 0.0
+    backpressured_ratio: float = Field(0.0, description="share of its time spent waiting for credit")
+    watermark_ms: int | None = Field(None, description="event time, ms since the epoch")
+    distinct_keys: int = 0
+
+
+class StageView(BaseModel):
+    """One stage and its subtasks."""
+
+    stage: int
+    name: str
+    parallelism: int
+    keyed: bool
+    records_in: int
+    records_out: int
+    subtasks: list[SubtaskView]
+
+
+class TaskManagerView(BaseModel):
+    """One registered task manager."""
+
+    address: str
+    operator_quota: int
+    subtasks: int
+    heartbeat_age_ms: int
+
+
+class TotalsView(BaseModel):
+    """Of the whole job; durations on the task managers' wall clocks."""
+
+    events_in: int = Field(description="rows that sources read, without rejected ones")
+    events_out: int = Field(description="rows that reached sinks")
+    events_rejected: int = Field(description="records in dead-letter files")
+    distinct_keys: int
+    first_event_ms: int | None = Field(description="wall clock of the first batch, ms since the epoch")
+    last_event_ms: int | None
+    events_per_second: float = Field(description="events_in over the time from the first to the last batch")
+
+
+class StatusView(BaseModel):
+    """Answer of ``/status``."""
+
+    job_id: str
+    job: str
+    job_module: str
+    parameters: dict[str, object]
+    state: str
+    state_meaning: str
+    cause: str = ""
+    waiting_for: str = Field("", description="what the job needs to go on, if it waits")
+    generation: int
+    fingerprint: str
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    task_managers: list[TaskManagerView]
+    stages: list[StageView]
+    totals: TotalsView
+
+
+class PlanNodeView(BaseModel):
+    """One operator of the logical graph."""
+
+    name: str
+    stage: int
+    spec: dict[str, object]
+    columns: dict[str, str]
+
+
+class PlanEdgeView(BaseModel):
+    """All channels between two stages."""
+
+    producer_stage: int
+    consumer_stage: int
+    exchange: str
+    key_columns: list[str]
+
+
+class PlanView(BaseModel):
+    """Answer of ``/plan``: logical and physical graph."""
+
+    job: str
+    fingerprint: str
+    max_parallelism: int
+    operators: list[PlanNodeView]
+    stages: list[dict[str, object]]
+    edges: list[PlanEdgeView]
+
+
+class RoutingView(BaseModel):
+    """Routing table of one stage with a HASH input."""
+
+    stage: int
+    routing_version: int
+    group_to_subtask: list[int]
+    groups_per_subtask: list[int]
+    owner_epochs: list[int]
+
+
+class HealthView(BaseModel):
+    """Answer of ``/healthz``."""
+
+    status: str = "ok"
+
+
+class AcceptedView(BaseModel):
+    """A request that was queued."""
+
+    accepted: bool
+    state: str
+
+
+class ErrorView(BaseModel):
+    """Answer of a refused request."""
+
+    error: str

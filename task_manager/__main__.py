@@ -1,0 +1,90 @@
+"""``python -m task_manager``: one task manager process."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+# Each subtask has a thread of its own; a pool of threads below each of them would only add switches.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+import typer
+
+from weir.entry_point import run, set_up_logging, settings
+
+log = logging.getLogger("task_manager")
+
+#: A thread that holds the GIL gives it up after this long when another one waits (Python's default is 5 ms).
+_GIL_SWITCH_INTERVAL_S = 0.0005
+#: Distance between default ports of task managers on one host, and of their metrics pages.
+_PORT_FLAG = "-port="
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def main(
+    port: Annotated[int | None, typer.Option(help="gRPC port; also written -port=8028.")] = None,
+    control_plane: Annotated[str | None, typer.Option(help="HOST:PORT of the control plane's gRPC.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default config.json.")] = None,
+    set_flags: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a key: --set taskManager.batch_size=1000.")
+    ] = None,
+    prometheus_port: Annotated[int | None, typer.Option(help="Port of the metrics page.")] = None,
+    verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
+) -> None:
+    """Run operators for the control plane until it ends the job or this process gets SIGTERM.
+
+    Examples:
+      python -m task_manager
+      python -m task_manager --port 8028
+      python -m task_manager --control-plane 10.0.0.5:8008 --set taskManager.operator_quota=8
+    """
+    set_up_logging(f"task_manager:{port}" if port else "task_manager", verbose=verbose)
+    run(
+        "task_manager",
+        lambda: _serve(_overrides(port, control_plane, prometheus_port), config, set_flags or []),
+    )
+
+
+def _overrides(port: int | None, control_plane: str | None, prometheus_port: int | None) -> dict[str, str]:
+    from weir.wire import parse_address
+
+    overrides = {}
+    if port is not None:
+        overrides["taskManager.tm_port"] = str(port)
+    if control_plane is not None:
+        address = parse_address(control_plane)
+        overrides["taskManager.cp_host"] = address.host
+        overrides["taskManager.cp_port"] = str(address.port)
+    if prometheus_port is not None:
+        overrides["prometheus.prometheus_port"] = str(prometheus_port)
+    return overrides
+
+
+def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str]) -> int:
+    loaded = settings(path, set_flags, overrides)
+    from task_manager.process import TaskManagerProcess
+
+    # Start-up objects live for ever: the collector need not look at them again.
+    gc.collect()
+    gc.freeze()
+    sys.setswitchinterval(_GIL_SWITCH_INTERVAL_S)
+    process = TaskManagerProcess(loaded.config, own_port="taskManager.tm_port" in overrides)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: process.stop())
+    return process.run()
+
+
+def _arguments(arguments: list[str]) -> list[str]:
+    """Accept the predecessor's ``-port=8028`` beside ``--port 8028``."""
+    return [f"-{argument}" if argument.startswith(_PORT_FLAG) else argument for argument in arguments]
+
+
+if __name__ == "__main__":
+    app(args=_arguments(sys.argv[1:]), prog_name="python -m task_manager")

@@ -1,0 +1,173 @@
+"""The link to the control plane: register, renew the lease, report subtasks; waits for a control plane that is away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import grpc
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from proto import control_pb2, control_pb2_grpc
+from task_manager.server import TaskManagerServer
+from weir.config import TaskManagerConfig
+from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.wire import CONTROL_MESSAGE_BYTES_MAX, PROTOCOL_VERSION, message_size_options
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 0.2
+_CALL_TIMEOUT_S = 10.0
+#: While waiting, say so this often.
+_REMIND_S = 5.0
+
+
+class ControlLink:
+    """Runs in the main thread of the process; :meth:`notify` and :meth:`stop` come from others."""
+
+    def __init__(self, config: TaskManagerConfig) -> None:
+        self._config = config
+        self._address = f"{config.cp_host}:{config.cp_port}"
+        self._connection = grpc.insecure_channel(
+            self._address,
+            options=[
+                *message_size_options(CONTROL_MESSAGE_BYTES_MAX),
+                ("grpc.max_reconnect_backoff_ms", 500),
+            ],
+        )
+        self._stub = control_pb2_grpc.ControlPlaneStub(self._connection)
+        self._changed = threading.Event()
+        self._stopped = False
+
+    def notify(self) -> None:
+        """Report at once instead of at the next heartbeat; called by subtasks."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Let :meth:`run` return; called by signal handlers."""
+        self._stopped = True
+        self._changed.set()
+
+    def run(self, server: TaskManagerServer) -> None:
+        """Serve until told to stop, by :meth:`stop` or by the control plane.
+
+        Raises:
+            ConnectionLostError: the control plane did not answer for ``connect_timeout_s``.
+            HandshakeError: it refused this task manager.
+        """
+        interval_s = self._register(server)
+        silent_since_s: float | None = None
+        while not self._stopped:
+            self._changed.wait(interval_s)
+            self._changed.clear()
+            if self._stopped:
+                return
+            try:
+                reply = self._heartbeat(server)
+            except grpc.RpcError:
+                silent_since_s = silent_since_s or time.monotonic()
+                if time.monotonic() - silent_since_s > self._config.connect_timeout_s:
+                    raise self._gone() from None
+                continue
+            if silent_since_s is not None:
+                log.info("the control plane at %s answers again", self._address)
+            silent_since_s = None
+            if reply.shutdown:
+                log.info("the control plane ended the job; stopping")
+                return
+            if not reply.known:
+                log.warning(
+                    "the control plane gave up this task manager's lease; stopping its job, registering again"
+                )
+                server.renew_incarnation()
+                interval_s = self._register(server)
+
+    def leave(self, server: TaskManagerServer) -> None:
+        """Send the last reports and deregister; a control plane that is gone is no error."""
+        try:
+            self._heartbeat(server)
+            self._stub.Deregister(
+                control_pb2.DeregisterRequest(address=server.address, incarnation=server.incarnation),
+                timeout=1.0,
+            )
+        except grpc.RpcError:
+            log.debug("the control plane is gone already")
+        self._connection.close()
+
+    def _heartbeat(self, server: TaskManagerServer) -> control_pb2.HeartbeatReply:
+        runtime = server.runtime
+        request = control_pb2.HeartbeatRequest(
+            address=server.address,
+            incarnation=server.incarnation,
+            job_id=runtime.identity.job_id if runtime else "",
+            generation=runtime.identity.generation if runtime else 0,
+            subtasks=server.reports(),
+        )
+        reply: control_pb2.HeartbeatReply = self._stub.Heartbeat(request, timeout=_CALL_TIMEOUT_S)
+        return reply
+
+    def _register(self, server: TaskManagerServer) -> float:
+        """Register, waiting for the control plane; gives the heartbeat interval in seconds."""
+        request = control_pb2.RegisterRequest(
+            protocol_version=PROTOCOL_VERSION,
+            address=server.address,
+            incarnation=server.incarnation,
+            operator_quota=self._config.operator_quota,
+        )
+        retrying = Retrying(
+            retry=retry_if_exception_type(_NotYetError),
+            stop=lambda state: self._stopped or stop_after_delay(self._config.connect_timeout_s)(state),
+            wait=wait_fixed(_RETRY_S),
+            before_sleep=_Reminder(self._address, self._config.connect_timeout_s),
+            reraise=True,
+        )
+        try:
+            reply = retrying(self._try_register, request)
+        except _NotYetError:
+            if self._stopped:
+                return _RETRY_S
+            raise self._gone() from None
+        log.info("registered at the control plane %s as %s", self._address, server.address)
+        return float(reply.heartbeat_interval_ms) / 1e3
+
+    def _try_register(self, request: control_pb2.RegisterRequest) -> control_pb2.RegisterReply:
+        try:
+            reply: control_pb2.RegisterReply = self._stub.Register(request, timeout=_CALL_TIMEOUT_S)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise _NotYetError from error
+            raise HandshakeError(
+                f"the control plane at {self._address} refused this task manager: {error.details()}"
+            ) from error
+        return reply
+
+    def _gone(self) -> WeirError:
+        return ConnectionLostError(
+            f"no control plane answered at {self._address} for {self._config.connect_timeout_s:g} s; start one with "
+            "'python -m control_plane --job MODULE', or name another with --control-plane HOST:PORT"
+        )
+
+
+class _NotYetError(Exception):
+    """The control plane is not up yet."""
+
+
+class _Reminder:
+    """Says that this process waits: at first, and then every few seconds."""
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._next_s = 0.0
+
+    def __call__(self, state: RetryCallState) -> None:
+        elapsed_s = state.seconds_since_start or 0.0
+        if elapsed_s >= self._next_s:
+            self._next_s = elapsed_s + _REMIND_S
+            log.info(
+                "waiting for the control plane at %s (%.0f of %g s)",
+                self._address,
+                elapsed_s,
+                self._timeout_s,
+            )

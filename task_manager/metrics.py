@@ -1,0 +1,77 @@
+"""Metrics of one task manager process; nothing is measured for them beyond what subtasks and stores count anyway."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client import CollectorRegistry
+
+from weir.clock import Clock
+from weir.config import PrometheusConfig
+from weir.metrics import (
+    LatencyMetrics,
+    MetricsPusher,
+    MetricsServer,
+    StoreMetrics,
+    SubtaskLabels,
+    SubtaskMetrics,
+    register_process_metrics,
+    serve_metrics,
+)
+from weir.state.api import StateBackend
+
+log = logging.getLogger("task_manager")
+
+
+class TaskManagerMetrics:
+    """The registry of the process, and its page and pusher if config.json asks for them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._registry = CollectorRegistry()
+        register_process_metrics(self._registry, "task_manager")
+        self.subtasks = SubtaskMetrics(self._registry, clock)
+        self._latencies = LatencyMetrics(self._registry)
+        self._stores = StoreMetrics(self._registry)
+        self._store_labels: tuple[str, str] | None = None
+        self._server: MetricsServer | None = None
+        self._pusher: MetricsPusher | None = None
+
+    def start(self, config: PrometheusConfig, port: int, address: str) -> None:
+        """Serve and push, as configured.
+
+        Raises:
+            AddressInUseError: the port is taken.
+        """
+        if config.enabled:
+            self._server = serve_metrics(self._registry, config.prometheus_host, port)
+            log.info("metrics at http://%s:%d/metrics", config.prometheus_host, self._server.port)
+        if config.push_enabled:
+            gateway = f"{config.pushgateway_host}:{config.pushgateway_port}"
+            self._pusher = MetricsPusher(
+                self._registry, gateway, config.job_name, address, config.push_interval_ms / 1e3
+            )
+
+    def show_store(self, task_manager: str, backend: str, store: StateBackend) -> None:
+        """Show a job's store from now on."""
+        self._store_labels = (task_manager, backend)
+        self._stores.add(task_manager, backend, store.stats)
+
+    def hide_store(self) -> None:
+        """Stop showing it; called before it is closed."""
+        if self._store_labels is not None:
+            self._stores.remove(*self._store_labels)
+            self._store_labels = None
+
+    def observe_latencies(self, labels: SubtaskLabels) -> Callable[[npt.NDArray[np.int64]], None]:
+        """What a sink of this subtask calls with the latencies of a batch, in microseconds."""
+        return self._latencies.recorder(labels).observe_us
+
+    def close(self) -> None:
+        """Push a last time and stop serving."""
+        if self._pusher is not None:
+            self._pusher.close()
+        if self._server is not None:
+            self._server.close()

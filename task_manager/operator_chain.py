@@ -1,0 +1,94 @@
+"""The operators of one stage, called in turn; what leaves the last one goes to the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from task_manager.output import Output
+from weir.errors import WeirError
+from weir.operators.base import Operator, OperatorContext
+
+
+class StepError(Exception):
+    """A step of the job raised; the message names the step and what was raised."""
+
+    def __init__(self, step: str, error: BaseException) -> None:
+        super().__init__(f"step {step!r} failed: {type(error).__name__}: {error}")
+
+
+@contextmanager
+def naming_step(step: str) -> Iterator[None]:
+    """Turn what user code raises into a :class:`StepError`; our own errors already say what to do."""
+    try:
+        yield
+    except (WeirError, StepError):
+        raise
+    except Exception as error:
+        raise StepError(step, error) from error
+
+
+class OperatorChain:
+    """Runs one subtask's operators; all methods are called by the subtask's thread."""
+
+    def __init__(self, operators: Sequence[tuple[Operator, OperatorContext]], output: Output) -> None:
+        self._operators = list(operators)
+        self._opened: list[Operator] = []
+        self.output = output
+
+    @property
+    def operators(self) -> list[Operator]:
+        """In the order in which rows pass them."""
+        return [operator for operator, _ in self._operators]
+
+    def open(self) -> None:
+        """Open all operators, the last one first, so that each finds its successor ready."""
+        for operator, context in reversed(self._operators):
+            self._opened.append(operator)
+            with naming_step(context.operator_name):
+                operator.open(context)
+
+    def process(self, batch: pa.RecordBatch, start: int = 0) -> None:
+        """Send one batch through the operators from index ``start`` on; may wait for credit."""
+        if start == len(self._operators):
+            self.output.emit(batch)
+            return
+        operator, context = self._operators[start]
+        with naming_step(context.operator_name):
+            for out in operator.process(batch):
+                if out.num_rows:
+                    self.process(out, start + 1)
+
+    def on_watermark(self, time_ms: int) -> None:
+        """Tell every operator of a new watermark, in order."""
+        for index, (operator, context) in enumerate(self._operators):
+            with naming_step(context.operator_name):
+                for out in operator.on_watermark(time_ms):
+                    self.process(out, index + 1)
+
+    def flush(self) -> None:
+        """Make dirty state durable."""
+        for operator, context in self._operators:
+            with naming_step(context.operator_name):
+                operator.flush()
+
+    def finish(self) -> None:
+        """The input has ended: let operators emit what they hold, and flush."""
+        for index, (operator, context) in enumerate(self._operators):
+            with naming_step(context.operator_name):
+                for out in operator.finish():
+                    self.process(out, index + 1)
+                operator.flush()
+
+    def close(self) -> None:
+        """Close what was opened, whatever fails on the way; the first error is raised at the end."""
+        first: Exception | None = None
+        while self._opened:
+            try:
+                self._opened.pop().close()
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first

@@ -1,0 +1,69 @@
+"""One task manager process: server, link to the control plane and metrics, from start to orderly end."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from task_manager.control_link import ControlLink
+from task_manager.metrics import TaskManagerMetrics
+from task_manager.server import TaskManagerServer
+from weir.clock import SystemClock
+from weir.config import Config, PrometheusConfig, TaskManagerConfig
+
+log = logging.getLogger("task_manager")
+
+
+class TaskManagerProcess:
+    """Called by ``__main__``; :meth:`stop` comes from signal handlers."""
+
+    def __init__(self, config: Config, *, own_port: bool) -> None:
+        """``own_port``: the port was given for this process, so that its store and metrics need places of their own."""
+        self._config = _own_places(config) if own_port else config
+        self._link = ControlLink(self._config.task_manager)
+        clock = SystemClock()
+        self._metrics = TaskManagerMetrics(clock)
+        self._server = TaskManagerServer(self._config, self._metrics, clock, self._link.notify)
+
+    def stop(self) -> None:
+        """Cancel the subtasks, deregister and return from :meth:`run`."""
+        self._link.stop()
+
+    def run(self) -> int:
+        """Serve until stopped; gives the exit code.
+
+        Raises:
+            WeirError: a port is taken, the control plane does not answer, and the like.
+        """
+        address = self._server.start()
+        log.info("listening on %s", address)
+        prometheus = self._config.prometheus
+        try:
+            self._metrics.start(
+                prometheus, metrics_port(prometheus, self._config.task_manager.tm_port), address
+            )
+            self._link.run(self._server)
+        finally:
+            runtime = self._server.runtime
+            if runtime is not None:
+                runtime.cancel()
+            self._server.stop()
+            self._link.leave(self._server)
+            self._metrics.close()
+        return 0
+
+
+def _own_places(config: Config) -> Config:
+    """Give a task manager with a port of its own a store and a metrics port of its own (unless it is the first one)."""
+    section, default = config.task_manager, TaskManagerConfig()
+    if section.tm_port == default.tm_port:
+        return config
+    path = Path(section.rocksdb_path)
+    own_path = path.with_name(f"{path.stem}-{section.tm_port}{path.suffix}")
+    task_manager = section.model_copy(update={"rocksdb_path": str(own_path)})
+    return config.model_copy(update={"task_manager": task_manager})
+
+
+def metrics_port(prometheus: PrometheusConfig, tm_port: int) -> int:
+    """Where this process serves its metrics: as far from ``prometheus_port`` as its port is from the first one's."""
+    return prometheus.prometheus_port + max(0, tm_port - TaskManagerConfig().tm_port)

@@ -1,0 +1,48 @@
+"""What a subtask tells about itself: its state and its counters. Written by its thread, read by others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from weir.records import WATERMARK_MIN_MS
+
+
+class SubtaskState(Enum):
+    """Life of one subtask, as the control plane sees it."""
+
+    #: Its thread opens the operators.
+    OPENING = "opening"
+    #: Ready for data; the job has not been started yet.
+    DEPLOYED = "deployed"
+    #: The job was started.
+    RUNNING = "running"
+    #: Its input ended and all of it was processed and sent on.
+    FINISHED = "finished"
+    #: An error ended it; the cause is kept.
+    FAILED = "failed"
+    #: It was told to stop.
+    CANCELED = "canceled"
+
+
+@dataclass
+class SubtaskProgress:
+    """Counters since the start. One writer; a reader may see a value that is one batch old."""
+
+    state: SubtaskState = SubtaskState.OPENING
+    cause: str = ""
+    records_in: int = 0
+    batches_in: int = 0
+    bytes_in: int = 0
+    records_out: int = 0
+    batches_out: int = 0
+    bytes_out: int = 0
+    records_rejected: int = 0
+    busy_s: float = 0.0
+    idle_s: float = 0.0
+    backpressured_s: float = 0.0
+    watermark_ms: int = WATERMARK_MIN_MS
+    #: Epoch µs of the first and the last batch; 0 before.
+    first_batch_us: int = 0
+    last_batch_us: int = 0
+    distinct_keys: int = 0

@@ -1,0 +1,285 @@
+"""Channels to another task manager: one long-lived gRPC stream each, Arrow IPC down and credits up."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import grpc
+import pyarrow as pa
+
+from proto import data_pb2, data_pb2_grpc
+from task_manager.channels import CreditGate, Delivery, Inbox, element_bytes
+from weir.errors import ConnectionLostError, HandshakeError, WeirError, WireLimitError
+from weir.records import Element, EndOfStream, Idle, Watermark
+from weir.types import ChannelId
+from weir.wire import (
+    JobIdentity,
+    channel_from_proto,
+    channel_to_proto,
+    check_same_job,
+    handshake_from_proto,
+    handshake_to_proto,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: How long a consumer's task manager may take to accept a channel.
+ACCEPT_TIMEOUT_S = 15.0
+
+
+class FrameEncoder:
+    """Elements to frames; sends the schema only when it changes."""
+
+    def __init__(self) -> None:
+        self._schema: pa.Schema | None = None
+
+    def encode(self, element: Element) -> data_pb2.ChannelFrame:
+        """One frame for one element."""
+        if isinstance(element, pa.RecordBatch):
+            schema_bytes = b""
+            if self._schema is None or not self._schema.equals(element.schema):
+                self._schema = element.schema
+                schema_bytes = element.schema.serialize().to_pybytes()
+            body = element.serialize().to_pybytes()
+            return data_pb2.ChannelFrame(
+                batch=data_pb2.BatchFrame(arrow_schema=schema_bytes, arrow_batch=body)
+            )
+        if isinstance(element, Watermark):
+            return data_pb2.ChannelFrame(watermark=data_pb2.WatermarkFrame(time_ms=element.time_ms))
+        if isinstance(element, Idle):
+            return data_pb2.ChannelFrame(idle=data_pb2.IdleFrame())
+        return data_pb2.ChannelFrame(end_of_stream=data_pb2.EndOfStreamFrame())
+
+
+class FrameDecoder:
+    """Frames to elements; batches are validated, because they come from a socket."""
+
+    def __init__(self) -> None:
+        self._schema: pa.Schema | None = None
+
+    def decode(self, frame: data_pb2.ChannelFrame) -> Element:
+        """One element from one frame.
+
+        Raises:
+            HandshakeError: the frame is not valid Arrow, or comes before its schema.
+        """
+        kind = frame.WhichOneof("element")
+        if kind == "batch":
+            return self._decode_batch(frame.batch)
+        if kind == "watermark":
+            return Watermark(frame.watermark.time_ms)
+        if kind == "idle":
+            return Idle()
+        if kind == "end_of_stream":
+            return EndOfStream()
+        raise HandshakeError(f"unexpected frame {kind} on a data channel")
+
+    def _decode_batch(self, frame: data_pb2.BatchFrame) -> pa.RecordBatch:
+        try:
+            if frame.arrow_schema:
+                self._schema = pa.ipc.read_schema(pa.py_buffer(frame.arrow_schema))
+            if self._schema is None:
+                raise HandshakeError("a record batch came before its schema")
+            batch = pa.ipc.read_record_batch(pa.py_buffer(frame.arrow_batch), self._schema)
+            batch.validate(full=True)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise HandshakeError(f"a record batch on a data channel is damaged: {error}") from error
+        return batch
+
+
+class RemoteChannel:
+    """The sending end. Frames wait in a queue that the credits bound until gRPC takes them."""
+
+    def __init__(
+        self,
+        connection: grpc.Channel,
+        address: str,
+        identity: JobIdentity,
+        channel: ChannelId,
+        gate: CreditGate,
+        message_bytes_max: int,
+    ) -> None:
+        self.gate = gate
+        self._message_bytes_max = message_bytes_max
+        self._address = address
+        self._channel = channel
+        self._encoder = FrameEncoder()
+        self._frames: queue.SimpleQueue[data_pb2.ChannelFrame | None] = queue.SimpleQueue()
+        self._accepted = threading.Event()
+        self._ended = False
+        handshake = data_pb2.ChannelHandshake(
+            handshake=handshake_to_proto(identity), channel=channel_to_proto(channel)
+        )
+        self._frames.put(data_pb2.ChannelFrame(handshake=handshake))
+        self._call = data_pb2_grpc.ExchangeStub(connection).OpenChannel(iter(self._frames.get, None))
+        self._replies = threading.Thread(target=self._read_replies, name=f"credits {channel}", daemon=True)
+        self._replies.start()
+
+    def wait_accepted(self) -> None:
+        """Block until the consumer's side took the handshake; called once, by the deploying thread.
+
+        Raises:
+            ConnectionLostError: it does not answer.
+            HandshakeError: it refused.
+        """
+        if not self._accepted.wait(ACCEPT_TIMEOUT_S):
+            self._call.cancel()
+            raise ConnectionLostError(
+                f"task manager {self._address} did not accept channel {self._channel} within {ACCEPT_TIMEOUT_S:g} s"
+            )
+        self.gate.check()
+
+    def send(self, element: Element) -> float:
+        """Send one element in order, waiting for credit; see ``channels.Channel``."""
+        size_bytes = element_bytes(element)
+        if size_bytes > self._message_bytes_max:
+            return self._send_halves(element)
+        waited_s = self.gate.acquire(size_bytes)
+        self._ended = isinstance(element, EndOfStream)
+        self._frames.put(self._encoder.encode(element))
+        return waited_s
+
+    def _send_halves(self, batch: pa.RecordBatch) -> float:
+        """Cut a batch that is larger than a message may be."""
+        if batch.num_rows == 1:
+            raise WireLimitError(
+                f"a record of {element_bytes(batch)} bytes is larger than a message may be: raise "
+                f"taskManager.message_bytes_max ({self._message_bytes_max})"
+            )
+        middle = batch.num_rows // 2
+        return self.send(batch.slice(0, middle)) + self.send(batch.slice(middle))
+
+    def close(self) -> None:
+        """End the stream: in order after the end of stream, at once otherwise."""
+        self._frames.put(None)
+        if not self._ended:
+            self._call.cancel()
+
+    def _read_replies(self) -> None:
+        try:
+            for reply in self._call:
+                self._accepted.set()
+                if reply.released_elements:
+                    self.gate.release(reply.released_elements, reply.released_bytes)
+        except grpc.RpcError as error:
+            self.gate.fail(self._explain(error))
+            # The request iterator must not wait for frames that nobody will take.
+            self._frames.put(None)
+        finally:
+            self._accepted.set()
+
+    def _explain(self, error: grpc.RpcError) -> WeirError:
+        code, details = error.code(), error.details()
+        if code is grpc.StatusCode.FAILED_PRECONDITION:
+            return HandshakeError(f"task manager {self._address} refused channel {self._channel}: {details}")
+        return ConnectionLostError(
+            f"channel {self._channel} to task manager {self._address} broke: {code.name.lower()}: {details}"
+        )
+
+
+class ExchangeService(data_pb2_grpc.ExchangeServicer):
+    """The receiving end: puts elements into inboxes and sends credits back as the consumer finishes them."""
+
+    def __init__(self, find_inbox: Callable[[JobIdentity, ChannelId], tuple[Inbox, int]]) -> None:
+        """``find_inbox`` gives a consumer's inbox and the index of the channel in it, or raises HandshakeError."""
+        self._find_inbox = find_inbox
+
+    def OpenChannel(
+        self, request_iterator: Iterator[data_pb2.ChannelFrame], context: grpc.ServicerContext
+    ) -> Iterator[data_pb2.ChannelReply]:
+        """One channel, from handshake to end of stream; runs in a thread of the gRPC server."""
+        try:
+            inbox, index = self._accept(next(request_iterator))
+        except HandshakeError as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        credits: queue.SimpleQueue[tuple[int, int] | WeirError | None] = queue.SimpleQueue()
+        threading.Thread(
+            target=_receive,
+            args=(request_iterator, inbox, index, credits),
+            name=f"receive {index}",
+            daemon=True,
+        ).start()
+        yield data_pb2.ChannelReply()
+        yield from self._replies(credits, context)
+
+    def _accept(self, first: data_pb2.ChannelFrame) -> tuple[Inbox, int]:
+        if first.WhichOneof("element") != "handshake":
+            raise HandshakeError("the first frame of a channel must be its handshake")
+        identity = handshake_from_proto(first.handshake.handshake)
+        return self._find_inbox(identity, channel_from_proto(first.handshake.channel))
+
+    @staticmethod
+    def _replies(
+        credits: queue.SimpleQueue[tuple[int, int] | WeirError | None], context: grpc.ServicerContext
+    ) -> Iterator[data_pb2.ChannelReply]:
+        while True:
+            elements = size_bytes = 0
+            item = credits.get()
+            while item is not None and not isinstance(item, WeirError):
+                elements += item[0]
+                size_bytes += item[1]
+                if credits.empty():
+                    break
+                item = credits.get()
+            if elements:
+                yield data_pb2.ChannelReply(released_elements=elements, released_bytes=size_bytes)
+            if isinstance(item, WeirError):
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(item))
+            if item is None:
+                return
+
+
+def _receive(
+    frames: Iterator[data_pb2.ChannelFrame],
+    inbox: Inbox,
+    index: int,
+    credits: queue.SimpleQueue[tuple[int, int] | WeirError | None],
+) -> None:
+    """Read frames until the end of the stream; the last thing put into ``credits`` ends the reply side."""
+    decoder = FrameDecoder()
+    ended = False
+    try:
+        for frame in frames:
+            element = decoder.decode(frame)
+            ended = isinstance(element, EndOfStream)
+            size_bytes = element_bytes(element)
+            final = ended
+
+            def release(size_bytes: int = size_bytes, final: bool = final) -> None:
+                credits.put((1, size_bytes))
+                if final:
+                    credits.put(None)
+
+            inbox.put(Delivery(index, element, release))
+            if ended:
+                return
+    except HandshakeError as error:
+        credits.put(error)
+    except grpc.RpcError:
+        # The producer is gone; its own side reports why. Nothing more can be received.
+        credits.put(None)
+    else:
+        credits.put(None)
+
+
+def connect(address: str, options: list[tuple[str, int]]) -> grpc.Channel:
+    """A connection to another task manager, shared by all channels to it."""
+    return grpc.insecure_channel(
+        address,
+        options=[*options, ("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 1000)],
+    )
+
+
+def check_channel_job(ours: JobIdentity | None, theirs: JobIdentity) -> None:
+    """Refuse a channel of a job that is not deployed here.
+
+    Raises:
+        HandshakeError: nothing is deployed, or something else is.
+    """
+    if ours is None:
+        raise HandshakeError(f"job {theirs.job_id} is not deployed here")
+    check_same_job(ours, theirs)

@@ -1,0 +1,255 @@
+"""The gRPC face of a task manager: takes deployments from the control plane, and channels and state from peers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+
+from proto import control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
+from task_manager.channels import Inbox
+from task_manager.job_runtime import JobRuntime, JobSettings
+from task_manager.metrics import TaskManagerMetrics
+from task_manager.progress import SubtaskProgress, SubtaskState
+from task_manager.remote_channel import ExchangeService, check_channel_job
+from task_manager.state_service import StateService
+from task_manager.store import open_job_store
+from weir.clock import Clock
+from weir.config import Config
+from weir.errors import AddressInUseError, HandshakeError, WeirError
+from weir.graph import physical_graph
+from weir.job_loading import load_job
+from weir.protocol.fencing import EpochFence
+from weir.state.api import StateBackend
+from weir.types import ChannelId, SubtaskId
+from weir.wire import (
+    PROTOCOL_VERSION,
+    JobIdentity,
+    handshake_from_proto,
+    message_size_options,
+    subtask_from_proto,
+    subtask_to_proto,
+)
+
+log = logging.getLogger(__name__)
+
+#: Threads of the gRPC server, made on demand: every open channel holds one for its whole life.
+_SERVER_THREADS_MAX = 4096
+#: How long subtasks may take to stop.
+_STOP_TIMEOUT_S = 10.0
+
+_STATES = {
+    SubtaskState.OPENING: control_pb2.SUBTASK_STATE_OPENING,
+    SubtaskState.DEPLOYED: control_pb2.SUBTASK_STATE_DEPLOYED,
+    SubtaskState.RUNNING: control_pb2.SUBTASK_STATE_RUNNING,
+    SubtaskState.FINISHED: control_pb2.SUBTASK_STATE_FINISHED,
+    SubtaskState.FAILED: control_pb2.SUBTASK_STATE_FAILED,
+    SubtaskState.CANCELED: control_pb2.SUBTASK_STATE_CANCELED,
+}
+
+
+class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
+    """Owns the gRPC server and at most one job. ``on_change`` is called when a subtask changes its state."""
+
+    def __init__(
+        self, config: Config, metrics: TaskManagerMetrics, clock: Clock, on_change: Callable[[], None]
+    ) -> None:
+        self.incarnation = secrets.token_hex(8)
+        self.address = ""
+        self._config = config
+        self._metrics = metrics
+        self._clock = clock
+        self._on_change = on_change
+        self._runtime: JobRuntime | None = None
+        self._lock = threading.Lock()
+        self._server = grpc.server(
+            ThreadPoolExecutor(_SERVER_THREADS_MAX, thread_name_prefix="grpc"),
+            # Without this, two task managers could share a port and each get half of the calls.
+            options=[("grpc.so_reuseport", 0), *message_size_options(config.task_manager.message_bytes_max)],
+        )
+        control_pb2_grpc.add_TaskManagerServicer_to_server(self, self._server)
+        data_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(self._find_inbox), self._server)
+        state_pb2_grpc.add_StateServicer_to_server(StateService(self._find_store), self._server)
+
+    def start(self) -> str:
+        """Listen; gives the address under which this task manager is known.
+
+        Raises:
+            AddressInUseError: the port is taken.
+        """
+        section = self._config.task_manager
+        try:
+            port = self._server.add_insecure_port(f"{section.host}:{section.tm_port}")
+        except RuntimeError as error:
+            raise AddressInUseError(
+                f"cannot listen on {section.host}:{section.tm_port}: the port is in use or the address is not "
+                "this machine's; choose another with --port"
+            ) from error
+        self.address = f"{section.host}:{port}"
+        self._server.start()
+        return self.address
+
+    def renew_incarnation(self) -> None:
+        """The lease is lost: what runs here was given up by the control plane; begin anew under another name."""
+        with self._lock:
+            runtime, self._runtime = self._runtime, None
+            self.incarnation = secrets.token_hex(8)
+        if runtime is not None:
+            runtime.close(_STOP_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Cancel the job, release the store and stop listening."""
+        with self._lock:
+            runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            runtime.close(_STOP_TIMEOUT_S)
+        self._server.stop(grace=0.5).wait()
+
+    @property
+    def runtime(self) -> JobRuntime | None:
+        """The deployed job, if any."""
+        return self._runtime
+
+    def reports(self) -> list[control_pb2.SubtaskReport]:
+        """One report per subtask; sent with heartbeats."""
+        runtime = self._runtime
+        return [] if runtime is None else [_report(*item) for item in runtime.progress().items()]
+
+    def Status(
+        self, request: control_pb2.StatusRequest, context: grpc.ServicerContext
+    ) -> control_pb2.StatusReply:
+        """Who this is and what runs here."""
+        return control_pb2.StatusReply(
+            protocol_version=PROTOCOL_VERSION,
+            incarnation=self.incarnation,
+            operator_quota=self._config.task_manager.operator_quota,
+            subtasks=self.reports(),
+        )
+
+    def Deploy(
+        self, request: control_pb2.DeployRequest, context: grpc.ServicerContext
+    ) -> control_pb2.DeployReply:
+        """Create subtasks; the first call for a job loads it and opens the store."""
+        with self._lock, _errors_to(context):
+            runtime = self._runtime_for(request)
+            runtime.deploy(
+                [subtask_from_proto(subtask) for subtask in request.subtasks],
+                {subtask_from_proto(item.subtask): item.address for item in request.locations},
+                {
+                    table.stage_index: np.array(table.group_to_subtask, dtype=np.int32)
+                    for table in request.routing_tables
+                },
+            )
+        return control_pb2.DeployReply()
+
+    def Start(
+        self, request: control_pb2.StartRequest, context: grpc.ServicerContext
+    ) -> control_pb2.StartReply:
+        """Every subtask of the job is ready: sources begin."""
+        with self._lock, _errors_to(context):
+            runtime = self._current(handshake_from_proto(request.handshake))
+            runtime.begin(request.job_start_us)
+        return control_pb2.StartReply()
+
+    def Cancel(
+        self, request: control_pb2.CancelRequest, context: grpc.ServicerContext
+    ) -> control_pb2.CancelReply:
+        """Stop a job's subtasks; a job that is not here is no error, so that the call can be repeated."""
+        runtime = self._runtime
+        if runtime is not None and runtime.identity.job_id == request.job_id:
+            runtime.cancel()
+        return control_pb2.CancelReply()
+
+    def _runtime_for(self, request: control_pb2.DeployRequest) -> JobRuntime:
+        identity = handshake_from_proto(request.handshake)
+        if self._runtime is not None and self._runtime.identity == identity:
+            return self._runtime
+        used = 0 if self._runtime is None or self._runtime.ended else len(self._runtime.progress())
+        if used:
+            raise HandshakeError(
+                f"task manager {self.address} still runs job {self._runtime.identity.job_id}"
+            )
+        if self._runtime is not None:
+            self._runtime.close(_STOP_TIMEOUT_S)
+            self._runtime = None
+        parameters = json.loads(request.parameters_json)
+        loaded = load_job(request.job_module, {}, parameters)
+        if loaded.graph.fingerprint != identity.fingerprint:
+            raise HandshakeError(
+                f"job {request.job_module}: the graph built on task manager {self.address} has fingerprint "
+                f"{loaded.graph.fingerprint}, the control plane's has {identity.fingerprint}: start both processes "
+                "from the same code"
+            )
+        self._runtime = JobRuntime(
+            identity,
+            physical_graph(loaded.graph),
+            JobSettings(
+                request.watermark_interval_ms,
+                request.out_of_order_grace_period_ms,
+                request.idle_timeout_ms,
+                request.deployed_us,
+                {
+                    "job_module": request.job_module,
+                    "parameters": parameters,
+                    "config": self._config.model_dump(mode="json", by_alias=True),
+                },
+            ),
+            self._config.task_manager,
+            self.address,
+            open_job_store(self._config.task_manager),
+            self._metrics,
+            self._clock,
+            self._on_change,
+        )
+        return self._runtime
+
+    def _current(self, identity: JobIdentity) -> JobRuntime:
+        runtime = self._runtime
+        check_channel_job(None if runtime is None else runtime.identity, identity)
+        assert runtime is not None
+        return runtime
+
+    def _find_inbox(self, identity: JobIdentity, channel: ChannelId) -> tuple[Inbox, int]:
+        return self._current(identity).find_inbox(identity, channel)
+
+    def _find_store(self, identity: JobIdentity) -> tuple[StateBackend, EpochFence]:
+        runtime = self._current(identity)
+        return runtime.store, runtime.fence
+
+
+@contextlib.contextmanager
+def _errors_to(context: grpc.ServicerContext) -> Iterator[None]:
+    """Send our errors to the caller as one line each."""
+    try:
+        yield
+    except WeirError as error:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    except (ValueError, KeyError) as error:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"malformed request: {error}")
+
+
+def _report(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> control_pb2.SubtaskReport:
+    progress, queue_depth = state
+    return control_pb2.SubtaskReport(
+        subtask=subtask_to_proto(subtask),
+        state=_STATES[progress.state],
+        cause=progress.cause,
+        records_in=progress.records_in,
+        records_out=progress.records_out,
+        records_rejected=progress.records_rejected,
+        queue_depth=queue_depth,
+        busy_us=int(progress.busy_s * 1e6),
+        idle_us=int(progress.idle_s * 1e6),
+        backpressured_us=int(progress.backpressured_s * 1e6),
+        watermark_ms=progress.watermark_ms,
+        first_batch_us=progress.first_batch_us,
+        last_batch_us=progress.last_batch_us,
+        distinct_keys=progress.distinct_keys,
+    )

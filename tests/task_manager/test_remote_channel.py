@@ -1,0 +1,175 @@
+"""Channels over a real socket: elements arrive in order, credits come back, and wrong peers are refused."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pyarrow as pa
+import pytest
+
+from proto import data_pb2, data_pb2_grpc
+from task_manager.channels import ChannelLimits, CreditGate, Inbox
+from task_manager.remote_channel import (
+    ExchangeService,
+    FrameDecoder,
+    FrameEncoder,
+    RemoteChannel,
+    check_channel_job,
+    connect,
+)
+from weir.errors import ConnectionLostError, HandshakeError, WireLimitError
+from weir.records import EndOfStream, Idle, Watermark
+from weir.types import ChannelId, SubtaskId
+from weir.wire import JobIdentity, message_size_options
+
+JOB = JobIdentity("job-1", "f00d", 1)
+CHANNEL = ChannelId(SubtaskId(0, 0), SubtaskId(1, 0))
+MESSAGE_BYTES_MAX = 1 << 20
+
+
+class NoWaker:
+    def wake(self) -> None:
+        pass
+
+
+def batch(rows: int, text: str = "x") -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {"n": pa.array(range(rows), type=pa.int64()), "s": [f"{text}{i}" for i in range(rows)]}
+    )
+
+
+@pytest.fixture
+def receiver():
+    inbox = Inbox()
+
+    def find_inbox(identity: JobIdentity, channel: ChannelId) -> tuple[Inbox, int]:
+        check_channel_job(JOB, identity)
+        if channel != CHANNEL:
+            raise HandshakeError(f"no channel {channel}")
+        return inbox, 4
+
+    options = message_size_options(MESSAGE_BYTES_MAX)
+    with ThreadPoolExecutor(8) as threads:
+        server = grpc.server(threads, options=options)
+        data_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(find_inbox), server)
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        connection = connect(address, options)
+        yield inbox, connection, address, server
+        connection.close()
+        server.stop(0).wait()
+
+
+def open_channel(connection, address, identity=JOB, channel=CHANNEL, elements_max=4) -> RemoteChannel:
+    gate = CreditGate(ChannelLimits(elements_max, 1 << 30), NoWaker())
+    return RemoteChannel(connection, address, identity, channel, gate, MESSAGE_BYTES_MAX)
+
+
+def wait_until(condition) -> None:
+    deadline_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline_s, "condition never came"
+        time.sleep(0.002)
+
+
+def test_elements_arrive_in_order_and_credits_come_back(receiver):
+    inbox, connection, address, _ = receiver
+    channel = open_channel(connection, address)
+    channel.wait_accepted()
+    sent = [batch(3), Watermark(9), Idle(), batch(2, "other")]
+    for element in sent:
+        channel.send(element)
+    assert not channel.gate.has_room(0)
+    received = []
+    for _ in sent:
+        delivery = inbox.poll(5.0)
+        assert delivery.channel_index == 4
+        received.append(delivery.element)
+        delivery.release()
+    assert received == sent
+    wait_until(lambda: channel.gate.idle)
+    channel.send(EndOfStream())
+    delivery = inbox.poll(5.0)
+    assert delivery.element == EndOfStream()
+    delivery.release()
+    wait_until(lambda: channel.gate.idle)
+    channel.close()
+
+
+def test_a_batch_larger_than_a_message_is_cut(receiver):
+    inbox, connection, address, _ = receiver
+    channel = open_channel(connection, address, elements_max=100)
+    channel.wait_accepted()
+    large = batch(200_000)
+    channel.send(large)
+    rows = []
+    while len(rows) < 200_000:
+        delivery = inbox.poll(5.0)
+        rows.extend(delivery.element.column("n").to_pylist())
+        delivery.release()
+    assert rows == large.column("n").to_pylist()
+    with pytest.raises(WireLimitError, match="message_bytes_max"):
+        channel.send(pa.RecordBatch.from_pydict({"s": ["x" * (2 * MESSAGE_BYTES_MAX)]}))
+    channel.close()
+
+
+@pytest.mark.parametrize(
+    ("identity", "channel", "reason"),
+    [
+        (JobIdentity("job-2", "f00d", 1), CHANNEL, "job-2 does not run here"),
+        (JobIdentity("job-1", "beef", 1), CHANNEL, "graphs differ"),
+        (JobIdentity("job-1", "f00d", 2), CHANNEL, "deployment 2"),
+        (JOB, ChannelId(SubtaskId(0, 1), SubtaskId(1, 0)), "no channel"),
+    ],
+)
+def test_a_channel_of_another_job_is_refused(receiver, identity, channel, reason):
+    _, connection, address, _ = receiver
+    opened = open_channel(connection, address, identity, channel)
+    with pytest.raises(HandshakeError, match=reason):
+        opened.wait_accepted()
+    opened.close()
+
+
+def test_another_protocol_version_is_refused(receiver):
+    _, connection, _, _ = receiver
+    frame = data_pb2.ChannelFrame(handshake=data_pb2.ChannelHandshake())
+    frame.handshake.handshake.protocol_version = 999
+    replies = data_pb2_grpc.ExchangeStub(connection).OpenChannel(iter([frame]))
+    with pytest.raises(grpc.RpcError) as caught:
+        next(replies)
+    assert "protocol version 999" in caught.value.details()
+
+
+def test_a_receiver_that_goes_away_breaks_the_channel(receiver):
+    _, connection, address, server = receiver
+    channel = open_channel(connection, address)
+    channel.wait_accepted()
+    server.stop(0)
+    with pytest.raises(ConnectionLostError, match=address):
+        wait_until(lambda: channel.send(Idle()) is None)
+    channel.close()
+
+
+def test_damaged_batches_are_refused():
+    frame = FrameEncoder().encode(batch(100))
+    body = bytearray(frame.batch.arrow_batch)
+    with pytest.raises(HandshakeError, match="before its schema"):
+        FrameDecoder().decode(data_pb2.ChannelFrame(batch=data_pb2.BatchFrame(arrow_batch=bytes(body))))
+    with pytest.raises(HandshakeError, match="damaged"):
+        FrameDecoder().decode(
+            data_pb2.ChannelFrame(
+                batch=data_pb2.BatchFrame(
+                    arrow_schema=frame.batch.arrow_schema, arrow_batch=bytes(body[: len(body) // 2])
+                )
+            )
+        )
+    offsets_at = bytes(body).index((4).to_bytes(4, "little") + (6).to_bytes(4, "little"))
+    body[offsets_at : offsets_at + 4] = (1 << 30).to_bytes(4, "little")
+    with pytest.raises(HandshakeError, match="damaged"):
+        FrameDecoder().decode(
+            data_pb2.ChannelFrame(
+                batch=data_pb2.BatchFrame(arrow_schema=frame.batch.arrow_schema, arrow_batch=bytes(body))
+            )
+        )
