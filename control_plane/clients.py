@@ -31,7 +31,9 @@ class TaskManagerClient:
             HandshakeError: it speaks another protocol version.
         """
         try:
-            reply = await self._stub.Status(control_pb2.StatusRequest(), timeout=_CALL_TIMEOUT_S)
+            reply: control_pb2.StatusReply = await self._stub.Status(
+                control_pb2.StatusRequest(), timeout=_CALL_TIMEOUT_S
+            )
         except grpc.aio.AioRpcError as error:
             raise self._explain(error) from error
         check_protocol_version(reply.protocol_version)
@@ -65,7 +67,7 @@ class TaskManagerClient:
 
     async def close(self) -> None:
         """Free the connection."""
-        await self._connection.close()
+        await self._connection.close(None)
 
     def _explain(self, error: grpc.aio.AioRpcError) -> WeirError:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 
 from control_plane.coordinator import Coordinator
@@ -9,6 +11,9 @@ from proto import control_pb2, control_pb2_grpc
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError, WeirError
 from weir.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options
+
+#: grpc.aio's context is generic in the messages, which says nothing here.
+Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
@@ -18,7 +23,7 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
         self._coordinator = coordinator
 
     async def Register(
-        self, request: control_pb2.RegisterRequest, context: grpc.aio.ServicerContext
+        self, request: control_pb2.RegisterRequest, context: Context
     ) -> control_pb2.RegisterReply:
         """A task manager announces itself; refused if its Status does not answer or does not fit."""
         try:
@@ -28,13 +33,13 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
             raise
 
     async def Heartbeat(
-        self, request: control_pb2.HeartbeatRequest, context: grpc.aio.ServicerContext
+        self, request: control_pb2.HeartbeatRequest, context: Context
     ) -> control_pb2.HeartbeatReply:
         """Renews a lease."""
         return self._coordinator.heartbeat(request)
 
     async def Deregister(
-        self, request: control_pb2.DeregisterRequest, context: grpc.aio.ServicerContext
+        self, request: control_pb2.DeregisterRequest, context: Context
     ) -> control_pb2.DeregisterReply:
         """A task manager leaves."""
         self._coordinator.deregister(request)

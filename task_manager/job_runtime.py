@@ -20,8 +20,8 @@ from task_manager.subtask import SourceSubtask, Subtask, SubtaskTimers, TaskSubt
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import HandshakeError
-from weir.metrics import SubtaskLabels
 from weir.graph import Edge, Node, PhysicalGraph
+from weir.metrics import SubtaskLabels
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
@@ -201,6 +201,7 @@ class JobRuntime:
         created: Subtask
         if stage.is_source:
             node = stage.nodes[0]
+            assert isinstance(node.spec, SourceSpec)
             created = SourceSubtask(
                 subtask,
                 chain,

@@ -171,12 +171,11 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         identity = handshake_from_proto(request.handshake)
         if self._runtime is not None and self._runtime.identity == identity:
             return self._runtime
-        used = 0 if self._runtime is None or self._runtime.ended else len(self._runtime.progress())
-        if used:
-            raise HandshakeError(
-                f"task manager {self.address} still runs job {self._runtime.identity.job_id}"
-            )
         if self._runtime is not None:
+            if not self._runtime.ended:
+                raise HandshakeError(
+                    f"task manager {self.address} still runs job {self._runtime.identity.job_id}"
+                )
             self._runtime.close(_STOP_TIMEOUT_S)
             self._runtime = None
         parameters = json.loads(request.parameters_json)

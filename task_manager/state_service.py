@@ -100,12 +100,11 @@ def _check_one_group(start: bytes, stop: bytes) -> None:
 
 
 def _pack(entries: Iterator[tuple[bytes, bytes]], entries_max: int) -> Iterator[state_pb2.StateScanReply]:
-    reply, size_bytes, count = state_pb2.StateScanReply(), 0, 0
-    for key, value in entries:
+    reply, size_bytes = state_pb2.StateScanReply(), 0
+    for count, (key, value) in enumerate(entries, start=1):
         reply.keys.append(key)
         reply.values.append(value)
         size_bytes += len(key) + len(value)
-        count += 1
         if size_bytes >= _SCAN_MESSAGE_BYTES:
             yield reply
             reply, size_bytes = state_pb2.StateScanReply(), 0

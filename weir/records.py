@@ -77,7 +77,8 @@ def user_columns(schema: pa.Schema) -> list[str]:
 
 def int64_column(batch: pa.RecordBatch, name: str) -> np.ndarray:
     """A view, shape (rows,), dtype int64, of a column without nulls."""
-    return batch.column(name).to_numpy(zero_copy_only=True)
+    column: np.ndarray = batch.column(name).to_numpy(zero_copy_only=True)
+    return column
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:
