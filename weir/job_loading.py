@@ -1,7 +1,7 @@
 """From ``--job jobs.server_count --param rate=1000`` to a logical graph. Both processes load a job this way.
 
-A job is a module with a function ``build(...)`` that returns a ``weir.Dataflow``. Its keyword parameters are the
-job's parameters: the text of ``--param NAME=VALUE`` is converted by their annotations.
+A job is a module with a function ``build(...)`` that returns a ``weir.Dataflow``. Its keyword parameters
+are the job's parameters: the text of ``--param NAME=VALUE`` is converted by their annotations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from weir.builder import Dataflow
 from weir.errors import GraphError, WeirError
@@ -59,12 +59,12 @@ def load_job(module: str, parameters: Mapping[str, str], defaults: Mapping[str, 
     Args:
         module: dotted path; the current directory is importable.
         parameters: given by the user, as text; "none" stands for None where that is allowed.
-        defaults: values that come from the configuration, such as ``{"input": fileName}``; used for parameters of
-            that name that the user did not give, ignored where ``build`` has none.
+        defaults: values that come from the configuration, such as ``{"input": fileName}``; used
+            for parameters of that name that the user did not give, ignored where ``build`` has none.
 
     Raises:
-        GraphError: the module cannot be imported, has no ``build``, a parameter is unknown, missing or of a wrong
-            type, or the dataflow is not valid. One line, naming the module.
+        GraphError: the module cannot be imported, has no ``build``, a parameter is unknown, missing or of a
+            wrong type, or the dataflow is not valid. One line, naming the module.
     """
     build = _load_build(module)
     known = _parameters(module, build)
@@ -144,13 +144,15 @@ def _convert(module: str, parameter: Parameter, value: object, *, from_text: boo
     if from_text and types.NoneType in arguments and str(value).lower() == "none":
         return None
     try:
-        return TypeAdapter(parameter.annotation, config=ConfigDict(allow_inf_nan=False)).validate_python(
-            value
-        )
+        return TypeAdapter(parameter.annotation).validate_python(value)
+    except PydanticUserError as error:
+        text = _type_text(parameter.annotation)
+        raise GraphError(f"job {module}: {text} of parameter {parameter.name} is not supported") from error
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise GraphError(
-            f"job {module}: parameter {parameter.name}={value!r} is not {_type_text(parameter.annotation)}: {reason}"
+            f"job {module}: parameter {parameter.name}={value!r} is not "
+            f"{_type_text(parameter.annotation)}: {reason}"
         ) from error
 
 

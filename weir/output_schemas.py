@@ -88,24 +88,30 @@ def _with_columns_schema(step: str, expressions: tuple[pl.Expr, ...], schema: pa
     if not expressions:
         raise GraphError(f"step {step!r}: with_columns needs at least one expression")
     fields = {field.name: field for field in schema}
-    seen: set[str] = set()
+    for name, dtype in written_columns(step, expressions, schema).items():
+        fields[name] = pa.field(name, dtype)
+    return pa.schema(list(fields.values()))
+
+
+def written_columns(step: str, expressions: tuple[pl.Expr, ...], schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Columns that ``with_columns`` adds or replaces, in order.
+
+    Raises:
+        GraphError: an expression is wrong, writes a system column, or two write the same column.
+    """
+    written: dict[str, pa.DataType] = {}
     for expression in expressions:
         _check_expression(step, expression, schema)
         for column in _evaluate(step, expression, schema):
-            if column.name in SYSTEM_COLUMNS:
-                raise GraphError(f"step {step!r}: {column.name!r} is a system column and cannot be replaced")
-            if column.name in seen:
-                raise GraphError(
-                    f"step {step!r}: two expressions write column {column.name!r}; name one with .alias()"
-                )
-            seen.add(column.name)
-            dtype = arrow_type(column)
+            name, dtype = column.name, arrow_type(column)
+            if name in SYSTEM_COLUMNS:
+                raise GraphError(f"step {step!r}: {name!r} is a system column and cannot be replaced")
+            if name in written:
+                raise GraphError(f"step {step!r}: two expressions write {name!r}; name one with .alias()")
             if pa.types.is_null(dtype):
-                raise GraphError(
-                    f"step {step!r}: column {column.name!r} has no type; cast it, e.g. .cast(pl.Int64)"
-                )
-            fields[column.name] = pa.field(column.name, dtype)
-    return pa.schema(list(fields.values()))
+                raise GraphError(f"step {step!r}: column {name!r} has no type; cast it, e.g. .cast(pl.Int64)")
+            written[name] = dtype
+    return written
 
 
 def _check_expression(step: str, expression: object, schema: pa.Schema) -> None:
@@ -114,26 +120,25 @@ def _check_expression(step: str, expression: object, schema: pa.Schema) -> None:
             f"step {step!r}: expected a Polars expression, such as pl.col('x') > 1, "
             f"got {type(expression).__name__}"
         )
-    roots = expression.meta.root_names()
     known = [*schema.names, *SYSTEM_COLUMNS[:2]]
-    for name in roots:
+    for name in expression.meta.root_names():
         if name not in known:
             raise GraphError(f"step {step!r}: there is no column {name!r}{did_you_mean(name, known)}")
-    if _crosses_rows(expression, roots):
+    if _crosses_rows(expression):
         raise GraphError(
             f"step {step!r}: {expression} depends on the other rows of a batch, "
             "and batches are cut anywhere; use key_by(...).aggregate(...)"
         )
 
 
-def _crosses_rows(expression: pl.Expr, roots: list[str]) -> bool:
-    """Whether the expression is known to look at several rows; Polars cannot tell for shifts."""
+def _crosses_rows(expression: pl.Expr) -> bool:
+    """Whether a part of the expression looks at several rows; of Python functions Polars cannot tell."""
     try:
         if not expression.meta.is_row_separable():
             return True
-        return bool(roots) and not expression.meta.is_length_preserving()
     except pl.exceptions.PolarsError:
-        return False
+        pass
+    return any(_crosses_rows(part) for part in expression.meta.pop())
 
 
 def _evaluate(step: str, expression: pl.Expr, schema: pa.Schema) -> pl.DataFrame:
@@ -201,9 +206,20 @@ def check_key_columns(step: str, columns: Iterable[str], schema: pa.Schema) -> N
             raise GraphError(
                 f"step {step!r}: there is no key column {name!r}{did_you_mean(name, schema.names)}"
             )
-        dtype = schema.field(name).type
-        if not (pa.types.is_integer(dtype) or pa.types.is_string(dtype) or pa.types.is_binary(dtype)):
-            raise GraphError(
-                f"step {step!r}: key column {name!r} is {dtype}; "
-                "keys are integers, strings or bytes, so cast it first"
-            )
+        _check_key_type(step, name, schema.field(name).type)
+
+
+def _check_key_type(step: str, name: str, dtype: pa.DataType) -> None:
+    """The rule of ``weir.key_encoding``, repeated here because that module loads compiled kernels."""
+    if pa.types.is_floating(dtype):
+        raise GraphError(
+            f"step {step!r}: key column {name!r} is {dtype}, and equal floating-point values may differ in "
+            "their bytes; cast it to an integer or a string before key_by"
+        )
+    text = pa.types.is_string(dtype) or pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype)
+    number = pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) or pa.types.is_temporal(dtype)
+    if not (text or number) or pa.types.is_interval(dtype):
+        raise GraphError(
+            f"step {step!r}: key column {name!r} is {dtype}; keys are strings, bytes, integers, booleans, "
+            "dates or times, or several of them"
+        )

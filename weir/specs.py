@@ -8,6 +8,7 @@ fingerprint and ``/plan`` are made of, so it must not depend on the process (no 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 from collections.abc import Callable
@@ -50,6 +51,9 @@ def _canonical(value: Any) -> object:
         return value.describe()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _canonical(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, functools.partial):  # its settings make it another function
+        settings = {name: _canonical(item) for name, item in sorted(value.keywords.items())}
+        return [_canonical(value.func), _canonical(value.args), settings]
     if callable(value):
         return _describe_callable(value)
     return value if isinstance(value, str | int | float | bool | None) else str(type(value).__qualname__)

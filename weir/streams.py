@@ -11,7 +11,7 @@ import pyarrow as pa
 from weir.aggregates import AggregateCall
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
-from weir.output_schemas import check_key_columns, output_schema
+from weir.output_schemas import check_key_columns, output_schema, written_columns
 from weir.schemas import to_schema
 from weir.specs import (
     SINK_SPECS,
@@ -283,18 +283,13 @@ class KeyedStream(Stream):
 
     def _same_kind(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> Self:
         if isinstance(spec, WithColumnsSpec):
-            for expression in spec.expressions:
-                if isinstance(expression, pl.Expr) and _writes(expression) & set(self.key_columns):
-                    raise GraphError(
-                        f"step {name!r}: it replaces a key column of {list(self.key_columns)}; "
-                        "do that before key_by"
-                    )
+            written = written_columns(str(name), spec.expressions, self.schema)
+            replaced = [column for column in self.key_columns if column in written]
+            if replaced:
+                raise GraphError(
+                    f"step {name!r}: it replaces key column {replaced[0]!r}; do that before key_by"
+                )
         return super()._same_kind(name, spec, parallelism)
-
-
-def _writes(expression: pl.Expr) -> set[str]:
-    name = expression.meta.output_name(raise_if_undetermined=False)
-    return {name} if name else set()
 
 
 def _callable(step: str | None, function: Any) -> Any:

@@ -1,0 +1,46 @@
+import importlib.util
+from dataclasses import dataclass
+from typing import ClassVar
+
+import polars as pl
+import pytest
+
+from weir import specs
+from weir.errors import GraphError
+from weir.operators.registry import OPERATORS, READERS, create_operator, create_reader
+from weir.operators.stateless import FilterOperator
+
+
+@dataclass(frozen=True)
+class StrangeSpec(specs.OperatorSpec):
+    kind: ClassVar[str] = "strange"
+
+
+def concrete_specs(base):
+    for spec in base.__subclasses__():
+        yield from concrete_specs(spec)
+        if spec.kind != "abstract" and spec.__module__ == specs.__name__:
+            yield spec
+
+
+def test_every_spec_has_a_runtime():
+    assert set(concrete_specs(specs.OperatorSpec)) == {*OPERATORS, *READERS}
+
+
+@pytest.mark.parametrize("location", [*OPERATORS.values(), *READERS.values()])
+def test_every_runtime_exists(location):
+    module, _, name = location.partition(":")
+    if importlib.util.find_spec(module) is None:
+        pytest.fail(f"{module} is missing")
+    assert isinstance(getattr(importlib.import_module(module), name), type)
+
+
+def test_create_operator():
+    assert isinstance(create_operator(specs.FilterSpec(pl.col("x") > 1)), FilterOperator)
+
+
+def test_unknown_spec():
+    with pytest.raises(GraphError, match="StrangeSpec has no runtime"):
+        create_operator(StrangeSpec())
+    with pytest.raises(GraphError, match="StrangeSpec has no runtime"):
+        create_reader(StrangeSpec())
