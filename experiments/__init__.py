@@ -1,1 +1,1 @@
-"""Latency experiments: a matrix of settings in, ``zout/`` files out."""
+"""Runs Weir as its users do, in real processes: the demo, and the experiments that measure it."""

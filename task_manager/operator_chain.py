@@ -37,6 +37,9 @@ class OperatorChain:
         self._operators = list(operators)
         self._opened: list[Operator] = []
         self.output = output
+        #: Rows that entered the last operator: what a sink received.
+        self.rows_into_last = 0
+        self._last = len(self._operators) - 1
 
     @property
     def operators(self) -> list[Operator]:
@@ -56,6 +59,8 @@ class OperatorChain:
             self.output.emit(batch)
             return
         operator, context = self._operators[start]
+        if start == self._last:
+            self.rows_into_last += batch.num_rows
         with naming_step(context.operator_name):
             for out in operator.process(batch):
                 if out.num_rows:

@@ -171,6 +171,11 @@ class Output:
         return min(writer.deadline_s for writer in self._writers)
 
     @property
+    def has_channels(self) -> bool:
+        """Whether another stage follows."""
+        return bool(self._writers)
+
+    @property
     def waited_s(self) -> float:
         """Seconds spent waiting for credit since the start."""
         return sum(writer.waited_s for writer in self._writers)

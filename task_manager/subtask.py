@@ -148,7 +148,8 @@ class Subtask(ABC):
 
     def _count_output(self) -> None:
         output = self._chain.output
-        self.progress.records_out = output.rows
+        # A chain that ends in a sink has no channels: what the sink received counts.
+        self.progress.records_out = output.rows if output.has_channels else self._chain.rows_into_last
         self.progress.batches_out = output.batches
         self.progress.bytes_out = output.bytes_sent
 

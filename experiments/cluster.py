@@ -1,0 +1,274 @@
+"""A control plane and task managers as real processes on free ports, for the demo, benchmarks and scenario tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from weir.errors import WeirError
+
+_POLL_S = 0.05
+_STOP_TIMEOUT_S = 20.0
+#: Job states that never change again.
+FINAL_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED"})
+
+
+class ClusterError(WeirError):
+    """A process of the cluster ended or did not do what was awaited; the message has the end of its log."""
+
+
+@dataclass
+class WeirProcess:
+    """One started process. ``cpu_s`` and ``peak_rss_bytes`` are final once it has ended."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log_path: Path
+    cpu_s: float = 0.0
+    peak_rss_bytes: int = 0
+    started_s: float = field(default_factory=time.monotonic)
+
+    def alive(self) -> bool:
+        """Whether it still runs; also samples its resources."""
+        self.sample()
+        return self.popen.poll() is None
+
+    def sample(self) -> None:
+        """Note CPU time (user and system) and peak resident memory so far."""
+        if self.popen.returncode is not None:
+            return
+        try:
+            status = Path(f"/proc/{self.popen.pid}/status").read_text()
+            times = psutil.Process(self.popen.pid).cpu_times()
+        except (OSError, psutil.Error):
+            return
+        self.cpu_s = times.user + times.system
+        for line in status.splitlines():
+            if line.startswith("VmHWM:"):
+                self.peak_rss_bytes = max(self.peak_rss_bytes, int(line.split()[1]) * 1024)
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The end of its log."""
+        text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+class Cluster:
+    """Use as a context manager: leaving it stops whatever still runs."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        task_managers: int = 2,
+        settings: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Choose ports and make the directory; nothing is started yet.
+
+        Args:
+            directory: for logs, stores and dead letters of this cluster; created if absent.
+            task_managers: how many the control plane waits for.
+            settings: configuration keys for all processes, e.g. ``{"taskManager.batch_size": 1000}``.
+            environment: variables on top of this process's.
+        """
+        self.directory = directory
+        self.task_managers = task_managers
+        self.grpc_port, self.http_port = free_port(), free_port()
+        self.processes: dict[str, WeirProcess] = {}
+        self._settings = {
+            "taskManager.dead_letter_path": str(directory / "dead_letters"),
+            "taskManager.rocksDBPath": str(directory / "data.db"),
+            **(settings or {}),
+        }
+        self._environment = {**os.environ, **(environment or {})}
+        self._stack = ExitStack()
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- processes -------------------------------------------------------------------------------------------
+
+    def start_control_plane(
+        self, job: str, parameters: Mapping[str, object], *, exit_when_finished: bool = True
+    ) -> WeirProcess:
+        """``python -m control_plane``; gives the process at once."""
+        arguments = ["--job", job, "--port", str(self.grpc_port), "--http-port", str(self.http_port)]
+        arguments += ["--task-managers", str(self.task_managers)]
+        arguments += ["--exit-when-finished"] if exit_when_finished else []
+        for name, value in parameters.items():
+            arguments += ["--param", f"{name}={value}"]
+        return self.start("control_plane", "control_plane", arguments)
+
+    def start_task_manager(
+        self,
+        name: str = "",
+        *,
+        cpus: Sequence[int] | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> WeirProcess:
+        """``python -m task_manager`` on a free port; ``cpus`` pins it to processors."""
+        name = name or f"task_manager_{len(self.processes)}"
+        port = free_port()
+        arguments = ["--port", str(port), "--control-plane", f"127.0.0.1:{self.grpc_port}"]
+        process = self.start(name, "task_manager", arguments, settings)
+        if cpus is not None:
+            psutil.Process(process.popen.pid).cpu_affinity(list(cpus))
+        return process
+
+    def start(
+        self, name: str, module: str, arguments: Sequence[str], settings: Mapping[str, object] | None = None
+    ) -> WeirProcess:
+        """Any module as a process, with this cluster's settings; its output goes to ``<directory>/<name>.log``."""
+        command = [sys.executable, "-m", module, *arguments]
+        for key, value in {**self._settings, **(settings or {})}.items():
+            command += ["--set", f"{key}={value}"]
+        log_path = self.directory / f"{name}.log"
+        log = self._stack.enter_context(log_path.open("wb"))
+        popen = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=self._environment
+        )
+        process = WeirProcess(name, popen, log_path)
+        self.processes[name] = process
+        return process
+
+    def stop(self) -> None:
+        """End every process: SIGTERM, and SIGKILL for one that does not listen."""
+        for process in self.processes.values():
+            if process.alive():
+                process.popen.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.popen.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.popen.kill()
+                process.popen.wait()
+        self._stack.close()
+
+    # --- waiting ---------------------------------------------------------------------------------------------
+
+    def http(self, method: str, path: str, timeout_s: float = 10.0) -> tuple[int, Any]:
+        """Call the control plane; gives the status code and the decoded JSON (or the text)."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout_s) as reply:
+                code, body, kind = reply.status, reply.read(), reply.headers.get_content_type()
+        except urllib.error.HTTPError as error:
+            with error:
+                code, body, kind = error.code, error.read(), error.headers.get_content_type()
+        return code, json.loads(body) if kind == "application/json" else body.decode()
+
+    def status(self) -> dict[str, Any] | None:
+        """``/status``; None while the control plane does not answer."""
+        try:
+            status: dict[str, Any] = self.http("GET", "/status")[1]
+        except (urllib.error.URLError, OSError):
+            return None
+        return status
+
+    def wait_for(
+        self,
+        condition: Callable[[dict[str, Any]], bool],
+        what: str,
+        timeout_s: float = 60.0,
+        on_status: Callable[[dict[str, Any]], None] | None = None,
+    ) -> dict[str, Any]:
+        """Poll ``/status`` until it satisfies ``condition``; gives that status.
+
+        Raises:
+            ClusterError: it did not within ``timeout_s``, or the control plane ended; names ``what`` was awaited.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            for process in self.processes.values():
+                process.sample()
+            status = self.status()
+            if status is not None:
+                if on_status is not None:
+                    on_status(status)
+                if condition(status):
+                    return status
+            self._check_alive(what)
+            time.sleep(_POLL_S)
+        raise ClusterError(f"{what} did not come within {timeout_s:g} s\n{self.logs()}")
+
+    def wait_ended(self, timeout_s: float = 120.0) -> dict[str, int]:
+        """Wait until every process has ended by itself; gives exit codes by name.
+
+        Raises:
+            ClusterError: one still runs after ``timeout_s``.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while any([process.alive() for process in self.processes.values()]):
+            if time.monotonic() > deadline_s:
+                raise ClusterError(f"not all processes ended within {timeout_s:g} s\n{self.logs()}")
+            time.sleep(_POLL_S)
+        return {name: process.popen.returncode for name, process in self.processes.items()}
+
+    def logs(self) -> str:
+        """The ends of all logs, for messages."""
+        return "\n".join(f"--- {process.name}\n{process.log_tail()}" for process in self.processes.values())
+
+    def _check_alive(self, what: str) -> None:
+        process = self.processes.get("control_plane")
+        if process is not None and process.popen.poll() is not None:
+            raise ClusterError(f"the control plane ended while {what} was awaited\n{self.logs()}")
+
+
+def run_job(
+    cluster: Cluster,
+    job: str,
+    parameters: Mapping[str, object],
+    *,
+    timeout_s: float = 120.0,
+    on_status: Callable[[dict[str, Any]], None] | None = None,
+    cpus: Sequence[Sequence[int]] | None = None,
+) -> dict[str, Any]:
+    """Start everything, run a finite job to its end, end everything; gives the last ``/status``.
+
+    The control plane is told not to exit by itself, so that its last status can be read.
+
+    Raises:
+        ClusterError: the job did not finish; the message has its cause or the logs.
+    """
+    cluster.start_control_plane(job, parameters, exit_when_finished=False)
+    for index in range(cluster.task_managers):
+        cluster.start_task_manager(cpus=None if cpus is None else cpus[index])
+    status = cluster.wait_for(
+        lambda status: status["state"] in FINAL_STATES, "the end of the job", timeout_s, on_status
+    )
+    if status["state"] != "FINISHED":
+        raise ClusterError(
+            f"job {status['job']} {status['state'].lower()}: {status['cause']}\n{cluster.logs()}"
+        )
+    cluster.stop()
+    return status
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
