@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from weir.errors import InputError
 from workload.latency_files import LatencyFile
+from workload.session import spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -168,8 +169,8 @@ def read_lines(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     whole: DataFrame | None = None
     for index, path in enumerate(paths):
         # Spark takes every path for a pattern.
-        literal = _GLOB_CHARACTER.sub(r"\\\1", str(path))
-        part = spark.read.text("file://" + literal).select(f.lit(index).alias("file"), "value")
+        literal = _GLOB_CHARACTER.sub(r"\\\1", spark_path(path))
+        part = spark.read.text(literal).select(f.lit(index).alias("file"), "value")
         whole = part if whole is None else whole.unionAll(part)
     if whole is None:
         raise ValueError("no paths")

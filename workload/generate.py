@@ -16,7 +16,7 @@ from workload.directory import check_target, publish, staging_directory
 from workload.parameters import FileFormat, WorkloadParameters
 from workload.progress import job_progress
 from workload.rows import events, json_lines
-from workload.session import DEFAULT_MASTER, SparkFailedError, open_session
+from workload.session import DEFAULT_MASTER, SparkFailedError, open_session, spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,9 +86,9 @@ def write_workload(
     event_rows = events(row_numbers, parameters)
     with job_progress(console, "Generating", spark, lambda: _size_text(_size_bytes(written))):
         if parameters.file_format is FileFormat.PARQUET:
-            event_rows.write.parquet(written.as_uri())
+            event_rows.write.parquet(spark_path(written))
         else:
-            json_lines(event_rows, parameters).write.text(written.as_uri())
+            json_lines(event_rows, parameters).write.text(spark_path(written))
     parts = _named_parts(written, parameters)
     size_bytes = sum(part.stat().st_size for part in parts)
     write_s = time.monotonic() - started

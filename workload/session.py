@@ -129,6 +129,14 @@ def spark_failures() -> Iterator[None]:
         raise SparkFailedError(f"Spark failed: {innermost_cause(str(error))}") from error
 
 
+def spark_path(path: Path) -> str:
+    """Return an absolute local path as Spark takes it for writing.
+
+    Hadoop does not decode percent signs, so ``Path.as_uri()`` would name another directory for ``my events``.
+    """
+    return f"file://{path}"
+
+
 def innermost_cause(text: str) -> str:
     """Pick the line that explains a failure out of a Java stack trace.
 

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weir.errors import ConfigError, InputError
+from workload.plotting import plot
+
+
+@pytest.mark.spark
+def test_script_prints_draws_and_refuses_a_second_time(run_script, tmp_path: Path):
+    latencies, out = tmp_path / "run.txt", tmp_path / "plots"
+    lines = [f"{1_700_000_000_000 + i * 10},{i}.250" for i in range(1, 1_001)]
+    latencies.write_text("\n".join([*lines, "garbage"]))
+    done = run_script("plot.py", latencies, "--out", out, "--master", "local[1]")
+    assert done.returncode == 0, done.stderr
+    assert f"warning: {latencies}: 1 malformed lines left out" in done.stderr
+    assert all(
+        line.startswith(("Starting Spark:", "Analysing 1 file:", "Drawing:", "warning:"))
+        for line in done.stderr.splitlines()
+    )
+    for cell in ("1,000", "500.2", "950.2", "990.2"):
+        assert cell in done.stdout
+    (file,) = json.loads((out / "summary.json").read_text())["files"]
+    assert (file["p50_ms"], file["p95_ms"], file["p99_ms"], file["max_ms"]) == (
+        500.25,
+        950.25,
+        990.25,
+        1000.25,
+    )
+    written = sorted(entry.name for entry in out.iterdir())
+    assert written == ["latency_over_time.png", "percentiles.png", "summary.json", "throughput.png"]
+    again = run_script("plot.py", latencies, "--out", out)
+    assert again.returncode == 1
+    assert again.stderr.count("\n") == 1
+    assert "add --overwrite" in again.stderr
+
+
+def test_bad_arguments_are_refused_before_spark_starts(tmp_path: Path):
+    (tmp_path / "run.txt").write_text("1700000000000,1.0\n")
+    with pytest.raises(ConfigError, match="--cut-warmup-s"):
+        plot([tmp_path], tmp_path / "out", cut_warmup_s=-1)
+    with pytest.raises(InputError, match="is a file"):
+        plot([tmp_path], tmp_path / "run.txt")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "percentiles.png").write_text("mine")
+    with pytest.raises(InputError, match=r"percentiles\.png already"):
+        plot([tmp_path], tmp_path / "out")
