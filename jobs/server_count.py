@@ -24,6 +24,7 @@ def build(
     count_load_ms: float = 0.0,
     output: str = "zout",
     events: int | None = None,
+    max_parallelism: int = 128,
 ) -> weir.Dataflow:
     """The dataflow.
 
@@ -37,10 +38,11 @@ def build(
         count_load_ms: CPU per event in stage 3.
         output: directory of the latency file.
         events: stop after this many events; None: read everything.
+        max_parallelism: number of key groups; config.json's value unless given.
     """
     if junk < 0:
         raise weir.GraphError(f"junk is {junk}; it must be a whole number from 0 on")
-    flow = weir.Dataflow("server_count")
+    flow = weir.Dataflow("server_count", max_parallelism=max_parallelism)
     schema = {"id": pl.Int64, "server_name": pl.String}
     source = weir.JsonLines(input, schema=schema, rate=rate, events=events)
     kept = (

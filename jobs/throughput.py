@@ -19,6 +19,7 @@ def build(
     events: int | None = None,
     sink: Literal["blackhole", "latency", "json_lines", "print"] = "blackhole",
     output: str = "zout",
+    max_parallelism: int = 128,
 ) -> weir.Dataflow:
     """The dataflow.
 
@@ -29,8 +30,9 @@ def build(
         events: stop after this many events; None: read everything.
         sink: where the counts go.
         output: directory of the latency and the json_lines sink.
+        max_parallelism: number of key groups; config.json's value unless given.
     """
-    flow = weir.Dataflow("throughput")
+    flow = weir.Dataflow("throughput", max_parallelism=max_parallelism)
     schema = {"id": pl.Int64, "server_name": pl.String}
     source = weir.JsonLines(input, schema=schema, rate=rate, events=events)
     kept = flow.source("events", source, parallelism=parallelism).filter("keep", pl.col("id") % 4 != 0)
