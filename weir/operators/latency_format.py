@@ -113,7 +113,7 @@ class LatencyText:
             self._out = np.empty(needed, dtype=np.uint8)
         length = format_latencies(prefix, arrival_us, ingest_us, self._out, self._buckets, self._totals)
         self.events += len(ingest_us)
-        return memoryview(self._out)[:length]
+        return self._out.data[:length]
 
     def percentile_ms(self, percent: float) -> float | None:
         """Nearest-rank percentile, exact below 2.048 ms and within 0.1 % above; None without events."""

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import BinaryIO
 
@@ -161,4 +161,4 @@ def _weir_version() -> str:
         return metadata.version("weir")
     except metadata.PackageNotFoundError:
         # Run from a clone that was not installed.
-        return "unknown"
+        return str(getattr(import_module("weir"), "__version__", "unknown"))

@@ -132,7 +132,7 @@ class LineReader:
     def _pass_over(self) -> OverlongLine:
         """Skip the rest of the line that fills the buffer; only its beginning is kept."""
         position = self.base_offset + self.start
-        head = bytes(self._bytes[self.start : self.start + OVERLONG_HEAD_BYTES])
+        head = bytes(self._bytes[self.start : min(self._filled, self.start + OVERLONG_HEAD_BYTES)])
         length = self._filled - self.start
         while True:
             count = self._source.readinto(memoryview(self._bytes)[: self._capacity])
