@@ -15,6 +15,7 @@ This is a persisted format: a change needs a new store format version in ``weir.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +59,7 @@ def key_prefix(key_group: int, state_id: int, namespace: bytes = b"") -> bytes:
     return state_prefix(key_group, state_id) + bytes([len(namespace)]) + namespace
 
 
-def encode_keys(key_groups: np.ndarray, state_id: int, user_keys: list[bytes]) -> list[bytes]:
+def encode_keys(key_groups: np.ndarray, state_id: int, user_keys: Sequence[bytes]) -> list[bytes]:
     """State keys with an empty namespace, in the order given; ``key_groups`` is integer, shape (keys,)."""
     prefixes = {int(group): key_prefix(int(group), state_id) for group in np.unique(key_groups)}
     return [prefixes[group] + key for group, key in zip(key_groups.tolist(), user_keys, strict=True)]

@@ -1,0 +1,170 @@
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from weir import keys as weir_keys
+from weir.errors import StateError
+from weir.state import layout
+from weir.state.accumulators import decode_values
+from weir.state.api import StateBackend
+from weir.state.columnar import ColumnarState
+from weir.state.memory import MemoryBackend
+
+STATE_ID = 3
+GROUPS = 16
+
+
+def columns_of(keys: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    column = weir_keys.key_bytes(pa.record_batch({"k": pa.array(keys, pa.string())}), ("k",))
+    return weir_keys.hash_keys(column), column.data, column.offsets
+
+
+def count(state: ColumnarState, keys: list[str], hashes: np.ndarray | None = None) -> None:
+    own_hashes, data, offsets = columns_of(keys)
+    done = 0
+    for start, stop, slots in state.pieces(own_hashes if hashes is None else hashes, data, offsets):
+        assert start == done
+        done = stop
+        np.add.at(state.cells[:, 0], slots, 1)
+        state.presence[slots] = 1
+    assert done == len(keys)
+
+
+def stored(backend: StateBackend) -> dict[str, int]:
+    entries = list(backend.scan())
+    cells, _ = decode_values([value for _, value in entries], 1)
+    found = {}
+    for (key, _), cell in zip(entries, cells[:, 0].tolist(), strict=True):
+        parts = layout.decode_key(key)
+        assert parts.state_id == STATE_ID
+        found[parts.user_key.decode()] = cell
+    return found
+
+
+def make(backend: StateBackend, bytes_max: int) -> ColumnarState:
+    return ColumnarState(backend, STATE_ID, 1, bytes_max, GROUPS)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 300, 5_000, 60_000, 10_000_000])
+@pytest.mark.parametrize("longest", [3, 60])
+def test_counts_equal_a_dictionary_whatever_the_bound(bytes_max: int, longest: int) -> None:
+    random = np.random.default_rng(bytes_max + longest)
+    backend = MemoryBackend()
+    state = make(backend, bytes_max)
+    want: Counter[str] = Counter()
+    for round_number in range(12):
+        rows = int(random.integers(1, 1500))
+        keys = [
+            "k" * int(random.integers(0, longest)) + str(number) for number in random.zipf(1.3, rows) % 2000
+        ]
+        count(state, keys)
+        want.update(keys)
+        if round_number % 4 == 3:
+            state.flush()
+            assert stored(backend) == want
+    stats = state.stats()
+    assert stats.cache_hits + stats.cache_misses == stats.gets
+    if bytes_max >= 60_000:
+        assert stats.memory_bytes <= 1.3 * max(bytes_max, 150_000)
+
+
+def test_equal_hashes_do_not_mix_keys() -> None:
+    backend = MemoryBackend()
+    state = make(backend, 40_000)
+    keys = [f"key-{number}" for number in range(300)]
+    hashes = np.full(300, 0x1234_5678_9ABC_DEF0, dtype=np.uint64)
+    for _ in range(3):
+        count(state, keys, hashes)
+    state.flush()
+    assert stored(backend) == dict.fromkeys(keys, 3)
+    count(make(backend, 40_000), keys, hashes)
+
+
+def test_state_of_an_earlier_run_is_loaded() -> None:
+    backend = MemoryBackend()
+    first = make(backend, 1 << 20)
+    count(first, ["a", "b", "a"])
+    first.flush()
+    second = make(backend, 1 << 20)
+    count(second, ["a", "c"])
+    second.flush()
+    assert stored(backend) == {"a": 3, "b": 1, "c": 1}
+
+
+def test_a_fresh_store_is_not_read_until_something_is_evicted() -> None:
+    backend = MemoryBackend()
+    state = make(backend, 1 << 20)
+    for _ in range(3):
+        count(state, [f"key-{number}" for number in range(5000)])
+        state.flush()
+    assert backend.stats().gets == 0
+    small = make(MemoryBackend(), 20_000)
+    for _ in range(2):
+        count(small, [f"key-{number}" for number in range(5000)])
+    small.flush()
+    assert small.stats().cache_misses > 5000
+
+
+def test_only_dirty_slots_are_written() -> None:
+    backend = MemoryBackend()
+    state = make(backend, 1 << 20)
+    count(state, ["a", "b"])
+    state.flush()
+    count(state, ["b"])
+    state.flush()
+    state.flush()
+    assert backend.stats().puts == 3
+
+
+def test_dropped_groups_are_written_forgotten_and_read_again() -> None:
+    backend = MemoryBackend()
+    state = make(backend, 1 << 20)
+    keys = [f"key-{number}" for number in range(100)]
+    count(state, keys)
+    hashes, _, _ = columns_of(keys)
+    groups = weir_keys.key_groups(hashes, GROUPS)
+    moved = [0, 1, 2]
+    state.flush_groups(moved)
+    in_moved = {key for key, group in zip(keys, groups.tolist(), strict=True) if group in moved}
+    assert in_moved
+    assert set(stored(backend)) == in_moved
+    state.drop_groups(moved)
+    # The new owner counts on, then the groups come back.
+    backend.put_many(
+        [key for key, _ in backend.scan()], [value[:2] + b"\x05" + bytes(7) for _, value in backend.scan()]
+    )
+    count(state, keys)
+    state.flush()
+    assert stored(backend) == {key: 6 if key in in_moved else 2 for key in keys}
+
+
+def test_a_failed_read_leaves_a_state_that_refuses_to_write() -> None:
+    class Failing(MemoryBackend):
+        failing = False
+
+        def get_many(self, keys):
+            if self.failing:
+                raise StateError("disk on fire")
+            return super().get_many(keys)
+
+    backend = Failing()
+    first = make(backend, 1 << 20)
+    count(first, ["a", "a"])
+    first.flush()
+    second = make(backend, 1 << 20)
+    backend.failing = True
+    with pytest.raises(StateError, match="disk on fire"):
+        count(second, ["a"])
+    with pytest.raises(StateError, match="failed before"):
+        second.flush()
+    assert stored(backend) == {"a": 2}
+
+
+def test_memory_of_many_keys_stays_within_the_bound() -> None:
+    state = make(MemoryBackend(), 1 << 20)
+    for start in range(0, 60_000, 3000):
+        count(state, [f"server-{number}" for number in range(start, start + 3000)])
+        assert state.stats().memory_bytes <= 1 << 20
+    assert state.capacity > 10_000

@@ -1,0 +1,274 @@
+"""Keyed operators: built-in running aggregates, and the base of users' own keyed operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.errors import StateError
+from weir.operators import aggregate_kernels as kernels
+from weir.operators.aggregates import Accumulator, cell_count, make_accumulators
+from weir.operators.base import Operator, OperatorContext
+from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS
+from weir.specs import KeyedAggregateSpec, KeyedProcessSpec
+from weir.state import layout
+from weir.state.api import StateBackend, StoreStats
+from weir.state.cache import WriteBackCache
+from weir.state.columnar import ColumnarState
+
+__all__ = ["KeyedAggregateOperator", "KeyedProcess", "KeyedProcessOperator", "KeyedState", "row_hashes"]
+
+
+def row_hashes(batch: pa.RecordBatch, keys: weir_keys.KeyColumn) -> np.ndarray:
+    """The ``_key_hash`` column (behind a HASH exchange), else the hashes of ``keys``; uint64, shape (rows,)."""
+    index = batch.schema.get_field_index(KEY_HASH_COLUMN)
+    if index < 0:
+        return weir_keys.hash_keys(keys)
+    hashes: np.ndarray = batch.column(index).to_numpy(zero_copy_only=True)
+    return hashes
+
+
+def _open_backend(context: OperatorContext) -> StateBackend:
+    if context.state is None:
+        raise StateError(f"operator {context.operator_name!r} keeps keyed state, but its stage has no store")
+    return context.state
+
+
+class KeyedAggregateOperator(Operator):
+    """Count, sum, min, max and mean per key, kept in :class:`ColumnarState`.
+
+    Input: any columns, the key columns among them. Output: the user columns, one column per aggregate, the system
+    columns. ``per_event``: every row, with the values after that row. ``per_batch``: the last row of each key
+    of the batch, with the final values (a batch whose keys do not fit in the cache counts as several).
+    Nulls are skipped; an aggregate without a value so far is null, a count is 0.
+    """
+
+    def __init__(self, spec: KeyedAggregateSpec) -> None:
+        self._spec = spec
+        self._backend: StateBackend | None = None
+        self._state: ColumnarState | None = None
+        self._input_schema: pa.Schema | None = None
+        self._accumulators: list[Accumulator] = []
+        self._last = np.empty(0, dtype=np.int32)
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the stage's store.
+
+        Raises:
+            StateError: there is none.
+        """
+        self._backend = _open_backend(context)
+        self._state = ColumnarState(
+            self._backend,
+            context.state_id,
+            cell_count(self._spec.aggregates),
+            context.state_cache_bytes,
+            context.max_parallelism,
+        )
+
+    @property
+    def state(self) -> ColumnarState:
+        """The accumulators, for metrics and for rescaling.
+
+        Raises:
+            StateError: the operator is not open.
+        """
+        if self._state is None:
+            raise StateError("this keyed operator is not open")
+        return self._state
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Update the state of the rows' keys. Emits as the spec says.
+
+        Raises:
+            StateError: the store cannot be read or written.
+            WeirError: an integer sum passes 64 bits.
+        """
+        state = self.state
+        if self._input_schema is None or not self._input_schema.equals(batch.schema):
+            self._input_schema = batch.schema
+            self._accumulators = make_accumulators(self._spec.aggregates, batch.schema)
+        keys = weir_keys.key_bytes(batch, self._spec.key_columns)
+        hashes = row_hashes(batch, keys)
+        for start, stop, slots in state.pieces(hashes, keys.data, keys.offsets):
+            piece = batch.slice(start, stop - start)
+            columns = [
+                accumulator.update(state, slots, self._column(piece, accumulator))
+                for accumulator in self._accumulators
+            ]
+            if self._spec.emit == "per_batch":
+                rows = pa.array(self._last_rows(slots))
+                piece, columns = piece.take(rows), [column.take(rows) for column in columns]
+            yield self._with_columns(piece, columns)
+
+    def _column(self, piece: pa.RecordBatch, accumulator: Accumulator) -> pa.Array | None:
+        name = accumulator.aggregate.column
+        return None if name is None else piece.column(name)
+
+    def _last_rows(self, slots: np.ndarray) -> np.ndarray:
+        if self._last.size < self.state.capacity:
+            self._last = np.empty(self.state.capacity, dtype=np.int32)
+        rows = np.empty(len(slots), dtype=np.int32)
+        return rows[: kernels.last_rows(slots, self._last, rows)]
+
+    def _with_columns(self, piece: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBatch:
+        """User columns, aggregates, system columns."""
+        schema = piece.schema
+        user = [index for index, name in enumerate(schema.names) if name not in SYSTEM_COLUMNS]
+        system = [index for index, name in enumerate(schema.names) if name in SYSTEM_COLUMNS]
+        fields = [
+            *(schema.field(index) for index in user),
+            *(
+                pa.field(accumulator.aggregate.output, column.type)
+                for accumulator, column in zip(self._accumulators, columns, strict=True)
+            ),
+            *(schema.field(index) for index in system),
+        ]
+        arrays = [*(piece.column(i) for i in user), *columns, *(piece.column(i) for i in system)]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def flush(self) -> None:
+        """Write changed accumulators to the store and make them durable."""
+        self.state.flush()
+        if self._backend is not None:
+            self._backend.flush()
+
+    def close(self) -> None:
+        """Forget the cache without writing; the task manager flushes before and closes the store after."""
+        self._state = None
+
+
+class KeyedState:
+    """A user operator's view of its own state: bytes under user keys, cached, written back at flush.
+
+    ``groups`` arguments are the rows' key groups (uint16, see ``weir.keys.key_groups``), one per key.
+    """
+
+    def __init__(self, backend: StateBackend, state_id: int, cache_bytes: int, max_parallelism: int) -> None:
+        self._cache = WriteBackCache(backend, cache_bytes)
+        self._state_id = state_id
+        self.max_parallelism = max_parallelism
+
+    def groups(self, hashes: np.ndarray) -> np.ndarray:
+        """Key groups of key hashes; uint16, as long as ``hashes``."""
+        return weir_keys.key_groups(hashes, self.max_parallelism)
+
+    def get_many(self, groups: np.ndarray, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of ``keys``; None where there is none."""
+        return self._cache.get_many(layout.encode_keys(groups, self._state_id, keys))
+
+    def put_many(self, groups: np.ndarray, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Write pairs; of a repeated key the last one wins."""
+        self._cache.put_many(layout.encode_keys(groups, self._state_id, keys), values)
+
+    def delete_many(self, groups: np.ndarray, keys: Sequence[bytes]) -> None:
+        """Delete keys; absent ones are ignored."""
+        self._cache.delete_many(layout.encode_keys(groups, self._state_id, keys))
+
+    def scan_group(self, group: int) -> Iterator[tuple[bytes, bytes]]:
+        """All user keys and values of one key group, in key order."""
+        prefix = layout.key_prefix(group, self._state_id)
+        return ((key[len(prefix) :], value) for key, value in self._cache.scan_prefix(prefix))
+
+    def flush(self) -> None:
+        """Write changes to the store and make them durable."""
+        self._cache.flush()
+
+    def drop_groups(self, groups: Iterable[int]) -> None:
+        """Write the changes of these key groups, then forget them: they have a new owner."""
+        self._cache.flush()
+        for group in groups:
+            self._cache.forget(*layout.group_range(group, group + 1))
+
+    def stats(self) -> StoreStats:
+        """Counters and memory of the cache."""
+        return self._cache.stats()
+
+
+class KeyedProcess(Operator):
+    """Base of users' keyed operators: subclass it, override :meth:`process`, use :attr:`keyed_state`.
+
+    Everything below ``open`` is as in :class:`weir.operators.base.Operator`; an overridden ``open`` calls
+    ``super().open(context)`` first.
+    """
+
+    _keyed_state: KeyedState | None = None
+    _key_columns: tuple[str, ...] = ()
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the stage's store.
+
+        Raises:
+            StateError: there is none.
+        """
+        self._keyed_state = KeyedState(
+            _open_backend(context), context.state_id, context.state_cache_bytes, context.max_parallelism
+        )
+
+    def bind(self, key_columns: tuple[str, ...]) -> None:
+        """Tell it the columns that ``key_by`` named; called by :class:`KeyedProcessOperator` before ``open``."""
+        self._key_columns = key_columns
+
+    @property
+    def keyed_state(self) -> KeyedState:
+        """This operator's state.
+
+        Raises:
+            StateError: the operator is not open.
+        """
+        if self._keyed_state is None:
+            raise StateError("this keyed operator is not open; does its open() call super().open(context)?")
+        return self._keyed_state
+
+    def keys(self, batch: pa.RecordBatch) -> tuple[np.ndarray, list[bytes]]:
+        """Key groups (uint16) and canonical key bytes of the batch's rows, for calls of :attr:`keyed_state`."""
+        column = weir_keys.key_bytes(batch, self._key_columns)
+        data, offsets = column.data.tobytes(), column.offsets.tolist()
+        keys = [data[start:stop] for start, stop in pairwise(offsets)]
+        return self.keyed_state.groups(row_hashes(batch, column)), keys
+
+    def flush(self) -> None:
+        """Write changed state to the store and make it durable."""
+        self.keyed_state.flush()
+
+
+class KeyedProcessOperator(Operator):
+    """Runs a user's :class:`KeyedProcess` in a subtask."""
+
+    def __init__(self, spec: KeyedProcessSpec) -> None:
+        self._user = spec.factory()
+        if isinstance(self._user, KeyedProcess):
+            self._user.bind(spec.key_columns)
+
+    @property
+    def user(self) -> Operator:
+        """The user's operator, for metrics and for rescaling."""
+        return self._user
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the user's operator."""
+        self._user.open(context)
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """What the user's operator makes of a batch."""
+        return self._user.process(batch)
+
+    def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
+        """What the user's operator makes of a watermark."""
+        return self._user.on_watermark(time_ms)
+
+    def flush(self) -> None:
+        """Make the user's state durable."""
+        self._user.flush()
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """What the user's operator emits at the end."""
+        return self._user.finish()
+
+    def close(self) -> None:
+        """Close the user's operator."""
+        self._user.close()

@@ -1,0 +1,70 @@
+"""The bytes of a key's accumulators in the store. A promise: golden bytes in ``tests/weir/state/test_accumulators.py``.
+
+=====================  =============================================================================
+1                      format version, now 1
+ceil(cells / 8)        presence: bit ``i % 8`` of byte ``i // 8`` says that cell i has had a value
+8 for each cell        int64 or float64, little endian
+=====================  =============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weir.errors import StateError
+
+FORMAT_VERSION = 1
+
+
+def presence_bytes(cell_count: int) -> int:
+    """Bytes of the presence bits."""
+    return (cell_count + 7) // 8
+
+
+def value_bytes(cell_count: int) -> int:
+    """Length of one value."""
+    return 1 + presence_bytes(cell_count) + 8 * cell_count
+
+
+def encode_values(cells: np.ndarray, presence: np.ndarray) -> bytes:
+    """The values of several keys, one behind the other, each ``value_bytes`` long.
+
+    Args:
+        cells: int64 (or the bits of float64), shape (keys, cells).
+        presence: uint8, shape (keys, presence_bytes).
+    """
+    keys, cell_count = cells.shape
+    split = 1 + presence_bytes(cell_count)
+    out = np.empty((keys, value_bytes(cell_count)), dtype=np.uint8)
+    out[:, 0] = FORMAT_VERSION
+    out[:, 1:split] = presence
+    out[:, split:] = np.ascontiguousarray(cells, dtype="<i8").view(np.uint8).reshape(keys, -1)
+    return out.tobytes()
+
+
+def decode_values(values: Sequence[bytes], cell_count: int) -> tuple[np.ndarray, np.ndarray]:
+    """``cells`` (int64) and ``presence`` (uint8) of several values, shaped as for :func:`encode_values`.
+
+    Raises:
+        StateError: a value has another length or format version.
+    """
+    width = value_bytes(cell_count)
+    joined = b"".join(values)
+    if len(joined) != width * len(values) or any(len(value) != width for value in values):
+        wrong = next((value for value in values if len(value) != width), b"")
+        raise StateError(
+            f"a stored accumulator has {len(wrong)} bytes, {width} expected: "
+            "the job's aggregates changed; start from an empty store"
+        )
+    rows = np.frombuffer(joined, dtype=np.uint8).reshape(len(values), width)
+    if rows.size and (rows[:, 0] != FORMAT_VERSION).any():
+        found = int(rows[rows[:, 0] != FORMAT_VERSION, 0][0])
+        raise StateError(
+            f"a stored accumulator has format version {found}, this program reads {FORMAT_VERSION}; "
+            "use the program that wrote it or start from an empty store"
+        )
+    split = 1 + presence_bytes(cell_count)
+    cells = np.ascontiguousarray(rows[:, split:]).view("<i8")
+    return cells, np.ascontiguousarray(rows[:, 1:split])

@@ -1,0 +1,224 @@
+"""Keyed accumulators in arrays, one slot for each cached key, over a state backend: the hot path of aggregations.
+
+What is where: a key is cached (its slot's cells are the truth; dirty if the backend does not have them yet), or it is
+in the backend, or it has no state. A batch's unknown keys come in one ``get_many``, in key order; dirty slots
+go down at :meth:`ColumnarState.flush` and when they are evicted.
+
+Reads are skipped where the backend cannot have the key: a key group that was empty in the backend when this state first
+met it, and from which no key was evicted or dropped since. Then all its keys are cached, so an uncached one is new.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from weir import keys as weir_keys
+from weir.errors import StateError
+from weir.state import accumulators, layout
+from weir.state.api import StateBackend, StoreStats
+from weir.state.slot_table import SlotTable
+
+#: Keys of one write to the backend: it holds the GIL for 0.5 µs a key.
+WRITE_KEYS_MAX = 3_000
+#: Evicting one key at a time would make tiny batches; the smallest share of the slots that goes at once.
+_EVICTION_SHARE = 16
+
+_UNCHECKED, _ALL_CACHED, _MAY_BE_STORED = 0, 1, 2
+
+
+class ColumnarState:
+    """Accumulators of one operator in one subtask. Not thread-safe: the subtask's thread calls it.
+
+    Args:
+        backend: where state lives; shared with other operators.
+        state_id: the operator's number in the store.
+        cell_count: accumulators of a key, 8 bytes each, all zero for a new key.
+        bytes_max: bound of the memory for cached keys, arrays and key bytes included.
+        max_parallelism: number of key groups.
+    """
+
+    def __init__(
+        self, backend: StateBackend, state_id: int, cell_count: int, bytes_max: int, max_parallelism: int
+    ) -> None:
+        self._backend = backend
+        self._state_id = state_id
+        self._cell_count = cell_count
+        self._max_parallelism = max_parallelism
+        self._table = SlotTable(cell_count, accumulators.presence_bytes(cell_count), bytes_max)
+        self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
+        self._gets = self._hits = self._puts = 0
+        self._failed = False
+
+    @property
+    def cells(self) -> np.ndarray:
+        """int64 (view it as float64 where a cell holds one), shape (capacity, cells); valid until the next piece."""
+        return self._table.cells
+
+    @property
+    def presence(self) -> np.ndarray:
+        """Bits of cells that have had a value, uint8, shape (capacity, ceil(cells / 8))."""
+        return self._table.presence
+
+    @property
+    def capacity(self) -> int:
+        """Slots now; slot numbers are below it."""
+        return self._table.capacity
+
+    def pieces(
+        self, hashes: np.ndarray, key_data: np.ndarray, key_offsets: np.ndarray
+    ) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Slots of a batch's rows, in as few pieces as the cache allows (one, unless it is tiny).
+
+        Args:
+            hashes: uint64, shape (rows,), of ``weir.keys.hash_keys``.
+            key_data: uint8; the key of row i is ``key_data[key_offsets[i]:key_offsets[i + 1]]``.
+            key_offsets: int32 or int64, shape (rows + 1,).
+
+        Yields:
+            ``start, stop, slots``: int32 slots of the rows ``start <= row < stop``, with loaded cells, counted as
+            changed. They are valid until the next piece is asked for.
+
+        Raises:
+            StateError: the store cannot be read or written, or holds values of another form.
+        """
+        start, rows = 0, len(hashes)
+        while start < rows:
+            stop = min(rows, start + self._table.rows_max)
+            stop = self._limit_key_bytes(key_offsets, start, stop)
+            # Until the lookup is through, new slots are empty although the store may have their state.
+            self._check_usable()
+            self._failed = True
+            slots = self._lookup(hashes[start:stop], key_data, key_offsets[start : stop + 1])
+            self._failed = False
+            yield start, stop, slots
+            start = stop
+
+    def _check_usable(self) -> None:
+        if self._failed:
+            raise StateError("this state cache failed before and may lack stored state; restart the job")
+
+    def _limit_key_bytes(self, key_offsets: np.ndarray, start: int, stop: int) -> int:
+        """At most a quarter of the bound in key bytes, but one row at least."""
+        limit = int(key_offsets[start]) + self._table.bytes_max // 4
+        if int(key_offsets[stop]) <= limit:
+            return stop
+        within = int(np.searchsorted(key_offsets[start : stop + 1], limit, side="right")) - 1
+        return start + max(1, within)
+
+    def _lookup(self, hashes: np.ndarray, key_data: np.ndarray, key_offsets: np.ndarray) -> np.ndarray:
+        table = self._table
+        slots, missing = table.probe(hashes, key_data, key_offsets)
+        self._gets += len(slots)
+        self._hits += len(slots) - missing
+        if missing == 0:
+            return slots
+        new_slots = np.empty(missing, dtype=np.int32)
+        row = table.insert_missing(hashes, key_data, key_offsets, 0, slots, new_slots)
+        while row < len(slots):
+            if not table.make_room(int(key_offsets[row + 1]) - int(key_offsets[row])):
+                self._evict(missing - table.new_count)
+            row = table.insert_missing(hashes, key_data, key_offsets, row, slots, new_slots)
+        self._load(new_slots[: table.new_count])
+        return slots
+
+    def _groups(self, slots: np.ndarray) -> np.ndarray:
+        return weir_keys.key_groups(self._table.hashes[slots], self._max_parallelism)
+
+    def _load(self, new_slots: np.ndarray) -> None:
+        """Fill new slots with what the backend has."""
+        groups = self._groups(new_slots)
+        self._check_groups(groups)
+        stored = self._group_status[groups] == _MAY_BE_STORED
+        if not stored.any():
+            return
+        slots, groups = new_slots[stored], groups[stored]
+        order = self._table.in_key_order(slots, groups)
+        slots, groups = slots[order], groups[order]
+        values = self._backend.get_many(self._table.state_keys(slots, groups, self._state_id))
+        found = [value for value in values if value is not None]
+        if not found:
+            return
+        if len(found) < len(values):
+            slots = slots[np.array([value is not None for value in values], dtype=bool)]
+        cells, presence = accumulators.decode_values(found, self._cell_count)
+        self._table.cells[slots] = cells
+        self._table.presence[slots] = presence
+
+    def _check_groups(self, groups: np.ndarray) -> None:
+        """Find out, once for each key group, whether the backend holds any key of this state."""
+        for group in np.unique(groups[self._group_status[groups] == _UNCHECKED]).tolist():
+            prefix = layout.state_prefix(group, self._state_id)
+            holds = next(iter(self._backend.scan_prefix(prefix)), None) is not None
+            self._group_status[group] = _MAY_BE_STORED if holds else _ALL_CACHED
+
+    def _evict(self, wanted: int) -> None:
+        """Write down and forget slots that are not pinned, at least one."""
+        share = max(1, self._table.capacity // _EVICTION_SHARE)
+        victims = self._table.choose_victims(max(1, min(wanted, share)))
+        if len(victims) == 0:
+            raise StateError(
+                "a piece of a batch pins the whole state cache; raise the cache's bound in bytes"
+            )
+        groups = self._groups(victims)
+        self._group_status[groups] = _MAY_BE_STORED
+        self._write(self._table.dirty_among(victims))
+        self._table.remove(victims)
+
+    def _write(self, slots: np.ndarray) -> None:
+        """Write slots to the backend in key order and mark them clean, chunk by chunk."""
+        groups = self._groups(slots)
+        order = self._table.in_key_order(slots, groups)
+        slots, groups = slots[order], groups[order]
+        width = accumulators.value_bytes(self._cell_count)
+        for start in range(0, len(slots), WRITE_KEYS_MAX):
+            chunk = slots[start : start + WRITE_KEYS_MAX]
+            keys = self._table.state_keys(chunk, groups[start : start + WRITE_KEYS_MAX], self._state_id)
+            values = accumulators.encode_values(self._table.cells[chunk], self._table.presence[chunk])
+            parts = [values[at : at + width] for at in range(0, len(values), width)]
+            self._backend.put_many(keys, parts)
+            self._table.mark_clean(chunk)
+            self._puts += len(chunk)
+            # Let other threads have the GIL before the next chunk.
+            time.sleep(0)
+
+    def flush(self) -> None:
+        """Write all dirty slots to the backend; they stay cached. The caller flushes the backend.
+
+        Raises:
+            StateError: the store cannot be written; what was not written is still dirty.
+        """
+        self._check_usable()
+        self._write(self._table.used_slots(dirty_only=True))
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write the dirty slots of these key groups; they stay cached."""
+        self._check_usable()
+        self._write(self._in_groups(self._table.used_slots(dirty_only=True), groups))
+
+    def drop_groups(self, groups: Iterable[int]) -> None:
+        """Write the dirty slots of these key groups, then forget all their keys: they have a new owner.
+
+        If one comes back, its state is read from the backend again.
+        """
+        self._check_usable()
+        wanted = list(groups)
+        slots = self._in_groups(self._table.used_slots(dirty_only=False), wanted)
+        self._write(self._table.dirty_among(slots))
+        self._table.remove(slots)
+        self._group_status[wanted] = _UNCHECKED
+
+    def _in_groups(self, slots: np.ndarray, groups: Iterable[int]) -> np.ndarray:
+        return slots[np.isin(self._groups(slots), np.array(list(groups), dtype=np.uint16))]
+
+    def stats(self) -> StoreStats:
+        """Counters of this cache: ``cache_hits`` and ``cache_misses`` in rows, ``puts`` in keys written down."""
+        return StoreStats(
+            gets=self._gets,
+            puts=self._puts,
+            cache_hits=self._hits,
+            cache_misses=self._gets - self._hits,
+            memory_bytes=self._table.memory_bytes,
+        )
