@@ -73,7 +73,7 @@ def _pairs(items: list[str]) -> dict[str, str]:
 def _show_parameters(job: str) -> int:
     from weir.job_loading import describe_parameters
 
-    print(describe_parameters(job))
+    print("\n".join(describe_parameters(job)))
     return 0
 
 

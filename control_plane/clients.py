@@ -19,7 +19,8 @@ class TaskManagerClient:
     def __init__(self, address: str) -> None:
         self.address = address
         self._connection = grpc.aio.insecure_channel(
-            address, options=[*message_size_options(CONTROL_MESSAGE_BYTES_MAX)]
+            address,
+            options=[*message_size_options(CONTROL_MESSAGE_BYTES_MAX), ("grpc.enable_http_proxy", 0)],
         )
         self._stub = control_pb2_grpc.TaskManagerStub(self._connection)
 

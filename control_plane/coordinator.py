@@ -150,7 +150,8 @@ class Coordinator:
         member = self.membership.deregister(parse_address(request.address), request.incarnation)
         if member is not None:
             log.info("task manager %s left", member.name)
-            self._lost(member, "it left")
+            self._forget(member)
+            self._lost(member, "it was stopped and left")
 
     def cancel(self) -> bool:
         """Stop the job; False if it has ended or is ending already."""
@@ -164,6 +165,7 @@ class Coordinator:
         for member in self.membership.expire(self.now_ms()):
             silent_ms = self._config.lease_timeout_ms
             log.warning("task manager %s is lost: silent for %d ms", member.name, silent_ms)
+            self._forget(member)
             self._lost(member, f"no heartbeat for {silent_ms} ms")
 
     def status(self) -> StatusView:
@@ -254,6 +256,13 @@ class Coordinator:
 
     def _lost(self, member: Member, cause: str) -> None:
         self._handle(machine.TaskManagerLost(member.name, cause))
+        self._place_if_possible()
+
+    def _forget(self, member: Member) -> None:
+        """Close the connection to a task manager whose lease has ended."""
+        client = self._clients.pop(member.name, None)
+        if client is not None:
+            self._spawn(client.close())
 
     # --- actions on task managers ----------------------------------------------------------------------------
 
@@ -275,11 +284,16 @@ class Coordinator:
                 if isinstance(result, BaseException):
                     self._handle(machine.DeploymentFailed(name, str(result)))
             if self.machine.state is not JobState.DEPLOYING:
-                # The rest was never sent anywhere: it is over before it began.
-                for item in assignments:
-                    if item.subtask.stage_index < stage.index:
-                        self._handle(machine.SubtaskReported(item.subtask, SubtaskStatus.CANCELED))
+                await self._abort_deployment(assignments, stage.index)
                 return
+
+    async def _abort_deployment(self, assignments: tuple[Assignment, ...], stage_index: int) -> None:
+        """Stop what was deployed (stages from ``stage_index`` on); the rest was never sent anywhere."""
+        # Again for all: the first Cancel may have overtaken a Deploy, and what a refused Deploy left is not live.
+        await self._cancel(assignments)
+        for item in assignments:
+            if item.subtask.stage_index < stage_index:
+                self._handle(machine.SubtaskReported(item.subtask, SubtaskStatus.CANCELED))
 
     def _deploy_request(self, subtasks: list[SubtaskId], deployed_us: int) -> control_pb2.DeployRequest:
         config = self._config

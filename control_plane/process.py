@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ log = logging.getLogger("control_plane")
 
 #: How long to wait, at the end, for task managers that were told to end.
 _FAREWELL_S = 10.0
+#: How long to wait, after a signal, for subtasks to stop.
+_CANCEL_S = 5.0
 _JOB_FAILED_EXIT_CODE = 1
 _CANCELLED_EXIT_CODE = 3
 
@@ -30,7 +33,10 @@ _CANCELLED_EXIT_CODE = 3
 async def serve(
     config: Config, job_module: str, parameters: Mapping[str, str], *, exit_when_finished: bool
 ) -> int:
-    """Run until the job has ended (``exit_when_finished``) or a signal comes; gives the exit code.
+    """Run until the job has ended (``exit_when_finished``) or a signal comes, which cancels it.
+
+    Returns:
+        The exit code: 0 the job finished, 1 it failed, 3 it was cancelled.
 
     Raises:
         GraphError: the job cannot be loaded.
@@ -76,10 +82,16 @@ async def _until_over(coordinator: Coordinator, stop: asyncio.Event, *, exit_whe
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
-    if coordinator.ended.is_set() and exit_when_finished and not stop.is_set():
+    if not coordinator.ended.is_set():
+        # Nobody watches over the job any more: it must not go on alone.
+        log.info("stopping: cancelling job %s", coordinator.identity.job_id)
+        coordinator.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(coordinator.ended.wait(), _CANCEL_S)
+    if exit_when_finished:
         # Task managers learn of the end from their next heartbeat, and deregister.
         deadline_ms = coordinator.now_ms() + int(_FAREWELL_S * 1000)
-        while coordinator.membership.members() and coordinator.now_ms() < deadline_ms and not stop.is_set():
+        while coordinator.membership.members() and coordinator.now_ms() < deadline_ms:
             await asyncio.sleep(0.02)
 
 

@@ -21,7 +21,6 @@ log = logging.getLogger("task_manager")
 
 #: A thread that holds the GIL gives it up after this long when another one waits (Python's default is 5 ms).
 _GIL_SWITCH_INTERVAL_S = 0.0005
-#: Distance between default ports of task managers on one host, and of their metrics pages.
 _PORT_FLAG = "-port="
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

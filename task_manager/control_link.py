@@ -34,6 +34,7 @@ class ControlLink:
             options=[
                 *message_size_options(CONTROL_MESSAGE_BYTES_MAX),
                 ("grpc.max_reconnect_backoff_ms", 500),
+                ("grpc.enable_http_proxy", 0),
             ],
         )
         self._stub = control_pb2_grpc.ControlPlaneStub(self._connection)

@@ -84,6 +84,7 @@ class JobRuntime:
         self._running: dict[SubtaskId, _Running] = {}
         self._connections: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
+        self._cancelled = False
 
     def deploy(
         self,
@@ -111,6 +112,9 @@ class JobRuntime:
                 self._labels(subtask), running.subtask.progress, self._inboxes[subtask].__len__
             )
             running.subtask.start()
+            if self._cancelled:
+                # The order to stop came while this subtask was made.
+                running.subtask.cancel()
 
     def begin(self, job_start_us: int) -> None:
         """Every subtask of the job is ready: sources read; event 0 of a paced one is due at ``job_start_us``."""
@@ -150,7 +154,8 @@ class JobRuntime:
         return all(running.subtask.progress.state in final for running in self._running.values())
 
     def cancel(self) -> None:
-        """Tell every subtask to stop."""
+        """Tell every subtask to stop, and those that are still being deployed."""
+        self._cancelled = True
         for running in list(self._running.values()):
             running.subtask.cancel()
 

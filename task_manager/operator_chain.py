@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from task_manager.channels import CancelledError
 from task_manager.output import Output
 from weir.errors import WeirError
 from weir.operators.base import Operator, OperatorContext
@@ -40,6 +41,7 @@ class OperatorChain:
         #: Rows that entered the last operator: what a sink received.
         self.rows_into_last = 0
         self._last = len(self._operators) - 1
+        self._cancelled = False
 
     @property
     def operators(self) -> list[Operator]:
@@ -63,8 +65,15 @@ class OperatorChain:
             self.rows_into_last += batch.num_rows
         with naming_step(context.operator_name):
             for out in operator.process(batch):
+                if self._cancelled:
+                    raise CancelledError("the subtask was cancelled")
                 if out.num_rows:
                     self.process(out, start + 1)
+
+    def cancel(self) -> None:
+        """Let :meth:`process` raise CancelledError at the next output or wait; called from another thread."""
+        self._cancelled = True
+        self.output.cancel()
 
     def on_watermark(self, time_ms: int) -> None:
         """Tell every operator of a new watermark, in order."""

@@ -44,11 +44,9 @@ class TaskManagerProcess:
             )
             self._link.run(self._server)
         finally:
-            runtime = self._server.runtime
-            if runtime is not None:
-                runtime.cancel()
-            self._server.stop()
+            # First of all, so that the control plane hears the cause from us and not from broken channels of others.
             self._link.leave(self._server)
+            self._server.stop()
             self._metrics.close()
         return 0
 

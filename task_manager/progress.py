@@ -42,7 +42,7 @@ class SubtaskProgress:
     idle_s: float = 0.0
     backpressured_s: float = 0.0
     watermark_ms: int = WATERMARK_MIN_MS
-    #: Epoch µs of the first and the last batch; 0 before.
+    #: Epoch µs at which the first batch came and the last one was done; 0 before.
     first_batch_us: int = 0
     last_batch_us: int = 0
     distinct_keys: int = 0

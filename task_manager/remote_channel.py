@@ -86,7 +86,7 @@ class FrameDecoder:
                 raise HandshakeError("a record batch came before its schema")
             batch = pa.ipc.read_record_batch(pa.py_buffer(frame.arrow_batch), self._schema)
             batch.validate(full=True)
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise HandshakeError(f"a record batch on a data channel is damaged: {error}") from error
         return batch
 
@@ -270,7 +270,12 @@ def connect(address: str, options: list[tuple[str, int]]) -> grpc.Channel:
     """A connection to another task manager, shared by all channels to it."""
     return grpc.insecure_channel(
         address,
-        options=[*options, ("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 1000)],
+        options=[
+            *options,
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.enable_http_proxy", 0),
+        ],
     )
 
 

@@ -83,7 +83,7 @@ class Subtask(ABC):
     def cancel(self) -> None:
         """Ask the thread to stop at the next batch boundary, also when it waits for input or credit."""
         self._cancelled = True
-        self._chain.output.cancel()
+        self._chain.cancel()
         self.inbox.wake()
 
     def join(self, timeout_s: float | None = None) -> bool:
@@ -137,10 +137,10 @@ class Subtask(ABC):
         progress.records_in += batch.num_rows
         progress.batches_in += 1
         progress.bytes_in += batch_bytes(batch)
-        progress.last_batch_us = self._clock.now_us()
-        progress.first_batch_us = progress.first_batch_us or progress.last_batch_us
+        progress.first_batch_us = progress.first_batch_us or self._clock.now_us()
         began_s, waited_s = time.monotonic(), output.waited_s
         self._chain.process(batch)
+        progress.last_batch_us = self._clock.now_us()
         waited_s = output.waited_s - waited_s
         progress.backpressured_s += waited_s
         progress.busy_s += time.monotonic() - began_s - waited_s
@@ -210,7 +210,6 @@ class TaskSubtask(Subtask):
         element, index = delivery.element, delivery.channel_index
         if isinstance(element, pa.RecordBatch):
             self._watermarks.mark_active(index)
-            self._idle_forwarded = False
             self._process(element)
         elif isinstance(element, Watermark):
             self._raise_watermark(self._watermarks.advance(index, element.time_ms))
@@ -233,6 +232,8 @@ class TaskSubtask(Subtask):
                 self._idle_forwarded = True
                 self._chain.output.broadcast(Idle())
             return
+        # A watermark without rows ends idleness too (an operator upstream may drop all rows).
+        self._idle_forwarded = False
         now_s = time.monotonic()
         if (now_s - self._forwarded_s) * 1e3 < self._timers.watermark_interval_ms:
             return
