@@ -30,6 +30,13 @@ def one_line_errors(name: str) -> Iterator[None]:
     except WeirError as error:
         ERROR_CONSOLE.print(f"{name}: error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(error.exit_code) from error
+    except OSError as error:
+        # A full disk, a directory without permission: the system's words, with the path.
+        where = f"{error.filename}: " if error.filename else ""
+        ERROR_CONSOLE.print(
+            f"{name}: error: {where}{error.strerror or error}", style="red", markup=False, highlight=False
+        )
+        raise typer.Exit(1) from error
     except KeyboardInterrupt as error:
         ERROR_CONSOLE.print("interrupted: nothing was written", highlight=False)
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from error

@@ -38,6 +38,14 @@ def test_script_prints_draws_and_refuses_a_second_time(run_script, tmp_path: Pat
     assert "add --overwrite" in again.stderr
 
 
+def test_failure_of_the_system_is_one_line(run_script, tmp_path: Path):
+    # A file where a directory must be: refused for root too, whom permissions do not stop.
+    (tmp_path / "file").write_text("")
+    done = run_script("workgen.py", "--events", 10, "--out", tmp_path / "file" / "events")
+    assert done.returncode == 1
+    assert done.stderr == f"workgen.py: error: {tmp_path / 'file'}: File exists\n"
+
+
 def test_bad_arguments_are_refused_before_spark_starts(tmp_path: Path):
     (tmp_path / "run.txt").write_text("1700000000000,1.0\n")
     with pytest.raises(ConfigError, match="--cut-warmup-s"):
