@@ -8,10 +8,13 @@ from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.json_decode import JsonDecoder
 from weir.operators.json_strict import too_long
-from weir.operators.line_reader import LineReader
+from weir.operators.line_reader import BUFFER_BYTES, LineReader
 from weir.operators.pacing import BatchSource
 from weir.operators.splits import Split, assign, line_quotas, list_input_files, plan_splits
 from weir.specs import JsonLinesSpec
+
+#: Bytes that a paced source holds, unless a line is longer.
+PACED_BUFFER_BYTES = 256 << 10
 
 
 class JsonLinesReader(BatchSource):
@@ -41,6 +44,8 @@ class JsonLinesReader(BatchSource):
         self._assigned = assign([split.size_bytes for split in splits], splits, context.parallelism)
         self._pending = self._assigned[context.subtask_index][::-1]
         time_column = self._spec.event_time_column
+        # A paced source reads little at a time, so that no poll takes long.
+        self._buffer_bytes = BUFFER_BYTES if self._spec.rate is None else PACED_BUFFER_BYTES
         self._decoder = JsonDecoder(
             self._spec.schema,
             required=[] if time_column is None else [time_column],
@@ -56,7 +61,7 @@ class JsonLinesReader(BatchSource):
             if self._reader is None:
                 if not self._pending:
                     return None
-                self._reader = LineReader(self._pending.pop(), self._spec.line_bytes_max)
+                self._reader = LineReader(self._pending.pop(), self._spec.line_bytes_max, self._buffer_bytes)
             batch = self._decode(self._reader)
             if batch is None:
                 self.close()

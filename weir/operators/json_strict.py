@@ -24,8 +24,10 @@ import pyarrow.types as pa_types
 
 from weir.operators.line_shapes import DEPTH_MAX, SHAPE_BLANK, SHAPE_DEEP, SHAPE_OBJECT, line_shapes
 
-#: Fewer lines than this are cheaper one by one.
-_BULK_LINES_MIN = 48
+#: Fewer lines than this are cheaper one by one: a call of pyarrow.json takes most of a millisecond.
+_BULK_LINES_MIN = 512
+#: Lines that go to pyarrow at a time; one bad line among them sends all of them through the slow parser.
+_BULK_LINES_MAX = 4096
 
 _INTEGER_RANGES = {
     pa.int8(): (-(2**7), 2**7 - 1),
@@ -98,7 +100,9 @@ class StrictDecoder:
         shapes = np.empty(count, dtype=np.uint8)
         line_shapes(data, lines, count, self._line_bytes_max, shapes)
         job = _DecodeJob(data, lines, shapes)
-        self._decode_many(job, np.flatnonzero(shapes == SHAPE_OBJECT))
+        objects = np.flatnonzero(shapes == SHAPE_OBJECT)
+        for first in range(0, len(objects), _BULK_LINES_MAX):
+            self._decode_many(job, objects[first : first + _BULK_LINES_MAX])
         self._decode_singly(job, np.flatnonzero((shapes != SHAPE_OBJECT) & (shapes != SHAPE_BLANK)))
         job.rejections.sort(key=lambda rejection: rejection.start)
         if not job.batches:
@@ -111,15 +115,12 @@ class StrictDecoder:
         return DecodedLines(batch, indices, job.rejections)
 
     def _decode_many(self, job: _DecodeJob, indices: np.ndarray) -> None:
-        """Decode lines of shape OBJECT: in bulk if all are good, else halves of them, at last one by one."""
-        if len(indices) < _BULK_LINES_MIN:
-            self._decode_singly(job, indices)
-            return
-        batch = self._bulk(b"".join([job.line(index) for index in indices.tolist()]))
+        """Decode lines of shape OBJECT: in bulk if all are good, else one by one."""
+        batch = None
+        if len(indices) >= _BULK_LINES_MIN:
+            batch = self._bulk(job.joined(indices))
         if batch is None or batch.num_rows != len(indices):
-            middle = len(indices) // 2
-            self._decode_many(job, indices[:middle])
-            self._decode_many(job, indices[middle:])
+            self._decode_singly(job, indices)
             return
         good = np.ones(len(indices), dtype=np.bool_)
         for name in self._required:
@@ -177,7 +178,7 @@ class StrictDecoder:
             raise _BadLine(f"not valid JSON: {error.msg}") from None
         if type(value) is not dict:
             raise _BadLine(f"not a JSON object but {_name_of(value)}")
-        if b"\\" in raw or any(raw.count(name) > 1 for name in self._quoted_names):
+        if self._may_repeat(raw):
             _reject_duplicates(self._schema, json.loads(raw, object_pairs_hook=_Pairs, parse_int=str))
         row = {}
         for name, converter in self._converters:
@@ -192,6 +193,13 @@ class StrictDecoder:
             if row[name] is None:
                 raise _BadLine(_missing(name))
         return row
+
+    def _may_repeat(self, raw: bytes) -> bool:
+        """Whether a field could occur twice, which orjson would hide."""
+        for name in self._quoted_names:
+            if raw.count(name) > 1:
+                return True
+        return b"\\" in raw
 
     def _exotic_row(self, raw: bytes) -> pa.RecordBatch:
         """Parse one line for a schema with types that only pyarrow converts (timestamps, decimals)."""
@@ -209,15 +217,26 @@ class _DecodeJob:
     """Input and results so far of one call."""
 
     def __init__(self, data: np.ndarray, lines: np.ndarray, shapes: np.ndarray) -> None:
-        self._data = data
-        self._lines = lines
-        self.shapes = shapes
+        count = len(shapes)
+        self._base = int(lines[0, 0]) if count else 0
+        self._raw = data[self._base : int(lines[count - 1, 1]) if count else 0].tobytes()
+        self._starts = lines[:count, 0] - self._base
+        self._stops = lines[:count, 1] - self._base
+        self._start_list: list[int] = self._starts.tolist()
+        self._stop_list: list[int] = self._stops.tolist()
+        self.shapes: list[int] = shapes.tolist()
         self.batches: list[pa.RecordBatch] = []
         self.indices: list[np.ndarray] = []
         self.rejections: list[Rejection] = []
 
     def line(self, index: int) -> bytes:
-        return self._data[self._lines[index, 0] : self._lines[index, 1]].tobytes()
+        return self._raw[self._start_list[index] : self._stop_list[index]]
+
+    def joined(self, indices: np.ndarray) -> bytes:
+        """Lines one behind the other; mostly they are so already."""
+        if np.array_equal(self._starts[indices[1:]], self._stops[indices[:-1]]):
+            return self._raw[self._start_list[indices[0]] : self._stop_list[indices[-1]]]
+        return b"".join([self.line(index) for index in indices.tolist()])
 
     def accept(self, batch: pa.RecordBatch, indices: np.ndarray) -> None:
         if batch.num_rows:
@@ -225,8 +244,8 @@ class _DecodeJob:
             self.indices.append(indices)
 
     def reject(self, index: int, reason: str) -> None:
-        start, stop = int(self._lines[index, 0]), int(self._lines[index, 1])
-        self.rejections.append(Rejection(start, stop, reason))
+        start, stop = self._start_list[index], self._stop_list[index]
+        self.rejections.append(Rejection(self._base + start, self._base + stop, reason))
 
 
 def too_long(line_bytes_max: int) -> str:

@@ -136,7 +136,7 @@ class BatchSource(SourceReader):
             return Poll(next_poll_us=self._next_poll_us)
         rows = self._take(min(due, rows_max))
         times_us = self._schedule.due_times_us(self._emitted, rows.num_rows)
-        batch = self._with_times(rows, times_us)
+        batch = self._with_times(rows, times_us, times_us // 1000)
         self._emitted += rows.num_rows
         self._next_poll_us = 0
         if rows.num_rows == due:
@@ -148,7 +148,8 @@ class BatchSource(SourceReader):
             return Poll(finished=True)
         rows = self._take(rows_max)
         times_us = np.full(rows.num_rows, self._batch_time_us, dtype=np.int64)
-        batch = self._with_times(rows, times_us)
+        times_ms = np.full(rows.num_rows, self._batch_time_us // 1000, dtype=np.int64)
+        batch = self._with_times(rows, times_us, times_ms)
         self._emitted += rows.num_rows
         return Poll(batch=batch)
 
@@ -175,9 +176,10 @@ class BatchSource(SourceReader):
         self._batch_offset += rows_max
         return rows
 
-    def _with_times(self, rows: pa.RecordBatch, ingest_us: np.ndarray) -> pa.RecordBatch:
+    def _with_times(
+        self, rows: pa.RecordBatch, ingest_us: np.ndarray, ingest_ms: np.ndarray
+    ) -> pa.RecordBatch:
         """Append the time columns; the same as ``with_system_columns`` with the schema at hand."""
         column = self._source_spec.event_time_column
-        ingest = pa.array(ingest_us)
-        event_ms = pa.array(ingest_us // 1000) if column is None else rows.column(column).cast(pa.int64())
-        return pa.RecordBatch.from_arrays([*rows.columns, event_ms, ingest], schema=self._schema)
+        event_ms = pa.array(ingest_ms) if column is None else rows.column(column).cast(pa.int64())
+        return pa.RecordBatch.from_arrays([*rows.columns, event_ms, pa.array(ingest_us)], schema=self._schema)
