@@ -1,1 +1,1 @@
-"""Benchmarks: ``python -m benchmarks NAME --json PATH``."""
+"""Repeatable benchmarks on real processes: ``python -m benchmarks --help``. Each one checks what it computes."""

@@ -11,8 +11,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +41,8 @@ class WeirProcess:
     log_path: Path
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
+    #: Resident memory at the last sample.
+    rss_bytes: int = 0
     started_s: float = field(default_factory=time.monotonic)
 
     def alive(self) -> bool:
@@ -61,6 +63,8 @@ class WeirProcess:
         for line in status.splitlines():
             if line.startswith("VmHWM:"):
                 self.peak_rss_bytes = max(self.peak_rss_bytes, int(line.split()[1]) * 1024)
+            elif line.startswith("VmRSS:"):
+                self.rss_bytes = int(line.split()[1]) * 1024
 
     def log_tail(self, lines: int = 15) -> str:
         """The end of its log."""
@@ -78,6 +82,7 @@ class Cluster:
         task_managers: int = 2,
         settings: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
+        poll_s: float = _POLL_S,
     ) -> None:
         """Choose ports and make the directory; nothing is started yet.
 
@@ -86,11 +91,13 @@ class Cluster:
             task_managers: how many the control plane waits for.
             settings: configuration keys for all processes, e.g. ``{"taskManager.batch_size": 1000}``.
             environment: variables on top of this process's.
+            poll_s: how often waiting looks; every look costs the control plane some CPU.
         """
         self.directory = directory
         self.task_managers = task_managers
         self.grpc_port, self.http_port = free_port(), free_port()
         self.processes: dict[str, WeirProcess] = {}
+        self._poll_s = poll_s
         self._settings = {
             "taskManager.dead_letter_path": str(directory / "dead_letters"),
             "taskManager.rocksDBPath": str(directory / "data.db"),
@@ -111,15 +118,20 @@ class Cluster:
     # --- processes -------------------------------------------------------------------------------------------
 
     def start_control_plane(
-        self, job: str, parameters: Mapping[str, object], *, exit_when_finished: bool = True
+        self,
+        job: str,
+        parameters: Mapping[str, object],
+        *,
+        exit_when_finished: bool = True,
+        cpus: Sequence[int] | None = None,
     ) -> WeirProcess:
-        """``python -m control_plane``; gives the process at once."""
+        """``python -m control_plane``; gives the process at once. ``cpus`` holds it to processors."""
         arguments = ["--job", job, "--port", str(self.grpc_port), "--http-port", str(self.http_port)]
         arguments += ["--task-managers", str(self.task_managers)]
         arguments += ["--exit-when-finished"] if exit_when_finished else []
         for name, value in parameters.items():
             arguments += ["--param", f"{name}={value}"]
-        return self.start("control_plane", "control_plane", arguments)
+        return self.start("control_plane", "control_plane", arguments, cpus=cpus)
 
     def start_task_manager(
         self,
@@ -128,17 +140,19 @@ class Cluster:
         cpus: Sequence[int] | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> WeirProcess:
-        """``python -m task_manager`` on a free port; ``cpus`` pins it to processors."""
+        """``python -m task_manager`` on a free port; ``cpus`` holds it to processors."""
         name = name or f"task_manager_{len(self.processes)}"
         port = free_port()
         arguments = ["--port", str(port), "--control-plane", f"127.0.0.1:{self.grpc_port}"]
-        process = self.start(name, "task_manager", arguments, settings)
-        if cpus is not None:
-            psutil.Process(process.popen.pid).cpu_affinity(list(cpus))
-        return process
+        return self.start(name, "task_manager", arguments, settings, cpus)
 
     def start(
-        self, name: str, module: str, arguments: Sequence[str], settings: Mapping[str, object] | None = None
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        settings: Mapping[str, object] | None = None,
+        cpus: Sequence[int] | None = None,
     ) -> WeirProcess:
         """Any module as a process, with this cluster's settings; its output goes to ``<directory>/<name>.log``."""
         command = [sys.executable, "-m", module, *arguments]
@@ -146,9 +160,10 @@ class Cluster:
             command += ["--set", f"{key}={value}"]
         log_path = self.directory / f"{name}.log"
         log = self._stack.enter_context(log_path.open("wb"))
-        popen = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=self._environment
-        )
+        with held_to(cpus):
+            popen = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=self._environment
+            )
         process = WeirProcess(name, popen, log_path)
         self.processes[name] = process
         return process
@@ -210,7 +225,7 @@ class Cluster:
                 if condition(status):
                     return status
             self._check_alive(what)
-            time.sleep(_POLL_S)
+            time.sleep(self._poll_s)
         raise ClusterError(f"{what} did not come within {timeout_s:g} s\n{self.logs()}")
 
     def wait_ended(self, timeout_s: float = 120.0) -> dict[str, int]:
@@ -223,7 +238,7 @@ class Cluster:
         while any([process.alive() for process in self.processes.values()]):
             if time.monotonic() > deadline_s:
                 raise ClusterError(f"not all processes ended within {timeout_s:g} s\n{self.logs()}")
-            time.sleep(_POLL_S)
+            time.sleep(self._poll_s)
         return {name: process.popen.returncode for name, process in self.processes.items()}
 
     def logs(self) -> str:
@@ -234,6 +249,20 @@ class Cluster:
         process = self.processes.get("control_plane")
         if process is not None and process.popen.poll() is not None:
             raise ClusterError(f"the control plane ended while {what} was awaited\n{self.logs()}")
+
+
+@contextmanager
+def held_to(cpus: Sequence[int] | None) -> Iterator[None]:
+    """Processes started inside run on these processors only, all their threads from the first on; None: on any."""
+    if cpus is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def run_job(

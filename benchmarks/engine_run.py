@@ -1,0 +1,139 @@
+"""One run of a job on real processes, with what it took: time, CPU and memory, start-up apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.cluster import FINAL_STATES, Cluster, ClusterError
+
+#: How often a run is looked at: a look costs the control plane a few ms of CPU.
+_POLL_S = 0.1
+_NOT_STARTED = frozenset({"WAITING_FOR_TASK_MANAGERS", "DEPLOYING"})
+
+
+@dataclass(frozen=True)
+class EngineSetup:
+    """How a job is run."""
+
+    job: str
+    parameters: Mapping[str, object]
+    task_managers: int = 2
+    settings: Mapping[str, object] = field(default_factory=dict)
+    #: Processors of each task manager and of the control plane; None: any.
+    task_manager_cpus: Sequence[int] | None = None
+    control_plane_cpus: Sequence[int] | None = None
+    timeout_s: float = 600.0
+
+
+@dataclass
+class EngineRun:
+    """A job that finished. Clocks are the processes' wall clocks; all on one machine."""
+
+    #: The last ``/status``.
+    status: dict[str, Any]
+    #: From the start of the sources to the end of the last batch of the last stage.
+    sustained_s: float
+    #: From starting the first process to seeing the job finished, its state flushed.
+    wall_s: float
+    #: CPU of all processes from the start of the job to its end, and from their own start.
+    job_cpu_s: float
+    total_cpu_s: float
+    peak_rss_bytes: dict[str, int]
+    #: (seconds since the job's start, resident bytes by process) at every look.
+    rss_samples: list[tuple[float, dict[str, int]]]
+
+    @property
+    def events_in(self) -> int:
+        """Events that the sources read, rejected ones apart."""
+        return int(self.status["totals"]["events_in"])
+
+    @property
+    def events_out(self) -> int:
+        """Events that the sinks received."""
+        return int(self.status["totals"]["events_out"])
+
+    def figures(self) -> dict[str, Any]:
+        """The figures that every engine benchmark reports."""
+        return {
+            "events": self.events_in,
+            "events_per_second": self.events_in / self.sustained_s,
+            "cpu_seconds_per_million_events": self.job_cpu_s / self.events_in * 1e6,
+            "cpu_seconds_per_million_events_with_start_up": self.total_cpu_s / self.events_in * 1e6,
+            "peak_rss_bytes_max": max(self.peak_rss_bytes.values()),
+            "sustained_s": self.sustained_s,
+            "wall_with_start_up_s": self.wall_s,
+        }
+
+
+class _Watcher:
+    """Takes what the looks at the job give."""
+
+    def __init__(self, cluster: Cluster, on_events: Callable[[int], None] | None) -> None:
+        self._cluster = cluster
+        self._on_events = on_events
+        self._began_s = time.monotonic()
+        self.cpu_before_s = 0.0
+        self.rss_samples: list[tuple[float, dict[str, int]]] = []
+
+    def cpu_s(self) -> float:
+        return sum(process.cpu_s for process in self._cluster.processes.values())
+
+    def look(self, status: dict[str, Any]) -> None:
+        if status["state"] in _NOT_STARTED:
+            self.cpu_before_s = self.cpu_s()
+            self._began_s = time.monotonic()
+            return
+        sizes = {name: process.rss_bytes for name, process in self._cluster.processes.items()}
+        self.rss_samples.append((time.monotonic() - self._began_s, sizes))
+        if self._on_events is not None:
+            self._on_events(int(status["totals"]["events_in"]))
+
+
+def run_engine(
+    setup: EngineSetup, directory: Path, on_events: Callable[[int], None] | None = None
+) -> EngineRun:
+    """Start the processes, run the job to its end, stop them.
+
+    Args:
+        setup: what to run.
+        directory: for stores, logs and dead letters; the stores stay there, closed.
+        on_events: called about ten times a second with the events read so far.
+
+    Raises:
+        ClusterError: the job did not finish.
+    """
+    with Cluster(
+        directory, task_managers=setup.task_managers, settings=setup.settings, poll_s=_POLL_S
+    ) as cluster:
+        began_s = time.monotonic()
+        cluster.start_control_plane(
+            setup.job, setup.parameters, exit_when_finished=False, cpus=setup.control_plane_cpus
+        )
+        for _ in range(setup.task_managers):
+            cluster.start_task_manager(cpus=setup.task_manager_cpus)
+        watcher = _Watcher(cluster, on_events)
+        status = cluster.wait_for(
+            lambda status: status["state"] in FINAL_STATES, "the end of the job", setup.timeout_s, watcher.look
+        )
+        wall_s = time.monotonic() - began_s
+        for process in cluster.processes.values():
+            process.sample()
+        if status["state"] != "FINISHED":
+            raise ClusterError(f"job {status['job']} {status['state'].lower()}: {status['cause']}")
+    totals = status["totals"]
+    # Sources that are not paced begin a little before the official start.
+    started_ms = min(status["started_ms"], totals["first_event_ms"])
+    total_cpu_s = watcher.cpu_s()
+    return EngineRun(
+        status=status,
+        sustained_s=max(totals["last_event_ms"] - started_ms, 1) / 1e3,
+        wall_s=wall_s,
+        job_cpu_s=total_cpu_s - watcher.cpu_before_s,
+        total_cpu_s=total_cpu_s,
+        peak_rss_bytes={name: process.peak_rss_bytes for name, process in cluster.processes.items()},
+        rss_samples=watcher.rss_samples,
+    )

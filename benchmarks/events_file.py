@@ -1,0 +1,66 @@
+"""Inputs of benchmarks: the lines that workgen.py makes by default, without Spark and Java, kept for the next run.
+
+A line is ``{"id": 7, "server_name": "server-123"}``: ids uniform in 1..100, keys uniform in 1..keys, one million
+events a part, as ``workgen.py --events N --keys K`` writes them. Only the random numbers differ.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+#: Where inputs are kept, below the current directory; git ignores it.
+DATA_DIRECTORY = Path("data/benchmarks")
+SEED = 42
+
+_EVENTS_PER_PART = 1_000_000
+#: workgen's ids are 1..100.
+_ID_MAX = 100
+
+
+def event_lines(rng: np.random.Generator, events: int, keys: int) -> pl.Series:
+    """Lines without line ends; dtype String, shape (events,)."""
+    ids = pl.Series("id", rng.integers(1, _ID_MAX + 1, events))
+    numbers = pl.Series("key", rng.integers(1, keys + 1, events))
+    line = pl.concat_str(
+        pl.lit('{"id": '), pl.col("id"), pl.lit(', "server_name": "server-'), pl.col("key"), pl.lit('"}')
+    )
+    return pl.DataFrame([ids, numbers]).select(line.alias("line")).to_series()
+
+
+def events_directory(
+    events: int, keys: int, *, root: Path = DATA_DIRECTORY, on_part: Callable[[int, int], None] | None = None
+) -> Path:
+    """The directory with these events; made if it is not there yet, all of it or nothing.
+
+    Args:
+        events: number of lines.
+        keys: number of different server names, at most.
+        root: where directories of events are kept.
+        on_part: called with the number of parts written and their total.
+    """
+    directory = root / f"events-{events}-keys-{keys}-seed-{SEED}"
+    if directory.exists():
+        return directory
+    root.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=root))
+    try:
+        part_count = -(-events // _EVENTS_PER_PART)
+        rng = np.random.default_rng(SEED)
+        for part in range(part_count):
+            rows = min(_EVENTS_PER_PART, events - part * _EVENTS_PER_PART)
+            lines = event_lines(rng, rows, keys).to_frame()
+            lines.write_csv(fresh / f"part-{part:05d}.jsonl", include_header=False, quote_style="never")
+            if on_part is not None:
+                on_part(part + 1, part_count)
+        os.replace(fresh, directory)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    return directory
