@@ -24,6 +24,8 @@ from weir.errors import WeirError
 
 _POLL_S = 0.05
 _STOP_TIMEOUT_S = 20.0
+#: The ports that README.md names, which are the defaults of config.json.
+_GRPC_PORT, _HTTP_PORT, _TASK_MANAGER_PORT, _TASK_MANAGER_PORT_STEP = 8008, 9008, 8018, 10
 #: Job states that never change again.
 FINAL_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED"})
 
@@ -83,6 +85,7 @@ class Cluster:
         settings: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
         poll_s: float = _POLL_S,
+        documented_ports: bool = False,
     ) -> None:
         """Choose ports and make the directory; nothing is started yet.
 
@@ -92,10 +95,13 @@ class Cluster:
             settings: configuration keys for all processes, e.g. ``{"taskManager.batch_size": 1000}``.
             environment: variables on top of this process's.
             poll_s: how often waiting looks; every look costs the control plane some CPU.
+            documented_ports: take 8008, 9008, 8018, 8028 and so on where they are free; otherwise any free ones.
         """
         self.directory = directory
         self.task_managers = task_managers
-        self.grpc_port, self.http_port = free_port(), free_port()
+        self._documented_ports = documented_ports
+        self.grpc_port, self.http_port = self._port(_GRPC_PORT), self._port(_HTTP_PORT)
+        self.task_manager_ports: list[int] = []
         self.processes: dict[str, WeirProcess] = {}
         self._poll_s = poll_s
         self._settings = {
@@ -142,7 +148,8 @@ class Cluster:
     ) -> WeirProcess:
         """``python -m task_manager`` on a free port; ``cpus`` holds it to processors."""
         name = name or f"task_manager_{len(self.processes)}"
-        port = free_port()
+        port = self._port(_TASK_MANAGER_PORT + len(self.task_manager_ports) * _TASK_MANAGER_PORT_STEP)
+        self.task_manager_ports.append(port)
         arguments = ["--port", str(port), "--control-plane", f"127.0.0.1:{self.grpc_port}"]
         return self.start(name, "task_manager", arguments, settings, cpus)
 
@@ -242,13 +249,33 @@ class Cluster:
         return {name: process.popen.returncode for name, process in self.processes.items()}
 
     def logs(self) -> str:
-        """The ends of all logs, for messages."""
-        return "\n".join(f"--- {process.name}\n{process.log_tail()}" for process in self.processes.values())
+        """The ends of all logs with their paths, for messages."""
+        return "\n".join(
+            f"--- {process.log_path}\n{process.log_tail()}" for process in self.processes.values()
+        )
 
     def _check_alive(self, what: str) -> None:
         process = self.processes.get("control_plane")
         if process is not None and process.popen.poll() is not None:
             raise ClusterError(f"the control plane ended while {what} was awaited\n{self.logs()}")
+
+    def check_task_managers(self, status: dict[str, Any]) -> None:
+        """Do not wait for a task manager that has ended already, for instance because of a wrong setting.
+
+        Raises:
+            ClusterError: the job waits for task managers, and one ended; the message has the end of its log.
+        """
+        if status["state"] != "WAITING_FOR_TASK_MANAGERS":
+            return
+        for process in self.processes.values():
+            if process.popen.poll():
+                raise ClusterError(
+                    f"{process.name} ended with exit code {process.popen.returncode} before the job started\n"
+                    f"--- {process.log_path}\n{process.log_tail()}"
+                )
+
+    def _port(self, documented: int) -> int:
+        return documented if self._documented_ports and is_free(documented) else free_port()
 
 
 @contextmanager
@@ -273,10 +300,12 @@ def run_job(
     timeout_s: float = 120.0,
     on_status: Callable[[dict[str, Any]], None] | None = None,
     cpus: Sequence[Sequence[int]] | None = None,
+    keep: bool = False,
 ) -> dict[str, Any]:
     """Start everything, run a finite job to its end, end everything; gives the last ``/status``.
 
-    The control plane is told not to exit by itself, so that its last status can be read.
+    The control plane is told not to exit by itself, so that its last status can be read. With ``keep`` the
+    processes go on until the caller leaves the cluster.
 
     Raises:
         ClusterError: the job did not finish; the message has its cause or the logs.
@@ -284,15 +313,30 @@ def run_job(
     cluster.start_control_plane(job, parameters, exit_when_finished=False)
     for index in range(cluster.task_managers):
         cluster.start_task_manager(cpus=None if cpus is None else cpus[index])
-    status = cluster.wait_for(
-        lambda status: status["state"] in FINAL_STATES, "the end of the job", timeout_s, on_status
-    )
+
+    def is_over(status: dict[str, Any]) -> bool:
+        cluster.check_task_managers(status)
+        return status["state"] in FINAL_STATES
+
+    status = cluster.wait_for(is_over, "the end of the job", timeout_s, on_status)
     if status["state"] != "FINISHED":
         raise ClusterError(
             f"job {status['job']} {status['state'].lower()}: {status['cause']}\n{cluster.logs()}"
         )
-    cluster.stop()
+    if not keep:
+        cluster.stop()
     return status
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on 127.0.0.1 at this port; connections that are just closing do not hinder it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def free_port() -> int:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 #: Nothing is shown for work that is over sooner.
 _SILENT_S = 2.0
 _POLL_S = 0.25
-#: How often a line is written where there is no terminal.
-_LINE_EVERY_S = 5.0
+#: Where there is no terminal, a line is written each time that so much of the time so far has passed again.
+_LINE_SHARE = 0.2
+_LINE_EVERY_S_MIN, _LINE_EVERY_S_MAX = 1.0, 30.0
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def _show(
             console.print(
                 f"{description}:{share} {detail()} ({seconds:.0f} s)".replace("  ", " "), highlight=False
             )
-            if finished.wait(_LINE_EVERY_S):
+            if finished.wait(min(max(_LINE_SHARE * seconds, _LINE_EVERY_S_MIN), _LINE_EVERY_S_MAX)):
                 return
     bar = Progress(
         TextColumn("{task.description}"),
