@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,11 @@ def _expand(argument: Path) -> Iterable[Path]:
             raise InputError(f"{argument} holds no *.txt file: run a job with a latency sink first")
         return [entry.resolve() for entry in found]
     if not argument.is_file():
+        # A sink of several subtasks writes one file each: latest.0.txt, latest.1.txt and so on.
+        subtasks = sorted(argument.parent.glob(f"{glob.escape(argument.stem)}.[0-9]*{argument.suffix}"))
+        if subtasks:
+            names = " ".join(str(path) for path in subtasks[:3])
+            raise InputError(f"{argument} does not exist; there is one file per subtask: give {names}")
         raise InputError(
             f"{argument} does not exist: give a latency file, or a directory of them such as zout/"
         )
@@ -92,8 +98,10 @@ def _read_sidecar(path: Path) -> LatencyFile:
         warning = (
             f"{sidecar_path}: scale_requested_ms holds something else than epoch ms; that part is ignored"
         )
+    elif content.get("status") == "running":
+        warning = f"{path}: the run has not finished, or was killed, so its last events may be missing"
     label = content.get("label")
-    # A dollar sign starts a formula in matplotlib, and a line break would tear the legend.
+    # A line break would tear the legend.
     text = " ".join(label.split())[:80] if isinstance(label, str) else ""
     return LatencyFile(path, text or path.stem, content, marks, warning)
 

@@ -46,6 +46,21 @@ def test_equal_labels_are_told_apart(tmp_path: Path):
     assert [file.label for file in found] == ["run (one/run)", "run (two/run)"]
 
 
+def test_unfinished_run_is_a_warning(tmp_path: Path):
+    (tmp_path / "run.txt").write_text(LINE)
+    (tmp_path / "run.json").write_text('{"status": "running"}')
+    (file,) = find_latency_files([tmp_path])
+    assert file.warning is not None
+    assert "has not finished" in file.warning
+
+
+def test_files_of_subtasks_are_named(tmp_path: Path):
+    for subtask in range(2):
+        (tmp_path / f"latest.{subtask}.txt").write_text(LINE)
+    with pytest.raises(InputError, match=r"one file per subtask: give .*latest\.0\.txt .*latest\.1\.txt"):
+        find_latency_files([tmp_path / "latest.txt"])
+
+
 def test_missing_and_empty_inputs_are_named(tmp_path: Path):
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "none").mkdir()
