@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -175,7 +176,8 @@ def reference_rate(parameters: WorkerParameters, own: np.ndarray) -> float:
     store = Rdict(str(Path(parameters.directory) / DATA_NAME), Options(raw_mode=True))
     began_s = time.perf_counter()
     for key in keys:
-        count = int.from_bytes(store[key][2:], "little")
+        value: Any = store[key]
+        count = int.from_bytes(value[2:], "little")
         store[key] = header + (count + 1).to_bytes(8, "little")
     rate = len(keys) / (time.perf_counter() - began_s)
     store.close()

@@ -47,7 +47,7 @@ class ColumnarState:
         self._state_id = state_id
         self._cell_count = cell_count
         self._max_parallelism = max_parallelism
-        self._table = SlotTable(cell_count, accumulators.presence_bytes(cell_count), bytes_max)
+        self._table = SlotTable(cell_count, bytes_max)
         self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
         self._gets = self._hits = self._puts = 0
         self._failed = False

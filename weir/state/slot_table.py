@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from weir.state import slot_kernels as kernels
+from weir.state.accumulators import presence_bytes
 from weir.state.slot_kernels import DIRTY, USED
 
 SLOTS_MIN = 1024
@@ -21,6 +22,15 @@ _SLOT_BYTES = 8 + 8 + 4 + 4 + 1 + 4
 _ARENA_COPIES = 3
 
 
+def bytes_for_slots(slots: int, key_bytes: int, cell_count: int) -> int:
+    """The ``bytes_max`` at which a table of keys of this mean length reaches ``slots``."""
+    entries = 4
+    while entries * 2 // 3 < slots:
+        entries *= 2
+    slot_bytes = _SLOT_BYTES + 8 * cell_count + presence_bytes(cell_count) + _ARENA_COPIES * key_bytes
+    return entries * 8 + slots * slot_bytes
+
+
 class SlotTable:
     """Starts small and doubles up to about ``bytes_max``; then :meth:`choose_victims` makes room.
 
@@ -28,12 +38,12 @@ class SlotTable:
     to the caller between calls, but are new arrays after :meth:`grow`.
     """
 
-    def __init__(self, cell_count: int, presence_bytes: int, bytes_max: int) -> None:
+    def __init__(self, cell_count: int, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._cell_count = cell_count
-        self._fixed_bytes = _SLOT_BYTES + 8 * cell_count + presence_bytes
+        self._fixed_bytes = _SLOT_BYTES + 8 * cell_count + presence_bytes(cell_count)
         self.cells = np.zeros((0, cell_count), dtype=np.int64)
-        self.presence = np.zeros((0, presence_bytes), dtype=np.uint8)
+        self.presence = np.zeros((0, presence_bytes(cell_count)), dtype=np.uint8)
         self.hashes = np.zeros(0, dtype=np.uint64)
         self._flags = np.zeros(0, dtype=np.uint8)
         self._stamps = np.zeros(0, dtype=np.uint32)
