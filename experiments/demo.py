@@ -1,0 +1,129 @@
+"""``make demo``: events from Spark, the demo job flat out and paced on real processes, its latency analysed and drawn."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import ExitStack
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from experiments.cluster import Cluster, ClusterError
+from experiments.demo_display import Display, closing_table
+from experiments.demo_steps import (
+    JOB,
+    PICTURE,
+    DemoSettings,
+    analyse,
+    latency_file,
+    make_workload,
+    paced_cluster,
+    run_flat_out,
+    run_paced,
+)
+from weir.entry_point import INTERRUPTED_EXIT_CODE
+from weir.errors import WeirError
+from workload.java import find_java
+
+EPILOG = """
+Examples:
+
+\b
+python -m experiments.demo
+python -m experiments.demo --rate 10000 --seconds 30
+python -m experiments.demo --events 20000000 --keys 1000000
+python -m experiments.demo --keep
+"""
+
+_STEP_COUNT = 4
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command(epilog=EPILOG)
+def main(
+    events: Annotated[
+        int, typer.Option(min=1000, help="Size of the workload; the flat-out run reads all of it.")
+    ] = 4_000_000,
+    keys: Annotated[int, typer.Option(min=1, help="Number of different server names.")] = 100_000,
+    rate: Annotated[float, typer.Option(min=1, help="Events per second of the paced run.")] = 50_000,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="Length of the paced run (shorter when there are too few events).")
+    ] = 10,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the processes of the paced run up until Ctrl-C.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Generate the workload even if it is there already.")
+    ] = False,
+) -> None:
+    """Show what Weir does, on this machine, in about a minute.
+
+    Spark generates a workload; a control plane and two task managers run the job server_count over it, first
+    as fast as possible, then at a fixed rate; Spark analyses and draws the latencies of the paced run.
+
+    Writes to data/demo, zout and plots/demo below the current directory, and can be run again.
+    """
+    display = Display(Console(), _STEP_COUNT)
+    # Spark and the job's processes end on Ctrl-C; they shall on kill, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        find_java()
+        _demo(DemoSettings(events, keys, rate, seconds), display, keep=keep, fresh=fresh)
+    except WeirError as error:
+        _fail(error)
+    except KeyboardInterrupt:
+        display.line("interrupted; all processes have ended")
+        raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
+
+
+def _demo(settings: DemoSettings, display: Display, *, keep: bool, fresh: bool) -> None:
+    started_s = time.monotonic()
+    keys = f"{settings.keys:,} keys"
+    display.line(f"Weir demo: {JOB} counts {keys} on three processes; Ctrl-C ends everything")
+    display.step("Workload", f"{settings.events:,} events over {keys}, made by Spark")
+    make_workload(settings, display, fresh=fresh)
+    display.step("Flat out", "all events as fast as possible; every stage in 2 subtasks")
+    flat_out = run_flat_out(settings, display)
+    display.step("Paced", f"{settings.paced_events:,} events at {settings.rate:,.0f} per second, late or not")
+    with ExitStack() as stack:
+        cluster = stack.enter_context(paced_cluster())
+        paced = run_paced(settings, display, cluster, keep=keep)
+        display.step("Analysis", "latency of the paced run, by Spark")
+        latency = analyse(settings, display)
+        display.line()
+        display.console.print(closing_table(flat_out, paced, latency, settings.rate))
+        display.line()
+        display.line(f"latency file  {latency_file()}")
+        display.line(f"plot          {PICTURE}")
+        display.line(f"all of it     {time.monotonic() - started_s:.0f} s")
+        if keep:
+            _wait_for_interrupt(cluster, display)
+
+
+def _wait_for_interrupt(cluster: Cluster, display: Display) -> None:
+    page = f"http://localhost:{cluster.http_port}"
+    display.line(f"\nThe processes are still up: {page}/status, {page}/docs; Ctrl-C ends them", "cyan")
+    try:
+        while all(process.alive() for process in cluster.processes.values()):
+            time.sleep(1.0)
+    except KeyboardInterrupt:
+        display.line("ending the processes")
+        return
+    raise ClusterError(f"a process ended by itself\n{cluster.logs()}")
+
+
+def _fail(error: WeirError) -> NoReturn:
+    """One line that says what went wrong, then the end of the log that shows it."""
+    console = Console(stderr=True, soft_wrap=True)
+    reason, _, log = str(error).partition("\n")
+    console.print(f"demo: error: {reason}", style="red", markup=False, highlight=False)
+    if log:
+        console.print(log, markup=False, highlight=False)
+    raise typer.Exit(error.exit_code) from error
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m experiments.demo")
