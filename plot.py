@@ -29,7 +29,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 def main(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Latency files (lines arrival_epoch_ms,latency_ms) or directories of *.txt."),
+        typer.Argument(
+            metavar="FILE...",
+            help="Latency files (lines arrival_epoch_ms,latency_ms) or directories of *.txt.",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Directory for the pictures and summary.json.")] = Path("plots"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace earlier results in OUT.")] = False,

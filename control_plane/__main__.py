@@ -11,39 +11,53 @@ import typer
 from weir.entry_point import run, set_up_logging, settings
 from weir.errors import ConfigError
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+EPILOG = """
+Examples:
+
+\b
+python -m control_plane --job jobs.server_count
+python -m control_plane --job jobs.server_count --task-managers 2 --param rate=50000
+python -m control_plane --job jobs.server_count --exit-when-finished
+python -m control_plane --job jobs.server_count --show-parameters
+"""
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(epilog=EPILOG)
 def main(
     job: Annotated[str, typer.Option(help="Module with the job's build function, e.g. jobs.server_count.")],
     param: Annotated[
-        list[str] | None, typer.Option("--param", "-p", help="A parameter of the job: --param load_ms=5.")
+        list[str] | None,
+        typer.Option(
+            "--param", "-p", metavar="NAME=VALUE", help="A parameter of the job; can be given several times."
+        ),
     ] = None,
-    port: Annotated[int | None, typer.Option(help="gRPC port for task managers.")] = None,
-    http_port: Annotated[int | None, typer.Option(help="HTTP port.")] = None,
+    port: Annotated[int | None, typer.Option(help="gRPC port for task managers (config.json: 8008).")] = None,
+    http_port: Annotated[int | None, typer.Option(help="HTTP port (config.json: 9008).")] = None,
     task_managers: Annotated[
-        int | None, typer.Option(help="Wait for so many task managers before the job is placed.")
+        int | None,
+        typer.Option(help="Wait for so many task managers before the job starts (config.json: 1)."),
     ] = None,
     exit_when_finished: Annotated[
-        bool, typer.Option("--exit-when-finished", help="End all processes when the job has ended.")
+        bool,
+        typer.Option(
+            "--exit-when-finished", help="End all processes, task managers too, when the job has ended."
+        ),
     ] = False,
-    config: Annotated[Path | None, typer.Option(help="Configuration file; default config.json.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")] = None,
     set_flags: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Override a key: --set controlPlane.max_parallelism=1024."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key: controlPlane.max_parallelism=1024."),
     ] = None,
     show_parameters: Annotated[
         bool, typer.Option("--show-parameters", help="List the job's parameters and exit.")
     ] = False,
-    verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
-    """Wait for task managers, run one job on them, and answer on HTTP.
+    """Wait for task managers, run one job on them, and answer on HTTP: /status, /plan, /docs and more.
 
-    Examples:
-      python -m control_plane --job jobs.server_count
-      python -m control_plane --job jobs.server_count --param load_ms=5 --param rate=1000 --exit-when-finished
-      python -m control_plane --job jobs.server_count --show-parameters
+    Without --exit-when-finished it stays up after the end of the job, so that you can look at it.
     """
     set_up_logging("control_plane", verbose=verbose)
     flags = {

@@ -1,4 +1,4 @@
-"""``make demo``: events from Spark, the demo job flat out and paced on real processes, its latency analysed and drawn."""
+"""``make demo``: events from Spark, the demo job on real processes, flat out and paced, its latency drawn."""
 
 from __future__ import annotations
 

@@ -23,6 +23,8 @@ _RATE_WINDOW_S = 1.0
 #: The Spark scripts end their lines with the time; the display has a clock of its own.
 _SECONDS_AT_END = re.compile(r"\s*\(\d+ s\)$")
 _LOG_END_BYTES = 4096
+#: Commands go on in another line after so many characters.
+_COMMAND_COLUMNS = 85
 
 
 class Display:
@@ -46,8 +48,13 @@ class Display:
         )
 
     def command(self, *arguments: object) -> None:
-        """Show a command that does the same by hand."""
-        self.line("    $ " + " ".join(map(str, arguments)), "cyan")
+        """Show a command that does the same by hand; each argument stays on one line, with what belongs to it."""
+        lines = [""]
+        for argument in map(str, arguments):
+            if lines[-1] and len(lines[-1]) + len(argument) > _COMMAND_COLUMNS:
+                lines.append("   ")
+            lines[-1] = f"{lines[-1]} {argument}" if lines[-1] else argument
+        self.line("    $ " + " \\\n    ".join(lines), "cyan")
 
     def done(self, text: str, started_s: float) -> None:
         """Close a step: what came out, and how long it took."""

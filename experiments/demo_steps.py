@@ -197,8 +197,8 @@ def _run(
     keep: bool = False,
 ) -> dict[str, Any]:
     given = {"input": str(EVENTS_DIRECTORY), **parameters}
-    shown = [word for name, value in given.items() for word in ("--param", f"{name}={value}")]
-    display.command(f"python -m control_plane --job {JOB} --task-managers {cluster.task_managers}", *shown)
+    command = f"python -m control_plane --job {JOB} --task-managers {cluster.task_managers}"
+    display.command(command, *(f"--param {name}={value}" for name, value in given.items()))
     display.command("python -m task_manager")
     display.command("python -m task_manager --port 8028")
     lowest_rate = min(_SLOWEST_EVENTS_PER_S, float(str(parameters.get("rate", _SLOWEST_EVENTS_PER_S))))

@@ -23,26 +23,40 @@ log = logging.getLogger("task_manager")
 _GIL_SWITCH_INTERVAL_S = 0.0005
 _PORT_FLAG = "-port="
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+EPILOG = """
+Examples:
+
+\b
+python -m task_manager
+python -m task_manager --port 8028
+python -m task_manager --control-plane 10.0.0.5:8008 --set taskManager.operator_quota=8
+"""
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(epilog=EPILOG)
 def main(
-    port: Annotated[int | None, typer.Option(help="gRPC port; also written -port=8028.")] = None,
-    control_plane: Annotated[str | None, typer.Option(help="HOST:PORT of the control plane's gRPC.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Configuration file; default config.json.")] = None,
-    set_flags: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a key: --set taskManager.batch_size=1000.")
+    port: Annotated[
+        int | None, typer.Option(help="gRPC port (config.json: 8018); -port=8028 works, too.")
     ] = None,
-    prometheus_port: Annotated[int | None, typer.Option(help="Port of the metrics page.")] = None,
-    verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
+    control_plane: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where the control plane is (config.json: 127.0.0.1:8008)."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")] = None,
+    set_flags: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key: taskManager.batch_size=1000."),
+    ] = None,
+    prometheus_port: Annotated[
+        int | None, typer.Option(help="Port of the metrics page, if prometheus.enabled is set.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
-    """Run operators for the control plane until it ends the job or this process gets SIGTERM.
+    """Run the parts of a job that the control plane gives to this process; end it with Ctrl-C or SIGTERM.
 
-    Examples:
-      python -m task_manager
-      python -m task_manager --port 8028
-      python -m task_manager --control-plane 10.0.0.5:8008 --set taskManager.operator_quota=8
+    Waits for a control plane that is not up yet.
     """
     set_up_logging(f"task_manager:{port}" if port else "task_manager", verbose=verbose)
     run(
