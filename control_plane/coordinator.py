@@ -283,7 +283,8 @@ class Coordinator:
             for name, result in zip(by_task_manager, results, strict=True):
                 if isinstance(result, BaseException):
                     self._handle(machine.DeploymentFailed(name, str(result)))
-            if self.machine.state is not JobState.DEPLOYING:
+            # The last stage may have reported that it is ready before this reply came: RUNNING is fine.
+            if self.machine.state not in (JobState.DEPLOYING, JobState.RUNNING):
                 await self._abort_deployment(assignments, stage.index)
                 return
 
