@@ -15,7 +15,7 @@ GENERATE := -m grpc_tools.protoc -I.
 PROTO_FILES := $(wildcard proto/*.proto)
 RESULTS := data/benchmarks
 
-.PHONY: help setup demo test check format proto verify-proto docs bench lock clean
+.PHONY: help setup java demo test check format proto verify-proto docs bench lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -42,7 +42,15 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 	@echo "setup: done"
 
-demo: setup ## Generate events, run the demo job on real processes, print latencies and draw them
+# Told before minutes of set-up; the demo itself looks closer.
+java:
+	@if [ -z "$${JAVA_HOME:-}" ] && ! command -v java >/dev/null; then \
+		echo "make demo: error: Spark needs Java, and there is no java on PATH and no JAVA_HOME:" \
+			"install a Java 17+ runtime (Debian: openjdk-17-jre-headless)" >&2; \
+		exit 1; \
+	fi
+
+demo: java setup ## Generate events, run the demo job on real processes, print latencies and draw them
 	@$(RUN) -m experiments.demo
 
 test: check ## Everything that `check` does, then all tests

@@ -68,18 +68,12 @@ def make_workload(settings: DemoSettings, display: Display, *, fresh: bool) -> N
     """
     started_s = time.monotonic()
     wanted = WorkloadParameters(events=settings.events, keys=settings.keys)
-    arguments = [
-        "--events",
-        str(settings.events),
-        "--keys",
-        str(settings.keys),
-        "--out",
-        str(EVENTS_DIRECTORY),
-    ]
-    display.command("python workgen.py", *arguments)
+    options = {"--events": settings.events, "--keys": settings.keys, "--out": EVENTS_DIRECTORY}
+    display.command("python workgen.py", *(f"{name} {value}" for name, value in options.items()))
     marker = read_marker(EVENTS_DIRECTORY)
     reused = marker is not None and not fresh and marker.get("parameters") == wanted.as_json()
     if not reused:
+        arguments = [str(word) for option in options.items() for word in option]
         _run_script("workgen.py", [*arguments, "--overwrite"], display)
     parts = sorted(EVENTS_DIRECTORY.glob("part-*"))
     size_mb = sum(part.stat().st_size for part in parts) / 1e6
