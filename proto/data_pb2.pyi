@@ -32,28 +32,34 @@ class IdleFrame(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RouteMarkerFrame(_message.Message):
+    __slots__ = ("routing_version",)
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    routing_version: int
+    def __init__(self, routing_version: _Optional[int] = ...) -> None: ...
+
 class EndOfStreamFrame(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ChannelFrame(_message.Message):
-    __slots__ = ("handshake", "batch", "watermark", "idle", "end_of_stream")
+    __slots__ = ("handshake", "batch", "watermark", "idle", "end_of_stream", "route_marker")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     IDLE_FIELD_NUMBER: _ClassVar[int]
     END_OF_STREAM_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_MARKER_FIELD_NUMBER: _ClassVar[int]
     handshake: ChannelHandshake
     batch: BatchFrame
     watermark: WatermarkFrame
     idle: IdleFrame
     end_of_stream: EndOfStreamFrame
-    def __init__(self, handshake: _Optional[_Union[ChannelHandshake, _Mapping]] = ..., batch: _Optional[_Union[BatchFrame, _Mapping]] = ..., watermark: _Optional[_Union[WatermarkFrame, _Mapping]] = ..., idle: _Optional[_Union[IdleFrame, _Mapping]] = ..., end_of_stream: _Optional[_Union[EndOfStreamFrame, _Mapping]] = ...) -> None: ...
+    route_marker: RouteMarkerFrame
+    def __init__(self, handshake: _Optional[_Union[ChannelHandshake, _Mapping]] = ..., batch: _Optional[_Union[BatchFrame, _Mapping]] = ..., watermark: _Optional[_Union[WatermarkFrame, _Mapping]] = ..., idle: _Optional[_Union[IdleFrame, _Mapping]] = ..., end_of_stream: _Optional[_Union[EndOfStreamFrame, _Mapping]] = ..., route_marker: _Optional[_Union[RouteMarkerFrame, _Mapping]] = ...) -> None: ...
 
 class ChannelReply(_message.Message):
-    __slots__ = ("released_elements", "released_bytes")
-    RELEASED_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
-    RELEASED_BYTES_FIELD_NUMBER: _ClassVar[int]
-    released_elements: int
-    released_bytes: int
-    def __init__(self, released_elements: _Optional[int] = ..., released_bytes: _Optional[int] = ...) -> None: ...
+    __slots__ = ("released_batches",)
+    RELEASED_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    released_batches: int
+    def __init__(self, released_batches: _Optional[int] = ...) -> None: ...

@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 
-from task_manager.channels import Channel, ChannelLimits, CreditGate, Inbox, LocalChannel
+from task_manager.channels import Channel, Inbox, LocalChannel
+from task_manager.credits import ChannelLimits, CreditGate
+from task_manager.mailbox import Mailbox
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.operator_chain import OperatorChain
-from task_manager.output import BatchPolicy, ChannelWriter, Output, OutputEdge
+from task_manager.output import Output, OutputEdge
 from task_manager.progress import SubtaskProgress, SubtaskState
 from task_manager.remote_channel import RemoteChannel, check_channel_job, connect
 from task_manager.subtask import SourceSubtask, Subtask, SubtaskTimers, TaskSubtask
+from task_manager.writer import BatchPolicy
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import HandshakeError
@@ -121,8 +124,8 @@ class JobRuntime:
         for running in self._running.values():
             running.subtask.begin(job_start_us)
 
-    def find_inbox(self, identity: JobIdentity, channel: ChannelId) -> tuple[Inbox, int]:
-        """The inbox of a channel's consumer and the channel's index in it.
+    def find_inbox(self, identity: JobIdentity, channel: ChannelId) -> Inbox:
+        """The inbox of a channel's consumer.
 
         Raises:
             HandshakeError: another job, or no such channel.
@@ -132,7 +135,7 @@ class JobRuntime:
         channels = self.graph.input_channels(channel.consumer) if inbox is not None else []
         if inbox is None or channel not in channels:
             raise HandshakeError(f"channel {channel} does not end on task manager {self._address}")
-        return inbox, channels.index(channel)
+        return inbox
 
     def progress(self) -> dict[SubtaskId, tuple[SubtaskProgress, int]]:
         """Counters and number of waiting elements per subtask; called by the heartbeat and by metrics."""
@@ -180,15 +183,16 @@ class JobRuntime:
         self, subtask: SubtaskId, locations: Mapping[SubtaskId, str], routing: Mapping[int, np.ndarray]
     ) -> _Running:
         stage = self.graph.stage(subtask.stage_index)
-        inbox = self._inboxes[subtask]
+        mailbox = Mailbox(self._inboxes[subtask])
         cache_bytes = self._state_cache_bytes(locations)
         dead_letters = self._dead_letters(subtask, stage.nodes[0])
         operator_nodes = stage.nodes[1:] if stage.is_source else stage.nodes
         output = Output(
             [
-                self._output_edge(subtask, edge, inbox, locations, routing)
+                self._output_edge(subtask, edge, mailbox.inbox, locations, routing)
                 for edge in self.graph.output_edges(stage.index)
-            ]
+            ],
+            mailbox.wait_for_credit,
         )
         chain = OperatorChain(
             [
@@ -196,6 +200,7 @@ class JobRuntime:
                 for node in operator_nodes
             ],
             output,
+            mailbox.check_cancelled,
         )
         timers = SubtaskTimers(
             watermark_interval_ms=self._settings.watermark_interval_ms,
@@ -210,7 +215,7 @@ class JobRuntime:
             created = SourceSubtask(
                 subtask,
                 chain,
-                inbox,
+                mailbox,
                 timers,
                 self._clock,
                 self._on_change,
@@ -221,8 +226,8 @@ class JobRuntime:
                 rows_max=self._config.batch_size,
             )
         else:
-            inputs = len(self.graph.input_channels(subtask))
-            created = TaskSubtask(subtask, chain, inbox, timers, self._clock, self._on_change, inputs)
+            inputs = self.graph.input_channels(subtask)
+            created = TaskSubtask(subtask, chain, mailbox, timers, self._clock, self._on_change, inputs)
         return _Running(created, chain, dead_letters)
 
     def _output_edge(
@@ -234,26 +239,22 @@ class JobRuntime:
         routing: Mapping[int, np.ndarray],
     ) -> OutputEdge:
         policy = BatchPolicy(self._config.batch_size, self._config.batch_timeout_ms)
-        channels = [
-            self._channel(channel, inbox, locations[channel.consumer])
+        channels = {
+            channel.consumer.subtask_index: self._channel(channel, inbox, locations[channel.consumer])
             for channel in self.graph.output_channels(subtask, edge)
-        ]
-        for channel in channels:
+        }
+        for channel in channels.values():
             if isinstance(channel, RemoteChannel):
                 channel.wait_accepted()
-        return OutputEdge(
-            edge.exchange,
-            [ChannelWriter(channel, policy) for channel in channels],
-            edge.key_columns,
-            routing.get(edge.consumer_stage),
-        )
+        return OutputEdge(edge, channels, policy, routing.get(edge.consumer_stage))
 
     def _channel(self, channel: ChannelId, sender: Inbox, location: str) -> Channel:
-        limits = ChannelLimits(self._config.operator_buffer_size, self._config.channel_buffer_bytes)
+        limits = ChannelLimits(
+            self._config.operator_buffer_size, self._config.channel_buffer_bytes, self._config.in_flight_ms
+        )
         gate = CreditGate(limits, sender)
         if location == self._address:
-            inbox, index = self.find_inbox(self.identity, channel)
-            return LocalChannel(gate, inbox, index)
+            return LocalChannel(gate, self.find_inbox(self.identity, channel), channel)
         with self._lock:
             if location not in self._connections:
                 options = message_size_options(self._config.message_bytes_max)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
-from task_manager.channels import CancelledError
 from task_manager.output import Output
 from weir.errors import WeirError
 from weir.operators.base import Operator, OperatorContext
@@ -34,14 +33,20 @@ def naming_step(step: str) -> Iterator[None]:
 class OperatorChain:
     """Runs one subtask's operators; all methods are called by the subtask's thread."""
 
-    def __init__(self, operators: Sequence[tuple[Operator, OperatorContext]], output: Output) -> None:
+    def __init__(
+        self,
+        operators: Sequence[tuple[Operator, OperatorContext]],
+        output: Output,
+        check_cancelled: Callable[[], None],
+    ) -> None:
+        """``check_cancelled`` raises CancelledError when the subtask is to stop; called between outputs."""
         self._operators = list(operators)
         self._opened: list[Operator] = []
         self.output = output
         #: Rows that entered the last operator: what a sink received.
         self.rows_into_last = 0
         self._last = len(self._operators) - 1
-        self._cancelled = False
+        self._check_cancelled = check_cancelled
 
     @property
     def operators(self) -> list[Operator]:
@@ -65,15 +70,9 @@ class OperatorChain:
             self.rows_into_last += batch.num_rows
         with naming_step(context.operator_name):
             for out in operator.process(batch):
-                if self._cancelled:
-                    raise CancelledError("the subtask was cancelled")
+                self._check_cancelled()
                 if out.num_rows:
                     self.process(out, start + 1)
-
-    def cancel(self) -> None:
-        """Let :meth:`process` raise CancelledError at the next output or wait; called from another thread."""
-        self._cancelled = True
-        self.output.cancel()
 
     def on_watermark(self, time_ms: int) -> None:
         """Tell every operator of a new watermark, in order."""

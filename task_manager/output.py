@@ -1,133 +1,129 @@
-"""The sending side of a subtask: spreads batches over channels and gathers small ones into mini-batches.
-
-Rows leave a channel's buffer when ``batch_size`` of them are there, when ``batch_timeout_ms`` is over, or at once
-when the receiver is idle. So a flood travels in few large batches, and a trickle does not wait.
-"""
+"""The sending side of a subtask: spreads batches over the channels of its edges, and waits when there is no credit."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from task_manager.channels import Channel, element_bytes
-from weir.graph import Exchange
-from weir.keys import hash_keys, key_bytes, key_groups, partition
-from weir.records import KEY_HASH_COLUMN, ControlElement, batch_bytes
+from task_manager.channels import Channel
+from task_manager.writer import BatchPolicy, ChannelWriter
+from weir.graph import Edge, Exchange
+from weir.keys import hash_keys, key_bytes, partition_hashes
+from weir.records import (
+    KEY_HASH_COLUMN,
+    ControlElement,
+    Element,
+    EndOfStream,
+    Idle,
+    RouteMarker,
+    Watermark,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class BatchPolicy:
-    """When gathered rows leave; from config.json."""
-
-    rows_max: int
-    timeout_ms: float
-
-
-class ChannelWriter:
-    """The buffer in front of one channel."""
-
-    def __init__(self, channel: Channel, policy: BatchPolicy) -> None:
-        self.channel = channel
-        self._policy = policy
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_rows = 0
-        #: Monotonic seconds at which the buffered rows must leave; infinity when there are none.
-        self.deadline_s = float("inf")
-        #: Seconds that sends waited for credit, since the start.
-        self.waited_s = 0.0
-        self.bytes_sent = 0
-        self.batches_sent = 0
-
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Add rows; sends when there are enough of them, or when the receiver is idle. May wait for credit."""
-        if not self._pending and (batch.num_rows >= self._policy.rows_max or self.channel.gate.idle):
-            self._send(batch)
-            return
-        if not self._pending:
-            self.deadline_s = time.monotonic() + self._policy.timeout_ms / 1e3
-            self.channel.gate.wake_when_idle = True
-        self._pending.append(batch)
-        self._pending_rows += batch.num_rows
-        if self._pending_rows >= self._policy.rows_max or self.channel.gate.idle:
-            self.flush()
-
-    def flush_if_due(self, now_s: float) -> None:
-        """Send buffered rows if their time is over or the receiver is idle; never waits for credit."""
-        gate = self.channel.gate
-        if not self._pending:
-            gate.check()
-        elif gate.idle or (now_s >= self.deadline_s and gate.has_room(sum(map(batch_bytes, self._pending)))):
-            self.flush()
-        elif now_s >= self.deadline_s:
-            # No credit: the credit that makes the receiver idle wakes the subtask; look again after a time-out.
-            self.deadline_s = now_s + max(self._policy.timeout_ms, 1.0) / 1e3
-
-    def flush(self) -> None:
-        """Send buffered rows now; may wait for credit."""
-        if not self._pending:
-            return
-        batches, self._pending, self._pending_rows = self._pending, [], 0
-        self.deadline_s = float("inf")
-        self.channel.gate.wake_when_idle = False
-        self._send(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
-
-    def send_control(self, element: ControlElement) -> None:
-        """Send a control element behind everything that was appended; may wait for credit."""
-        self.flush()
-        self.waited_s += self.channel.send(element)
-
-    def _send(self, batch: pa.RecordBatch) -> None:
-        self.waited_s += self.channel.send(batch)
-        self.batches_sent += 1
-        self.bytes_sent += element_bytes(batch)
+#: Waiting for credit, look again this often; releases end the wait at once.
+_WAIT_S = 0.5
 
 
 class OutputEdge:
-    """All channels from one subtask to the next stage."""
+    """All channels from one subtask to one consumer stage, by the consumer's subtask index."""
 
     def __init__(
         self,
-        exchange: Exchange,
-        writers: Sequence[ChannelWriter],
-        key_columns: tuple[str, ...] = (),
+        edge: Edge,
+        channels: Mapping[int, Channel],
+        policy: BatchPolicy,
         group_to_subtask: np.ndarray | None = None,
     ) -> None:
-        """``group_to_subtask`` is needed with HASH: int32, shape (max_parallelism,), values < len(writers)."""
-        self.writers = list(writers)
-        self._exchange = exchange
-        self._key_columns = key_columns
+        """``group_to_subtask`` is needed with HASH: int32, shape (max_parallelism,), keys of ``channels``."""
+        self.edge = edge
+        self._policy = policy
         self._group_to_subtask = group_to_subtask
+        self._writers = {index: ChannelWriter(channel, policy) for index, channel in channels.items()}
         self._next = 0
 
-    def emit(self, batch: pa.RecordBatch) -> None:
-        """Spread one batch; may wait for credit."""
-        if self._exchange is Exchange.HASH:
-            self._emit_hashed(batch)
-        elif self._exchange is Exchange.ROUND_ROBIN:
-            self.writers[self._next].append(batch)
-            self._next = (self._next + 1) % len(self.writers)
-        else:
-            for writer in self.writers:
-                writer.append(batch)
+    @property
+    def writers(self) -> list[ChannelWriter]:
+        """By consumer index."""
+        return [self._writers[index] for index in sorted(self._writers)]
 
-    def _emit_hashed(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Queue one batch; never waits."""
+        if self.edge.exchange is Exchange.HASH:
+            self._add_hashed(_with_key_hash(batch, hash_keys(key_bytes(batch, self.edge.key_columns))))
+        elif self.edge.exchange is Exchange.ROUND_ROBIN:
+            writers = self.writers
+            self._next = (self._next + 1) % len(writers)
+            writers[self._next].add(batch)
+        else:
+            for writer in self._writers.values():
+                writer.add(batch)
+
+    def reroute(
+        self,
+        version: int,
+        group_to_subtask: np.ndarray | None,
+        added: Mapping[int, Channel],
+        retired: Sequence[int],
+    ) -> list[ChannelWriter]:
+        """Switch to other consumers at a batch boundary; see docs/design/0001.
+
+        Rows that were not sent yet follow the new table. With HASH a route marker separates old from new rows on
+        every channel; the end of the stream goes to retired consumers. Gives the writers of added channels that
+        have yet to learn the present watermark.
+        """
+        unsent = {index: writer.take_back() for index, writer in self._writers.items()}
+        new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
+        self._writers.update(new)
+        if self.edge.exchange is Exchange.HASH:
+            for writer in self.writers:
+                writer.channel.send(RouteMarker(version))
+        for index in retired:
+            writer = self._writers.pop(index)
+            writer.channel.send(EndOfStream())
+            writer.channel.close()
+        self._group_to_subtask = group_to_subtask
+        self._next = 0
+        return [] if self._add_again(unsent) else list(new.values())
+
+    def _add_again(self, unsent: Mapping[int, Sequence[Element]]) -> bool:
+        """Queue taken-back rows in order, and behind all of them the control elements that were among them.
+
+        Gives whether a watermark was among them: the new channels then have it too.
+        """
+        control: dict[type, ControlElement] = {}
+        for index, elements in unsent.items():
+            for element in elements:
+                if not isinstance(element, pa.RecordBatch):
+                    control[type(element)] = element
+                elif self.edge.exchange is Exchange.HASH:
+                    self._add_hashed(element)
+                elif self.edge.exchange is Exchange.BROADCAST:
+                    if index in self._writers:
+                        self._writers[index].add(element)
+                else:
+                    self.add(element)
+        # A watermark may come later than it could, but no row may come behind a watermark that it was before.
+        for kind in (Watermark, Idle, EndOfStream):
+            if kind in control:
+                for writer in self._writers.values():
+                    writer.add(control[kind])
+        return Watermark in control
+
+    def _add_hashed(self, batch: pa.RecordBatch) -> None:
         assert self._group_to_subtask is not None
-        hashes = hash_keys(key_bytes(batch, self._key_columns))
-        batch = _with_key_hash(batch, hashes)
-        if len(self.writers) == 1:
-            self.writers[0].append(batch)
+        if len(self._writers) == 1:
+            next(iter(self._writers.values())).add(batch)
             return
-        groups = key_groups(hashes, len(self._group_to_subtask))
-        order, offsets = partition(groups, self._group_to_subtask, len(self.writers))
+        hashes = batch.column(KEY_HASH_COLUMN).to_numpy()
+        count = max(self._writers) + 1
+        order, offsets = partition_hashes(hashes, self._group_to_subtask, count)
         ordered = batch.take(pa.array(order))
-        for index, writer in enumerate(self.writers):
+        for index, writer in self._writers.items():
             rows = int(offsets[index + 1] - offsets[index])
             if rows:
-                writer.append(ordered.slice(int(offsets[index]), rows))
+                writer.add(ordered.slice(int(offsets[index]), rows))
 
 
 def _with_key_hash(batch: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
@@ -141,56 +137,101 @@ def _with_key_hash(batch: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
 
 
 class Output:
-    """Everything that leaves one subtask."""
+    """Everything that leaves one subtask; used by its thread only."""
 
-    def __init__(self, edges: Sequence[OutputEdge]) -> None:
+    def __init__(self, edges: Sequence[OutputEdge], wait: Callable[[float], None]) -> None:
+        """``wait`` sleeps until a release or a command comes, at most so many seconds.
+
+        It may carry out :meth:`reroute` before it returns, and raises CancelledError when the subtask is to stop.
+        """
         self._edges = list(edges)
-        self._writers = [writer for edge in edges for writer in edge.writers]
+        self._wait = wait
+        self._watermark: Watermark | None = None
         self.rows = 0
         self.batches = 0
-
-    def emit(self, batch: pa.RecordBatch) -> None:
-        """Send a batch on every edge; may wait for credit (that is back-pressure)."""
-        self.rows += batch.num_rows
-        self.batches += 1
-        for edge in self._edges:
-            edge.emit(batch)
-
-    def broadcast(self, element: ControlElement) -> None:
-        """Send a control element on every channel, behind all rows; may wait for credit."""
-        for writer in self._writers:
-            writer.send_control(element)
-
-    def flush_if_due(self) -> float:
-        """Send what is due; gives the monotonic second at which the next rows are due (infinity: none)."""
-        if not self._writers:
-            return float("inf")
-        now_s = time.monotonic()
-        for writer in self._writers:
-            writer.flush_if_due(now_s)
-        return min(writer.deadline_s for writer in self._writers)
+        #: Seconds spent waiting for credit.
+        self.waited_s = 0.0
 
     @property
     def has_channels(self) -> bool:
         """Whether another stage follows."""
-        return bool(self._writers)
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds spent waiting for credit since the start."""
-        return sum(writer.waited_s for writer in self._writers)
+        return bool(self._edges)
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of batches sent since the start."""
-        return sum(writer.bytes_sent for writer in self._writers)
+        """Bytes of batches sent on channels that are open."""
+        return sum(writer.bytes_sent for edge in self._edges for writer in edge.writers)
 
-    def cancel(self) -> None:
-        """Let a blocked sender go; called from another thread."""
-        for writer in self._writers:
-            writer.channel.gate.cancel()
+    def emit(self, batch: pa.RecordBatch) -> None:
+        """Send a batch on every edge; waits while a whole batch has no credit (that is back-pressure)."""
+        self.rows += batch.num_rows
+        self.batches += 1
+        for edge in self._edges:
+            edge.add(batch)
+        self._settle(lambda writer: not writer.is_full)
+
+    def broadcast(self, element: ControlElement) -> None:
+        """Queue a control element on every channel, behind all rows; does not wait."""
+        if isinstance(element, Watermark):
+            self._watermark = element
+        for edge in self._edges:
+            for writer in edge.writers:
+                writer.add(element)
+        self.pump()
+
+    def pump(self) -> float:
+        """Send what is due and has credit; gives the monotonic second of the next need (infinity: none)."""
+        now_s = time.monotonic()
+        next_s = float("inf")
+        for edge in self._edges:
+            for writer in edge.writers:
+                writer.pump(now_s)
+                if writer.deadline_s <= now_s:
+                    # No credit: the next release wakes the subtask.
+                    continue
+                next_s = min(next_s, writer.deadline_s)
+        return next_s
+
+    def finish(self) -> None:
+        """Send everything and the end of the stream; waits for credit."""
+        self.broadcast(EndOfStream())
+        self._settle(lambda writer: writer.is_empty, everything=True)
+
+    def reroute(
+        self,
+        edge: Edge,
+        version: int,
+        group_to_subtask: np.ndarray | None,
+        added: Mapping[int, Channel],
+        retired: Sequence[int],
+    ) -> None:
+        """Switch one edge to other consumers; the new ones learn the present watermark."""
+        for output_edge in self._edges:
+            if output_edge.edge == edge:
+                for writer in output_edge.reroute(version, group_to_subtask, added, retired):
+                    if self._watermark is not None:
+                        writer.channel.send(self._watermark)
+        self.pump()
 
     def close(self) -> None:
         """Free all channels."""
-        for writer in self._writers:
-            writer.channel.close()
+        for edge in self._edges:
+            for writer in edge.writers:
+                writer.channel.close()
+
+    def _settle(self, done: Callable[[ChannelWriter], bool], *, everything: bool = False) -> None:
+        """Send until every writer is done, waiting for credit between tries."""
+        began_s = 0.0
+        while True:
+            now_s = time.monotonic()
+            waiting = False
+            for edge in self._edges:
+                for writer in edge.writers:
+                    writer.pump(now_s, everything=everything)
+                    waiting = waiting or not done(writer)
+            if not waiting:
+                break
+            began_s = began_s or now_s
+            self._wait(_WAIT_S)
+        if began_s:
+            self.waited_s += time.monotonic() - began_s

@@ -11,9 +11,10 @@ import grpc
 import pyarrow as pa
 
 from proto import data_pb2, data_pb2_grpc
-from task_manager.channels import CreditGate, Delivery, Inbox, element_bytes
-from weir.errors import ConnectionLostError, HandshakeError, WeirError, WireLimitError
-from weir.records import Element, EndOfStream, Idle, Watermark
+from task_manager.channels import Delivery, Inbox, no_release
+from task_manager.credits import CreditGate
+from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.records import Element, EndOfStream, Idle, RouteMarker, Watermark, batch_bytes
 from weir.types import ChannelId
 from weir.wire import (
     JobIdentity,
@@ -26,6 +27,9 @@ from weir.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+#: Towards the reply side: batches released, an error that refuses the rest, or None for the end.
+_Credits = queue.SimpleQueue[int | WeirError | None]
 
 #: How long a consumer's task manager may take to accept a channel.
 ACCEPT_TIMEOUT_S = 15.0
@@ -50,6 +54,9 @@ class FrameEncoder:
             )
         if isinstance(element, Watermark):
             return data_pb2.ChannelFrame(watermark=data_pb2.WatermarkFrame(time_ms=element.time_ms))
+        if isinstance(element, RouteMarker):
+            marker = data_pb2.RouteMarkerFrame(routing_version=element.routing_version)
+            return data_pb2.ChannelFrame(route_marker=marker)
         if isinstance(element, Idle):
             return data_pb2.ChannelFrame(idle=data_pb2.IdleFrame())
         return data_pb2.ChannelFrame(end_of_stream=data_pb2.EndOfStreamFrame())
@@ -74,6 +81,8 @@ class FrameDecoder:
             return Watermark(frame.watermark.time_ms)
         if kind == "idle":
             return Idle()
+        if kind == "route_marker":
+            return RouteMarker(frame.route_marker.routing_version)
         if kind == "end_of_stream":
             return EndOfStream()
         raise HandshakeError(f"unexpected frame {kind} on a data channel")
@@ -104,7 +113,7 @@ class RemoteChannel:
         message_bytes_max: int,
     ) -> None:
         self.gate = gate
-        self._message_bytes_max = message_bytes_max
+        self.batch_bytes_max: int | None = message_bytes_max
         self._address = address
         self._channel = channel
         self._encoder = FrameEncoder()
@@ -133,25 +142,14 @@ class RemoteChannel:
             )
         self.gate.check()
 
-    def send(self, element: Element) -> float:
-        """Send one element in order, waiting for credit; see ``channels.Channel``."""
-        size_bytes = element_bytes(element)
-        if size_bytes > self._message_bytes_max:
-            return self._send_halves(element)
-        waited_s = self.gate.acquire(size_bytes)
-        self._ended = isinstance(element, EndOfStream)
+    def send(self, element: Element) -> None:
+        """Send one element; see ``channels.Channel``."""
+        if isinstance(element, pa.RecordBatch):
+            self.gate.take(element.num_rows, batch_bytes(element))
+        else:
+            self.gate.check()
+            self._ended = isinstance(element, EndOfStream)
         self._frames.put(self._encoder.encode(element))
-        return waited_s
-
-    def _send_halves(self, batch: pa.RecordBatch) -> float:
-        """Cut a batch that is larger than a message may be."""
-        if batch.num_rows == 1:
-            raise WireLimitError(
-                f"a record of {element_bytes(batch)} bytes is larger than a message may be: raise "
-                f"taskManager.message_bytes_max ({self._message_bytes_max})"
-            )
-        middle = batch.num_rows // 2
-        return self.send(batch.slice(0, middle)) + self.send(batch.slice(middle))
 
     def close(self) -> None:
         """End the stream: in order after the end of stream, at once otherwise."""
@@ -163,8 +161,8 @@ class RemoteChannel:
         try:
             for reply in self._call:
                 self._accepted.set()
-                if reply.released_elements:
-                    self.gate.release(reply.released_elements, reply.released_bytes)
+                if reply.released_batches:
+                    self.gate.release(reply.released_batches)
         except grpc.RpcError as error:
             self.gate.fail(self._explain(error))
             # The request iterator must not wait for frames that nobody will take.
@@ -184,8 +182,8 @@ class RemoteChannel:
 class ExchangeService(data_pb2_grpc.ExchangeServicer):
     """The receiving end: puts elements into inboxes and sends credits back as the consumer finishes them."""
 
-    def __init__(self, find_inbox: Callable[[JobIdentity, ChannelId], tuple[Inbox, int]]) -> None:
-        """``find_inbox`` gives a consumer's inbox and the index of the channel in it, or raises HandshakeError."""
+    def __init__(self, find_inbox: Callable[[JobIdentity, ChannelId], Inbox]) -> None:
+        """``find_inbox`` gives the inbox in which a channel ends, or raises HandshakeError."""
         self._find_inbox = find_inbox
 
     def OpenChannel(
@@ -193,70 +191,59 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
     ) -> Iterator[data_pb2.ChannelReply]:
         """One channel, from handshake to end of stream; runs in a thread of the gRPC server."""
         try:
-            inbox, index = self._accept(next(request_iterator))
+            inbox, channel = self._accept(next(request_iterator))
         except HandshakeError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        credits: queue.SimpleQueue[tuple[int, int] | WeirError | None] = queue.SimpleQueue()
+        credits: _Credits = queue.SimpleQueue()
         threading.Thread(
             target=_receive,
-            args=(request_iterator, inbox, index, credits),
-            name=f"receive {index}",
+            args=(request_iterator, inbox, channel, credits),
+            name=f"receive {channel}",
             daemon=True,
         ).start()
         yield data_pb2.ChannelReply()
-        yield from self._replies(credits, context)
+        yield from _replies(credits, context)
 
-    def _accept(self, first: data_pb2.ChannelFrame) -> tuple[Inbox, int]:
+    def _accept(self, first: data_pb2.ChannelFrame) -> tuple[Inbox, ChannelId]:
         if first.WhichOneof("element") != "handshake":
             raise HandshakeError("the first frame of a channel must be its handshake")
         identity = handshake_from_proto(first.handshake.handshake)
-        return self._find_inbox(identity, channel_from_proto(first.handshake.channel))
+        channel = channel_from_proto(first.handshake.channel)
+        return self._find_inbox(identity, channel), channel
 
-    @staticmethod
-    def _replies(
-        credits: queue.SimpleQueue[tuple[int, int] | WeirError | None], context: grpc.ServicerContext
-    ) -> Iterator[data_pb2.ChannelReply]:
-        while True:
-            elements = size_bytes = 0
+
+def _replies(credits: _Credits, context: grpc.ServicerContext) -> Iterator[data_pb2.ChannelReply]:
+    """One reply for all credits that wait; ends with None, fails with an error."""
+    while True:
+        released = 0
+        item = credits.get()
+        while isinstance(item, int):
+            released += item
+            if credits.empty():
+                break
             item = credits.get()
-            while item is not None and not isinstance(item, WeirError):
-                elements += item[0]
-                size_bytes += item[1]
-                if credits.empty():
-                    break
-                item = credits.get()
-            if elements:
-                yield data_pb2.ChannelReply(released_elements=elements, released_bytes=size_bytes)
-            if isinstance(item, WeirError):
-                context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(item))
-            if item is None:
-                return
+        if released:
+            yield data_pb2.ChannelReply(released_batches=released)
+        if isinstance(item, WeirError):
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(item))
+        if item is None:
+            return
 
 
 def _receive(
-    frames: Iterator[data_pb2.ChannelFrame],
-    inbox: Inbox,
-    index: int,
-    credits: queue.SimpleQueue[tuple[int, int] | WeirError | None],
+    frames: Iterator[data_pb2.ChannelFrame], inbox: Inbox, channel: ChannelId, credits: _Credits
 ) -> None:
     """Read frames until the end of the stream; the last thing put into ``credits`` ends the reply side."""
     decoder = FrameDecoder()
-    ended = False
     try:
         for frame in frames:
             element = decoder.decode(frame)
-            ended = isinstance(element, EndOfStream)
-            size_bytes = element_bytes(element)
-            final = ended
-
-            def release(size_bytes: int = size_bytes, final: bool = final) -> None:
-                credits.put((1, size_bytes))
-                if final:
-                    credits.put(None)
-
-            inbox.put(Delivery(index, element, release))
-            if ended:
+            if isinstance(element, EndOfStream):
+                # The stream stays open until the consumer has come so far, so that all credits get back.
+                inbox.put(Delivery(channel, element, lambda: credits.put(None)))
                 return
+            release = (lambda: credits.put(1)) if isinstance(element, pa.RecordBatch) else no_release
+            inbox.put(Delivery(channel, element, release))
     except HandshakeError as error:
         credits.put(error)
     except grpc.RpcError:

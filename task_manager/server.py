@@ -215,7 +215,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         assert runtime is not None
         return runtime
 
-    def _find_inbox(self, identity: JobIdentity, channel: ChannelId) -> tuple[Inbox, int]:
+    def _find_inbox(self, identity: JobIdentity, channel: ChannelId) -> Inbox:
         return self._current(identity).find_inbox(identity, channel)
 
     def _find_store(self, identity: JobIdentity) -> tuple[StateBackend, EpochFence]:

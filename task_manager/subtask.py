@@ -6,13 +6,15 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from task_manager.channels import CancelledError, Delivery, Inbox
+from task_manager.channels import Delivery
+from task_manager.credits import CancelledError
+from task_manager.mailbox import Mailbox
 from task_manager.operator_chain import OperatorChain, StepError, naming_step
 from task_manager.progress import SubtaskProgress, SubtaskState
 from weir.clock import Clock
@@ -29,7 +31,7 @@ from weir.records import (
     batch_bytes,
     int64_column,
 )
-from weir.types import SubtaskId
+from weir.types import ChannelId, SubtaskId
 
 log = logging.getLogger(__name__)
 
@@ -54,19 +56,18 @@ class Subtask(ABC):
         self,
         subtask: SubtaskId,
         chain: OperatorChain,
-        inbox: Inbox,
+        mailbox: Mailbox,
         timers: SubtaskTimers,
         clock: Clock,
         on_change: Callable[[], None],
     ) -> None:
         self.subtask = subtask
-        self.inbox = inbox
+        self.mailbox = mailbox
         self.progress = SubtaskProgress()
         self._chain = chain
         self._timers = timers
         self._clock = clock
         self._on_change = on_change
-        self._cancelled = False
         self._job_start_us: int | None = None
         self._next_flush_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"subtask {subtask}", daemon=True)
@@ -78,13 +79,11 @@ class Subtask(ABC):
     def begin(self, job_start_us: int) -> None:
         """Every subtask of the job is ready; called once, by the task manager's server."""
         self._job_start_us = job_start_us
-        self.inbox.wake()
+        self.mailbox.inbox.wake()
 
     def cancel(self) -> None:
         """Ask the thread to stop at the next batch boundary, also when it waits for input or credit."""
-        self._cancelled = True
-        self._chain.cancel()
-        self.inbox.wake()
+        self.mailbox.cancel()
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the thread; False if it still runs."""
@@ -103,7 +102,7 @@ class Subtask(ABC):
             self._loop()
             self._chain.close()
             self._count_output()
-            self._chain.output.broadcast(EndOfStream())
+            self._chain.output.finish()
             self._chain.output.close()
         except CancelledError:
             self._abandon()
@@ -158,7 +157,7 @@ class Subtask(ABC):
 
     def _housekeeping(self) -> float:
         """Send rows that are due and write dirty state; gives the monotonic second of the next need."""
-        deadline_s = self._chain.output.flush_if_due()
+        deadline_s = self._chain.output.pump()
         now_s = time.monotonic()
         if now_s >= self._next_flush_s:
             self._chain.flush()
@@ -169,10 +168,9 @@ class Subtask(ABC):
     def _poll(self, until_s: float) -> Delivery | None:
         """Sleep until an element, a wake-up or a moment comes."""
         began_s = time.monotonic()
-        delivery = self.inbox.poll(min(until_s - began_s, _SLEEP_S_MAX))
+        delivery = self.mailbox.inbox.poll(min(until_s - began_s, _SLEEP_S_MAX))
         self.progress.idle_s += time.monotonic() - began_s
-        if self._cancelled:
-            raise CancelledError("the subtask was cancelled")
+        self.mailbox.run_commands()
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)
         return delivery
@@ -185,20 +183,19 @@ class TaskSubtask(Subtask):
         self,
         subtask: SubtaskId,
         chain: OperatorChain,
-        inbox: Inbox,
+        mailbox: Mailbox,
         timers: SubtaskTimers,
         clock: Clock,
         on_change: Callable[[], None],
-        input_count: int,
+        inputs: Iterable[ChannelId],
     ) -> None:
-        super().__init__(subtask, chain, inbox, timers, clock, on_change)
-        self._open_inputs = input_count
-        self._watermarks = WatermarkTracker(input_count)
+        super().__init__(subtask, chain, mailbox, timers, clock, on_change)
+        self._watermarks = WatermarkTracker(inputs)
         self._forwarded_s = float("-inf")
         self._idle_forwarded = False
 
     def _loop(self) -> None:
-        while self._open_inputs:
+        while self._watermarks.open_inputs:
             delivery = self._poll(self._housekeeping())
             if delivery is not None:
                 self._take(delivery)
@@ -207,17 +204,16 @@ class TaskSubtask(Subtask):
         self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
 
     def _take(self, delivery: Delivery) -> None:
-        element, index = delivery.element, delivery.channel_index
+        element, channel = delivery.element, delivery.channel
         if isinstance(element, pa.RecordBatch):
-            self._watermarks.mark_active(index)
+            self._watermarks.mark_active(channel)
             self._process(element)
         elif isinstance(element, Watermark):
-            self._raise_watermark(self._watermarks.advance(index, element.time_ms))
+            self._raise_watermark(self._watermarks.advance(channel, element.time_ms))
         elif isinstance(element, Idle):
-            self._raise_watermark(self._watermarks.mark_idle(index))
-        else:
-            self._open_inputs -= 1
-            self._raise_watermark(self._watermarks.end(index))
+            self._raise_watermark(self._watermarks.mark_idle(channel))
+        elif isinstance(element, EndOfStream):
+            self._raise_watermark(self._watermarks.end(channel))
         delivery.release()
 
     def _raise_watermark(self, time_ms: int | None) -> None:
@@ -250,7 +246,7 @@ class SourceSubtask(Subtask):
         self,
         subtask: SubtaskId,
         chain: OperatorChain,
-        inbox: Inbox,
+        mailbox: Mailbox,
         timers: SubtaskTimers,
         clock: Clock,
         on_change: Callable[[], None],
@@ -259,7 +255,7 @@ class SourceSubtask(Subtask):
         rows_max: int,
     ) -> None:
         """``reader_context`` makes the reader's context from the job's start (epoch µs)."""
-        super().__init__(subtask, chain, inbox, timers, clock, on_change)
+        super().__init__(subtask, chain, mailbox, timers, clock, on_change)
         self._reader = reader
         self._reader_context = reader_context
         self._rows_max = rows_max
@@ -291,8 +287,7 @@ class SourceSubtask(Subtask):
                 return
             deadline_s = self._housekeeping()
             self._make_watermark()
-            if self._cancelled:
-                raise CancelledError("the subtask was cancelled")
+            self.mailbox.run_commands()
             wait_us = polled.next_poll_us - self._clock.now_us() if polled.next_poll_us else 0
             if wait_us > 0:
                 until_s = time.monotonic() + wait_us / 1e6

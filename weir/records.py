@@ -40,11 +40,18 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteMarker:
+    """Rows behind it on this channel were routed by the routing table of this version."""
+
+    routing_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndOfStream:
     """The last element of a channel."""
 
 
-ControlElement = Watermark | Idle | EndOfStream
+ControlElement = Watermark | Idle | RouteMarker | EndOfStream
 Element = pa.RecordBatch | ControlElement
 
 

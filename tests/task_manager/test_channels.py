@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pyarrow as pa
 import pytest
 
-from task_manager.channels import CancelledError, ChannelLimits, CreditGate, Inbox, LocalChannel
+from task_manager.channels import Inbox, LocalChannel
+from task_manager.credits import CancelledError, ChannelLimits, CreditGate
+from task_manager.mailbox import Mailbox
 from weir.errors import ConnectionLostError
 from weir.records import Watermark
+from weir.types import ChannelId, SubtaskId
+
+CHANNEL = ChannelId(SubtaskId(0, 0), SubtaskId(1, 0))
 
 
 def batch(rows: int) -> pa.RecordBatch:
@@ -24,23 +30,10 @@ class Waker:
         self.woken.set()
 
 
-def local(elements_max: int = 2, bytes_max: int = 1 << 20) -> tuple[LocalChannel, Inbox, Waker]:
+def local(elements_max: int = 2, bytes_max: int = 1 << 20, in_flight_ms: float = 100.0):
     inbox, waker = Inbox(), Waker()
-    return LocalChannel(CreditGate(ChannelLimits(elements_max, bytes_max), waker), inbox, 3), inbox, waker
-
-
-def in_thread(call) -> tuple[threading.Thread, list[BaseException]]:
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    return thread, errors
+    gate = CreditGate(ChannelLimits(elements_max, bytes_max, in_flight_ms), waker)
+    return LocalChannel(gate, inbox, CHANNEL), inbox, waker
 
 
 def test_batches_go_by_reference_in_order():
@@ -50,61 +43,99 @@ def test_batches_go_by_reference_in_order():
     channel.send(Watermark(7))
     delivery = inbox.poll(1.0)
     assert delivery.element is first
-    assert delivery.channel_index == 3
+    assert delivery.channel == CHANNEL
     assert inbox.poll(1.0).element == Watermark(7)
     assert inbox.poll(0.0) is None
 
 
-def test_a_sender_without_credit_waits_for_a_release():
-    channel, inbox, _ = local(elements_max=1)
+def test_credit_is_used_up_by_elements_and_comes_back_with_a_release():
+    channel, inbox, waker = local(elements_max=2)
     channel.send(batch(1))
-    second = batch(2)
-    thread, errors = in_thread(lambda: channel.send(second))
-    delivery = inbox.poll(1.0)
-    assert thread.is_alive()
-    assert len(inbox) == 0
-    delivery.release()
-    assert inbox.poll(5.0).element is second
-    thread.join(5.0)
-    assert not errors
+    channel.send(batch(1))
+    assert channel.gate.rows_free == 0
+    channel.gate.wake_on_release = True
+    inbox.poll(1.0).release()
+    assert channel.gate.rows_free > 0
+    assert waker.woken.is_set()
+
+
+def test_control_elements_take_no_credit():
+    channel, inbox, _ = local(elements_max=1)
+    channel.send(Watermark(1))
+    assert channel.gate.idle
+    inbox.poll(1.0).release()
 
 
 def test_the_byte_bound_lets_one_large_batch_through_and_no_second():
     channel, _, _ = local(elements_max=100, bytes_max=100)
+    assert channel.gate.has_room(10_000)
     channel.send(batch(1000))
     assert not channel.gate.has_room(1)
+    assert channel.gate.rows_free == 0
 
 
-@pytest.mark.parametrize("end", ["cancel", "fail"])
-def test_a_waiting_sender_is_let_go(end):
-    channel, inbox, waker = local(elements_max=1)
-    channel.send(batch(1))
-    thread, errors = in_thread(lambda: channel.send(batch(1)))
-    if end == "cancel":
-        channel.gate.cancel()
-    else:
-        channel.gate.fail(ConnectionLostError("peer 127.0.0.1:1 is gone"))
-        assert waker.woken.is_set()
-    thread.join(5.0)
-    assert isinstance(errors[0], CancelledError if end == "cancel" else ConnectionLostError)
-    assert len(inbox) == 1
+def test_a_slow_receiver_gets_few_rows_and_a_fast_one_many(monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    channel, inbox, _ = local(elements_max=1000, bytes_max=1 << 30, in_flight_ms=100.0)
+    gate = channel.gate
+    for _ in range(20):
+        channel.send(batch(gate.rows_free))
+        delivery = inbox.poll(0.0)
+        now_s += delivery.element.num_rows * 0.010
+        delivery.release()
+    assert 5 <= gate.rows_free <= 20, "10 ms a row: about 10 rows in 100 ms"
+    for _ in range(20):
+        channel.send(batch(gate.rows_free))
+        delivery = inbox.poll(0.0)
+        now_s += delivery.element.num_rows * 1e-6
+        delivery.release()
+    assert gate.rows_free > 50_000, "1 µs a row: about 100,000 rows in 100 ms"
 
 
-def test_the_release_that_makes_the_receiver_idle_wakes_a_sender_that_holds_rows():
+def test_a_broken_channel_wakes_the_sender_and_takes_nothing_more():
     channel, inbox, waker = local()
-    channel.send(batch(1))
-    assert not channel.gate.idle
-    channel.gate.wake_when_idle = True
-    inbox.poll(1.0).release()
-    assert channel.gate.idle
+    channel.gate.fail(ConnectionLostError("peer 127.0.0.1:1 is gone"))
     assert waker.woken.is_set()
+    with pytest.raises(ConnectionLostError):
+        channel.send(batch(1))
+    assert len(inbox) == 0
 
 
 def test_wake_ends_a_poll_without_an_element():
     inbox = Inbox()
     results: list[object] = []
-    thread, errors = in_thread(lambda: results.append(inbox.poll(60.0)))
+    thread = threading.Thread(target=lambda: results.append(inbox.poll(60.0)))
+    thread.start()
     inbox.wake()
     thread.join(5.0)
     assert results == [None]
-    assert not errors
+
+
+def test_routing_commands_run_while_the_sender_waits_and_others_only_between_batches():
+    mailbox = Mailbox(Inbox())
+    ran: list[str] = []
+    mailbox.post(lambda: ran.append("command"))
+    mailbox.post_routing(lambda: ran.append("routing"))
+    mailbox.wait_for_credit(60.0)
+    assert ran == ["routing"]
+    mailbox.run_commands()
+    assert ran == ["routing", "command"]
+
+
+def test_cancel_ends_a_wait_for_credit():
+    mailbox = Mailbox(Inbox())
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            while True:
+                mailbox.wait_for_credit(60.0)
+        except CancelledError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    mailbox.cancel()
+    thread.join(5.0)
+    assert len(errors) == 1

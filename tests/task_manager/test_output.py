@@ -1,4 +1,4 @@
-"""Spreading over channels, and when gathered rows leave."""
+"""Spreading over channels, when gathered rows leave, and switching consumers at a batch boundary."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from task_manager.channels import ChannelLimits, CreditGate, Inbox, LocalChannel
-from task_manager.output import BatchPolicy, ChannelWriter, Output, OutputEdge
-from weir.graph import Exchange
+from task_manager.channels import Inbox, LocalChannel
+from task_manager.credits import ChannelLimits, CreditGate
+from task_manager.output import Output, OutputEdge
+from task_manager.writer import BatchPolicy, ChannelWriter
+from weir.graph import Edge, Exchange
 from weir.keys import hash_keys, key_bytes, key_groups
-from weir.protocol.routing import initial_table
-from weir.records import KEY_HASH_COLUMN, EndOfStream, Watermark
+from weir.protocol.routing import initial_table, rescaled
+from weir.records import KEY_HASH_COLUMN, EndOfStream, RouteMarker, Watermark
+from weir.types import ChannelId, SubtaskId
 
 
 class NoWaker:
@@ -27,74 +30,109 @@ def batch(keys: list[str], start: int = 0) -> pa.RecordBatch:
     )
 
 
-def writer(policy: BatchPolicy | None = None, elements_max: int = 100) -> tuple[ChannelWriter, Inbox]:
+def channel(index: int = 0, elements_max: int = 100) -> tuple[LocalChannel, Inbox]:
     inbox = Inbox()
-    gate = CreditGate(ChannelLimits(elements_max, 1 << 30), NoWaker())
-    return ChannelWriter(LocalChannel(gate, inbox, 0), policy or BatchPolicy(1000, 10_000.0)), inbox
+    gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 1e6), NoWaker())
+    gate._rows_max = 1e9
+    return LocalChannel(gate, inbox, ChannelId(SubtaskId(0, 0), SubtaskId(1, index))), inbox
+
+
+def writer(policy: BatchPolicy | None = None, elements_max: int = 100) -> tuple[ChannelWriter, Inbox]:
+    link, inbox = channel(elements_max=elements_max)
+    return ChannelWriter(link, policy or BatchPolicy(1000, 10_000.0)), inbox
+
+
+def edge_of(exchange: Exchange) -> Edge:
+    return Edge(0, 1, exchange, ("key",) if exchange is Exchange.HASH else (), 0)
 
 
 def drain(inbox: Inbox) -> list:
     elements = []
     while (delivery := inbox.poll(0.0)) is not None:
         elements.append(delivery.element)
+        delivery.release()
     return elements
+
+
+def add(out: ChannelWriter, element) -> None:
+    out.add(element)
+    out.pump(time.monotonic())
+
+
+def never_waits(timeout_s: float) -> None:
+    raise AssertionError("the output waited for credit")
 
 
 def test_rows_leave_at_once_when_the_receiver_is_idle():
     out, inbox = writer()
-    out.append(batch(["a"]))
+    add(out, batch(["a"]))
     assert len(inbox) == 1
 
 
 def test_rows_gather_while_the_receiver_works_and_leave_when_it_is_idle_again():
     out, inbox = writer()
-    out.append(batch(["a"]))
-    out.append(batch(["b"], 1))
-    out.append(batch(["c"], 2))
+    for n, key in enumerate("abc"):
+        add(out, batch([key], n))
     assert len(inbox) == 1
     inbox.poll(0.0).release()
-    out.flush_if_due(time.monotonic())
+    out.pump(time.monotonic())
     (gathered,) = drain(inbox)
     assert gathered.column("key").to_pylist() == ["b", "c"]
 
 
 def test_rows_gather_up_to_the_batch_size():
     out, inbox = writer(BatchPolicy(4, 10_000.0))
-    out.append(batch(["a"]))
-    out.append(batch(["b", "c"], 1))
+    add(out, batch(["a"]))
+    add(out, batch(["b", "c"], 1))
     assert len(inbox) == 1
-    out.append(batch(["d", "e"], 3))
-    assert [element.num_rows for element in drain(inbox)] == [1, 4]
+    add(out, batch(["d", "e"], 3))
+    assert [inbox.poll(0.0).element.num_rows for _ in range(2)] == [1, 4]
 
 
 def test_rows_leave_when_their_time_is_over():
     out, inbox = writer(BatchPolicy(1000, 10.0))
-    out.append(batch(["a"]))
-    out.append(batch(["b"]))
-    out.flush_if_due(out.deadline_s - 0.001)
+    add(out, batch(["a"]))
+    add(out, batch(["b"]))
+    out.pump(out.deadline_s - 0.001)
     assert len(inbox) == 1
-    out.flush_if_due(out.deadline_s)
+    out.pump(out.deadline_s)
     assert len(inbox) == 2
 
 
 def test_control_elements_stay_behind_the_rows_before_them():
     out, inbox = writer()
-    out.append(batch(["a"]))
-    out.append(batch(["b"]))
-    out.send_control(Watermark(5))
-    elements = drain(inbox)
-    assert [type(element).__name__ for element in elements] == ["RecordBatch", "RecordBatch", "Watermark"]
+    add(out, batch(["a"]))
+    add(out, batch(["b"]))
+    add(out, Watermark(5))
+    kinds = [type(inbox.poll(0.0).element).__name__ for _ in range(3)]
+    assert kinds == ["RecordBatch", "RecordBatch", "Watermark"]
+
+
+def test_watermarks_do_not_pile_up_before_a_stalled_receiver():
+    out, inbox = writer(elements_max=1)
+    add(out, batch(["a"]))
+    add(out, batch(["b"]))
+    for n in range(100):
+        add(out, Watermark(n))
+    assert len(inbox) == 1
+    assert drain(inbox)[0].num_rows == 1
+    out.pump(time.monotonic())
+    assert drain(inbox)[1:] == [Watermark(99)]
 
 
 @pytest.mark.parametrize("subtasks", [1, 3])
 def test_hash_exchange_sends_each_group_to_its_owner_and_keeps_order(subtasks):
     table = initial_table(1, subtasks, 128)
-    pairs = [writer() for _ in range(subtasks)]
-    edge = OutputEdge(Exchange.HASH, [out for out, _ in pairs], ("key",), table.group_to_subtask)
-    rows = batch([f"server-{n % 50}" for n in range(500)])
-    edge.emit(rows)
+    links = [channel(index) for index in range(subtasks)]
+    edge = OutputEdge(
+        edge_of(Exchange.HASH),
+        {index: link for index, (link, _) in enumerate(links)},
+        BatchPolicy(1000, 10_000.0),
+        table.group_to_subtask,
+    )
+    Output([edge], never_waits).emit(batch([f"server-{n % 50}" for n in range(500)]))
     seen = 0
-    for index, (_, inbox) in enumerate(pairs):
+    for index, (_, inbox) in enumerate(links):
         for received in drain(inbox):
             hashes = received.column(KEY_HASH_COLUMN).to_numpy()
             assert np.array_equal(hashes, hash_keys(key_bytes(received, ("key",))))
@@ -105,31 +143,94 @@ def test_hash_exchange_sends_each_group_to_its_owner_and_keeps_order(subtasks):
 
 
 def test_a_second_hash_exchange_replaces_the_hash_of_the_first():
-    out, inbox = writer()
-    edge = OutputEdge(Exchange.HASH, [out], ("key",), np.zeros(128, dtype=np.int32))
+    link, inbox = channel()
+    edge = OutputEdge(
+        edge_of(Exchange.HASH), {0: link}, BatchPolicy(1000, 10.0), np.zeros(128, dtype=np.int32)
+    )
     stale = batch(["a", "b"]).append_column(
         pa.field(KEY_HASH_COLUMN, pa.uint64()), pa.array([1, 2], type=pa.uint64())
     )
-    edge.emit(stale)
+    Output([edge], never_waits).emit(stale)
     (received,) = drain(inbox)
     assert received.schema.names == ["key", "n", KEY_HASH_COLUMN]
     assert received.column(KEY_HASH_COLUMN).to_pylist() != [1, 2]
 
 
 def test_round_robin_takes_turns_and_broadcast_sends_to_all():
-    for exchange, expected in ((Exchange.ROUND_ROBIN, [2, 1]), (Exchange.BROADCAST, [3, 3])):
-        pairs = [writer(BatchPolicy(1, 0.0)) for _ in range(2)]
-        edge = OutputEdge(exchange, [out for out, _ in pairs])
+    for exchange, expected in ((Exchange.ROUND_ROBIN, [1, 2]), (Exchange.BROADCAST, [3, 3])):
+        links = [channel(index) for index in range(2)]
+        edge = OutputEdge(
+            edge_of(exchange), {index: link for index, (link, _) in enumerate(links)}, BatchPolicy(1, 0.0)
+        )
+        output = Output([edge], never_waits)
         for n in range(3):
-            edge.emit(batch([f"k{n}"]))
-        assert [len(drain(inbox)) for _, inbox in pairs] == expected
+            output.emit(batch([f"k{n}"]))
+        assert [len(drain(inbox)) for _, inbox in links] == expected
 
 
-def test_output_counts_rows_once_and_sends_control_on_every_channel():
-    first, second = writer(), writer()
-    output = Output([OutputEdge(Exchange.BROADCAST, [first[0], second[0]])])
-    output.emit(batch(["a", "b"]))
-    output.broadcast(EndOfStream())
-    assert output.rows == 2
-    for _, inbox in (first, second):
-        assert isinstance(drain(inbox)[-1], EndOfStream)
+def test_a_sender_without_credit_waits_until_there_is_some():
+    link, inbox = channel(elements_max=1)
+    waits = []
+
+    def release_one(timeout_s: float) -> None:
+        waits.append(timeout_s)
+        inbox.poll(0.0).release()
+
+    edge = OutputEdge(edge_of(Exchange.FORWARD), {0: link}, BatchPolicy(1, 0.0))
+    output = Output([edge], release_one)
+    output.emit(batch(["a"]))
+    assert not waits
+    output.emit(batch(["b"]))
+    assert waits
+    assert output.waited_s > 0
+    output.finish()
+    assert isinstance(drain(inbox)[-1], EndOfStream)
+
+
+def test_reroute_moves_unsent_rows_marks_every_channel_and_ends_retired_ones():
+    before = initial_table(1, 2, 128)
+    after, _ = rescaled(before, (0, 2))
+    links = [channel(index, elements_max=1) for index in range(3)]
+    edge = OutputEdge(
+        edge_of(Exchange.HASH),
+        {0: links[0][0], 1: links[1][0]},
+        BatchPolicy(10_000, 10_000.0),
+        before.group_to_subtask,
+    )
+    output = Output([edge], never_waits)
+    output.emit(batch([f"server-{n}" for n in range(100)]))
+    output.emit(batch([f"server-{n}" for n in range(100)], 100))
+    output.broadcast(Watermark(77))
+    output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {2: links[2][0]}, [1])
+    received = [drain(inbox) for _, inbox in links]
+    while (more := [drain(inbox) for _, inbox in links]) != [[], [], []] or not all(
+        out.is_empty for out in edge.writers
+    ):
+        output.pump()
+        received = [old + new for old, new in zip(received, more, strict=True)]
+    assert isinstance(received[1][-1], EndOfStream)
+    assert isinstance(received[1][-2], RouteMarker)
+    rows: list[int] = []
+    for index, elements in enumerate(received):
+        marker = next(at for at, element in enumerate(elements) if isinstance(element, RouteMarker))
+        assert elements[marker] == RouteMarker(after.version)
+        for at, element in enumerate(elements):
+            if isinstance(element, pa.RecordBatch):
+                table = before if at < marker else after
+                groups = key_groups(element.column(KEY_HASH_COLUMN).to_numpy(), 128)
+                assert set(table.group_to_subtask[groups]) == {index}
+                rows += element.column("n").to_pylist()
+        if index != 1:
+            assert elements[-1] == Watermark(77), "behind every row that it was behind before"
+    assert sorted(rows) == list(range(200))
+
+
+def test_a_new_consumer_learns_the_watermark_that_the_others_have():
+    before = initial_table(1, 1, 128)
+    after, _ = rescaled(before, 2)
+    (old, _), (new, inbox) = channel(0), channel(1)
+    edge = OutputEdge(edge_of(Exchange.HASH), {0: old}, BatchPolicy(1000, 10.0), before.group_to_subtask)
+    output = Output([edge], never_waits)
+    output.broadcast(Watermark(5))
+    output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {1: new}, [])
+    assert drain(inbox) == [RouteMarker(after.version), Watermark(5)]

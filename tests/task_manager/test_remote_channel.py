@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from proto import data_pb2, data_pb2_grpc
-from task_manager.channels import ChannelLimits, CreditGate, Inbox
+from task_manager.channels import Inbox
+from task_manager.credits import ChannelLimits, CreditGate
 from task_manager.remote_channel import (
     ExchangeService,
     FrameDecoder,
@@ -19,8 +20,9 @@ from task_manager.remote_channel import (
     check_channel_job,
     connect,
 )
+from task_manager.writer import BatchPolicy, ChannelWriter
 from weir.errors import ConnectionLostError, HandshakeError, WireLimitError
-from weir.records import EndOfStream, Idle, Watermark
+from weir.records import EndOfStream, Idle, RouteMarker, Watermark
 from weir.types import ChannelId, SubtaskId
 from weir.wire import JobIdentity, message_size_options
 
@@ -44,11 +46,11 @@ def batch(rows: int, text: str = "x") -> pa.RecordBatch:
 def receiver():
     inbox = Inbox()
 
-    def find_inbox(identity: JobIdentity, channel: ChannelId) -> tuple[Inbox, int]:
+    def find_inbox(identity: JobIdentity, channel: ChannelId) -> Inbox:
         check_channel_job(JOB, identity)
         if channel != CHANNEL:
             raise HandshakeError(f"no channel {channel}")
-        return inbox, 4
+        return inbox
 
     options = message_size_options(MESSAGE_BYTES_MAX)
     with ThreadPoolExecutor(8) as threads:
@@ -63,7 +65,7 @@ def receiver():
 
 
 def open_channel(connection, address, identity=JOB, channel=CHANNEL, elements_max=4) -> RemoteChannel:
-    gate = CreditGate(ChannelLimits(elements_max, 1 << 30), NoWaker())
+    gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 100.0), NoWaker())
     return RemoteChannel(connection, address, identity, channel, gate, MESSAGE_BYTES_MAX)
 
 
@@ -76,16 +78,16 @@ def wait_until(condition) -> None:
 
 def test_elements_arrive_in_order_and_credits_come_back(receiver):
     inbox, connection, address, _ = receiver
-    channel = open_channel(connection, address)
+    channel = open_channel(connection, address, elements_max=2)
     channel.wait_accepted()
-    sent = [batch(3), Watermark(9), Idle(), batch(2, "other")]
+    sent = [batch(3), Watermark(9), Idle(), RouteMarker(7), batch(2, "other")]
     for element in sent:
         channel.send(element)
-    assert not channel.gate.has_room(0)
+    assert channel.gate.rows_free == 0
     received = []
     for _ in sent:
         delivery = inbox.poll(5.0)
-        assert delivery.channel_index == 4
+        assert delivery.channel == CHANNEL
         received.append(delivery.element)
         delivery.release()
     assert received == sent
@@ -94,7 +96,6 @@ def test_elements_arrive_in_order_and_credits_come_back(receiver):
     delivery = inbox.poll(5.0)
     assert delivery.element == EndOfStream()
     delivery.release()
-    wait_until(lambda: channel.gate.idle)
     channel.close()
 
 
@@ -102,16 +103,22 @@ def test_a_batch_larger_than_a_message_is_cut(receiver):
     inbox, connection, address, _ = receiver
     channel = open_channel(connection, address, elements_max=100)
     channel.wait_accepted()
+    writer = ChannelWriter(channel, BatchPolicy(1 << 20, 1000.0))
     large = batch(200_000)
-    channel.send(large)
+    writer.add(large)
     rows = []
     while len(rows) < 200_000:
-        delivery = inbox.poll(5.0)
+        writer.pump(time.monotonic(), everything=True)
+        delivery = inbox.poll(0.01)
+        if delivery is None:
+            continue
+        assert delivery.element.nbytes <= MESSAGE_BYTES_MAX
         rows.extend(delivery.element.column("n").to_pylist())
         delivery.release()
     assert rows == large.column("n").to_pylist()
+    writer.add(pa.RecordBatch.from_pydict({"s": ["x" * (2 * MESSAGE_BYTES_MAX)]}))
     with pytest.raises(WireLimitError, match="message_bytes_max"):
-        channel.send(pa.RecordBatch.from_pydict({"s": ["x" * (2 * MESSAGE_BYTES_MAX)]}))
+        writer.pump(time.monotonic(), everything=True)
     channel.close()
 
 
@@ -148,7 +155,7 @@ def test_a_receiver_that_goes_away_breaks_the_channel(receiver):
     channel.wait_accepted()
     server.stop(0)
     with pytest.raises(ConnectionLostError, match=address):
-        wait_until(lambda: channel.send(Idle()) is None)
+        wait_until(lambda: channel.send(Idle()))
     channel.close()
 
 

@@ -147,7 +147,7 @@ class RocksDbConfig(Section):
     bloom_bits_per_key: int = setting(
         10, "Bits of the Bloom filter per key; 0: no filter.", "bits", ge=0, le=64
     )
-    compression: Literal["none", "snappy", "lz4", "zstd"] = setting("lz4", "Compression of data blocks.")
+    compression: Literal["none", "snappy", "lz4", "zstd"] = setting("none", "Compression of data blocks.")
     background_threads: int = setting(2, "Threads that flush and compact.", "threads", ge=1, le=64)
     max_open_files: int = setting(512, "File handles that the store may keep open.", "files", ge=16)
 
@@ -186,6 +186,13 @@ class TaskManagerConfig(Section):
     )
     channel_buffer_bytes: int = setting(
         8 * MIB, "Bytes in flight per channel; a sender waits when they are used up.", "bytes", ge=64 * KIB
+    )
+    in_flight_ms: float = setting(
+        100.0,
+        "Rows in flight per channel are limited to what the receiver finishes in this time, as measured.",
+        "ms",
+        gt=0,
+        le=600_000,
     )
     message_bytes_max: int = setting(
         64 * MIB, "Largest gRPC message; bigger batches are cut.", "bytes", ge=MIB, le=GIB

@@ -2,56 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable
 
 _MIN_MS = -(2**63)
 _MAX_MS = 2**63 - 1
 
 
-@dataclass
 class WatermarkTracker:
-    """State of one subtask's inputs, by input index. Pure; called by the subtask's loop.
+    """State of one subtask's inputs, named by anything hashable. Pure; called by the subtask's loop.
 
     The combined watermark never falls: an input that wakes up behind it holds it where it is.
     """
 
-    input_count: int
-    #: The combined watermark, ms since the epoch.
-    combined_ms: int = _MIN_MS
-    _watermarks_ms: list[int] = field(init=False)
-    _idle: list[bool] = field(init=False)
+    def __init__(self, inputs: Iterable[Hashable]) -> None:
+        #: The combined watermark, ms since the epoch.
+        self.combined_ms = _MIN_MS
+        self._watermarks_ms = dict.fromkeys(inputs, _MIN_MS)
+        self._idle: set[Hashable] = set()
 
-    def __post_init__(self) -> None:
-        self._watermarks_ms = [_MIN_MS] * self.input_count
-        self._idle = [False] * self.input_count
+    @property
+    def open_inputs(self) -> set[Hashable]:
+        """Inputs that have not ended."""
+        return set(self._watermarks_ms)
 
     @property
     def all_idle(self) -> bool:
-        """Whether every input is idle or ended, and at least one has not ended."""
-        waiting = [idle for idle, at in zip(self._idle, self._watermarks_ms, strict=True) if at != _MAX_MS]
-        return bool(waiting) and all(waiting)
+        """Whether every open input is idle, and there is one."""
+        return bool(self._watermarks_ms) and len(self._idle) == len(self._watermarks_ms)
 
-    def advance(self, input_index: int, time_ms: int) -> int | None:
+    def add(self, name: Hashable) -> None:
+        """A new input: it holds the combined watermark where it is until its own passes it."""
+        self._watermarks_ms.setdefault(name, self.combined_ms)
+
+    def advance(self, name: Hashable, time_ms: int) -> int | None:
         """Note a watermark; gives the new combined one if that rises, else None."""
-        self._idle[input_index] = False
-        self._watermarks_ms[input_index] = max(self._watermarks_ms[input_index], time_ms)
+        self._idle.discard(name)
+        self._watermarks_ms[name] = max(self._watermarks_ms[name], time_ms)
         return self._raise()
 
-    def mark_active(self, input_index: int) -> None:
+    def mark_active(self, name: Hashable) -> None:
         """Note data on an input: it holds the watermark back again."""
-        self._idle[input_index] = False
+        self._idle.discard(name)
 
-    def mark_idle(self, input_index: int) -> int | None:
+    def mark_idle(self, name: Hashable) -> int | None:
         """Note that an input has nothing for now; gives the new combined watermark if that rises."""
-        self._idle[input_index] = True
+        self._idle.add(name)
         return self._raise()
 
-    def end(self, input_index: int) -> int | None:
+    def end(self, name: Hashable) -> int | None:
         """Note that an input has ended; gives the new combined watermark if that rises."""
-        return self.advance(input_index, _MAX_MS)
+        self._idle.discard(name)
+        del self._watermarks_ms[name]
+        return self._raise()
 
     def _raise(self) -> int | None:
-        active = [at for idle, at in zip(self._idle, self._watermarks_ms, strict=True) if not idle]
+        active = [at for name, at in self._watermarks_ms.items() if name not in self._idle]
+        if not self._watermarks_ms:
+            active = [_MAX_MS]
         if not active or min(active) <= self.combined_ms:
             return None
         self.combined_ms = min(active)

@@ -1,0 +1,133 @@
+"""Credit of one channel, as its sender counts it: what was sent and is not finished yet.
+
+Three bounds hold at once: elements, bytes, and *time*: rows in flight are limited to what the receiver finishes in
+``in_flight_ms``, as measured. A slow receiver so gets small batches, which keeps latency and the length of a
+rescale short; a fast one is limited by elements and bytes only. A single row always passes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from weir.errors import WeirError
+
+#: Rows in flight before anything is known of the receiver.
+_ROWS_AT_FIRST = 128.0
+#: How much a measurement may raise the bound at once, and lower it.
+_GROWTH_MAX, _SHRINK_MAX = 4.0, 0.5
+#: Intervals shorter than this say little about the receiver's rate.
+_MEASURE_S_MIN = 0.0005
+
+
+class CancelledError(WeirError):
+    """The subtask was told to stop while it waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLimits:
+    """Bounds of what one channel may hold; from config.json."""
+
+    elements_max: int
+    bytes_max: int
+    in_flight_ms: float
+
+
+class Wakeable(Protocol):
+    """Something that sleeps until there is work."""
+
+    def wake(self) -> None:
+        """End the sleep; may be called from any thread."""
+        ...
+
+
+class CreditGate:
+    """One sender's thread takes credit; the receiving side releases it from any thread."""
+
+    def __init__(self, limits: ChannelLimits, sender: Wakeable) -> None:
+        self._limits = limits
+        self._sender = sender
+        self._lock = threading.Lock()
+        #: (rows, bytes) of every batch in flight, oldest first.
+        self._in_flight: deque[tuple[int, int]] = deque()
+        self._rows = 0
+        self._bytes = 0
+        self._rows_max = _ROWS_AT_FIRST
+        self._measured_rows = 0
+        self._measuring_since_s = 0.0
+        self._error: WeirError | None = None
+        #: Set by the sender while it holds rows back: every release then wakes it.
+        self.wake_on_release = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether the receiver has finished every batch that was sent."""
+        return not self._in_flight
+
+    @property
+    def rows_free(self) -> int:
+        """How many rows may be sent now; 0: wait for a release. At least 1 when the receiver is idle."""
+        if not self._in_flight:
+            return max(1, int(self._rows_max))
+        if len(self._in_flight) >= self._limits.elements_max or self._bytes >= self._limits.bytes_max:
+            return 0
+        return max(0, int(self._rows_max) - self._rows)
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a batch of this size keeps the byte bound; anything fits when the receiver is idle."""
+        return not self._in_flight or self._bytes + size_bytes <= self._limits.bytes_max
+
+    def take(self, rows: int, size_bytes: int) -> None:
+        """Note a batch as sent; the caller has looked at :attr:`rows_free` and :meth:`has_room`.
+
+        Raises:
+            ConnectionLostError: the channel is broken.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if not self._in_flight:
+                self._measuring_since_s = time.monotonic()
+                self._measured_rows = 0
+            self._in_flight.append((rows, size_bytes))
+            self._rows += rows
+            self._bytes += size_bytes
+
+    def release(self, batches: int) -> None:
+        """The receiver has finished the oldest batches; called by the receiving side."""
+        with self._lock:
+            for _ in range(min(batches, len(self._in_flight))):
+                rows, size_bytes = self._in_flight.popleft()
+                self._rows -= rows
+                self._bytes -= size_bytes
+                self._measured_rows += rows
+            self._measure()
+        if self.wake_on_release:
+            self._sender.wake()
+
+    def fail(self, error: WeirError) -> None:
+        """Break the channel: the sender's next :meth:`take` or :meth:`check` raises ``error``."""
+        self._error = self._error or error
+        self._sender.wake()
+
+    def check(self) -> None:
+        """Raise what :meth:`fail` was given, if anything."""
+        if self._error is not None:
+            raise self._error
+
+    def _measure(self) -> None:
+        """Bound the rows in flight by what the receiver finishes in ``in_flight_ms``."""
+        now_s = time.monotonic()
+        elapsed_s = now_s - self._measuring_since_s
+        if elapsed_s < _MEASURE_S_MIN or not self._measured_rows:
+            if not self._in_flight:
+                # Finished sooner than can be measured: it takes more.
+                self._rows_max = min(self._rows_max * _GROWTH_MAX, 1e9)
+            return
+        wanted = self._measured_rows / elapsed_s * self._limits.in_flight_ms / 1e3
+        self._rows_max = min(max(wanted, self._rows_max * _SHRINK_MAX, 1.0), self._rows_max * _GROWTH_MAX)
+        self._measuring_since_s = now_s
+        self._measured_rows = 0

@@ -1,0 +1,144 @@
+"""The buffer in front of one channel: gathers small batches, keeps order, and never waits.
+
+Rows leave when ``batch_size`` of them are there, when ``batch_timeout_ms`` is over, or at once when the receiver is
+idle; and never more than the receiver has credit for. So a flood travels in few large batches, and a trickle
+does not wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from task_manager.channels import Channel
+from weir.errors import WireLimitError
+from weir.records import Element, Idle, Watermark, batch_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPolicy:
+    """When gathered rows leave; from config.json."""
+
+    rows_max: int
+    timeout_ms: float
+
+
+class ChannelWriter:
+    """Used by the sending subtask's thread only."""
+
+    def __init__(self, channel: Channel, policy: BatchPolicy) -> None:
+        self.channel = channel
+        self._policy = policy
+        self._pending: deque[Element] = deque()
+        self._rows = 0
+        #: Monotonic seconds at which the oldest pending rows must leave; infinity when there are none.
+        self.deadline_s = float("inf")
+        self.bytes_sent = 0
+        self.batches_sent = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a whole batch waits for credit: the subtask must not add more."""
+        return self._rows >= self._policy.rows_max
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything was sent."""
+        return not self._pending
+
+    def add(self, element: Element) -> None:
+        """Queue rows or a control element behind what is there already; :meth:`pump` sends."""
+        if isinstance(element, pa.RecordBatch):
+            if not self._rows:
+                self.deadline_s = time.monotonic() + self._policy.timeout_ms / 1e3
+            self._rows += element.num_rows
+        elif (
+            isinstance(element, Watermark | Idle)
+            and self._pending
+            and isinstance(self._pending[-1], Watermark | Idle)
+        ):
+            # Only the newest of these counts, so a stalled channel does not gather them.
+            self._pending.pop()
+        self._pending.append(element)
+
+    def pump(self, now_s: float, *, everything: bool = False) -> None:
+        """Send what is due and has credit; with ``everything``, whatever has credit."""
+        gate = self.channel.gate
+        while self._pending:
+            if not isinstance(self._pending[0], pa.RecordBatch):
+                self.channel.send(self._pending.popleft())
+                continue
+            has_control_behind = len(self._pending) > 1 and not isinstance(self._pending[-1], pa.RecordBatch)
+            due = everything or has_control_behind or self.is_full or gate.idle or now_s >= self.deadline_s
+            if not due or not self._send_rows():
+                break
+        gate.wake_on_release = bool(self._pending)
+        # A release may have come before the flag was set: look once more.
+        if gate.wake_on_release and gate.idle:
+            self.pump(now_s, everything=everything)
+        if not self._pending:
+            gate.check()
+
+    def take_back(self) -> list[Element]:
+        """Empty the buffer: what was not sent yet was promised to nobody and can go elsewhere."""
+        elements = list(self._pending)
+        self._pending.clear()
+        self._rows = 0
+        self.deadline_s = float("inf")
+        return elements
+
+    def _send_rows(self) -> bool:
+        """Send one batch of leading rows; False without credit."""
+        gate = self.channel.gate
+        batch = self._gather(min(gate.rows_free, self._policy.rows_max))
+        if batch is None:
+            return False
+        if not gate.has_room(batch_bytes(batch)):
+            self._put_back(batch)
+            return False
+        self.channel.send(batch)
+        self.batches_sent += 1
+        self.bytes_sent += batch_bytes(batch)
+        self.deadline_s = time.monotonic() + self._policy.timeout_ms / 1e3 if self._rows else float("inf")
+        return True
+
+    def _gather(self, rows_max: int) -> pa.RecordBatch | None:
+        """Take up to ``rows_max`` leading rows as one batch of one schema, small enough for the channel."""
+        parts: list[pa.RecordBatch] = []
+        rows = 0
+        while rows < rows_max and self._pending:
+            head = self._pending[0]
+            if not isinstance(head, pa.RecordBatch) or (parts and not head.schema.equals(parts[0].schema)):
+                break
+            self._pending.popleft()
+            if head.num_rows > rows_max - rows:
+                self._pending.appendleft(head.slice(rows_max - rows))
+                head = head.slice(0, rows_max - rows)
+            parts.append(head)
+            rows += head.num_rows
+        if not parts:
+            return None
+        self._rows -= rows
+        batch = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        return self._cut(batch)
+
+    def _cut(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Put rows back until the batch fits into a message."""
+        limit = self.channel.batch_bytes_max
+        while limit is not None and batch_bytes(batch) > limit:
+            if batch.num_rows == 1:
+                raise WireLimitError(
+                    f"a record of {batch_bytes(batch)} bytes is larger than a message may be: raise "
+                    f"taskManager.message_bytes_max ({limit})"
+                )
+            middle = batch.num_rows // 2
+            self._put_back(batch.slice(middle))
+            batch = batch.slice(0, middle)
+        return batch
+
+    def _put_back(self, batch: pa.RecordBatch) -> None:
+        self._pending.appendleft(batch)
+        self._rows += batch.num_rows
