@@ -21,6 +21,8 @@ from workload.session import DEFAULT_MASTER, SparkFailedError, open_session, spa
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_SHORT_RUN_EVENTS = 3_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadFacts:
@@ -64,9 +66,10 @@ def generate(
     target = out.resolve()
     check_target(target, overwrite=overwrite)
     shown = console or Console(quiet=True)
+    short_run = parameters.events <= _SHORT_RUN_EVENTS
     with staging_directory(target) as staging, ExitStack() as stack:
         with job_progress(shown, "Starting Spark"):
-            spark = stack.enter_context(open_session("weir workgen", master))
+            spark = stack.enter_context(open_session("weir workgen", master, short_run=short_run))
         return write_workload(spark, parameters, staging, target, overwrite=overwrite, console=shown)
 
 

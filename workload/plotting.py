@@ -16,6 +16,9 @@ from workload.progress import job_progress
 from workload.report import SUMMARY_NAME, summary, write_summary
 from workload.session import DEFAULT_MASTER, open_session
 
+#: About three million lines.
+_SHORT_RUN_BYTES = 64 << 20
+
 
 def plot(
     arguments: Sequence[Path],
@@ -52,9 +55,10 @@ def plot(
     files = find_latency_files(arguments)
     _check_out(out, overwrite=overwrite)
     shown = console or Console(quiet=True)
+    short_run = sum(file.path.stat().st_size for file in files) <= _SHORT_RUN_BYTES
     with ExitStack() as stack:
         with job_progress(shown, "Starting Spark"):
-            spark = stack.enter_context(open_session("weir plot", master))
+            spark = stack.enter_context(open_session("weir plot", master, short_run=short_run))
         with job_progress(shown, f"Analysing {len(files)} file{'s' * (len(files) > 1)}", spark):
             analyses = analyse(spark, files, cut_warmup_s=cut_warmup_s)
     for analysis in analyses:

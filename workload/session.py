@@ -35,7 +35,11 @@ class SparkFailedError(WeirError):
 
 @contextmanager
 def open_session(
-    app_name: str, master: str = DEFAULT_MASTER, *, driver_memory_bytes: int = 1 << 30
+    app_name: str,
+    master: str = DEFAULT_MASTER,
+    *,
+    driver_memory_bytes: int = 1 << 30,
+    short_run: bool = False,
 ) -> Iterator[SparkSession]:
     """Start Spark and stop it at the end of the block.
 
@@ -47,6 +51,8 @@ def open_session(
         master: ``local``, ``local[N]``, ``local[*]``, ``spark://host:port``, ``yarn`` or ``k8s://...``.
         driver_memory_bytes: Heap of the driver's JVM, which with a local master does all the work. Holds for
             the first session of the process.
+        short_run: Whether the work is a matter of seconds. The JVM then spends less on compiling: 40 % less
+            CPU for a million events, a third more for ten million. Holds for the first session too.
 
     Yields:
         The session; its time zone is UTC.
@@ -68,7 +74,7 @@ def open_session(
 
     # It writes every query's failure, stack traces included, to the terminal; the exception says the same.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-    conf = _configuration(app_name, master, driver_memory_bytes)
+    conf = _configuration(app_name, master, driver_memory_bytes, short_run=short_run)
     with spark_failures():
         context = SparkContext(conf=conf, gateway=_Jvm.gateway(conf))
         context.setLogLevel("OFF")
@@ -153,14 +159,17 @@ def innermost_cause(text: str) -> str:
     return (caused[-1:] or named[:1] or lines[:1] or ["no reason given"])[0][:300]
 
 
-def _configuration(app_name: str, master: str, driver_memory_bytes: int) -> SparkConf:
+def _configuration(app_name: str, master: str, driver_memory_bytes: int, *, short_run: bool) -> SparkConf:
     from pyspark import SparkConf
 
+    java_options = f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"
+    if short_run:
+        java_options += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(app_name)
     conf.setAll(
         [
             ("spark.driver.memory", f"{driver_memory_bytes >> 20}m"),
-            ("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"),
+            ("spark.driver.extraJavaOptions", java_options),
             ("spark.ui.enabled", "false"),
             ("spark.ui.showConsoleProgress", "false"),
             ("spark.sql.session.timeZone", "UTC"),

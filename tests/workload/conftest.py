@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    with open_session("weir tests", "local[2]") as session:
+    with open_session("weir tests", "local[2]", short_run=True) as session:
         yield session
 
 
