@@ -148,7 +148,7 @@ def closing_table(
     table.add_column("what it says", style="dim")
     counts = (
         ("events in", "events_in", "read by the source"),
-        ("events out", "events_out", "reached the sink: those whose id is no multiple of 4"),
+        ("events out", "events_out", "reached the sink: 4 does not divide their id"),
         ("distinct keys", "distinct_keys", "server names, each with its count in RocksDB"),
     )
     for name, key, note in counts:
@@ -156,10 +156,10 @@ def closing_table(
     rates = [f"{totals['events_per_second']:,.0f}/s" for totals in (flat_out, paced)]
     table.add_row("throughput", *rates, "events in, from the first batch to the last")
     notes = {
-        "p50": "half of the events took at most so long, from their",
-        "p95": "scheduled time at the source to their arrival at the",
-        "p99": "sink, all queues included",
-        "max": "flat out, it would only say how long the queues are",
+        "p50": "half of the events took at most so long,",
+        "p95": "from the time they were due at the source",
+        "p99": "to their arrival at the sink; flat out,",
+        "max": "it would only say how long the queues are",
     }
     for name, note in notes.items():
         table.add_row(f"latency {name}", "-", f"{latency[f'{name}_ms']:,.1f} ms", note)
