@@ -224,3 +224,18 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         RocksDbSettings(compression="rar")
     with pytest.raises(StateError, match="positive"):
         RocksDbSettings(block_bytes=0)
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("mmap_reads", [True, False])
+def test_table_files_are_readable_with_every_setting(
+    tmp_path: Path, compression: str, mmap_reads: bool
+) -> None:
+    settings = RocksDbSettings(compression=compression, mmap_reads=mmap_reads, bloom_bits_per_key=0)
+    store = open_store(tmp_path / "store", settings, fresh=True)
+    keys = [b"key-%05d" % index for index in range(3000)]
+    store.put_many(keys, keys)
+    store.compact()
+    assert store.get_many([*keys[::-1], b"absent"]) == [*keys[::-1], None]
+    assert [key for key, _ in store.scan(reverse=True)] == keys[::-1]
+    store.close()
