@@ -81,6 +81,11 @@ class KeyedAggregateOperator(Operator):
             raise StateError("this keyed operator is not open")
         return self._state
 
+    @property
+    def distinct_keys(self) -> int:
+        """Keys met for the first time by this subtask; read by heartbeats from another thread."""
+        return self._state.keys_created if self._state is not None else 0
+
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Update the state of the rows' keys. Emits as the spec says.
 

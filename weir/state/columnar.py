@@ -51,6 +51,8 @@ class ColumnarState:
         self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
         self._gets = self._hits = self._puts = 0
         self._failed = False
+        #: Keys that had no state anywhere when they were first met.
+        self.keys_created = 0
 
     @property
     def cells(self) -> np.ndarray:
@@ -131,6 +133,7 @@ class ColumnarState:
         """Fill new slots with what the backend has."""
         groups = self._groups(new_slots)
         self._check_groups(groups)
+        self.keys_created += len(new_slots)
         stored = self._group_status[groups] == _MAY_BE_STORED
         if not stored.any():
             return
@@ -139,6 +142,7 @@ class ColumnarState:
         slots, groups = slots[order], groups[order]
         values = self._backend.get_many(self._table.state_keys(slots, groups, self._state_id))
         found = [value for value in values if value is not None]
+        self.keys_created -= len(found)
         if not found:
             return
         if len(found) < len(values):
