@@ -21,8 +21,8 @@ from weir.state import accumulators, layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.slot_table import SlotTable
 
-#: Keys of one write to the backend: it holds the GIL for 0.5 µs a key.
-WRITE_KEYS_MAX = 3_000
+#: Keys of one write to the backend. Encoding and writing hold the GIL for about 1 µs a key: under 2 ms a chunk.
+WRITE_KEYS_MAX = 1_500
 #: Evicting one key at a time would make tiny batches; the smallest share of the slots that goes at once.
 _EVICTION_SHARE = 16
 
