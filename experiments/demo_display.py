@@ -20,7 +20,7 @@ from rich.table import Table
 _LINE_EVERY_S = 5.0
 #: The live rate is that of the last so many seconds.
 _RATE_WINDOW_S = 1.0
-#: The Spark scripts end their lines with the time; the display has a clock of its own.
+#: The Spark scripts end their lines on progress with the time; the display has a clock of its own.
 _SECONDS_AT_END = re.compile(r"\s*\(\d+ s\)$")
 _LOG_END_BYTES = 4096
 #: Commands go on in another line after so many characters.
@@ -122,12 +122,13 @@ class JobProgress:
 
 
 def last_line(log_path: Path) -> str:
-    """The last line that a script wrote to its log, without its clock; empty when there is none."""
+    """The last line on its progress that a script wrote to its log, without its clock; empty when there is none."""
     with log_path.open("rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_END_BYTES))
         lines = log.read().decode(errors="replace").split("\n")
     # What follows the last line break may be half a line.
-    return _SECONDS_AT_END.sub("", lines[-2]) if len(lines) > 1 else ""
+    shown = [_SECONDS_AT_END.sub("", line) for line in lines[:-1] if _SECONDS_AT_END.search(line)]
+    return shown[-1] if shown else ""
 
 
 def closing_table(
@@ -148,7 +149,7 @@ def closing_table(
     table.add_column("what it says", style="dim")
     counts = (
         ("events in", "events_in", "read by the source"),
-        ("events out", "events_out", "reached the sink: 4 does not divide their id"),
+        ("events out", "events_out", "reached the sink: those with id % 4 != 0"),
         ("distinct keys", "distinct_keys", "server names, each with its count in RocksDB"),
     )
     for name, key, note in counts:

@@ -77,7 +77,7 @@ def make_workload(settings: DemoSettings, display: Display, *, fresh: bool) -> N
         _run_script("workgen.py", [*arguments, "--overwrite"], display)
     parts = sorted(EVENTS_DIRECTORY.glob("part-*"))
     size_mb = sum(part.stat().st_size for part in parts) / 1e6
-    origin = "from an earlier demo (--fresh makes new ones)" if reused else f"in {EVENTS_DIRECTORY}"
+    origin = "made by an earlier demo" if reused else f"in {EVENTS_DIRECTORY}"
     display.done(f"{size_mb:,.1f} MB of JSON lines in {len(parts)} files, {origin}", started_s)
 
 
@@ -106,8 +106,7 @@ def run_flat_out(settings: DemoSettings, display: Display) -> dict[str, Any]:
     if found != expected:
         raise DemoError(f"the job gave {found}, a batch query over the same files gives {expected}")
     display.done(
-        f"{totals['events_per_second']:,.0f} events/s; a Polars batch query over the same files"
-        " gives the same counts",
+        f"{totals['events_per_second']:,.0f} events/s; counts equal those of a Polars batch query",
         started_s,
     )
     return totals

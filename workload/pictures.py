@@ -33,6 +33,8 @@ _DOTS_PER_INCH = 100
 _WIDTH_IN = 12.0
 #: A logarithmic axis where the largest value is so many times the typical one; a linear one would be flat.
 _LOG_RATIO = 20.0
+#: Up to this ratio of largest to smallest, a logarithmic axis is labelled within its decades, too.
+_FEW_DECADES_RATIO = 500.0
 #: Smallest latency on a logarithmic axis; smaller ones, also negative ones of skewed clocks, are drawn there.
 _LOG_FLOOR_MS = 1e-3
 _STYLE: dict[Any, Any] = {
@@ -208,7 +210,8 @@ def _throughput(analyses: Sequence[FileAnalysis], prefix: str) -> Figure:
         rates = [0.0 if piece is None else piece.statistics.events / analysis.slice_s for piece in pieces]
         keep = slice(0, -1 if len(rates) > 2 else None)
         _file_line(axis, analysis, index, middles[keep], rates[keep])
-    axis.set_ylim(bottom=0)
+    axis.set_xlim(left=0)
+    axis.set_ylim(bottom=0, top=1.08 * axis.get_ylim()[1])
     axis.yaxis.set_major_formatter(EngFormatter(sep=""))
     axis.set_xlabel("time since first arrival (s)")
     axis.set_ylabel("events per second")
@@ -279,7 +282,7 @@ def _latency_scale(axes: Sequence[Axes], values: Sequence[float]) -> None:
             axis.set_yscale("log", nonpositive="clip")
             axis.set_ylim(bottom / 1.5, top * 1.5)
             axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-            if top / bottom > 50:
+            if top / bottom > _FEW_DECADES_RATIO:
                 axis.yaxis.set_minor_formatter(NullFormatter())
             else:
                 axis.yaxis.set_minor_formatter(FuncFormatter(_minor_label))
