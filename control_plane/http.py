@@ -9,7 +9,7 @@ import socket
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi_swagger import patch_fastapi
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -61,8 +61,7 @@ def create_app(coordinator: Coordinator, registry: CollectorRegistry) -> FastAPI
     @app.get(
         "/metrics",
         summary="Prometheus metrics of the control plane",
-        response_class=Response,
-        responses={200: {}},
+        response_class=PlainTextResponse,
     )
     async def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

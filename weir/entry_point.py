@@ -12,6 +12,9 @@ from typing import NoReturn
 from weir.config import LoadedConfig, load_config, parse_set_flags
 from weir.errors import WeirError
 
+# gRPC's core writes lines of its own to standard error, such as on a busy port; we report what matters ourselves.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 #: Exit code after Ctrl-C, as shells expect it.
 INTERRUPTED_EXIT_CODE = 130
 

@@ -1,0 +1,127 @@
+"""The control plane alone, as a real process that waits for task managers: every page, and cancelling."""
+
+import re
+import urllib.request
+
+import pytest
+
+from experiments.cluster import Cluster
+
+pytestmark = pytest.mark.scenario
+
+PAGES = ["/healthz", "/metrics", "/plan", "/routing", "/status"]
+
+
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory):
+    """A cluster without task managers."""
+    with Cluster(tmp_path_factory.mktemp("http"), task_managers=2) as cluster:
+        cluster.start_control_plane(
+            "jobs.server_count", {"input": "nowhere", "parallelism": 3}, exit_when_finished=False
+        )
+        cluster.wait_for(lambda status: True, "the first status")
+        yield cluster
+
+
+def get(cluster, path):
+    url = f"http://127.0.0.1:{cluster.http_port}{path}"
+    with urllib.request.urlopen(url, timeout=10) as reply:
+        return reply.status, reply.headers.get_content_type(), reply.read().decode()
+
+
+def test_status_says_what_the_job_waits_for(waiting):
+    status = waiting.status()
+    assert status["state"] == "WAITING_FOR_TASK_MANAGERS"
+    assert "2 task manager(s)" in status["waiting_for"]
+    assert status["cause"] == ""
+    assert status["job_module"] == "jobs.server_count"
+    assert status["parameters"]["parallelism"] == 3
+    assert [stage["parallelism"] for stage in status["stages"]] == [1, 3, 3, 3, 3]
+    assert {subtask["state"] for stage in status["stages"] for subtask in stage["subtasks"]} == {"WAITING"}
+    assert status["totals"]["events_in"] == 0
+    assert status["totals"]["first_event_ms"] is None
+
+
+def test_plan_has_operators_stages_and_exchanges(waiting):
+    code, plan = waiting.http("GET", "/plan")
+    assert code == 200
+    assert [operator["name"] for operator in plan["operators"]] == ["events", "keep", "load", "count", "out"]
+    assert [edge["exchange"] for edge in plan["edges"]] == ["round_robin", "hash", "hash", "round_robin"]
+    assert plan["edges"][1]["key_columns"] == ["server_name"]
+    assert plan["fingerprint"] == waiting.status()["fingerprint"]
+
+
+def test_routing_gives_each_key_group_one_subtask(waiting):
+    code, tables = waiting.http("GET", "/routing")
+    assert code == 200
+    assert [table["stage"] for table in tables] == [2, 3]
+    for table in tables:
+        assert len(table["group_to_subtask"]) == 128
+        assert set(table["group_to_subtask"]) == {0, 1, 2}
+        assert sum(table["groups_per_subtask"]) == 128
+        assert max(table["groups_per_subtask"]) - min(table["groups_per_subtask"]) <= 1
+
+
+def test_metrics_are_in_prometheus_form(waiting):
+    code, kind, text = get(waiting, "/metrics")
+    assert (code, kind) == (200, "text/plain")
+    assert re.search(r'^weir_job_state\{.*state="WAITING_FOR_TASK_MANAGERS".*\} 1\.0$', text, re.MULTILINE)
+
+
+def test_healthz(waiting):
+    assert waiting.http("GET", "/healthz") == (200, {"status": "ok"})
+
+
+def test_every_page_of_the_openapi_document_has_a_schema(waiting):
+    code, document = waiting.http("GET", "/openapi.json")
+    assert code == 200
+    assert sorted(document["paths"]) == sorted([*PAGES, "/cancel"])
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"], path
+            codes = [code for code in operation["responses"] if code.startswith("2")]
+            assert codes, path
+            for code in codes:
+                content = operation["responses"][code]["content"]
+                assert all(body.get("schema") for body in content.values()), f"{method} {path}"
+
+
+def test_docs_load_nothing_from_outside(waiting):
+    code, kind, page = get(waiting, "/docs")
+    assert (code, kind) == (200, "text/html")
+    references = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assets = [reference for reference in references if reference.endswith((".js", ".css"))]
+    assert {asset.rsplit(".", 1)[1] for asset in assets} == {"js", "css"}
+    origin = f"http://127.0.0.1:{waiting.http_port}"
+    assert not [item for item in references if "//" in item and not item.startswith(f"{origin}/")]
+    for asset in assets:
+        code, _, body = get(waiting, asset.removeprefix(origin))
+        assert code == 200
+        assert len(body) > 1000
+
+
+def test_unknown_page_is_json_and_names_the_pages(waiting):
+    code, body = waiting.http("GET", "/stauts")
+    assert code == 404
+    assert all(page in body["error"] for page in ["/stauts", *PAGES, "/cancel", "/docs"])
+
+
+def test_wrong_method_is_json(waiting):
+    code, body = waiting.http("GET", "/cancel")
+    assert code == 405
+    assert set(body) == {"error"}
+    assert waiting.status()["state"] == "WAITING_FOR_TASK_MANAGERS"
+
+
+def test_cancel_while_waiting(tmp_path):
+    with Cluster(tmp_path, task_managers=1) as cluster:
+        process = cluster.start_control_plane("jobs.throughput", {"input": "x"}, exit_when_finished=False)
+        cluster.wait_for(lambda status: True, "the first status")
+        code, body = cluster.http("POST", "/cancel")
+        assert (code, body) == (202, {"accepted": True, "state": "CANCELLED"})
+        code, body = cluster.http("POST", "/cancel")
+        assert code == 409
+        assert "CANCELLED" in body["error"]
+        assert cluster.status()["waiting_for"] == ""
+        process.popen.terminate()
+        assert process.popen.wait(10) == 3
