@@ -19,14 +19,18 @@ from weir.protocol.job_model import (
     TRANSITIONS,
     UNFINISHED_ENDS,
     Action,
+    AddSubtasks,
     Assignment,
     Cancel,
     CancelRequested,
     Deploy,
     DeploymentFailed,
     Event,
+    FailRequested,
     JobEnded,
     JobState,
+    KeepSubtasks,
+    RetireSubtasks,
     SlotsAvailable,
     Start,
     SubtaskReported,
@@ -37,15 +41,19 @@ from weir.types import SubtaskId
 
 __all__ = [
     "Action",
+    "AddSubtasks",
     "Assignment",
     "Cancel",
     "CancelRequested",
     "Deploy",
     "DeploymentFailed",
     "Event",
+    "FailRequested",
     "JobEnded",
     "JobMachine",
     "JobState",
+    "KeepSubtasks",
+    "RetireSubtasks",
     "SlotsAvailable",
     "Start",
     "SubtaskReported",
@@ -66,6 +74,11 @@ class JobMachine:
         if not self._statuses:
             raise ValueError("a job needs at least one subtask")
         self._placement: dict[SubtaskId, str] = {}
+        #: Added by a rescale that may still be taken back: the job goes on without them.
+        self._provisional: set[SubtaskId] = set()
+        self._retiring: set[SubtaskId] = set()
+        #: No longer part of the job; late reports about them have no effect.
+        self._removed: set[SubtaskId] = set()
         self._state = JobState.WAITING_FOR_TASK_MANAGERS
         self._cause = ""
         self._history: deque[str] = deque(maxlen=_HISTORY_ENTRIES_MAX)
@@ -146,12 +159,16 @@ class JobMachine:
         """In DEPLOYING or RUNNING: progress, or the first failure."""
         if not self._record(event):
             return []
+        if self._drop_if_expendable(event.subtask):
+            return self._advance()
         match event.status:
             case SubtaskStatus.FAILED:
                 return self._fail(f"subtask {event.subtask} failed: {event.cause or 'no cause given'}")
             case SubtaskStatus.CANCELED:
                 reason = event.cause or "its task manager stopped it"
                 return self._fail(f"subtask {event.subtask} was cancelled: {reason}")
+            case SubtaskStatus.DEPLOYED if self._state is JobState.RUNNING:
+                return [Start(self._assignments([event.subtask], last_stage_first=True))]
             case _:
                 return self._advance()
 
@@ -164,6 +181,8 @@ class JobMachine:
             return []
         if self._state is JobState.DEPLOYING:
             return self._fail(f"task manager {event.task_manager} refused its deployment: {event.cause}")
+        if self._state is JobState.RUNNING:
+            return self._after_loss(f"task manager {event.task_manager} refused a deployment: {event.cause}")
         return self._end_if_quiet()
 
     def _task_manager_lost(self, event: TaskManagerLost) -> list[Action]:
@@ -172,7 +191,7 @@ class JobMachine:
         if not self._end_subtasks_of(event.task_manager, SubtaskStatus.LOST, live):
             return []
         if self._state in (JobState.DEPLOYING, JobState.RUNNING):
-            return self._fail(f"task manager {event.task_manager} is lost: {event.cause}")
+            return self._after_loss(f"task manager {event.task_manager} is lost: {event.cause}")
         return self._end_if_quiet()
 
     def _cancel(self, event: CancelRequested) -> list[Action]:
@@ -181,6 +200,33 @@ class JobMachine:
             for subtask in self._statuses:
                 self._statuses[subtask] = SubtaskStatus.CANCELED
         return [*self._cancel_live(), *self._end_if_quiet()]
+
+    def _fail_on_request(self, event: FailRequested) -> list[Action]:
+        return self._fail(event.cause)
+
+    def _add(self, event: AddSubtasks) -> list[Action]:
+        known = sorted(event.placement.keys() & self._statuses.keys())
+        if known or not event.placement:
+            raise self._invalid(
+                f"subtasks to add: {', '.join(map(str, known)) or 'none'}; new ones are needed"
+            )
+        self._statuses |= dict.fromkeys(sorted(event.placement), SubtaskStatus.DEPLOYING)
+        self._placement |= event.placement
+        self._provisional |= event.placement.keys()
+        self._removed -= event.placement.keys()
+        return [Deploy(self._assignments(event.placement, last_stage_first=True))]
+
+    def _keep(self, event: KeepSubtasks) -> list[Action]:
+        self._check_known(event.subtasks)
+        self._provisional.difference_update(event.subtasks)
+        return []
+
+    def _retire(self, event: RetireSubtasks) -> list[Action]:
+        self._check_known(event.subtasks)
+        self._retiring.update(event.subtasks)
+        for subtask in event.subtasks:
+            self._drop_if_expendable(subtask)
+        return self._advance()
 
     def _ignore(self, event: Event) -> list[Action]:
         return []
@@ -197,6 +243,8 @@ class JobMachine:
         The machine itself sets LOST, and FAILED for a refused deployment; late reports do not undo that.
         """
         current = self._statuses.get(event.subtask)
+        if current is None and event.subtask in self._removed:
+            return False
         if current is None:
             raise self._invalid(f"a report about subtask {event.subtask}, which the job does not have")
         if event.status in (SubtaskStatus.WAITING, SubtaskStatus.DEPLOYING, SubtaskStatus.LOST):
@@ -211,6 +259,33 @@ class JobMachine:
         self._statuses[event.subtask] = event.status
         self._history.append(f"{event.subtask}: {current.value} -> {event.status.value}")
         return True
+
+    def _check_known(self, subtasks: Iterable[SubtaskId]) -> None:
+        unknown = [str(subtask) for subtask in subtasks if subtask not in self._statuses]
+        if unknown:
+            raise self._invalid(f"the job does not have subtasks {', '.join(unknown)}")
+
+    def _drop_if_expendable(self, subtask: SubtaskId) -> bool:
+        """Remove a subtask that has ended and is not needed, while the job runs; whether it was."""
+        status = self._statuses[subtask]
+        retired = subtask in self._retiring and status is SubtaskStatus.FINISHED
+        given_up = subtask in self._provisional and status in UNFINISHED_ENDS
+        if not (retired or given_up):
+            return False
+        del self._statuses[subtask], self._placement[subtask]
+        self._provisional.discard(subtask)
+        self._retiring.discard(subtask)
+        self._removed.add(subtask)
+        self._history.append(f"{subtask}: removed")
+        return True
+
+    def _after_loss(self, cause: str) -> list[Action]:
+        """Subtasks were lost: the job fails, unless it can do without all of them."""
+        for subtask in sorted(self._provisional):
+            self._drop_if_expendable(subtask)
+        if UNFINISHED_ENDS & set(self._statuses.values()):
+            return self._fail(cause)
+        return self._advance()
 
     def _advance(self) -> list[Action]:
         statuses = set(self._statuses.values())
@@ -273,18 +348,27 @@ class JobMachine:
         DeploymentFailed: _deployment_failed,
         CancelRequested: _cancel,
         TaskManagerLost: _task_manager_lost,
+        FailRequested: _fail_on_request,
+    }
+    _RUNNING: ClassVar[Handlers] = {
+        **_LIVE,
+        AddSubtasks: _add,
+        KeepSubtasks: _keep,
+        RetireSubtasks: _retire,
     }
     _STOPPING: ClassVar[Handlers] = {
         SubtaskReported: _report_while_stopping,
         DeploymentFailed: _deployment_failed,
         CancelRequested: _ignore,
         TaskManagerLost: _task_manager_lost,
+        FailRequested: _ignore,
     }
     _FINAL: ClassVar[Handlers] = {
         SubtaskReported: _late_report,
         DeploymentFailed: _ignore,
         CancelRequested: _ignore,
         TaskManagerLost: _ignore,
+        FailRequested: _ignore,
     }
     #: Which method handles which event in which state; an absent entry is an illegal event.
     HANDLERS: ClassVar[Mapping[JobState, Handlers]] = {
@@ -294,7 +378,7 @@ class JobMachine:
             TaskManagerLost: _ignore,
         },
         JobState.DEPLOYING: _LIVE,
-        JobState.RUNNING: _LIVE,
+        JobState.RUNNING: _RUNNING,
         JobState.FAILING: _STOPPING,
         JobState.CANCELLING: _STOPPING,
         JobState.FINISHED: _FINAL,

@@ -129,7 +129,48 @@ class TaskManagerLost:
     cause: str
 
 
-Event = SlotsAvailable | SubtaskReported | DeploymentFailed | CancelRequested | TaskManagerLost
+@dataclass(frozen=True)
+class FailRequested:
+    """Something that is no subtask failed the job, such as a rescale that cannot go on."""
+
+    cause: str
+
+
+@dataclass(frozen=True)
+class AddSubtasks:
+    """A rescale adds subtasks, by task manager, while the job runs.
+
+    Until :class:`KeepSubtasks` the job goes on without one that fails, is lost or stopped: it is removed.
+    """
+
+    placement: Mapping[SubtaskId, str]
+
+
+@dataclass(frozen=True)
+class KeepSubtasks:
+    """The rescale that added these subtasks goes forward: they count like all others."""
+
+    subtasks: tuple[SubtaskId, ...]
+
+
+@dataclass(frozen=True)
+class RetireSubtasks:
+    """A rescale ends these subtasks: each is removed when it reports FINISHED."""
+
+    subtasks: tuple[SubtaskId, ...]
+
+
+Event = (
+    SlotsAvailable
+    | SubtaskReported
+    | DeploymentFailed
+    | CancelRequested
+    | TaskManagerLost
+    | FailRequested
+    | AddSubtasks
+    | KeepSubtasks
+    | RetireSubtasks
+)
 
 
 # --- actions -----------------------------------------------------------------------------------------------

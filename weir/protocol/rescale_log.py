@@ -1,0 +1,79 @@
+"""All rescales of a job: at most one runs, the latest ones are remembered. Pure."""
+
+from __future__ import annotations
+
+from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale_model import RescaleAction, RescaleEvent
+from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
+
+#: Rescales that are remembered at most.
+RESCALES_MAX = 64
+
+
+class RescaleLog:
+    """Gives rescales their ids, 1, 2, 3 and so on, and reports their way to the right one."""
+
+    def __init__(self) -> None:
+        self._rescales: dict[int, RescaleMachine] = {}
+        self._last_id = 0
+        self._last_versions: dict[int, int] = {}
+
+    @property
+    def current(self) -> RescaleMachine | None:
+        """The rescale that runs."""
+        latest = self._rescales.get(self._last_id)
+        return None if latest is None or latest.phase.is_final else latest
+
+    def last_version(self, stage_index: int) -> int:
+        """Highest version that a rescale of this stage had, for ``plan_rescale``; 0 before the first."""
+        return self._last_versions.get(stage_index, 0)
+
+    def busy(self) -> RescaleRefusal | None:
+        """The refusal of a further request while a rescale runs."""
+        current = self.current
+        if current is None:
+            return None
+        return RescaleRefusal(
+            RefusalKind.BUSY,
+            f"rescale {current.rescale_id} of stage {current.plan.stage_index} is in phase "
+            f"{current.phase.value}; ask again when it has ended (/rescales/{current.rescale_id})",
+        )
+
+    def add(
+        self, plan: RescalePlan, now_ms: int, *, migrates: bool
+    ) -> tuple[RescaleMachine, list[RescaleAction]] | RescaleRefusal:
+        """Start a rescale; gives its machine and its first actions, or the refusal while another one runs.
+
+        Raises:
+            ValueError: the plan's version was used before; it was not made with ``last_version``.
+        """
+        busy = self.busy()
+        if busy is not None:
+            return busy
+        if plan.version <= self.last_version(plan.stage_index):
+            raise ValueError(f"stage {plan.stage_index}: version {plan.version} was used before")
+        self._last_versions[plan.stage_index] = plan.version
+        self._last_id += 1
+        machine = RescaleMachine(self._last_id, plan, now_ms, migrates=migrates)
+        self._rescales[self._last_id] = machine
+        self._rescales.pop(self._last_id - RESCALES_MAX, None)
+        return machine, machine.start()
+
+    def handle(self, rescale_id: int, event: RescaleEvent, now_ms: int) -> list[RescaleAction]:
+        """Pass a report on to its rescale; one about a rescale that is over has no effect.
+
+        Raises:
+            InvalidTransitionError: the event cannot happen in the rescale's phase. Nothing has changed.
+        """
+        current = self.current
+        if current is None or current.rescale_id != rescale_id:
+            return []
+        return current.handle(event, now_ms)
+
+    def get(self, rescale_id: int) -> RescaleMachine | None:
+        """The rescale of that id, if it is remembered."""
+        return self._rescales.get(rescale_id)
+
+    def to_list(self) -> list[dict[str, object]]:
+        """JSON-able reports of the remembered rescales, latest first."""
+        return [rescale.to_dict() for _, rescale in sorted(self._rescales.items(), reverse=True)]
