@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,9 @@ from workload.entry import ERROR_CONSOLE, one_line_errors
 from workload.plotting import plot
 from workload.report import summary_table
 from workload.session import DEFAULT_MASTER
+
+#: Of the table where the width of a terminal is not known.
+TABLE_COLUMNS = 120
 
 EPILOG = """
 Examples:
@@ -55,7 +59,9 @@ def main(
             master=master,
             console=ERROR_CONSOLE,
         )
-    Console().print(summary_table(analyses))
+    # In a file or a pipe nothing is gained by breaking lines at 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else TABLE_COLUMNS)
+    console.print(summary_table(analyses))
     for path in written:
         typer.echo(path)
 

@@ -73,7 +73,10 @@ def main(
         find_java()
         _demo(DemoSettings(events, keys, rate, seconds), display, keep=keep, fresh=fresh)
     except WeirError as error:
-        _fail(error)
+        _fail(str(error), error.exit_code)
+    except OSError as error:
+        # A full disk, a directory without permission: the system's words, with the path.
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except KeyboardInterrupt:
         display.line("interrupted; all processes have ended")
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
@@ -115,14 +118,14 @@ def _wait_for_interrupt(cluster: Cluster, display: Display) -> None:
     raise ClusterError(f"a process ended by itself\n{cluster.logs()}")
 
 
-def _fail(error: WeirError) -> NoReturn:
+def _fail(message: str, exit_code: int) -> NoReturn:
     """One line that says what went wrong, then the end of the log that shows it."""
     console = Console(stderr=True, soft_wrap=True)
-    reason, _, log = str(error).partition("\n")
+    reason, _, log = message.partition("\n")
     console.print(f"demo: error: {reason}", style="red", markup=False, highlight=False)
     if log:
         console.print(log, markup=False, highlight=False)
-    raise typer.Exit(error.exit_code) from error
+    raise typer.Exit(exit_code)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from workload.analysis import FileAnalysis
@@ -25,9 +26,15 @@ def milliseconds_text(value_ms: float) -> str:
 
 def summary_table(analyses: Sequence[FileAnalysis]) -> Table:
     """Return the table that ``plot.py`` prints: one row per file."""
-    table = Table(title="Latency in ms, exact percentiles by nearest rank", title_justify="left")
+    table = Table(
+        title="Latency in ms, exact percentiles by nearest rank",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     table.add_column("file", overflow="fold")
-    for heading in ("events", "events/s", "p50", "p95", "p99", "max", "duration s"):
+    for heading in ("events", "events/s", "p50", "p95", "p99", "max", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     for analysis in analyses:
         numbers = analysis.statistics
