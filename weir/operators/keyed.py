@@ -51,6 +51,7 @@ class KeyedAggregateOperator(Operator):
         self._spec = spec
         self._backend: StateBackend | None = None
         self._state: ColumnarState | None = None
+        self._keys_at_close = 0
         self._input_schema: pa.Schema | None = None
         self._accumulators: list[Accumulator] = []
         self._last = np.empty(0, dtype=np.int32)
@@ -83,8 +84,9 @@ class KeyedAggregateOperator(Operator):
 
     @property
     def distinct_keys(self) -> int:
-        """Keys met for the first time by this subtask; read by heartbeats from another thread."""
-        return self._state.keys_created if self._state is not None else 0
+        """Keys met for the first time by this subtask; read by heartbeats from another thread, also after the end."""
+        state = self._state
+        return self._keys_at_close if state is None else state.keys_created
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Update the state of the rows' keys. Emits as the spec says.
@@ -144,6 +146,7 @@ class KeyedAggregateOperator(Operator):
 
     def close(self) -> None:
         """Forget the cache without writing; the task manager flushes before and closes the store after."""
+        self._keys_at_close = self.distinct_keys
         self._state = None
 
 

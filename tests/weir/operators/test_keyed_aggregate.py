@@ -87,6 +87,21 @@ def test_running_values_equal_a_model_with_any_cache(cache_bytes: int) -> None:
         operator.flush()
 
 
+@pytest.mark.parametrize("cache_bytes", [500, 1 << 22])
+def test_distinct_keys_are_counted_once_and_known_after_the_end(cache_bytes: int) -> None:
+    random = np.random.default_rng(2)
+    operator = make(MemoryBackend(), cache_bytes=cache_bytes)
+    seen = set()
+    for _ in range(3):
+        batch = random_batch(random, 700)
+        seen |= set(batch["k"].to_pylist())
+        list(operator.process(batch))
+        operator.flush()
+        assert operator.distinct_keys == len(seen)
+    operator.close()
+    assert operator.distinct_keys == len(seen)
+
+
 def test_per_batch_emits_the_last_row_of_each_key_with_final_values() -> None:
     random = np.random.default_rng(1)
     operator = make(MemoryBackend(), emit="per_batch", cache_bytes=1 << 22)
