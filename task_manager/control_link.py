@@ -18,7 +18,9 @@ from weir.wire import CONTROL_MESSAGE_BYTES_MAX, PROTOCOL_VERSION, message_size_
 log = logging.getLogger(__name__)
 
 _RETRY_S = 0.2
-_CALL_TIMEOUT_S = 10.0
+_REGISTER_TIMEOUT_S = 10.0
+#: A heartbeat that waits for a control plane that is being replaced must not hold up registering at the new one.
+_HEARTBEAT_TIMEOUT_S = 2.0
 #: While waiting, say so this often.
 _REMIND_S = 5.0
 
@@ -105,7 +107,7 @@ class ControlLink:
             generation=runtime.identity.generation if runtime else 0,
             subtasks=server.reports(),
         )
-        reply: control_pb2.HeartbeatReply = self._stub.Heartbeat(request, timeout=_CALL_TIMEOUT_S)
+        reply: control_pb2.HeartbeatReply = self._stub.Heartbeat(request, timeout=_HEARTBEAT_TIMEOUT_S)
         return reply
 
     def _register(self, server: TaskManagerServer) -> float:
@@ -134,7 +136,7 @@ class ControlLink:
 
     def _try_register(self, request: control_pb2.RegisterRequest) -> control_pb2.RegisterReply:
         try:
-            reply: control_pb2.RegisterReply = self._stub.Register(request, timeout=_CALL_TIMEOUT_S)
+            reply: control_pb2.RegisterReply = self._stub.Register(request, timeout=_REGISTER_TIMEOUT_S)
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise _NotYetError from error
