@@ -28,7 +28,7 @@ def test_a_condition_that_never_holds_is_named(tmp_path):
     with Cluster(tmp_path) as cluster:
         cluster.start_control_plane("jobs.throughput", {"input": "x"})
         cluster.wait_for(lambda status: True, "a status")
-        with pytest.raises(ClusterError, match="the moon did not come within 0.2 s"):
+        with pytest.raises(ClusterError, match=r"the moon did not come within 0\.2 s"):
             cluster.wait_for(lambda status: status["state"] == "MOON", "the moon", 0.2)
         with pytest.raises(ClusterError, match="not all processes ended"):
             cluster.wait_ended(0.2)

@@ -24,7 +24,7 @@ def build(
     source = weir.JsonLines(input, schema={"id": int, "server": str}, rate=rate, on_bad_record=on_bad_record)
     events = flow.source("events", source, parallelism=parallelism)
     if explodes:
-        events = events.rebalance().map("exploding step", explode)
+        events = events.rebalance().map("exploding_step", explode)
     counts = events.filter("keep", pl.col("id") >= 0).key_by("server").count("count")
     counts.sink("out", weir.Blackhole())
     return flow

@@ -1,0 +1,192 @@
+"""What fails, says so in one line, and leaves the rest usable."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments.cluster import FINAL_STATES, Cluster
+
+pytestmark = pytest.mark.scenario
+
+EVENTS = 2_000
+JOB = "flow_faulty"
+FLOWS = Path(__file__).parent / "flows"
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory, write_events):
+    return write_events(tmp_path_factory.mktemp("failures") / "events.jsonl", EVENTS)
+
+
+@pytest.fixture(scope="module")
+def long_lived(tmp_path_factory, environment):
+    """Two task managers that outlive one control plane after the other."""
+    with Cluster(tmp_path_factory.mktemp("long_lived"), environment=environment) as cluster:
+        cluster.start_task_manager("first")
+        cluster.start_task_manager("second")
+        yield cluster
+
+
+@pytest.fixture
+def run_again(long_lived):
+    """Runs a job on them to its end: its last status, the control plane's exit code and its log."""
+
+    def run(**parameters):
+        process = long_lived.start_control_plane(JOB, parameters, exit_when_finished=False)
+        status = long_lived.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
+        process.popen.terminate()
+        code = process.popen.wait(20)
+        return status, code, process.log_path.read_text()
+
+    return run
+
+
+def errors(log):
+    """Lines of a log that are more than information."""
+    return [line for line in log.splitlines() if " INFO " not in line]
+
+
+def check_usable(run_again, events):
+    status, code, _ = run_again(input=events)
+    assert (status["state"], code) == ("FINISHED", 0)
+    assert status["totals"]["events_out"] == EVENTS
+
+
+def test_a_step_that_raises(run_again, events, long_lived):
+    status, code, log = run_again(input=events, explodes="true")
+    assert (status["state"], code) == ("FAILED", 1)
+    assert "step 'exploding_step'" in status["cause"]
+    assert "ValueError: no such server" in status["cause"]
+    assert len(errors(log)) == 1
+    assert status["cause"] in errors(log)[0]
+    for name in ("first", "second"):
+        assert "Traceback" not in long_lived.processes[name].log_path.read_text()
+    check_usable(run_again, events)
+
+
+def test_an_absent_input(run_again, events, tmp_path):
+    status, code, log = run_again(input=tmp_path / "absent")
+    assert (status["state"], code) == ("FAILED", 1)
+    assert str(tmp_path / "absent") in status["cause"]
+    assert len(errors(log)) == 1
+    check_usable(run_again, events)
+
+
+def test_a_bad_record_that_fails_the_job(run_again, tmp_path):
+    path = tmp_path / "bad.jsonl"
+    good = json.dumps({"id": 1, "server": "a"}) + "\n"
+    path.write_text(good * 10 + '{"id": "one"}\n' + good * 10)
+    status, code, _ = run_again(input=path, on_bad_record="fail")
+    assert (status["state"], code) == ("FAILED", 1)
+    assert f"{path} at byte {10 * len(good)}" in status["cause"]
+
+
+def test_sigterm_to_a_task_manager(long_lived, events):
+    process = long_lived.start_control_plane(JOB, {"input": events, "rate": 100}, exit_when_finished=False)
+    long_lived.wait_for(lambda status: status["totals"]["events_out"] > 0, "the first events")
+    victim = long_lived.processes["second"]
+    began_s = time.monotonic()
+    victim.popen.terminate()
+    assert victim.popen.wait(15) == 0
+    status = long_lived.wait_for(lambda status: status["state"] in FINAL_STATES, "the failure")
+    assert time.monotonic() - began_s < 10
+    assert status["state"] == "FAILED"
+    assert f"task manager {address(victim)} is lost: it was stopped" in status["cause"]
+    assert [item["address"] for item in status["task_managers"]] == [address(long_lived.processes["first"])]
+    process.popen.terminate()
+    assert process.popen.wait(20) == 1
+
+
+def test_kill_of_a_task_manager(long_lived, events):
+    """After the test above: with one of the first two and a new one."""
+    victim = long_lived.start_task_manager("third")
+    process = long_lived.start_control_plane(JOB, {"input": events, "rate": 100}, exit_when_finished=False)
+    long_lived.wait_for(lambda status: status["totals"]["events_out"] > 0, "the first events")
+    began_s = time.monotonic()
+    victim.popen.kill()
+    status = long_lived.wait_for(lambda status: status["state"] in FINAL_STATES, "the failure")
+    assert time.monotonic() - began_s < 2.0 + 6.0, "the lease of 2 s and a bit"
+    assert status["state"] == "FAILED"
+    assert address(victim) in status["cause"]
+    process.popen.terminate()
+    assert process.popen.wait(20) == 1
+    # The other one takes the next job, which needs 6 slots and gets them when a fourth one comes.
+    process = long_lived.start_control_plane(
+        JOB, {"input": events, "parallelism": 3}, exit_when_finished=False
+    )
+    status = long_lived.wait_for(lambda status: len(status["task_managers"]) == 1, "the survivor")
+    assert "2 task manager(s); 1 registered" in status["waiting_for"]
+    long_lived.start_task_manager("fourth")
+    status = long_lived.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
+    assert (status["state"], status["totals"]["events_out"]) == ("FINISHED", EVENTS)
+
+
+def address(process):
+    arguments = process.popen.args
+    return f"127.0.0.1:{arguments[arguments.index('--port') + 1]}"
+
+
+def test_failure_ends_all_processes(make_cluster, events):
+    """``--exit-when-finished``: the control plane exits with 1, task managers with 0."""
+    cluster = make_cluster()
+    cluster.start_control_plane(JOB, {"input": events, "explodes": "true"})
+    cluster.start_task_manager("first")
+    cluster.start_task_manager("second")
+    assert cluster.wait_ended(60) == {"control_plane": 1, "first": 0, "second": 0}
+
+
+def test_a_store_directory_that_is_not_ours(make_cluster, events, tmp_path):
+    foreign = tmp_path / "photos"
+    foreign.mkdir()
+    (foreign / "holiday.jpg").write_bytes(b"sea")
+    cluster = make_cluster(task_managers=1, settings={"taskManager.rocksDBPath": str(foreign)})
+    cluster.start_control_plane(JOB, {"input": events})
+    # With the documented port, so that the path is taken as it is.
+    cluster.start(
+        "task_manager",
+        "task_manager",
+        ["--control-plane", f"127.0.0.1:{cluster.grpc_port}"],
+        {"taskManager.tm_port": 0},
+    )
+    assert cluster.wait_ended(60) == {"control_plane": 1, "task_manager": 0}
+    lines = errors(cluster.processes["control_plane"].log_path.read_text())
+    assert len(lines) == 1
+    assert str(foreign) in lines[0]
+    assert "is not ours" in lines[0]
+    assert [item.name for item in foreign.iterdir()] == ["holiday.jpg"]
+
+
+def test_a_task_manager_with_other_code(make_cluster, events, tmp_path, environment):
+    """The job module found in its directory is another one: refused, with a way out."""
+    other = tmp_path / "other"
+    other.mkdir()
+    source = (FLOWS / "flow_faulty.py").read_text()
+    (other / "flow_faulty.py").write_text(source.replace('"id") >= 0', '"id") > 0'))
+    cluster = make_cluster(task_managers=1)
+    cluster.start_control_plane(JOB, {"input": events})
+    changed = Cluster(
+        tmp_path / "changed", environment={"PYTHONPATH": f"{other}:{environment['PYTHONPATH']}"}
+    )
+    with changed:
+        changed.grpc_port = cluster.grpc_port
+        task_manager = changed.start_task_manager("changed")
+        assert cluster.wait_ended(60) == {"control_plane": 1}
+        assert task_manager.popen.wait(20) == 0
+    lines = errors(cluster.processes["control_plane"].log_path.read_text())
+    assert len(lines) == 1
+    assert "fingerprint" in lines[0]
+    assert "start both processes from the same code" in lines[0]
+
+
+def test_sigterm_to_the_control_plane_cancels_the_job(make_cluster, events):
+    cluster = make_cluster()
+    control_plane = cluster.start_control_plane(JOB, {"input": events, "rate": 100})
+    cluster.start_task_manager("first")
+    cluster.start_task_manager("second")
+    cluster.wait_for(lambda status: status["totals"]["events_out"] > 0, "the first events")
+    control_plane.popen.send_signal(signal.SIGTERM)
+    assert cluster.wait_ended(20) == {"control_plane": 3, "first": 0, "second": 0}
+    assert errors(control_plane.log_path.read_text()) == []
