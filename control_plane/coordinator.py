@@ -313,8 +313,13 @@ class Coordinator:
                     routing_version=table.version,
                     group_to_subtask=table.groups,
                     owner_epochs=table.owner_epochs,
+                    subtasks=table.subtasks,
                 )
                 for table in self.routing_tables.values()
+            ],
+            stages=[
+                control_pb2.StageSubtasks(stage_index=stage.index, subtask_indices=stage.subtask_indices)
+                for stage in self.graph.stages
             ],
             watermark_interval_ms=round(config.watermark_interval * 1000),
             out_of_order_grace_period_ms=round(config.out_of_order_grace_period * 1000),

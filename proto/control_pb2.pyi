@@ -77,19 +77,35 @@ class SubtaskReport(_message.Message):
     distinct_keys: int
     def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ...) -> None: ...
 
+class OwnershipReport(_message.Message):
+    __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved")
+    SUBTASK_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    OWNED_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
+    subtask: _common_pb2.SubtaskId
+    routing_version: int
+    owned_groups: _containers.RepeatedScalarFieldContainer[int]
+    complete_groups: _containers.RepeatedScalarFieldContainer[int]
+    bytes_moved: int
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ...) -> None: ...
+
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks")
+    __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks", "ownership")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    OWNERSHIP_FIELD_NUMBER: _ClassVar[int]
     address: str
     incarnation: str
     job_id: str
     generation: int
     subtasks: _containers.RepeatedCompositeFieldContainer[SubtaskReport]
-    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ...) -> None: ...
+    ownership: _containers.RepeatedCompositeFieldContainer[OwnershipReport]
+    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("known", "shutdown")
@@ -136,19 +152,29 @@ class SubtaskLocation(_message.Message):
     def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., address: _Optional[str] = ...) -> None: ...
 
 class RoutingTable(_message.Message):
-    __slots__ = ("stage_index", "routing_version", "group_to_subtask", "owner_epochs")
+    __slots__ = ("stage_index", "routing_version", "group_to_subtask", "owner_epochs", "subtasks")
     STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     GROUP_TO_SUBTASK_FIELD_NUMBER: _ClassVar[int]
     OWNER_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    SUBTASKS_FIELD_NUMBER: _ClassVar[int]
     stage_index: int
     routing_version: int
     group_to_subtask: _containers.RepeatedScalarFieldContainer[int]
     owner_epochs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., group_to_subtask: _Optional[_Iterable[int]] = ..., owner_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+    subtasks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., group_to_subtask: _Optional[_Iterable[int]] = ..., owner_epochs: _Optional[_Iterable[int]] = ..., subtasks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StageSubtasks(_message.Message):
+    __slots__ = ("stage_index", "subtask_indices")
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    SUBTASK_INDICES_FIELD_NUMBER: _ClassVar[int]
+    stage_index: int
+    subtask_indices: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, stage_index: _Optional[int] = ..., subtask_indices: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeployRequest(_message.Message):
-    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us")
+    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "job_start_us")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     JOB_MODULE_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +185,8 @@ class DeployRequest(_message.Message):
     OUT_OF_ORDER_GRACE_PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DEPLOYED_US_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    JOB_START_US_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     job_module: str
     parameters_json: str
@@ -169,7 +197,9 @@ class DeployRequest(_message.Message):
     out_of_order_grace_period_ms: int
     idle_timeout_ms: int
     deployed_us: int
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ...) -> None: ...
+    stages: _containers.RepeatedCompositeFieldContainer[StageSubtasks]
+    job_start_us: int
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., job_start_us: _Optional[int] = ...) -> None: ...
 
 class DeployReply(_message.Message):
     __slots__ = ()
@@ -188,13 +218,119 @@ class StartReply(_message.Message):
     def __init__(self) -> None: ...
 
 class CancelRequest(_message.Message):
-    __slots__ = ("job_id", "generation")
+    __slots__ = ("job_id", "generation", "subtasks")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SUBTASKS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+    subtasks: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
 
 class CancelReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GroupMove(_message.Message):
+    __slots__ = ("key_group", "source_subtask_index", "target_subtask_index")
+    KEY_GROUP_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_SUBTASK_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TARGET_SUBTASK_INDEX_FIELD_NUMBER: _ClassVar[int]
+    key_group: int
+    source_subtask_index: int
+    target_subtask_index: int
+    def __init__(self, key_group: _Optional[int] = ..., source_subtask_index: _Optional[int] = ..., target_subtask_index: _Optional[int] = ...) -> None: ...
+
+class PrepareRescaleRequest(_message.Message):
+    __slots__ = ("handshake", "stage_index", "routing_version", "subtasks", "moves", "retiring")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    RETIRING_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    stage_index: int
+    routing_version: int
+    subtasks: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    moves: _containers.RepeatedCompositeFieldContainer[GroupMove]
+    retiring: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., moves: _Optional[_Iterable[_Union[GroupMove, _Mapping]]] = ..., retiring: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PrepareRescaleReply(_message.Message):
+    __slots__ = ("ended",)
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    ended: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    def __init__(self, ended: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
+
+class RerouteRequest(_message.Message):
+    __slots__ = ("handshake", "stage_index", "routing_version", "retiring", "stages", "locations", "routing_tables", "upstream", "owners")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    RETIRING_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    LOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_TABLES_FIELD_NUMBER: _ClassVar[int]
+    UPSTREAM_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    stage_index: int
+    routing_version: int
+    retiring: _containers.RepeatedScalarFieldContainer[int]
+    stages: _containers.RepeatedCompositeFieldContainer[StageSubtasks]
+    locations: _containers.RepeatedCompositeFieldContainer[SubtaskLocation]
+    routing_tables: _containers.RepeatedCompositeFieldContainer[RoutingTable]
+    upstream: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    owners: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., retiring: _Optional[_Iterable[int]] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., upstream: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., owners: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
+
+class RerouteReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class OwnedGroup(_message.Message):
+    __slots__ = ("key_group", "owner_epoch")
+    KEY_GROUP_FIELD_NUMBER: _ClassVar[int]
+    OWNER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    key_group: int
+    owner_epoch: int
+    def __init__(self, key_group: _Optional[int] = ..., owner_epoch: _Optional[int] = ...) -> None: ...
+
+class HandOverRequest(_message.Message):
+    __slots__ = ("handshake", "target", "routing_version", "groups", "state_location", "hot_keys", "bytes_shipped")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STATE_LOCATION_FIELD_NUMBER: _ClassVar[int]
+    HOT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SHIPPED_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    target: _common_pb2.SubtaskId
+    routing_version: int
+    groups: _containers.RepeatedCompositeFieldContainer[OwnedGroup]
+    state_location: str
+    hot_keys: _containers.RepeatedScalarFieldContainer[bytes]
+    bytes_shipped: int
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[OwnedGroup, _Mapping]]] = ..., state_location: _Optional[str] = ..., hot_keys: _Optional[_Iterable[bytes]] = ..., bytes_shipped: _Optional[int] = ...) -> None: ...
+
+class HandOverReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AbortRescaleRequest(_message.Message):
+    __slots__ = ("handshake", "stage_index", "routing_version", "owners")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    stage_index: int
+    routing_version: int
+    owners: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., owners: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
+
+class AbortRescaleReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -219,6 +219,26 @@ class TaskManagerStub:
                 request_serializer=proto_dot_control__pb2.CancelRequest.SerializeToString,
                 response_deserializer=proto_dot_control__pb2.CancelReply.FromString,
                 _registered_method=True)
+        self.PrepareRescale = channel.unary_unary(
+                '/weir.v1.TaskManager/PrepareRescale',
+                request_serializer=proto_dot_control__pb2.PrepareRescaleRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.PrepareRescaleReply.FromString,
+                _registered_method=True)
+        self.Reroute = channel.unary_unary(
+                '/weir.v1.TaskManager/Reroute',
+                request_serializer=proto_dot_control__pb2.RerouteRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.RerouteReply.FromString,
+                _registered_method=True)
+        self.HandOver = channel.unary_unary(
+                '/weir.v1.TaskManager/HandOver',
+                request_serializer=proto_dot_control__pb2.HandOverRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.HandOverReply.FromString,
+                _registered_method=True)
+        self.AbortRescale = channel.unary_unary(
+                '/weir.v1.TaskManager/AbortRescale',
+                request_serializer=proto_dot_control__pb2.AbortRescaleRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.AbortRescaleReply.FromString,
+                _registered_method=True)
 
 
 class TaskManagerServicer:
@@ -252,6 +272,35 @@ class TaskManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PrepareRescale(self, request, context):
+        """Rescaling a stage; docs/design/0001 says in which order these come.
+        Tells owners of a stage what will move. Answers when they know.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reroute(self, request, context):
+        """Switches upstream subtasks to the new owners, and tells owners that the rescale is certain.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HandOver(self, request, context):
+        """From the task manager of an old owner: key groups and where their state is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortRescale(self, request, context):
+        """Takes a rescale back; only before any Reroute was sent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -274,6 +323,26 @@ def add_TaskManagerServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=proto_dot_control__pb2.CancelRequest.FromString,
                     response_serializer=proto_dot_control__pb2.CancelReply.SerializeToString,
+            ),
+            'PrepareRescale': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrepareRescale,
+                    request_deserializer=proto_dot_control__pb2.PrepareRescaleRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.PrepareRescaleReply.SerializeToString,
+            ),
+            'Reroute': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reroute,
+                    request_deserializer=proto_dot_control__pb2.RerouteRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.RerouteReply.SerializeToString,
+            ),
+            'HandOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandOver,
+                    request_deserializer=proto_dot_control__pb2.HandOverRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.HandOverReply.SerializeToString,
+            ),
+            'AbortRescale': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortRescale,
+                    request_deserializer=proto_dot_control__pb2.AbortRescaleRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.AbortRescaleReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -385,6 +454,114 @@ class TaskManager:
             '/weir.v1.TaskManager/Cancel',
             proto_dot_control__pb2.CancelRequest.SerializeToString,
             proto_dot_control__pb2.CancelReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PrepareRescale(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/PrepareRescale',
+            proto_dot_control__pb2.PrepareRescaleRequest.SerializeToString,
+            proto_dot_control__pb2.PrepareRescaleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reroute(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/Reroute',
+            proto_dot_control__pb2.RerouteRequest.SerializeToString,
+            proto_dot_control__pb2.RerouteReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandOver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/HandOver',
+            proto_dot_control__pb2.HandOverRequest.SerializeToString,
+            proto_dot_control__pb2.HandOverReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortRescale(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/AbortRescale',
+            proto_dot_control__pb2.AbortRescaleRequest.SerializeToString,
+            proto_dot_control__pb2.AbortRescaleReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -25,31 +25,27 @@ _sym_db = _symbol_database.Default()
 from proto import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11proto/state.proto\x12\x07weir.v1\x1a\x12proto/common.proto\"4\n\nGroupFence\x12\x11\n\tkey_group\x18\x01 \x01(\r\x12\x13\n\x0bowner_epoch\x18\x02 \x01(\x04\"m\n\nStateFence\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x13\n\x0bstage_index\x18\x02 \x01(\r\x12#\n\x06groups\x18\x03 \x03(\x0b\x32\x13.weir.v1.GroupFence\"C\n\x0fStateGetRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\",\n\nStateValue\x12\x0f\n\x07present\x18\x01 \x01(\x08\x12\r\n\x05value\x18\x02 \x01(\x0c\"4\n\rStateGetReply\x12#\n\x06values\x18\x01 \x03(\x0b\x32\x13.weir.v1.StateValue\"\xa9\x01\n\x11StateWriteRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x10\n\x08put_keys\x18\x02 \x03(\x0c\x12\x12\n\nput_values\x18\x03 \x03(\x0c\x12\x13\n\x0b\x64\x65lete_keys\x18\x04 \x03(\x0c\x12\x1a\n\x12\x64\x65lete_range_start\x18\x05 \x01(\x0c\x12\x19\n\x11\x64\x65lete_range_stop\x18\x06 \x01(\x0c\"\x11\n\x0fStateWriteReply\"y\n\x10StateScanRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\r\n\x05start\x18\x02 \x01(\x0c\x12\x0c\n\x04stop\x18\x03 \x01(\x0c\x12\x0f\n\x07reverse\x18\x04 \x01(\x08\x12\x13\n\x0b\x65ntries_max\x18\x05 \x01(\x04\".\n\x0eStateScanReply\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x12\x0e\n\x06values\x18\x02 \x03(\x0c\x32\xbd\x01\n\x05State\x12\x37\n\x03Get\x12\x18.weir.v1.StateGetRequest\x1a\x16.weir.v1.StateGetReply\x12=\n\x05Write\x12\x1a.weir.v1.StateWriteRequest\x1a\x18.weir.v1.StateWriteReply\x12<\n\x04Scan\x12\x19.weir.v1.StateScanRequest\x1a\x17.weir.v1.StateScanReply0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11proto/state.proto\x12\x07weir.v1\x1a\x12proto/common.proto\"r\n\nStateFence\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x13\n\x0bstage_index\x18\x02 \x01(\r\x12\x12\n\nkey_groups\x18\x03 \x03(\r\x12\x14\n\x0cowner_epochs\x18\x04 \x03(\x04\"C\n\x0fStateGetRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\"/\n\rStateGetReply\x12\x0e\n\x06values\x18\x01 \x03(\x0c\x12\x0e\n\x06\x61\x62sent\x18\x02 \x03(\r\"\xa9\x01\n\x11StateWriteRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x10\n\x08put_keys\x18\x02 \x03(\x0c\x12\x12\n\nput_values\x18\x03 \x03(\x0c\x12\x13\n\x0b\x64\x65lete_keys\x18\x04 \x03(\x0c\x12\x1a\n\x12\x64\x65lete_range_start\x18\x05 \x01(\x0c\x12\x19\n\x11\x64\x65lete_range_stop\x18\x06 \x01(\x0c\"\x11\n\x0fStateWriteReply\"\x9e\x01\n\x10StateScanRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\r\n\x05start\x18\x02 \x01(\x0c\x12\x0c\n\x04stop\x18\x03 \x01(\x0c\x12\x0f\n\x07reverse\x18\x04 \x01(\x08\x12\x13\n\x0b\x65ntries_max\x18\x05 \x01(\x04\x12\x11\n\tbytes_max\x18\x06 \x01(\x04\x12\x10\n\x08prefixes\x18\x07 \x03(\x0c\".\n\x0eStateScanReply\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x12\x0e\n\x06values\x18\x02 \x03(\x0c\x32\xbd\x01\n\x05State\x12\x37\n\x03Get\x12\x18.weir.v1.StateGetRequest\x1a\x16.weir.v1.StateGetReply\x12=\n\x05Write\x12\x1a.weir.v1.StateWriteRequest\x1a\x18.weir.v1.StateWriteReply\x12<\n\x04Scan\x12\x19.weir.v1.StateScanRequest\x1a\x17.weir.v1.StateScanReply0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'proto.state_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GROUPFENCE']._serialized_start=50
-  _globals['_GROUPFENCE']._serialized_end=102
-  _globals['_STATEFENCE']._serialized_start=104
-  _globals['_STATEFENCE']._serialized_end=213
-  _globals['_STATEGETREQUEST']._serialized_start=215
-  _globals['_STATEGETREQUEST']._serialized_end=282
-  _globals['_STATEVALUE']._serialized_start=284
-  _globals['_STATEVALUE']._serialized_end=328
-  _globals['_STATEGETREPLY']._serialized_start=330
-  _globals['_STATEGETREPLY']._serialized_end=382
-  _globals['_STATEWRITEREQUEST']._serialized_start=385
-  _globals['_STATEWRITEREQUEST']._serialized_end=554
-  _globals['_STATEWRITEREPLY']._serialized_start=556
-  _globals['_STATEWRITEREPLY']._serialized_end=573
-  _globals['_STATESCANREQUEST']._serialized_start=575
-  _globals['_STATESCANREQUEST']._serialized_end=696
-  _globals['_STATESCANREPLY']._serialized_start=698
-  _globals['_STATESCANREPLY']._serialized_end=744
-  _globals['_STATE']._serialized_start=747
-  _globals['_STATE']._serialized_end=936
+  _globals['_STATEFENCE']._serialized_start=50
+  _globals['_STATEFENCE']._serialized_end=164
+  _globals['_STATEGETREQUEST']._serialized_start=166
+  _globals['_STATEGETREQUEST']._serialized_end=233
+  _globals['_STATEGETREPLY']._serialized_start=235
+  _globals['_STATEGETREPLY']._serialized_end=282
+  _globals['_STATEWRITEREQUEST']._serialized_start=285
+  _globals['_STATEWRITEREQUEST']._serialized_end=454
+  _globals['_STATEWRITEREPLY']._serialized_start=456
+  _globals['_STATEWRITEREPLY']._serialized_end=473
+  _globals['_STATESCANREQUEST']._serialized_start=476
+  _globals['_STATESCANREQUEST']._serialized_end=634
+  _globals['_STATESCANREPLY']._serialized_start=636
+  _globals['_STATESCANREPLY']._serialized_end=682
+  _globals['_STATE']._serialized_start=685
+  _globals['_STATE']._serialized_end=874
 # @@protoc_insertion_point(module_scope)

@@ -7,23 +7,17 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class GroupFence(_message.Message):
-    __slots__ = ("key_group", "owner_epoch")
-    KEY_GROUP_FIELD_NUMBER: _ClassVar[int]
-    OWNER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    key_group: int
-    owner_epoch: int
-    def __init__(self, key_group: _Optional[int] = ..., owner_epoch: _Optional[int] = ...) -> None: ...
-
 class StateFence(_message.Message):
-    __slots__ = ("handshake", "stage_index", "groups")
+    __slots__ = ("handshake", "stage_index", "key_groups", "owner_epochs")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
-    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    KEY_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    OWNER_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     stage_index: int
-    groups: _containers.RepeatedCompositeFieldContainer[GroupFence]
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupFence, _Mapping]]] = ...) -> None: ...
+    key_groups: _containers.RepeatedScalarFieldContainer[int]
+    owner_epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., key_groups: _Optional[_Iterable[int]] = ..., owner_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StateGetRequest(_message.Message):
     __slots__ = ("fence", "keys")
@@ -33,19 +27,13 @@ class StateGetRequest(_message.Message):
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, fence: _Optional[_Union[StateFence, _Mapping]] = ..., keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
-class StateValue(_message.Message):
-    __slots__ = ("present", "value")
-    PRESENT_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    present: bool
-    value: bytes
-    def __init__(self, present: _Optional[bool] = ..., value: _Optional[bytes] = ...) -> None: ...
-
 class StateGetReply(_message.Message):
-    __slots__ = ("values",)
+    __slots__ = ("values", "absent")
     VALUES_FIELD_NUMBER: _ClassVar[int]
-    values: _containers.RepeatedCompositeFieldContainer[StateValue]
-    def __init__(self, values: _Optional[_Iterable[_Union[StateValue, _Mapping]]] = ...) -> None: ...
+    ABSENT_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    absent: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, values: _Optional[_Iterable[bytes]] = ..., absent: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StateWriteRequest(_message.Message):
     __slots__ = ("fence", "put_keys", "put_values", "delete_keys", "delete_range_start", "delete_range_stop")
@@ -68,18 +56,22 @@ class StateWriteReply(_message.Message):
     def __init__(self) -> None: ...
 
 class StateScanRequest(_message.Message):
-    __slots__ = ("fence", "start", "stop", "reverse", "entries_max")
+    __slots__ = ("fence", "start", "stop", "reverse", "entries_max", "bytes_max", "prefixes")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     REVERSE_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    PREFIXES_FIELD_NUMBER: _ClassVar[int]
     fence: StateFence
     start: bytes
     stop: bytes
     reverse: bool
     entries_max: int
-    def __init__(self, fence: _Optional[_Union[StateFence, _Mapping]] = ..., start: _Optional[bytes] = ..., stop: _Optional[bytes] = ..., reverse: _Optional[bool] = ..., entries_max: _Optional[int] = ...) -> None: ...
+    bytes_max: int
+    prefixes: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, fence: _Optional[_Union[StateFence, _Mapping]] = ..., start: _Optional[bytes] = ..., stop: _Optional[bytes] = ..., reverse: _Optional[bool] = ..., entries_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., prefixes: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class StateScanReply(_message.Message):
     __slots__ = ("keys", "values")

@@ -21,11 +21,16 @@ from weir.types import ChannelId
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelOpened:
+    """The first delivery of a channel that was opened while its consumer ran; never sent over the wire."""
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """One element in an inbox. The consumer calls ``release`` once, when it has finished with it."""
 
     channel: ChannelId
-    element: Element
+    element: Element | ChannelOpened
     release: Callable[[], None]
 
 

@@ -106,6 +106,7 @@ class ControlLink:
             job_id=runtime.identity.job_id if runtime else "",
             generation=runtime.identity.generation if runtime else 0,
             subtasks=server.reports(),
+            ownership=server.ownership_reports(),
         )
         reply: control_pb2.HeartbeatReply = self._stub.Heartbeat(request, timeout=_HEARTBEAT_TIMEOUT_S)
         return reply

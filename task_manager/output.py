@@ -48,6 +48,11 @@ class OutputEdge:
         """By consumer index."""
         return [self._writers[index] for index in sorted(self._writers)]
 
+    @property
+    def consumer_indices(self) -> list[int]:
+        """Subtask indices of the consumers."""
+        return sorted(self._writers)
+
     def add(self, batch: pa.RecordBatch) -> None:
         """Queue one batch; never waits."""
         if self.edge.exchange is Exchange.HASH:
@@ -147,6 +152,7 @@ class Output:
         self._edges = list(edges)
         self._wait = wait
         self._watermark: Watermark | None = None
+        self._finished = False
         self.rows = 0
         self.batches = 0
         #: Seconds spent waiting for credit.
@@ -156,6 +162,10 @@ class Output:
     def has_channels(self) -> bool:
         """Whether another stage follows."""
         return bool(self._edges)
+
+    def consumers(self, edge: Edge) -> list[int]:
+        """Subtask indices to which an edge leads now."""
+        return [index for item in self._edges if item.edge == edge for index in item.consumer_indices]
 
     @property
     def bytes_sent(self) -> int:
@@ -194,6 +204,7 @@ class Output:
 
     def finish(self) -> None:
         """Send everything and the end of the stream; waits for credit."""
+        self._finished = True
         self.broadcast(EndOfStream())
         self._settle(lambda writer: writer.is_empty, everything=True)
 
@@ -211,6 +222,10 @@ class Output:
                 for writer in output_edge.reroute(version, group_to_subtask, added, retired):
                     if self._watermark is not None:
                         writer.channel.send(self._watermark)
+                if self._finished:
+                    # A writer that has had the end already takes no second one.
+                    for writer in output_edge.writers:
+                        writer.add(EndOfStream())
         self.pump()
 
     def close(self) -> None:

@@ -186,6 +186,10 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
         """``find_inbox`` gives the inbox in which a channel ends, or raises HandshakeError."""
         self._find_inbox = find_inbox
 
+    def add_to(self, server: grpc.Server) -> None:
+        """Serve channels on ``server``; called before it starts."""
+        data_pb2_grpc.add_ExchangeServicer_to_server(self, server)
+
     def OpenChannel(
         self, request_iterator: Iterator[data_pb2.ChannelFrame], context: grpc.ServicerContext
     ) -> Iterator[data_pb2.ChannelReply]:

@@ -11,22 +11,24 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-import numpy as np
 
 from proto import control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
 from task_manager.channels import Inbox
-from task_manager.job_runtime import JobRuntime, JobSettings
+from task_manager.job_runtime import JobRuntime
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.progress import SubtaskProgress, SubtaskState
 from task_manager.remote_channel import ExchangeService, check_channel_job
 from task_manager.state_service import StateService
 from task_manager.store import open_job_store
+from task_manager.subtask_factory import JobSettings
+from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config
 from weir.errors import AddressInUseError, HandshakeError, WeirError
 from weir.graph import physical_graph
 from weir.job_loading import load_job
 from weir.protocol.fencing import EpochFence
+from weir.protocol.routing import GroupMove
 from weir.state.api import StateBackend
 from weir.types import ChannelId, SubtaskId
 from weir.wire import (
@@ -117,6 +119,11 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         """The deployed job, if any."""
         return self._runtime
 
+    def ownership_reports(self) -> list[control_pb2.OwnershipReport]:
+        """What owners here have of the latest rescale; sent with heartbeats."""
+        runtime = self._runtime
+        return [] if runtime is None else runtime.rescaling.reports()
+
     def reports(self) -> list[control_pb2.SubtaskReport]:
         """One report per subtask; sent with heartbeats."""
         runtime = self._runtime
@@ -139,13 +146,11 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         """Create subtasks; the first call for a job loads it and opens the store."""
         with self._lock, _errors_to(context):
             runtime = self._runtime_for(request)
+            if request.job_start_us:
+                runtime.begin(request.job_start_us)
             runtime.deploy(
                 [subtask_from_proto(subtask) for subtask in request.subtasks],
-                {subtask_from_proto(item.subtask): item.address for item in request.locations},
-                {
-                    table.stage_index: np.array(table.group_to_subtask, dtype=np.int32)
-                    for table in request.routing_tables
-                },
+                topology_from_proto(runtime.graph, request.stages, request.locations, request.routing_tables),
             )
         return control_pb2.DeployReply()
 
@@ -164,8 +169,61 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         """Stop a job's subtasks; a job that is not here is no error, so that the call can be repeated."""
         runtime = self._runtime
         if runtime is not None and runtime.identity.job_id == request.job_id:
-            runtime.cancel()
+            if request.subtasks:
+                runtime.cancel_subtasks([subtask_from_proto(subtask) for subtask in request.subtasks])
+            else:
+                runtime.cancel()
         return control_pb2.CancelReply()
+
+    def PrepareRescale(
+        self, request: control_pb2.PrepareRescaleRequest, context: grpc.ServicerContext
+    ) -> control_pb2.PrepareRescaleReply:
+        """Tell owners here what will move."""
+        with _errors_to(context):
+            ended = self._current(handshake_from_proto(request.handshake)).rescaling.prepare(
+                [subtask_from_proto(subtask) for subtask in request.subtasks],
+                request.routing_version,
+                tuple(
+                    GroupMove(move.key_group, move.source_subtask_index, move.target_subtask_index)
+                    for move in request.moves
+                ),
+                list(request.retiring),
+            )
+        return control_pb2.PrepareRescaleReply(ended=[subtask_to_proto(subtask) for subtask in ended])
+
+    def Reroute(
+        self, request: control_pb2.RerouteRequest, context: grpc.ServicerContext
+    ) -> control_pb2.RerouteReply:
+        """Switch upstream subtasks here."""
+        with _errors_to(context):
+            runtime = self._current(handshake_from_proto(request.handshake))
+            runtime.reroute(
+                [subtask_from_proto(subtask) for subtask in request.upstream],
+                [subtask_from_proto(subtask) for subtask in request.owners],
+                request.stage_index,
+                request.routing_version,
+                topology_from_proto(runtime.graph, request.stages, request.locations, request.routing_tables),
+                list(request.retiring),
+            )
+        return control_pb2.RerouteReply()
+
+    def HandOver(
+        self, request: control_pb2.HandOverRequest, context: grpc.ServicerContext
+    ) -> control_pb2.HandOverReply:
+        """Take key groups over from another task manager."""
+        with _errors_to(context):
+            self._current(handshake_from_proto(request.handshake)).rescaling.receive(request)
+        return control_pb2.HandOverReply()
+
+    def AbortRescale(
+        self, request: control_pb2.AbortRescaleRequest, context: grpc.ServicerContext
+    ) -> control_pb2.AbortRescaleReply:
+        """Take a rescale back."""
+        with _errors_to(context):
+            self._current(handshake_from_proto(request.handshake)).rescaling.abort(
+                [subtask_from_proto(subtask) for subtask in request.owners], request.routing_version
+            )
+        return control_pb2.AbortRescaleReply()
 
     def _runtime_for(self, request: control_pb2.DeployRequest) -> JobRuntime:
         identity = handshake_from_proto(request.handshake)
@@ -188,7 +246,9 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             )
         self._runtime = JobRuntime(
             identity,
-            physical_graph(loaded.graph),
+            topology_from_proto(
+                physical_graph(loaded.graph), request.stages, request.locations, request.routing_tables
+            ),
             JobSettings(
                 request.watermark_interval_ms,
                 request.out_of_order_grace_period_ms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import grpc
@@ -12,14 +13,14 @@ from weir.protocol.fencing import EpochFence
 from weir.state.api import StateBackend
 from weir.wire import JobIdentity, handshake_from_proto
 
-#: A scan answers in messages of about this size, far below the message limit.
-_SCAN_MESSAGE_BYTES = 1 << 20
+#: Messages of a scan, far below the message limit; the first is small, because many scans want a few entries only.
+_FIRST_SCAN_MESSAGE_BYTES, _SCAN_MESSAGE_BYTES = 16 << 10, 1 << 20
+#: A reply to Get is cut here; the caller asks again for the rest.
+_GET_REPLY_BYTES = 4 << 20
+#: Keys read from the store at a time.
+_GET_CHUNK_KEYS = 4096
 
-_CODES = {
-    FencedError: grpc.StatusCode.ABORTED,
-    HandshakeError: grpc.StatusCode.FAILED_PRECONDITION,
-    StateError: grpc.StatusCode.INTERNAL,
-}
+_Abort = (FencedError, HandshakeError, StateError)
 
 
 class StateService(state_pb2_grpc.StateServicer):
@@ -28,67 +29,83 @@ class StateService(state_pb2_grpc.StateServicer):
     def __init__(self, find_store: Callable[[JobIdentity], tuple[StateBackend, EpochFence]]) -> None:
         """``find_store`` gives the job's store and fence, or raises HandshakeError."""
         self._find_store = find_store
+        #: A write is applied under the lock under which it was admitted, so none of an old owner comes late.
+        self._fence_lock = threading.Lock()
 
     def Get(
         self, request: state_pb2.StateGetRequest, context: grpc.ServicerContext
     ) -> state_pb2.StateGetReply:
-        """Values of keys, in their order."""
+        """Values of keys, in their order; of a prefix of the keys if they make a large reply."""
         try:
-            store = self._admit(request.fence, request.keys)
-            values = store.get_many(request.keys)
-        except (FencedError, HandshakeError, StateError) as error:
-            context.abort(_CODES[type(error)], str(error))
-        return state_pb2.StateGetReply(
-            values=[
-                state_pb2.StateValue(present=value is not None, value=value if value is not None else b"")
-                for value in values
-            ]
-        )
+            keys = list(request.keys)
+            with self._fence_lock:
+                store = self._admit(request.fence, keys)
+            return _read(store, keys)
+        except _Abort as error:
+            context.abort(_code(error), str(error))
 
     def Write(
         self, request: state_pb2.StateWriteRequest, context: grpc.ServicerContext
     ) -> state_pb2.StateWriteReply:
-        """Puts, deletes and at most one range delete."""
+        """At most one range delete, then puts, then deletes."""
         keys = [*request.put_keys, *request.delete_keys]
-        deletes_range = bool(request.delete_range_start or request.delete_range_stop)
+        start, stop = request.delete_range_start, request.delete_range_stop
         try:
             if len(request.put_keys) != len(request.put_values):
                 raise HandshakeError("a state write must have as many values as keys")
-            if deletes_range:
-                keys.append(request.delete_range_start)
-            store = self._admit(request.fence, keys)
-            if deletes_range:
-                _check_one_group(request.delete_range_start, request.delete_range_stop)
-                store.delete_range(request.delete_range_start, request.delete_range_stop)
-            if request.put_keys or request.delete_keys:
-                store.write(
-                    list(zip(request.put_keys, request.put_values, strict=True)), list(request.delete_keys)
-                )
-        except (FencedError, HandshakeError, StateError) as error:
-            context.abort(_CODES[type(error)], str(error))
+            if start or stop:
+                keys.append(start)
+                _check_one_group(start, stop)
+            with self._fence_lock:
+                store = self._admit(request.fence, keys)
+                if start or stop:
+                    store.delete_range(start, stop)
+                if request.put_keys or request.delete_keys:
+                    store.write(
+                        list(zip(request.put_keys, request.put_values, strict=True)),
+                        list(request.delete_keys),
+                    )
+        except _Abort as error:
+            context.abort(_code(error), str(error))
         return state_pb2.StateWriteReply()
 
     def Scan(
         self, request: state_pb2.StateScanRequest, context: grpc.ServicerContext
     ) -> Iterator[state_pb2.StateScanReply]:
-        """Entries of a range inside one group, in key order or the reverse, in messages of about 1 MiB."""
+        """Entries of a range, in key order or the reverse, in messages of about 1 MiB; the first comes at once."""
         try:
-            store = self._admit(request.fence, [request.start])
-            _check_one_group(request.start, request.stop)
-            yield from _pack(
-                store.scan(request.start, request.stop, reverse=request.reverse), request.entries_max
-            )
-        except (FencedError, HandshakeError, StateError) as error:
-            context.abort(_CODES[type(error)], str(error))
+            if not request.prefixes:
+                _check_one_group(request.start, request.stop)
+            with self._fence_lock:
+                store = self._admit(request.fence, request.prefixes or [request.start])
+            entries = store.scan(request.start, request.stop or None, reverse=request.reverse)
+            if request.prefixes:
+                wanted = frozenset(request.prefixes)
+                entries = (entry for entry in entries if entry[0][:4] in wanted)
+            yield from _pack(entries, request.entries_max, request.bytes_max)
+        except _Abort as error:
+            context.abort(_code(error), str(error))
 
     def _admit(self, fence: state_pb2.StateFence, keys: Iterable[bytes]) -> StateBackend:
         store, epochs = self._find_store(handshake_from_proto(fence.handshake))
-        allowed = {group.key_group.to_bytes(2, "big") for group in fence.groups}
-        for key in keys:
-            if key[:2] not in allowed:
-                raise HandshakeError(f"state key {key[:8].hex()} is in none of the key groups of the request")
-        epochs.admit(fence.stage_index, ((group.key_group, group.owner_epoch) for group in fence.groups))
+        allowed = {group.to_bytes(2, "big") for group in fence.key_groups}
+        outside = {key[:2] for key in keys} - allowed
+        if outside:
+            raise HandshakeError(
+                f"a state key begins with {min(outside).hex()}, which is in none of the key groups of the request"
+            )
+        if len(fence.key_groups) != len(fence.owner_epochs):
+            raise HandshakeError("a state request must have as many owner epochs as key groups")
+        epochs.admit(fence.stage_index, zip(fence.key_groups, fence.owner_epochs, strict=True))
         return store
+
+
+def _code(error: Exception) -> grpc.StatusCode:
+    if isinstance(error, FencedError):
+        return grpc.StatusCode.ABORTED
+    if isinstance(error, HandshakeError):
+        return grpc.StatusCode.FAILED_PRECONDITION
+    return grpc.StatusCode.INTERNAL
 
 
 def _check_one_group(start: bytes, stop: bytes) -> None:
@@ -99,16 +116,39 @@ def _check_one_group(start: bytes, stop: bytes) -> None:
         raise HandshakeError(f"the range {start[:8].hex()}..{stop[:8].hex()} is not inside one key group")
 
 
-def _pack(entries: Iterator[tuple[bytes, bytes]], entries_max: int) -> Iterator[state_pb2.StateScanReply]:
-    reply, size_bytes = state_pb2.StateScanReply(), 0
+def _read(store: StateBackend, keys: list[bytes]) -> state_pb2.StateGetReply:
+    values: list[bytes] = []
+    absent: list[int] = []
+    size_bytes = 0
+    for start in range(0, len(keys), _GET_CHUNK_KEYS):
+        for value in store.get_many(keys[start : start + _GET_CHUNK_KEYS]):
+            if value is None:
+                absent.append(len(values))
+                values.append(b"")
+                continue
+            size_bytes += len(value)
+            if size_bytes > _GET_REPLY_BYTES and values:
+                return state_pb2.StateGetReply(values=values, absent=absent)
+            values.append(value)
+    return state_pb2.StateGetReply(values=values, absent=absent)
+
+
+def _pack(
+    entries: Iterator[tuple[bytes, bytes]], entries_max: int, bytes_max: int
+) -> Iterator[state_pb2.StateScanReply]:
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    size_bytes = sent_bytes = 0
+    limit_bytes = _FIRST_SCAN_MESSAGE_BYTES if not bytes_max else _SCAN_MESSAGE_BYTES
     for count, (key, value) in enumerate(entries, start=1):
-        reply.keys.append(key)
-        reply.values.append(value)
+        keys.append(key)
+        values.append(value)
         size_bytes += len(key) + len(value)
-        if size_bytes >= _SCAN_MESSAGE_BYTES:
-            yield reply
-            reply, size_bytes = state_pb2.StateScanReply(), 0
-        if entries_max and count >= entries_max:
+        if count == entries_max or (bytes_max and sent_bytes + size_bytes >= bytes_max):
             break
-    if reply.keys:
-        yield reply
+        if size_bytes >= limit_bytes:
+            yield state_pb2.StateScanReply(keys=keys, values=values)
+            sent_bytes += size_bytes
+            keys, values, size_bytes, limit_bytes = [], [], 0, _SCAN_MESSAGE_BYTES
+    if keys or not sent_bytes:
+        yield state_pb2.StateScanReply(keys=keys, values=values)

@@ -6,32 +6,22 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from task_manager.channels import Delivery
 from task_manager.credits import CancelledError
 from task_manager.mailbox import Mailbox
-from task_manager.operator_chain import OperatorChain, StepError, naming_step
+from task_manager.operator_chain import OperatorChain, StepError
 from task_manager.progress import SubtaskProgress, SubtaskState
 from weir.clock import Clock
 from weir.errors import WeirError
-from weir.operators.base import OperatorContext, SourceReader
-from weir.protocol.watermarks import WatermarkTracker
 from weir.records import (
-    EVENT_TIME_COLUMN,
-    WATERMARK_MAX_MS,
-    WATERMARK_MIN_MS,
-    EndOfStream,
-    Idle,
-    Watermark,
     batch_bytes,
-    int64_column,
 )
-from weir.types import ChannelId, SubtaskId
+from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
 
@@ -100,9 +90,10 @@ class Subtask(ABC):
             self._next_flush_s = self._flush_time_s()
             self._change(SubtaskState.DEPLOYED)
             self._loop()
-            self._chain.close()
             self._count_output()
             self._chain.output.finish()
+            self._run_last_commands()
+            self._chain.close()
             self._chain.output.close()
         except CancelledError:
             self._abandon()
@@ -117,8 +108,14 @@ class Subtask(ABC):
         else:
             self._change(SubtaskState.FINISHED)
 
+    def _run_last_commands(self) -> None:
+        """The end of the stream was sent; what was ordered before anybody could know is still carried out."""
+        while not self.mailbox.close():
+            self.mailbox.run_commands()
+
     def _abandon(self) -> None:
         """Free everything after a failure; a second failure on the way must not hide the first."""
+        self.mailbox.discard()
         try:
             self._chain.close()
         except Exception:
@@ -174,143 +171,3 @@ class Subtask(ABC):
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)
         return delivery
-
-
-class TaskSubtask(Subtask):
-    """Takes batches from its input channels."""
-
-    def __init__(
-        self,
-        subtask: SubtaskId,
-        chain: OperatorChain,
-        mailbox: Mailbox,
-        timers: SubtaskTimers,
-        clock: Clock,
-        on_change: Callable[[], None],
-        inputs: Iterable[ChannelId],
-    ) -> None:
-        super().__init__(subtask, chain, mailbox, timers, clock, on_change)
-        self._watermarks = WatermarkTracker(inputs)
-        self._forwarded_s = float("-inf")
-        self._idle_forwarded = False
-
-    def _loop(self) -> None:
-        while self._watermarks.open_inputs:
-            delivery = self._poll(self._housekeeping())
-            if delivery is not None:
-                self._take(delivery)
-            self._forward_watermark()
-        self._chain.finish()
-        self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
-
-    def _take(self, delivery: Delivery) -> None:
-        element, channel = delivery.element, delivery.channel
-        if isinstance(element, pa.RecordBatch):
-            self._watermarks.mark_active(channel)
-            self._process(element)
-        elif isinstance(element, Watermark):
-            self._raise_watermark(self._watermarks.advance(channel, element.time_ms))
-        elif isinstance(element, Idle):
-            self._raise_watermark(self._watermarks.mark_idle(channel))
-        elif isinstance(element, EndOfStream):
-            self._raise_watermark(self._watermarks.end(channel))
-        delivery.release()
-
-    def _raise_watermark(self, time_ms: int | None) -> None:
-        if time_ms is not None and time_ms != WATERMARK_MAX_MS:
-            self._chain.on_watermark(time_ms)
-            self.progress.watermark_ms = time_ms
-
-    def _forward_watermark(self) -> None:
-        """Pass the combined watermark on, at most once per interval; idleness at once."""
-        if self._watermarks.all_idle:
-            if not self._idle_forwarded:
-                self._idle_forwarded = True
-                self._chain.output.broadcast(Idle())
-            return
-        # A watermark without rows ends idleness too (an operator upstream may drop all rows).
-        self._idle_forwarded = False
-        now_s = time.monotonic()
-        if (now_s - self._forwarded_s) * 1e3 < self._timers.watermark_interval_ms:
-            return
-        time_ms = self._watermarks.combined_ms
-        if time_ms not in (WATERMARK_MIN_MS, WATERMARK_MAX_MS):
-            self._forwarded_s = now_s
-            self._chain.output.broadcast(Watermark(time_ms))
-
-
-class SourceSubtask(Subtask):
-    """Takes batches from a reader, once the job has started, and makes watermarks."""
-
-    def __init__(
-        self,
-        subtask: SubtaskId,
-        chain: OperatorChain,
-        mailbox: Mailbox,
-        timers: SubtaskTimers,
-        clock: Clock,
-        on_change: Callable[[], None],
-        reader: SourceReader,
-        reader_context: Callable[[int], OperatorContext],
-        rows_max: int,
-    ) -> None:
-        """``reader_context`` makes the reader's context from the job's start (epoch µs)."""
-        super().__init__(subtask, chain, mailbox, timers, clock, on_change)
-        self._reader = reader
-        self._reader_context = reader_context
-        self._rows_max = rows_max
-        self._event_time_ms_max = WATERMARK_MIN_MS
-        self._last_data_s = 0.0
-        self._next_watermark_s = 0.0
-        self._idle = False
-
-    def _loop(self) -> None:
-        while self._job_start_us is None:
-            self._poll(float("inf"))
-        context = self._reader_context(self._job_start_us)
-        try:
-            with naming_step(context.operator_name):
-                self._reader.open(context)
-                self._read()
-        finally:
-            self._reader.close()
-        self._chain.finish()
-        self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
-
-    def _read(self) -> None:
-        self._last_data_s = time.monotonic()
-        while True:
-            polled = self._reader.poll(self._rows_max)
-            if polled.batch is not None:
-                self._emit(polled.batch)
-            if polled.finished:
-                return
-            deadline_s = self._housekeeping()
-            self._make_watermark()
-            self.mailbox.run_commands()
-            wait_us = polled.next_poll_us - self._clock.now_us() if polled.next_poll_us else 0
-            if wait_us > 0:
-                until_s = time.monotonic() + wait_us / 1e6
-                self._poll(min(until_s, deadline_s, self._next_watermark_s))
-
-    def _emit(self, batch: pa.RecordBatch) -> None:
-        self._process(batch)
-        newest_ms = int(np.max(int64_column(batch, EVENT_TIME_COLUMN)))
-        self._event_time_ms_max = max(self._event_time_ms_max, newest_ms)
-        self._last_data_s = time.monotonic()
-        self._idle = False
-
-    def _make_watermark(self) -> None:
-        now_s = time.monotonic()
-        if now_s < self._next_watermark_s:
-            return
-        self._next_watermark_s = now_s + self._timers.watermark_interval_ms / 1e3
-        if (now_s - self._last_data_s) * 1e3 >= self._timers.idle_timeout_ms:
-            if not self._idle:
-                self._idle = True
-                self._chain.output.broadcast(Idle())
-        elif self._event_time_ms_max != WATERMARK_MIN_MS:
-            time_ms = self._event_time_ms_max - int(self._timers.out_of_order_grace_period_ms)
-            self._chain.on_watermark(time_ms)
-            self.progress.watermark_ms = time_ms
-            self._chain.output.broadcast(Watermark(time_ms))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from task_manager.channels import Channel
 from weir.errors import WireLimitError
-from weir.records import Element, Idle, Watermark, batch_bytes
+from weir.records import Element, EndOfStream, Idle, Watermark, batch_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class ChannelWriter:
         self._policy = policy
         self._pending: deque[Element] = deque()
         self._rows = 0
+        self._ended = False
         #: Monotonic seconds at which the oldest pending rows must leave; infinity when there are none.
         self.deadline_s = float("inf")
         self.bytes_sent = 0
@@ -50,7 +51,14 @@ class ChannelWriter:
         return not self._pending
 
     def add(self, element: Element) -> None:
-        """Queue rows or a control element behind what is there already; :meth:`pump` sends."""
+        """Queue rows or a control element behind what is there already; :meth:`pump` sends.
+
+        Nothing can follow the end of the stream; a second end is ignored.
+        """
+        if self._ended:
+            return
+        if isinstance(element, EndOfStream):
+            self._ended = True
         if isinstance(element, pa.RecordBatch):
             if not self._rows:
                 self.deadline_s = time.monotonic() + self._policy.timeout_ms / 1e3
@@ -88,6 +96,7 @@ class ChannelWriter:
         self._pending.clear()
         self._rows = 0
         self.deadline_s = float("inf")
+        self._ended = self._ended and not any(isinstance(element, EndOfStream) for element in elements)
         return elements
 
     def _send_rows(self) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
@@ -89,8 +89,14 @@ class Stage:
 
     index: int
     nodes: tuple[Node, ...]
-    parallelism: int
+    #: Indices of its subtasks, ascending; not contiguous when one was retired by a rescale.
+    subtask_indices: tuple[int, ...]
     inputs: tuple[Edge, ...]
+
+    @property
+    def parallelism(self) -> int:
+        """Number of subtasks now."""
+        return len(self.subtask_indices)
 
     @property
     def name(self) -> str:
@@ -107,9 +113,14 @@ class Stage:
         """Whether an operator of the chain keeps keyed state."""
         return any(node.is_keyed for node in self.nodes)
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether its subtasks own key groups, because rows come by HASH."""
+        return any(edge.exchange is Exchange.HASH for edge in self.inputs)
+
     def subtasks(self) -> list[SubtaskId]:
         """This stage's subtasks, by index."""
-        return [SubtaskId(self.index, i) for i in range(self.parallelism)]
+        return [SubtaskId(self.index, index) for index in self.subtask_indices]
 
 
 @dataclass(frozen=True)
@@ -177,6 +188,11 @@ class PhysicalGraph:
         known = ", ".join(f"{stage.index} ({stage.name})" for stage in self.stages)
         raise GraphError(f"job {self.logical.name}: no stage {index}; there are {known}")
 
+    def with_subtasks(self, stage_index: int, subtask_indices: Iterable[int]) -> PhysicalGraph:
+        """The same graph with other subtasks of one stage."""
+        changed = replace(self.stage(stage_index), subtask_indices=tuple(sorted(subtask_indices)))
+        return replace(self, stages=(*self.stages[:stage_index], changed, *self.stages[stage_index + 1 :]))
+
     def subtasks(self) -> list[SubtaskId]:
         """All subtasks, by stage, then index."""
         return [subtask for stage in self.stages for subtask in stage.subtasks()]
@@ -234,7 +250,7 @@ def physical_graph(logical: LogicalGraph) -> PhysicalGraph:
             Edge(stage_of[item.producer], index, item.exchange, item.key_columns, position)
             for position, item in enumerate(chain[0].inputs)
         )
-        stages.append(Stage(index, tuple(chain), chain[0].parallelism, edges))
+        stages.append(Stage(index, tuple(chain), tuple(range(chain[0].parallelism)), edges))
     return PhysicalGraph(logical, tuple(stages))
 
 

@@ -86,6 +86,15 @@ class Operator(ABC):
     def flush(self) -> None:
         """Called every ``state_flush_interval_ms`` and before the end: make dirty state durable."""
 
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Called before a handover: write dirty state of these key groups; it stays usable."""
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """Called at a handover: write dirty state of these key groups and forget them; they are given away."""
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """Called when these key groups come from another subtask: their state may exist in the store."""
+
     def finish(self) -> Iterable[pa.RecordBatch]:
         """Called once after the last batch of all inputs."""
         return ()

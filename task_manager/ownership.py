@@ -1,0 +1,137 @@
+"""Key groups of one subtask while its stage is rescaled: who owns them, which rows wait, how state changes hands.
+
+Everything is called by the subtask's thread, between two batches. Decisions are ``weir.protocol.rescale_owner``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from weir.keys import key_groups
+from weir.protocol.rescale_owner import (
+    HandOver,
+    OwnerAction,
+    OwnerEvent,
+    OwnerMachine,
+    Retired,
+    StartFlush,
+    TakeOwnership,
+)
+from weir.records import KEY_HASH_COLUMN, batch_bytes
+
+
+class GroupState(Protocol):
+    """The keyed state of a subtask's operators, by key group."""
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write dirty entries of these groups; they stay."""
+        ...
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """Write dirty entries of these groups, and forget the groups: they are given away."""
+        ...
+
+    def adopt_groups(self, groups: Mapping[int, int], location: str) -> None:
+        """Own these groups (with owner epochs) from now on; their state is in the store at ``location``."""
+        ...
+
+
+class RescaleReports(Protocol):
+    """Where a subtask sends what it decides; the calls only queue."""
+
+    def hand_over(self, version: int, target: int, groups: Mapping[int, int]) -> None:
+        """Send these groups (with their new epochs) to the subtask of that index."""
+        ...
+
+    def owned(self, version: int, groups: Iterable[int]) -> None:
+        """These groups were taken over."""
+        ...
+
+
+class Ownership:
+    """Parks rows of groups that the subtask does not own yet, and hands groups over."""
+
+    def __init__(
+        self,
+        machine: OwnerMachine,
+        state: GroupState,
+        reports: RescaleReports,
+        process: Callable[[pa.RecordBatch], None],
+    ) -> None:
+        self._machine = machine
+        self._state = state
+        self._reports = reports
+        self._process = process
+        self._parked: list[pa.RecordBatch] = []
+        #: Bytes of rows that wait for their groups.
+        self.parked_bytes = 0
+
+    @property
+    def has_parked_rows(self) -> bool:
+        """Whether rows wait for their groups."""
+        return bool(self._parked)
+
+    @property
+    def may_finish(self) -> bool:
+        """Whether the subtask may end, as far as its groups are concerned."""
+        return self._machine.may_finish
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a rescale concerns the subtask now."""
+        return self._machine.is_moving
+
+    def admit(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The rows that can be processed now; the others are parked, in order.
+
+        Outside a rescale upstream sends only rows of groups that are owned, so nothing is looked at.
+        """
+        if not self._machine.is_moving and not self._parked:
+            return batch
+        owned = self._machine.owned_mask[self._groups(batch)]
+        if owned.all():
+            return batch
+        self._park(batch.filter(pa.array(~owned)))
+        return batch.filter(pa.array(owned)) if owned.any() else None
+
+    def handle(self, event: OwnerEvent) -> None:
+        """Take an event of the rescale in and do what follows from it."""
+        for action in self._machine.handle(event):
+            self._carry_out(action)
+
+    def _carry_out(self, action: OwnerAction) -> None:
+        match action:
+            case StartFlush(_, groups):
+                self._state.flush_groups(groups)
+            case HandOver(version, target, given):
+                self._state.release_groups(given)
+                self._reports.hand_over(version, target, given)
+            case TakeOwnership(version, taken, location):
+                self._state.adopt_groups(taken, str(location))
+                self._unpark()
+                self._reports.owned(version, taken)
+            case Retired():
+                # The loop ends by itself: every input has ended and may_finish is true.
+                pass
+
+    def _groups(self, batch: pa.RecordBatch) -> np.ndarray:
+        hashes = batch.column(KEY_HASH_COLUMN).to_numpy()
+        return key_groups(hashes, len(self._machine.owned_mask))
+
+    def _park(self, batch: pa.RecordBatch) -> None:
+        self._parked.append(batch)
+        self.parked_bytes += batch_bytes(batch)
+
+    def _unpark(self) -> None:
+        """Process parked rows whose groups are owned by now, in the order in which they came."""
+        parked, self._parked, self.parked_bytes = self._parked, [], 0
+        for batch in parked:
+            owned = self._machine.owned_mask[self._groups(batch)]
+            if not owned.all():
+                self._park(batch.filter(pa.array(~owned)))
+            if owned.any():
+                self._process(batch.filter(pa.array(owned)))

@@ -1,0 +1,293 @@
+"""A task manager's part in rescaling a stage: commands of the coordinator in, handovers and reports out.
+
+Commands come on gRPC threads and go to subtasks' mailboxes; what subtasks decide (``ownership.py``) is carried out on
+threads of its own here, so that the data goes on meanwhile. The order of things is in docs/design/0001.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING
+
+import grpc
+
+from proto import control_pb2, control_pb2_grpc
+from task_manager.channels import Inbox
+from task_manager.ownership import RescaleReports
+from task_manager.task_subtask import TaskSubtask
+from weir.config import TaskManagerConfig
+from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.graph import Edge
+from weir.protocol.rescale_owner import Abort, HandoverReceived, OwnerEvent, Prepare, Proceed
+from weir.protocol.routing import GroupMove
+from weir.records import EndOfStream, RouteMarker
+from weir.types import SubtaskId
+from weir.wire import JobIdentity, handshake_to_proto, subtask_to_proto
+
+if TYPE_CHECKING:
+    from task_manager.subtask_factory import RunningSubtask, SubtaskFactory
+    from task_manager.topology import Topology
+
+log = logging.getLogger(__name__)
+
+#: An owner that is busy with a batch for longer answers later than the command does; that is no failure.
+_PREPARE_WAIT_S = 0.25
+_REROUTE_WAIT_S = 30.0
+_HANDOVER_TIMEOUT_S = 30.0
+_THREADS = 8
+
+
+class RescaleParticipant:
+    """One per deployed job; ``running`` and ``inboxes`` are the job runtime's own."""
+
+    def __init__(
+        self,
+        identity: JobIdentity,
+        address: str,
+        running: Mapping[SubtaskId, RunningSubtask],
+        inboxes: Mapping[SubtaskId, Inbox],
+        factory: SubtaskFactory,
+        config: TaskManagerConfig,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._identity = identity
+        self._address = address
+        self._running = running
+        self._inboxes = inboxes
+        self._factory = factory
+        self._config = config
+        self._on_change = on_change
+        self._locations: dict[SubtaskId, str] = {}
+        self._lock = threading.Lock()
+        self._reports: dict[SubtaskId, control_pb2.OwnershipReport] = {}
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="rescale")
+
+    # --- commands of the coordinator -------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        subtasks: Sequence[SubtaskId],
+        version: int,
+        moves: tuple[GroupMove, ...],
+        retiring: Sequence[int],
+    ) -> list[SubtaskId]:
+        """Tell owners here of a rescale; gives those that have ended already."""
+        known: dict[SubtaskId, Future[None] | None] = {
+            subtask: self._post(subtask, Prepare(version, moves, retiring=subtask.subtask_index in retiring))
+            for subtask in subtasks
+        }
+        for future in known.values():
+            if future is not None:
+                # Wait for the early flush, which makes the handover short, but not for long.
+                _wait(future, _PREPARE_WAIT_S)
+        return [subtask for subtask, future in known.items() if future is None]
+
+    def reroute(
+        self,
+        upstream: Sequence[SubtaskId],
+        owners: Sequence[SubtaskId],
+        stage_index: int,
+        version: int,
+        topology: Topology,
+        retiring: Sequence[int],
+    ) -> None:
+        """Switch upstream subtasks here to the stage's new subtasks, and tell owners that it is certain.
+
+        Raises:
+            ConnectionLostError, HandshakeError: a new subtask's task manager does not take a channel.
+        """
+        self._locations.update(topology.locations)
+        for owner in owners:
+            self._post(owner, Proceed(version))
+        futures = []
+        for subtask in upstream:
+            for edge in topology.graph.stage(stage_index).inputs:
+                if edge.producer_stage == subtask.stage_index:
+                    futures.append(self._reroute_one(subtask, edge, version, topology, retiring))
+        for future in futures:
+            if not _wait(future, _REROUTE_WAIT_S):
+                raise ConnectionLostError(
+                    f"an upstream subtask on {self._address} did not switch within {_REROUTE_WAIT_S:g} s"
+                )
+
+    def receive(self, request: control_pb2.HandOverRequest) -> None:
+        """Take a handover from an old owner on another task manager."""
+        target = SubtaskId(request.target.stage_index, request.target.subtask_index)
+        self._count_bytes(target, request.routing_version, request.bytes_shipped)
+        groups = {item.key_group: item.owner_epoch for item in request.groups}
+        if (
+            self._post(target, HandoverReceived(request.routing_version, groups, request.state_location))
+            is None
+        ):
+            raise HandshakeError(f"subtask {target} has ended on task manager {self._address}")
+
+    def abort(self, owners: Sequence[SubtaskId], version: int) -> None:
+        """Take a rescale back."""
+        for owner in owners:
+            self._post(owner, Abort(version))
+
+    # --- reports to the coordinator --------------------------------------------------------------------------
+
+    def reports(self) -> list[control_pb2.OwnershipReport]:
+        """What the owners here have of the latest rescale; sent with every heartbeat."""
+        with self._lock:
+            copies = []
+            for report in self._reports.values():
+                copy = control_pb2.OwnershipReport()
+                copy.CopyFrom(report)
+                copies.append(copy)
+            return copies
+
+    def reports_of(self, subtask: SubtaskId) -> RescaleReports:
+        """What a subtask calls with its decisions."""
+        return _SubtaskReports(self, subtask)
+
+    def owned(self, subtask: SubtaskId, version: int, groups: Iterable[int]) -> None:
+        """A subtask took groups over; called by its thread."""
+        with self._lock:
+            report = self._report(subtask, version)
+            report.owned_groups.extend(groups)
+        self._on_change()
+
+    def completed(self, subtask: SubtaskId, version: int, groups: Iterable[int]) -> None:
+        """All state of these groups is here."""
+        with self._lock:
+            self._report(subtask, version).complete_groups.extend(groups)
+        self._on_change()
+
+    def hand_over(self, subtask: SubtaskId, version: int, target: int, groups: Mapping[int, int]) -> None:
+        """A subtask gives groups away; called by its thread, after their state was written."""
+        self._threads.submit(
+            self._hand_over, subtask, version, SubtaskId(subtask.stage_index, target), dict(groups)
+        )
+
+    def close(self) -> None:
+        """End the threads; what they still have to do is given up."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    # --- parts -----------------------------------------------------------------------------------------------
+
+    def _post(self, subtask: SubtaskId, event: OwnerEvent) -> Future[None] | None:
+        """Let a subtask take an event in, in its own thread; None if it has ended."""
+        running = self._running.get(subtask)
+        if running is None or not isinstance(running.subtask, TaskSubtask):
+            raise HandshakeError(f"subtask {subtask} does not run on task manager {self._address}")
+        task = running.subtask
+        future: Future[None] = Future()
+
+        def command() -> None:
+            task.handle(event)
+            future.set_result(None)
+
+        return future if task.mailbox.post(command) else None
+
+    def _reroute_one(
+        self, subtask: SubtaskId, edge: Edge, version: int, topology: Topology, retiring: Sequence[int]
+    ) -> Future[None]:
+        running = self._running[subtask]
+        future: Future[None] = Future()
+        table = topology.routing.get(edge.consumer_stage)
+        known = set(running.chain.output.consumers(edge))
+        added = {
+            channel.consumer.subtask_index: self._factory.channel(
+                channel, self._inboxes[subtask], topology.locations[channel.consumer]
+            )
+            for channel in topology.graph.output_channels(subtask, edge)
+            if channel.consumer.subtask_index not in known
+        }
+
+        def command() -> None:
+            group_to_subtask = table.group_to_subtask if table is not None else None
+            running.chain.output.reroute(edge, version, group_to_subtask, added, retiring)
+            future.set_result(None)
+
+        if not running.subtask.mailbox.post_routing(command):
+            # It has ended: its end of stream says everything, also to consumers that are new.
+            for channel in added.values():
+                channel.send(RouteMarker(version))
+                channel.send(EndOfStream())
+                channel.close()
+            future.set_result(None)
+        return future
+
+    def _hand_over(self, subtask: SubtaskId, version: int, target: SubtaskId, groups: dict[int, int]) -> None:
+        try:
+            location = self._locations[target]
+            if location == self._address:
+                if self._post(target, HandoverReceived(version, groups, self._address)) is None:
+                    raise HandshakeError(f"subtask {target} ended before it got its key groups")
+                return
+            self._send_handover(target, version, groups, location)
+        except WeirError as error:
+            self._fail(subtask, error)
+        except Exception as error:
+            log.exception("handing over groups of subtask %s failed", subtask)
+            self._fail(subtask, WeirError(f"handing over key groups to {target} failed: {error}"))
+
+    def _send_handover(
+        self, target: SubtaskId, version: int, groups: Mapping[int, int], location: str
+    ) -> None:
+        request = control_pb2.HandOverRequest(
+            handshake=handshake_to_proto(self._identity),
+            target=subtask_to_proto(target),
+            routing_version=version,
+            groups=[
+                control_pb2.OwnedGroup(key_group=group, owner_epoch=epoch) for group, epoch in groups.items()
+            ],
+            state_location=self._address,
+        )
+        stub = control_pb2_grpc.TaskManagerStub(self._factory.connection(location))
+        try:
+            stub.HandOver(request, timeout=_HANDOVER_TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise ConnectionLostError(
+                f"task manager {location} did not take key groups over: {error.details()}"
+            ) from error
+
+    def _fail(self, subtask: SubtaskId, error: WeirError) -> None:
+        """Let a subtask fail with what its handover met."""
+
+        def command() -> None:
+            raise error
+
+        self._running[subtask].subtask.mailbox.post(command)
+
+    def _report(self, subtask: SubtaskId, version: int) -> control_pb2.OwnershipReport:
+        """The report on the latest rescale; the caller has the lock."""
+        report = self._reports.get(subtask)
+        if report is None or report.routing_version < version:
+            report = control_pb2.OwnershipReport(subtask=subtask_to_proto(subtask), routing_version=version)
+            self._reports[subtask] = report
+        return report
+
+    def _count_bytes(self, subtask: SubtaskId, version: int, size_bytes: int) -> None:
+        with self._lock:
+            self._report(subtask, version).bytes_moved += size_bytes
+
+
+class _SubtaskReports:
+    """Implements ``RescaleReports`` for one subtask."""
+
+    def __init__(self, participant: RescaleParticipant, subtask: SubtaskId) -> None:
+        self._participant = participant
+        self._subtask = subtask
+
+    def hand_over(self, version: int, target: int, groups: Mapping[int, int]) -> None:
+        """See ``RescaleReports``."""
+        self._participant.hand_over(self._subtask, version, target, groups)
+
+    def owned(self, version: int, groups: Iterable[int]) -> None:
+        """See ``RescaleReports``."""
+        self._participant.owned(self._subtask, version, groups)
+
+
+def _wait(future: Future[None], timeout_s: float) -> bool:
+    try:
+        future.result(timeout_s)
+    except FutureTimeoutError:
+        return False
+    return True

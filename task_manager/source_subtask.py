@@ -1,0 +1,94 @@
+"""A subtask that reads from outside: takes batches from its reader once the job has started, and makes watermarks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from task_manager.mailbox import Mailbox
+from task_manager.operator_chain import OperatorChain, naming_step
+from task_manager.subtask import Subtask, SubtaskTimers
+from weir.clock import Clock
+from weir.operators.base import OperatorContext, SourceReader
+from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark, int64_column
+from weir.types import SubtaskId
+
+
+class SourceSubtask(Subtask):
+    """Takes batches from a reader, once the job has started, and makes watermarks."""
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        chain: OperatorChain,
+        mailbox: Mailbox,
+        timers: SubtaskTimers,
+        clock: Clock,
+        on_change: Callable[[], None],
+        reader: SourceReader,
+        reader_context: Callable[[int], OperatorContext],
+        rows_max: int,
+    ) -> None:
+        """``reader_context`` makes the reader's context from the job's start (epoch µs)."""
+        super().__init__(subtask, chain, mailbox, timers, clock, on_change)
+        self._reader = reader
+        self._reader_context = reader_context
+        self._rows_max = rows_max
+        self._event_time_ms_max = WATERMARK_MIN_MS
+        self._last_data_s = 0.0
+        self._next_watermark_s = 0.0
+        self._idle = False
+
+    def _loop(self) -> None:
+        while self._job_start_us is None:
+            self._poll(float("inf"))
+        context = self._reader_context(self._job_start_us)
+        try:
+            with naming_step(context.operator_name):
+                self._reader.open(context)
+                self._read()
+        finally:
+            self._reader.close()
+        self._chain.finish()
+        self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
+
+    def _read(self) -> None:
+        self._last_data_s = time.monotonic()
+        while True:
+            polled = self._reader.poll(self._rows_max)
+            if polled.batch is not None:
+                self._emit(polled.batch)
+            if polled.finished:
+                return
+            deadline_s = self._housekeeping()
+            self._make_watermark()
+            self.mailbox.run_commands()
+            wait_us = polled.next_poll_us - self._clock.now_us() if polled.next_poll_us else 0
+            if wait_us > 0:
+                until_s = time.monotonic() + wait_us / 1e6
+                self._poll(min(until_s, deadline_s, self._next_watermark_s))
+
+    def _emit(self, batch: pa.RecordBatch) -> None:
+        self._process(batch)
+        newest_ms = int(np.max(int64_column(batch, EVENT_TIME_COLUMN)))
+        self._event_time_ms_max = max(self._event_time_ms_max, newest_ms)
+        self._last_data_s = time.monotonic()
+        self._idle = False
+
+    def _make_watermark(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._next_watermark_s:
+            return
+        self._next_watermark_s = now_s + self._timers.watermark_interval_ms / 1e3
+        if (now_s - self._last_data_s) * 1e3 >= self._timers.idle_timeout_ms:
+            if not self._idle:
+                self._idle = True
+                self._chain.output.broadcast(Idle())
+        elif self._event_time_ms_max != WATERMARK_MIN_MS:
+            time_ms = self._event_time_ms_max - int(self._timers.out_of_order_grace_period_ms)
+            self._chain.on_watermark(time_ms)
+            self.progress.watermark_ms = time_ms
+            self._chain.output.broadcast(Watermark(time_ms))

@@ -1,0 +1,258 @@
+"""Makes the subtasks of one job on one task manager: operators, contexts, output channels, ownership of key groups."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import grpc
+
+from task_manager.channels import Channel, Inbox, LocalChannel
+from task_manager.credits import ChannelLimits, CreditGate
+from task_manager.group_state import SubtaskGroupState
+from task_manager.mailbox import Mailbox
+from task_manager.metrics import TaskManagerMetrics
+from task_manager.operator_chain import OperatorChain
+from task_manager.output import Output, OutputEdge
+from task_manager.ownership import RescaleReports
+from task_manager.remote_channel import RemoteChannel, connect
+from task_manager.source_subtask import SourceSubtask
+from task_manager.subtask import Subtask, SubtaskTimers
+from task_manager.task_subtask import TaskSubtask
+from task_manager.topology import Topology
+from task_manager.writer import BatchPolicy
+from weir.clock import Clock
+from weir.config import TaskManagerConfig
+from weir.graph import Edge, Node, Stage
+from weir.metrics import SubtaskLabels
+from weir.operators.base import OperatorContext
+from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.registry import create_operator, create_reader
+from weir.protocol.rescale_owner import OwnerMachine
+from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec
+from weir.state.api import StateBackend
+from weir.types import ChannelId, SubtaskId
+from weir.wire import JobIdentity, message_size_options
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """What the control plane decides for the whole job."""
+
+    watermark_interval_ms: float
+    out_of_order_grace_period_ms: float
+    idle_timeout_ms: float
+    #: Wall clock of the deployment, epoch µs, the same on all task managers.
+    deployed_us: int
+    #: Configuration of the run, for sidecars.
+    run_facts: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunningSubtask:
+    """A subtask and what belongs to it."""
+
+    subtask: Subtask
+    chain: OperatorChain
+    dead_letters: DeadLetterFile | None
+    #: In stages whose subtasks own key groups.
+    group_state: SubtaskGroupState | None
+    #: Input channels that it was made with.
+    expected_channels: frozenset[ChannelId] = frozenset()
+
+
+class SubtaskFactory:
+    """Used by ``JobRuntime``; its channels share one connection for each peer."""
+
+    def __init__(
+        self,
+        identity: JobIdentity,
+        settings: JobSettings,
+        config: TaskManagerConfig,
+        address: str,
+        store: StateBackend,
+        metrics: TaskManagerMetrics,
+        clock: Clock,
+        find_local_inbox: Callable[[ChannelId], Inbox],
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._config = config
+        self._address = address
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._find_local_inbox = find_local_inbox
+        self._connections: dict[str, grpc.Channel] = {}
+        self._lock = threading.Lock()
+
+    def create(
+        self,
+        subtask: SubtaskId,
+        inbox: Inbox,
+        topology: Topology,
+        on_change: Callable[[], None],
+        reports: RescaleReports,
+    ) -> RunningSubtask:
+        """A subtask that is ready to start, with its channels open.
+
+        Raises:
+            ConnectionLostError, HandshakeError: a consumer's task manager does not take the channel.
+        """
+        stage = topology.graph.stage(subtask.stage_index)
+        mailbox = Mailbox(inbox)
+        dead_letters = self._dead_letters(subtask, stage.nodes[0])
+        group_state = self._group_state(stage) if stage.has_groups else None
+        cache_bytes = self._state_cache_bytes(topology)
+
+        def context(node: Node, job_start_us: int) -> OperatorContext:
+            return self._context(
+                subtask, stage, node, cache_bytes, dead_letters, group_state, job_start_us, topology
+            )
+
+        output = Output(
+            [
+                self._output_edge(subtask, edge, inbox, topology)
+                for edge in topology.graph.output_edges(stage.index)
+            ],
+            mailbox.wait_for_credit,
+        )
+        nodes = stage.nodes[1:] if stage.is_source else stage.nodes
+        operators = [(create_operator(node.spec), context(node, 0)) for node in nodes]
+        chain = OperatorChain(operators, output, mailbox.check_cancelled)
+        if stage.is_source:
+            node = stage.nodes[0]
+            assert isinstance(node.spec, SourceSpec)
+            source = SourceSubtask(
+                subtask,
+                chain,
+                mailbox,
+                self._timers(),
+                self._clock,
+                on_change,
+                reader=create_reader(node.spec),
+                reader_context=lambda start_us: context(node, start_us),
+                rows_max=self._config.batch_size,
+            )
+            return RunningSubtask(source, chain, dead_letters, None)
+        inputs = topology.graph.input_channels(subtask)
+        task = TaskSubtask(subtask, chain, mailbox, self._timers(), self._clock, on_change, inputs)
+        if group_state is not None:
+            group_state.bind(chain.operators)
+            machine = OwnerMachine(subtask.subtask_index, topology.routing[stage.index], inputs)
+            task.own_groups(machine, group_state, reports)
+        return RunningSubtask(task, chain, dead_letters, group_state, frozenset(inputs))
+
+    def channel(self, channel: ChannelId, sender: Inbox, location: str) -> Channel:
+        """Open a channel; a remote one is accepted when this returns.
+
+        Raises:
+            ConnectionLostError, HandshakeError: the consumer's task manager does not take it.
+        """
+        limits = ChannelLimits(
+            self._config.operator_buffer_size, self._config.channel_buffer_bytes, self._config.in_flight_ms
+        )
+        gate = CreditGate(limits, sender)
+        if location == self._address:
+            return LocalChannel(gate, self._find_local_inbox(channel), channel)
+        remote = RemoteChannel(
+            self.connection(location),
+            location,
+            self._identity,
+            channel,
+            gate,
+            self._config.message_bytes_max,
+        )
+        remote.wait_accepted()
+        return remote
+
+    def connection(self, location: str) -> grpc.Channel:
+        """The connection to another task manager."""
+        with self._lock:
+            if location not in self._connections:
+                options = message_size_options(self._config.message_bytes_max)
+                self._connections[location] = connect(location, options)
+            return self._connections[location]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
+
+    def _group_state(self, stage: Stage) -> SubtaskGroupState:
+        return SubtaskGroupState(self._store)
+
+    def _output_edge(self, subtask: SubtaskId, edge: Edge, inbox: Inbox, topology: Topology) -> OutputEdge:
+        channels = {
+            channel.consumer.subtask_index: self.channel(channel, inbox, topology.locations[channel.consumer])
+            for channel in topology.graph.output_channels(subtask, edge)
+        }
+        table = topology.routing.get(edge.consumer_stage)
+        policy = BatchPolicy(self._config.batch_size, self._config.batch_timeout_ms)
+        return OutputEdge(edge, channels, policy, table.group_to_subtask if table else None)
+
+    def _timers(self) -> SubtaskTimers:
+        return SubtaskTimers(
+            watermark_interval_ms=self._settings.watermark_interval_ms,
+            out_of_order_grace_period_ms=self._settings.out_of_order_grace_period_ms,
+            idle_timeout_ms=self._settings.idle_timeout_ms,
+            state_flush_interval_ms=self._config.state_flush_interval_ms,
+        )
+
+    def _context(
+        self,
+        subtask: SubtaskId,
+        stage: Stage,
+        node: Node,
+        cache_bytes: int,
+        dead_letters: DeadLetterFile | None,
+        group_state: SubtaskGroupState | None,
+        job_start_us: int,
+        topology: Topology,
+    ) -> OperatorContext:
+        logical = topology.graph.logical
+        labels = SubtaskLabels(logical.name, stage.index, stage.name, subtask.subtask_index)
+        state = group_state.backend if group_state is not None else self._store
+        return OperatorContext(
+            job_name=logical.name,
+            operator_name=node.name,
+            stage_index=subtask.stage_index,
+            subtask_index=subtask.subtask_index,
+            parallelism=stage.parallelism,
+            max_parallelism=logical.max_parallelism,
+            batch_size=self._config.batch_size,
+            job_start_us=job_start_us or self._settings.deployed_us,
+            clock=self._clock,
+            state=state if node.is_keyed else None,
+            state_id=logical.state_id(node.name) if node.is_keyed else 0,
+            state_cache_bytes=cache_bytes,
+            dead_letters=dead_letters,
+            observe_latencies_us=self._metrics.observe_latencies(labels) if node.is_sink else None,
+            run_facts=self._settings.run_facts,
+        )
+
+    def _state_cache_bytes(self, topology: Topology) -> int:
+        """The task manager's cache bound, shared by the keyed operators that the plan places here."""
+        sharers = sum(
+            node.is_keyed
+            for subtask, address in topology.locations.items()
+            if address == self._address
+            for node in topology.graph.stage(subtask.stage_index).nodes
+        )
+        return self._config.state_cache_bytes // max(sharers, 1)
+
+    def _dead_letters(self, subtask: SubtaskId, node: Node) -> DeadLetterFile | None:
+        if not isinstance(node.spec, SourceSpec):
+            return None
+        on_bad_record = (
+            node.spec.on_bad_record if isinstance(node.spec, JsonLinesSpec | ParquetSpec) else "dead_letter"
+        )
+        return DeadLetterFile(
+            self._config.dead_letter_path,
+            self._identity.job_id,
+            node.name,
+            subtask.subtask_index,
+            on_bad_record,
+            self._config.dead_letter_raw_bytes_max,
+        )
