@@ -32,7 +32,7 @@ Examples:
 
 \b
 python -m experiments.demo
-python -m experiments.demo --rate 10000 --seconds 30
+python -m experiments.demo --rate 50000 --seconds 30
 python -m experiments.demo --events 20000000 --keys 1000000
 python -m experiments.demo --keep
 """
@@ -48,7 +48,7 @@ def main(
         int, typer.Option(min=1000, help="Size of the workload; the flat-out run reads all of it.")
     ] = 4_000_000,
     keys: Annotated[int, typer.Option(min=1, help="Number of different server names.")] = 100_000,
-    rate: Annotated[float, typer.Option(min=1, help="Events per second of the paced run.")] = 50_000,
+    rate: Annotated[float, typer.Option(min=1, help="Events per second of the paced run.")] = 20_000,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="Length of the paced run (shorter when there are too few events).")
     ] = 10,
