@@ -13,7 +13,7 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.set-up
 GENERATE := -m grpc_tools.protoc -I.
 PROTO_FILES := $(wildcard proto/*.proto)
-RESULTS := data/benchmarks
+RESULTS := benchmarks/results
 
 .PHONY: help setup java demo test check format proto verify-proto docs bench lock clean
 
@@ -83,11 +83,17 @@ docs: setup ## Write the pages that are made from the code
 	$(RUN) -m weir.config --markdown > docs/configuration.md
 	$(RUN) -m weir.metrics --markdown > docs/metrics.md
 
-bench: setup ## Run all benchmarks; results as JSON in data/benchmarks
-	@mkdir -p $(RESULTS)
-	@for name in throughput latency state transport; do \
-		$(RUN) -m benchmarks $$name --json $(RESULTS)/$$name.json; \
-	done
+bench: setup ## Run all benchmarks (20 minutes), keep results in benchmarks/results, write docs/performance.md
+	$(RUN) -m benchmarks startup --json $(RESULTS)/start_up.json
+	$(RUN) -m benchmarks throughput --compare-events 30000000 --json $(RESULTS)/throughput.json
+	$(RUN) -m benchmarks throughput --one-core --json $(RESULTS)/throughput_one_core.json
+	$(RUN) -m benchmarks latency --json $(RESULTS)/latency_10000.json
+	$(RUN) -m benchmarks latency --rate 100 --json $(RESULTS)/latency_100.json
+	$(RUN) -m benchmarks state --json $(RESULTS)/state.json
+	$(RUN) -m benchmarks transport --json $(RESULTS)/transport.json
+	$(RUN) -m benchmarks overload --json $(RESULTS)/overload.json
+	$(RUN) -m benchmarks bad_input --json $(RESULTS)/bad_input.json
+	$(RUN) -m benchmarks report
 
 lock: setup ## Write requirements.lock anew from pyproject.toml
 	$(VENV)/bin/uv pip compile --universal --python-version 3.11 --no-emit-index-url \

@@ -83,6 +83,9 @@ class _Watcher:
         return sum(process.cpu_s for process in self._cluster.processes.values())
 
     def look(self, status: dict[str, Any]) -> None:
+        for process in self._cluster.processes.values():
+            if process.popen.poll() is not None and status["state"] not in FINAL_STATES:
+                raise ClusterError(f"{process.name} ended before the job\n{process.log_tail()}")
         if status["state"] in _NOT_STARTED:
             self.cpu_before_s = self.cpu_s()
             self._began_s = time.monotonic()
@@ -117,7 +120,10 @@ def run_engine(
             cluster.start_task_manager(cpus=setup.task_manager_cpus)
         watcher = _Watcher(cluster, on_events)
         status = cluster.wait_for(
-            lambda status: status["state"] in FINAL_STATES, "the end of the job", setup.timeout_s, watcher.look
+            lambda status: status["state"] in FINAL_STATES,
+            "the end of the job",
+            setup.timeout_s,
+            watcher.look,
         )
         wall_s = time.monotonic() - began_s
         for process in cluster.processes.values():

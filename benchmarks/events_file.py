@@ -1,7 +1,7 @@
 """Inputs of benchmarks: the lines that workgen.py makes by default, without Spark and Java, kept for the next run.
 
-A line is ``{"id": 7, "server_name": "server-123"}``: ids uniform in 1..100, keys uniform in 1..keys, one million
-events a part, as ``workgen.py --events N --keys K`` writes them. Only the random numbers differ.
+A line is ``{"id": 7, "server_name": "server-123"}``: ids uniform in 1..100, keys uniform in 1..keys, a part
+per million events and at least four, as ``workgen.py --events N --keys K`` writes them. Only the random numbers differ.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ DATA_DIRECTORY = Path("data/benchmarks")
 SEED = 42
 
 _EVENTS_PER_PART = 1_000_000
+_PARTS_MIN = 4
 #: workgen's ids are 1..100.
 _ID_MAX = 100
 
 
 def event_lines(rng: np.random.Generator, events: int, keys: int) -> pl.Series:
     """Lines without line ends; dtype String, shape (events,)."""
-    ids = pl.Series("id", rng.integers(1, _ID_MAX + 1, events))
-    numbers = pl.Series("key", rng.integers(1, keys + 1, events))
+    return format_lines(rng.integers(1, _ID_MAX + 1, events), rng.integers(1, keys + 1, events))
+
+
+def format_lines(ids: np.ndarray, key_numbers: np.ndarray) -> pl.Series:
+    """The line of each event, without its end; int64 arrays of the same shape (events,)."""
     line = pl.concat_str(
         pl.lit('{"id": '), pl.col("id"), pl.lit(', "server_name": "server-'), pl.col("key"), pl.lit('"}')
     )
-    return pl.DataFrame([ids, numbers]).select(line.alias("line")).to_series()
+    return pl.DataFrame({"id": ids, "key": key_numbers}).select(line.alias("line")).to_series()
 
 
 def events_directory(
@@ -51,10 +55,11 @@ def events_directory(
     root.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=root))
     try:
-        part_count = -(-events // _EVENTS_PER_PART)
+        part_count = min(max(-(-events // _EVENTS_PER_PART), _PARTS_MIN), events)
+        bounds = np.linspace(0, events, part_count + 1).astype(int).tolist()
         rng = np.random.default_rng(SEED)
         for part in range(part_count):
-            rows = min(_EVENTS_PER_PART, events - part * _EVENTS_PER_PART)
+            rows = bounds[part + 1] - bounds[part]
             lines = event_lines(rng, rows, keys).to_frame()
             lines.write_csv(fresh / f"part-{part:05d}.jsonl", include_header=False, quote_style="never")
             if on_part is not None:

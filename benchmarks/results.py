@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,23 +33,20 @@ class Bar:
         """Whether ``value`` reaches it."""
         return value >= self.bound if self.comparison == "at least" else value <= self.bound
 
-    def __str__(self) -> str:
-        return f"{self.comparison} {format_figure(self.metric, self.bound)}"
-
 
 @dataclass
 class BenchmarkResult:
     """One benchmark: ``repeats`` holds one flat-ish dict of figures for each run."""
 
     name: str
-    config: dict[str, object]
+    config: Mapping[str, object]
     repeats: list[dict[str, Any]]
     bars: Sequence[Bar] = ()
     command: str = ""
     machine: dict[str, object] = field(default_factory=machine_facts)
 
     def medians(self) -> dict[str, Any]:
-        """Median of every number over the repeats; ``peak_rss_bytes_max`` is the largest; other values: the last run's."""
+        """Median of every number over the repeats, the largest of ``peak_...``; the last run's of other values."""
         return _medians(self.repeats)
 
     def bar_lines(self) -> list[dict[str, object]]:
@@ -91,18 +88,20 @@ def _medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             merged[name] = _medians(values)
         elif any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
             merged[name] = values[-1]
-        elif name.endswith("_max") and name.startswith("peak"):
+        elif name.startswith("peak_"):
             merged[name] = max(values)
         else:
-            merged[name] = statistics.median(values)
+            median = statistics.median(values)
+            whole = all(isinstance(value, int) for value in values) and float(median).is_integer()
+            merged[name] = int(median) if whole else median
     return merged
 
 
-def write_json(path: Path, result: BenchmarkResult) -> None:
-    """Write the result; a reader never sees half of it."""
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write what :meth:`BenchmarkResult.as_json` gave; a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.unfinished")
-    fresh.write_text(json.dumps(result.as_json(), indent=2) + "\n", encoding="utf-8")
+    fresh.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     os.replace(fresh, path)
 
 
@@ -123,29 +122,39 @@ def format_figure(name: str, value: object) -> str:
     return f"{value:,.3f}"
 
 
-def figure_rows(name: str, figures: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str, str]]:
-    """Rows (label, metric name, text) of nested figures, for tables; lists are left out."""
+#: Keys of a result's document that are not figures.
+_NOT_FIGURES = frozenset({"name", "command", "measured", "machine", "config", "bars", "repeats"})
+
+
+def figure_rows(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Rows (figure, median, bar) of one result, nested figures flattened; lists are left out."""
+    bars = {line["metric"]: line for line in document.get("bars", [])}
     rows = []
-    for key, value in figures.items():
-        if isinstance(value, Mapping):
-            rows += figure_rows(name, value, f"{prefix}{key}: ")
-        elif not isinstance(value, list):
-            rows.append((f"{prefix}{key}", key, format_figure(key, value)))
+    for label, value in _flat({key: value for key, value in document.items() if key not in _NOT_FIGURES}):
+        verdict = ""
+        if label in bars:
+            line = bars[label]
+            bound = format_figure(label, line["bound"])
+            verdict = f"{line['comparison']} {bound}: {'met' if line['met'] else 'MISSED'}"
+        rows.append((label, format_figure(label, value), verdict))
     return rows
 
 
-def result_table(result: BenchmarkResult) -> Table:
-    """All medians, with the bars and the range over the repeats."""
-    count = len(result.repeats)
-    table = Table(title=f"{result.name} (median of {count})" if count > 1 else result.name)
+def _flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in figures.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}: ")
+        elif not isinstance(value, list):
+            yield f"{prefix}{key}", value
+
+
+def result_table(document: Mapping[str, Any]) -> Table:
+    """All medians, with the bars."""
+    count = len(document["repeats"])
+    table = Table(title=f"{document['name']} (median of {count} runs)" if count > 1 else document["name"])
     table.add_column("figure")
-    table.add_column("value", justify="right")
+    table.add_column("value", justify="right", overflow="fold")
     table.add_column("bar")
-    lines = {str(line["metric"]): line for line in result.bar_lines()}
-    bars = {bar.metric: bar for bar in result.bars}
-    for label, metric, text in figure_rows(result.name, result.medians()):
-        verdict = ""
-        if label in lines:
-            verdict = f"{bars[metric]}: {'met' if lines[label]['met'] else 'MISSED'}"
-        table.add_row(label, text, verdict)
+    for row in figure_rows(document):
+        table.add_row(*row)
     return table

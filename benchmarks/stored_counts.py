@@ -67,5 +67,6 @@ def compare_counts(expected: pl.DataFrame, found: pl.DataFrame) -> CountDifferen
     )
     difference = joined["difference"]
     return CountDifference(
-        lost=int(-difference.filter(difference < 0).sum()), duplicated=int(difference.filter(difference > 0).sum())
+        lost=int(-difference.filter(difference < 0).sum()),
+        duplicated=int(difference.filter(difference > 0).sum()),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,31 +41,35 @@ class ThroughputOptions:
     data_root: Path = DATA_DIRECTORY
 
 
-def run(options: ThroughputOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
+def run(
+    options: ThroughputOptions, report: Callable[[str, float], None], *, compare_events: int | None = None
+) -> BenchmarkResult:
     """Run the job and the reference ``repeat`` times, one after the other.
 
     Args:
         options: what to run.
         report: called with what is being done and the part of it that is done, 0 to 1.
+        compare_events: in every repeat, run with so many events too, and give the ratio of the speeds.
 
     Raises:
         BenchmarkError: the counts are wrong.
         ClusterError: the job did not finish.
     """
-    report("generating the input", 0.0)
-    source = events_directory(
-        options.events,
-        options.keys,
-        root=options.data_root,
-        on_part=lambda part, parts: report("generating the input", part / parts),
-    )
     runs = []
     for number in range(1, options.repeat + 1):
         label = f"run {number} of {options.repeat}"
-        with tempfile.TemporaryDirectory(prefix="weir-throughput-") as directory:
-            runs.append(_one_run(options, source, Path(directory), label, report))
+        figures = _one_run(options, label, report)
+        if compare_events is not None:
+            other = _one_run(
+                replace(options, events=compare_events), f"{label}, {compare_events:,} events", report
+            )
+            figures["compared_with"] = other
+            figures["ratio_of_larger_to_smaller"] = _speed_ratio(figures, other)
+        runs.append(figures)
     bars = ONE_CORE_BARS if options.one_core else BARS
-    return BenchmarkResult("throughput_one_core" if options.one_core else "throughput", _config(options), runs, bars)
+    return BenchmarkResult(
+        "throughput_one_core" if options.one_core else "throughput", _config(options), runs, bars
+    )
 
 
 def _config(options: ThroughputOptions) -> dict[str, object]:
@@ -93,8 +97,29 @@ def engine_setup(options: ThroughputOptions, source: Path) -> EngineSetup:
     )
 
 
-def _one_run(
-    options: ThroughputOptions, source: Path, directory: Path, label: str, report: Callable[[str, float], None]
+def _speed_ratio(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Events per second of the run with more events over those of the other."""
+    small, large = sorted((one, other), key=lambda figures: int(figures["events"]))
+    return float(large["events_per_second"] / small["events_per_second"])
+
+
+def _one_run(options: ThroughputOptions, label: str, report: Callable[[str, float], None]) -> dict[str, Any]:
+    source = events_directory(
+        options.events,
+        options.keys,
+        root=options.data_root,
+        on_part=lambda part, parts: report("generating the input", part / parts),
+    )
+    with tempfile.TemporaryDirectory(prefix="weir-throughput-") as directory:
+        return _measure(options, source, Path(directory), label, report)
+
+
+def _measure(
+    options: ThroughputOptions,
+    source: Path,
+    directory: Path,
+    label: str,
+    report: Callable[[str, float], None],
 ) -> dict[str, Any]:
     report(f"{label}: engine", 0.0)
     engine = run_engine(

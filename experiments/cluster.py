@@ -41,6 +41,8 @@ class WeirProcess:
     name: str
     popen: subprocess.Popen[bytes]
     log_path: Path
+    #: gRPC port of a task manager.
+    port: int = 0
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
     #: Resident memory at the last sample.
@@ -151,7 +153,9 @@ class Cluster:
         port = self._port(_TASK_MANAGER_PORT + len(self.task_manager_ports) * _TASK_MANAGER_PORT_STEP)
         self.task_manager_ports.append(port)
         arguments = ["--port", str(port), "--control-plane", f"127.0.0.1:{self.grpc_port}"]
-        return self.start(name, "task_manager", arguments, settings, cpus)
+        process = self.start(name, "task_manager", arguments, settings, cpus)
+        process.port = port
+        return process
 
     def start(
         self,

@@ -1,0 +1,261 @@
+"""``python -m benchmarks NAME``: run one benchmark, print a table, write JSON."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from benchmarks.results import result_table, write_json
+from weir.entry_point import run as run_command
+
+_EPILOG = """
+Examples:
+
+\b
+python -m benchmarks throughput --json data/benchmarks/results/throughput.json
+python -m benchmarks throughput --one-core --repeat 5
+python -m benchmarks throughput --events 30000000
+python -m benchmarks latency --rate 100
+python -m benchmarks state --keys 10000000
+python -m benchmarks report
+
+No benchmark needs Java: inputs have the lines that workgen.py makes, and are kept in data/benchmarks.
+"""
+RESULTS_DIRECTORY = Path("benchmarks/results")
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)
+_console = Console(stderr=True)
+
+Json = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
+Repeat = Annotated[int, typer.Option(min=1, help="Runs; medians are reported.")]
+Keys = Annotated[int, typer.Option(min=1, help="Number of different keys.")]
+Parallelism = Annotated[int, typer.Option(min=1, help="Subtasks of each stage.")]
+TaskManagers = Annotated[int, typer.Option(min=1, help="Task manager processes.")]
+Report = Callable[[str, float], None]
+
+
+@app.callback()
+def _describe() -> None:
+    """Benchmarks on real processes. Each one checks what it computes and fails (exit code 1) if it is wrong."""
+
+
+@contextmanager
+def _progress() -> Iterator[Report]:
+    """A bar on a terminal, a line for each new step elsewhere."""
+    if not _console.is_terminal:
+        last = ""
+
+        def line(step: str, done: float) -> None:
+            nonlocal last
+            if step != last:
+                last = step
+                print(f"  {step}", file=sys.stderr, flush=True)
+
+        yield line
+        return
+    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()]
+    with Progress(*columns, console=_console, transient=True) as progress:
+        task = progress.add_task("", total=1.0)
+        yield lambda step, done: progress.update(task, description=step, completed=min(done, 1.0))
+
+
+def _execute(measure: Callable[[Report], dict[str, Any]], path: Path | None) -> None:
+    """Run a benchmark, show and write its result, end the process."""
+
+    def main() -> int:
+        with _progress() as report:
+            document = measure(report)
+        document["command"] = _command_line()
+        Console().print(result_table(document))
+        if path is not None:
+            write_json(path, document)
+            print(f"written to {path}")
+        return 0
+
+    run_command("benchmarks", main)
+
+
+def _command_line() -> str:
+    arguments = sys.argv[1:]
+    kept = []
+    skip = False
+    for argument in arguments:
+        if skip or argument.startswith("--json="):
+            skip = False
+        elif argument == "--json":
+            skip = True
+        else:
+            kept.append(argument)
+    return shlex.join(["python", "-m", "benchmarks", *kept])
+
+
+@app.command()
+def throughput(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Events of one run.")] = 10_000_000,
+    keys: Keys = 100_000,
+    repeat: Repeat = 3,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+    one_core: Annotated[
+        bool, typer.Option("--one-core", help="One task manager held to one core, parallelism 1.")
+    ] = False,
+    compare_events: Annotated[
+        int | None,
+        typer.Option(min=1, help="Run with so many events too: do larger files run slower per event?"),
+    ] = None,
+) -> None:
+    """Events per second of the whole engine with durable state, beside Polars on the same input."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import throughput as benchmark
+
+        options = benchmark.ThroughputOptions(events, keys, repeat, parallelism, task_managers, one_core)
+        return benchmark.run(options, report, compare_events=compare_events).as_json()
+
+    _execute(measure, json)
+
+
+@app.command()
+def latency(
+    json: Json = None,
+    rate: Annotated[float, typer.Option(min=0.1, help="Events per second, open loop.")] = 10_000,
+    duration_s: Annotated[float, typer.Option(min=0.1, help="Length of a run.")] = 30,
+    events: Annotated[
+        int | None, typer.Option(min=1, help="Instead of --duration-s: events of a run.")
+    ] = None,
+    keys: Keys = 100_000,
+    repeat: Repeat = 3,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+    batch_timeout_ms: Annotated[int, typer.Option(min=0, help="taskManager.batch_timeout_ms.")] = 10,
+) -> None:
+    """Latency from the scheduled time of an event to the sink, at a fixed rate."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import latency as benchmark
+
+        options = benchmark.LatencyOptions(
+            rate,
+            events / rate if events is not None else duration_s,
+            keys,
+            repeat,
+            parallelism,
+            task_managers,
+            batch_timeout_ms,
+        )
+        return benchmark.run(options, report).as_json()
+
+    _execute(measure, json)
+
+
+@app.command()
+def state(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Updates of one run.")] = 10_000_000,
+    keys: Keys = 10_000_000,
+    repeat: Repeat = 1,
+) -> None:
+    """Uniform updates of ten times more keys than the cache holds."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import state_bench
+
+        return state_bench.run(events, keys, repeat, on_progress=lambda step: report(step, 0.0))
+
+    _execute(measure, json)
+
+
+@app.command()
+def transport(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Rows per batch size, at most.")] = 10_000_000,
+    repeat: Repeat = 3,
+) -> None:
+    """Rows per second over the channel between two task managers, by batch size."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import transport as benchmark
+
+        return benchmark.run(events, repeat, report).as_json()
+
+    _execute(measure, json)
+
+
+@app.command()
+def overload(
+    json: Json = None,
+    duration_s: Annotated[float, typer.Option(min=1, help="About how long the run takes.")] = 60,
+    sink_rate: Annotated[float, typer.Option(min=1, help="Rows per second that the sinks take.")] = 100_000,
+    keys: Keys = 100_000,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+) -> None:
+    """A sink slower than the source: memory must stay flat and nothing may be lost."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import overload as benchmark
+
+        options = benchmark.OverloadOptions(duration_s, sink_rate, keys, parallelism, task_managers)
+        return benchmark.run(options, report).as_json()
+
+    _execute(measure, json)
+
+
+@app.command("bad_input")
+def bad_input(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Good lines.")] = 100_000,
+    bad: Annotated[int, typer.Option(min=1, help="Bad lines.")] = 10_000,
+) -> None:
+    """Fuzzed lines among good ones: all good ones counted, all bad ones in the dead-letter files."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import bad_input as benchmark
+
+        return benchmark.run(report, good=events, bad=bad).as_json()
+
+    _execute(measure, json)
+
+
+@app.command()
+def startup(json: Json = None, repeat: Repeat = 5) -> None:
+    """From process start to the first event processed."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import start_up
+
+        return start_up.run(repeat, report).as_json()
+
+    _execute(measure, json)
+
+
+@app.command("report")
+def write_report(
+    results: Annotated[Path, typer.Option(help="Directory of the JSON files.")] = RESULTS_DIRECTORY,
+    page: Annotated[Path, typer.Option(help="Page whose tables are made anew.")] = Path(
+        "docs/performance.md"
+    ),
+) -> None:
+    """Write the tables of docs/performance.md from the JSON files."""
+
+    def main() -> int:
+        from benchmarks.report import update_page
+
+        count = update_page(page, results)
+        print(f"{page}: tables of {count} results")
+        return 0
+
+    run_command("benchmarks", main)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m benchmarks")

@@ -1,0 +1,111 @@
+"""Results: medians, bars, tables and files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.report import BEGIN, END, update_page
+from benchmarks.results import Bar, BenchmarkResult, figure_rows, format_figure, result_table, write_json
+from weir.errors import InputError
+
+
+def result() -> BenchmarkResult:
+    runs = [
+        {
+            "events": 10,
+            "p99_ms": 3.0,
+            "peak_rss_bytes_max": 5 << 20,
+            "reference": {"what": "x", "p99_ms": 1.0},
+        },
+        {
+            "events": 10,
+            "p99_ms": 9.0,
+            "peak_rss_bytes_max": 9 << 20,
+            "reference": {"what": "x", "p99_ms": 2.0},
+        },
+        {
+            "events": 10,
+            "p99_ms": 4.0,
+            "peak_rss_bytes_max": 1 << 20,
+            "reference": {"what": "x", "p99_ms": 9.0},
+        },
+    ]
+    bars = (Bar("p99_ms", "at most", 3), Bar("events", "at least", 10), Bar("absent", "at least", 1))
+    return BenchmarkResult("some", {"keys": 3}, runs, bars)
+
+
+def test_medians_stand_beside_the_single_runs():
+    document = result().as_json()
+    assert document["name"] == "some"
+    assert document["config"] == {"keys": 3}
+    assert document["p99_ms"] == 4.0
+    assert document["peak_rss_bytes_max"] == 9 << 20
+    assert document["reference"] == {"what": "x", "p99_ms": 2.0}
+    assert isinstance(document["events"], int)
+    assert [run["p99_ms"] for run in document["repeats"]] == [3.0, 9.0, 4.0]
+
+
+def test_bars_judge_medians_and_skip_figures_that_are_absent():
+    lines = {line["metric"]: line["met"] for line in result().as_json()["bars"]}
+    assert lines == {"p99_ms": False, "events": True}
+
+
+def test_rows_have_units_and_verdicts():
+    rows = {label: (value, bar) for label, value, bar in figure_rows(result().as_json())}
+    assert rows["p99_ms"] == ("4.00 ms", "at most 3.00 ms: MISSED")
+    assert rows["peak_rss_bytes_max"] == ("9 MiB", "")
+    assert rows["reference: p99_ms"] == ("2.00 ms", "")
+    assert "keys" not in rows
+    assert result_table(result().as_json()).row_count == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("events_per_second", 1_234_567.8, "1,234,568"),
+        ("ratio_to_reference", 0.41234, "0.412"),
+        ("first_event_s", 1.5, "1.50 s"),
+        ("lost", 0, "0"),
+        ("lost", None, "-"),
+        ("what", "Polars", "Polars"),
+    ],
+)
+def test_figures_are_formatted_by_their_unit(name, value, text):
+    assert format_figure(name, value) == text
+
+
+def test_machine_facts_name_no_host():
+    import platform
+
+    document = result().as_json()
+    assert document["machine"]["cores"] >= 1
+    assert platform.node() not in json.dumps(document["machine"])
+
+
+def test_the_page_is_made_anew_between_its_markers(tmp_path):
+    document = result().as_json()
+    document["command"] = "python -m benchmarks some"
+    write_json(tmp_path / "results" / "some.json", document)
+    page = tmp_path / "performance.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    assert update_page(page, tmp_path / "results") == 1
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith(f"{END}\nafter\n")
+    assert "old" not in text
+    assert "| some | `p99_ms` | at most 3.00 ms | 4.00 ms | MISSED |" in text
+    update_page(page, tmp_path / "results")
+    assert page.read_text() == text
+
+
+def test_a_page_without_results_or_markers_is_refused(tmp_path):
+    page = tmp_path / "performance.md"
+    page.write_text("no markers\n")
+    with pytest.raises(InputError, match="run: make bench"):
+        update_page(page, tmp_path)
+    write_json(tmp_path / "some.json", result().as_json() | {"command": "x"})
+    with pytest.raises(InputError, match="needs the lines"):
+        update_page(page, tmp_path)
+    assert page.read_text() == "no markers\n"
