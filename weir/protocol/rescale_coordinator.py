@@ -334,12 +334,14 @@ class RescaleMachine:
         JobStopped: _job_stopped,
     }
     _FINAL: ClassVar[Handlers] = dict.fromkeys(get_args(RescaleEvent), _ignore)
-    #: Which method handles which event in which phase; an absent entry is an illegal event.
+    #: Which method handles which event in which phase; an absent entry is an illegal event. A retiring subtask
+    #: that ends while the rescale can be taken back ended by itself: its answer to SendPrepare says so.
     HANDLERS: ClassVar[Mapping[RescalePhase, Handlers]] = {
         RescalePhase.PLANNING: {},
         RescalePhase.DEPLOYING: {
             NewSubtaskDeployed: _deployed,
             NewSubtaskRefused: _refused,
+            RetiredFinished: _ignore,
             PartyLost: _lost_while_reversible,
             JobStopped: _job_stopped,
         },
@@ -347,6 +349,7 @@ class RescaleMachine:
             NewSubtaskDeployed: _deployed,
             Prepared: _prepared,
             PrepareRefused: _prepare_refused,
+            RetiredFinished: _ignore,
             PartyLost: _lost_while_reversible,
             JobStopped: _job_stopped,
         },
@@ -359,6 +362,7 @@ class RescaleMachine:
             NewSubtaskEnded: _new_ended,
             Prepared: _ignore,
             PrepareRefused: _ignore,
+            RetiredFinished: _ignore,
             PartyLost: _lost_while_aborting,
             JobStopped: _job_stopped,
         },

@@ -27,6 +27,8 @@ class RefusalKind(Enum):
     NOTHING_TO_DO = "NOTHING_TO_DO"
     #: More subtasks than key groups to share.
     TOO_FEW_GROUPS = "TOO_FEW_GROUPS"
+    #: A subtask of the stage has reached the end of its stream; the others are about to.
+    ENDING = "ENDING"
     #: New subtasks do not fit on the task managers.
     NO_SLOT = "NO_SLOT"
     #: Another rescale runs.
@@ -50,6 +52,8 @@ class StageFacts:
     is_source: bool
     #: Subtask indices, ascending.
     subtasks: tuple[int, ...]
+    #: Those of ``subtasks`` that have finished.
+    finished: tuple[int, ...] = ()
     #: Subtasks of all producer stages. Those that ended with their task manager gone are left out: nobody
     #: can speak for them, so new subtasks get no channel from them.
     upstream: tuple[SubtaskId, ...] = ()
@@ -168,6 +172,8 @@ def _refusal(facts: StageFacts, wanted: tuple[int, ...]) -> RescaleRefusal | Non
         neighbours = ", ".join(facts.forward_neighbours)
         message = f"{stage} is tied to {neighbours} subtask by subtask; put a rebalance or key_by in between"
         return RescaleRefusal(RefusalKind.FORWARD_NEIGHBOUR, message)
+    if facts.finished:
+        return RescaleRefusal(RefusalKind.ENDING, f"{stage} has reached the end of its stream")
     if wanted == facts.subtasks:
         message = f"{stage} has these {len(wanted)} subtasks already; give another parallelism"
         return RescaleRefusal(RefusalKind.NOTHING_TO_DO, message)
