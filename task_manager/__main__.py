@@ -16,6 +16,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 import typer
 
 from weir.entry_point import run, set_up_logging, settings
+from weir.errors import ConfigError, HandshakeError
 
 log = logging.getLogger("task_manager")
 
@@ -72,7 +73,10 @@ def _overrides(port: int | None, control_plane: str | None, prometheus_port: int
     if port is not None:
         overrides["taskManager.tm_port"] = str(port)
     if control_plane is not None:
-        address = parse_address(control_plane)
+        try:
+            address = parse_address(control_plane)
+        except HandshakeError as error:
+            raise ConfigError(f"--control-plane {error}") from error
         overrides["taskManager.cp_host"] = address.host
         overrides["taskManager.cp_port"] = str(address.port)
     if prometheus_port is not None:
@@ -88,7 +92,11 @@ def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str]) -
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(_GIL_SWITCH_INTERVAL_S)
-    process = TaskManagerProcess(loaded.config, own_port="taskManager.tm_port" in overrides)
+    process = TaskManagerProcess(
+        loaded.config,
+        own_port="taskManager.tm_port" in overrides,
+        own_metrics_port="prometheus.prometheus_port" in overrides,
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     return process.run()

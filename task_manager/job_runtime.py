@@ -130,6 +130,8 @@ class JobRuntime:
             progress = running.subtask.progress
             if running.dead_letters is not None:
                 progress.records_rejected = running.dead_letters.rejected
+            # Read here, because a subtask that is held back cannot write it.
+            progress.backpressured_s = running.chain.output.waited_s
             progress.distinct_keys = sum(
                 getattr(operator, "distinct_keys", 0) for operator in running.chain.operators
             )

@@ -236,7 +236,6 @@ class Output:
 
     def _settle(self, done: Callable[[ChannelWriter], bool], *, everything: bool = False) -> None:
         """Send until every writer is done, waiting for credit between tries."""
-        began_s = 0.0
         while True:
             now_s = time.monotonic()
             waiting = False
@@ -246,7 +245,6 @@ class Output:
                     waiting = waiting or not done(writer)
             if not waiting:
                 break
-            began_s = began_s or now_s
             self._wait(_WAIT_S)
-        if began_s:
-            self.waited_s += time.monotonic() - began_s
+            # After each wait: a subtask that is held back for long shows it while it lasts.
+            self.waited_s += time.monotonic() - now_s

@@ -13,13 +13,26 @@ from weir.config import Config, PrometheusConfig, TaskManagerConfig
 
 log = logging.getLogger("task_manager")
 
+_PORT_MAX = 65535
+
 
 class TaskManagerProcess:
     """Called by ``__main__``; :meth:`stop` comes from signal handlers."""
 
-    def __init__(self, config: Config, *, own_port: bool) -> None:
-        """``own_port``: the port was given for this process, so that its store and metrics need places of their own."""
+    def __init__(self, config: Config, *, own_port: bool, own_metrics_port: bool = False) -> None:
+        """Connect nothing yet.
+
+        Args:
+            config: settings of all task managers.
+            own_port: the port was given for this process, so that its store needs a place of its own.
+            own_metrics_port: the metrics port was given for this process; it is taken as it is.
+        """
         self._config = _own_places(config) if own_port else config
+        self._metrics_port = (
+            config.prometheus.prometheus_port
+            if own_metrics_port
+            else metrics_port(config.prometheus, config.task_manager.tm_port)
+        )
         self._link = ControlLink(self._config.task_manager)
         clock = SystemClock()
         self._metrics = TaskManagerMetrics(clock)
@@ -37,11 +50,8 @@ class TaskManagerProcess:
         """
         address = self._server.start()
         log.info("listening on %s", address)
-        prometheus = self._config.prometheus
         try:
-            self._metrics.start(
-                prometheus, metrics_port(prometheus, self._config.task_manager.tm_port), address
-            )
+            self._metrics.start(self._config.prometheus, self._metrics_port, address)
             self._link.run(self._server)
         finally:
             # First of all, so that the control plane hears the cause from us and not from broken channels of others.
@@ -63,5 +73,9 @@ def _own_places(config: Config) -> Config:
 
 
 def metrics_port(prometheus: PrometheusConfig, tm_port: int) -> int:
-    """Where this process serves its metrics: as far from ``prometheus_port`` as its port is from the first one's."""
-    return prometheus.prometheus_port + max(0, tm_port - TaskManagerConfig().tm_port)
+    """Where a process serves its metrics: as far from ``prometheus_port`` as its port is from the first one's.
+
+    Any free port (0) if ``prometheus_port`` is 0, or where that would be no port at all.
+    """
+    port = prometheus.prometheus_port + max(0, tm_port - TaskManagerConfig().tm_port)
+    return port if prometheus.prometheus_port and port <= _PORT_MAX else 0

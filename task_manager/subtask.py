@@ -100,11 +100,11 @@ class Subtask(ABC):
             self._change(SubtaskState.CANCELED)
         except (WeirError, StepError) as error:
             self._abandon()
-            self._change(SubtaskState.FAILED, f"subtask {self.subtask}: {error}")
+            self._change(SubtaskState.FAILED, str(error))
         except Exception as error:
             log.exception("subtask %s failed", self.subtask)
             self._abandon()
-            self._change(SubtaskState.FAILED, f"subtask {self.subtask}: {type(error).__name__}: {error}")
+            self._change(SubtaskState.FAILED, f"{type(error).__name__}: {error}")
         else:
             self._change(SubtaskState.FINISHED)
 
@@ -138,7 +138,7 @@ class Subtask(ABC):
         self._chain.process(batch)
         progress.last_batch_us = self._clock.now_us()
         waited_s = output.waited_s - waited_s
-        progress.backpressured_s += waited_s
+        progress.backpressured_s = output.waited_s
         progress.busy_s += time.monotonic() - began_s - waited_s
         self._count_output()
 

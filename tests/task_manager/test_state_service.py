@@ -40,7 +40,8 @@ def fenced(*groups: tuple[int, int], job: JobIdentity = JOB) -> state_pb2.StateF
     return state_pb2.StateFence(
         handshake=handshake_to_proto(job),
         stage_index=3,
-        groups=[state_pb2.GroupFence(key_group=group, owner_epoch=epoch) for group, epoch in groups],
+        key_groups=[group for group, _ in groups],
+        owner_epochs=[epoch for _, epoch in groups],
     )
 
 
@@ -65,11 +66,7 @@ def test_get_write_delete_and_scan(service):
     reply = stub.Get(
         state_pb2.StateGetRequest(fence=fenced((5, 1)), keys=[key(5, name) for name in (b"b", b"x", b"a")])
     )
-    assert [(value.present, value.value) for value in reply.values] == [
-        (True, b""),
-        (False, b""),
-        (True, b"1"),
-    ]
+    assert (list(reply.values), list(reply.absent)) == ([b"", b"", b"1"], [1])
     stub.Write(state_pb2.StateWriteRequest(fence=fenced((5, 1)), delete_keys=[key(5, b"b")]))
     whole = state_pb2.StateScanRequest(
         fence=fenced((5, 1)), start=(5).to_bytes(2, "big"), stop=(6).to_bytes(2, "big")
@@ -107,7 +104,7 @@ def test_an_older_owner_is_turned_away_and_changes_nothing(service):
     assert caught.value.code() is grpc.StatusCode.ABORTED
     assert "replaced by 2" in caught.value.details()
     reply = stub.Get(state_pb2.StateGetRequest(fence=fenced((5, 2)), keys=[key(5, b"k")]))
-    assert reply.values[0].value == b"new"
+    assert reply.values[0] == b"new"
 
 
 @pytest.mark.parametrize(
