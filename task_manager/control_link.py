@@ -35,6 +35,9 @@ class ControlLink:
             self._address,
             options=[
                 *message_size_options(CONTROL_MESSAGE_BYTES_MAX),
+                # A control plane that is a moment behind must not cost the default of a second.
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
                 ("grpc.max_reconnect_backoff_ms", 500),
                 ("grpc.enable_http_proxy", 0),
             ],
