@@ -67,8 +67,9 @@ def main(
     Writes to data/demo, zout and plots/demo below the current directory, and can be run again.
     """
     display = Display(Console(), _STEP_COUNT)
-    # Spark and the job's processes end on Ctrl-C; they shall on kill, too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Spark and the job's processes end on Ctrl-C; they shall also when this is killed, or its terminal goes away.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     try:
         find_java()
         _demo(DemoSettings(events, keys, rate, seconds), display, keep=keep, fresh=fresh)
