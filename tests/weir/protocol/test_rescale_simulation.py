@@ -42,7 +42,7 @@ def test_random_rescales_never_give_wrong_results():
 
 def test_a_loss_at_every_step_aborts_or_fails():
     counts = Counter()
-    for seed in range(6):
+    for seed in range(3):
         undisturbed = outcome(seed, loss=(0, 0))
         counts.update(undisturbed.phases)
         for step in range(1, undisturbed.steps + 1):
@@ -51,9 +51,9 @@ def test_a_loss_at_every_step_aborts_or_fails():
                 aborted = RescalePhase.ABORTED in run.phases
                 counts["failed" if run.job_failed else "aborted" if aborted else "without effect"] += 1
                 assert run.job_failed or run.rows_processed == run.rows_emitted
-    assert counts[RescalePhase.COMPLETE] > 3
-    assert counts["failed"] > 500
-    assert counts["aborted"] > 50
+    assert counts[RescalePhase.COMPLETE] > 1
+    assert counts["failed"] > 300
+    assert counts["aborted"] > 20
 
 
 @pytest.mark.parametrize(
