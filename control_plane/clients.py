@@ -66,6 +66,32 @@ class TaskManagerClient:
         except grpc.aio.AioRpcError as error:
             raise self._explain(error) from error
 
+    async def prepare_rescale(
+        self, request: control_pb2.PrepareRescaleRequest
+    ) -> control_pb2.PrepareRescaleReply:
+        """Tell owners of a rescale; raises like :meth:`deploy`."""
+        try:
+            reply: control_pb2.PrepareRescaleReply = await self._stub.PrepareRescale(
+                request, timeout=_CALL_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+        return reply
+
+    async def reroute(self, request: control_pb2.RerouteRequest) -> None:
+        """Switch upstream subtasks; raises like :meth:`deploy`."""
+        try:
+            await self._stub.Reroute(request, timeout=_DEPLOY_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+
+    async def abort_rescale(self, request: control_pb2.AbortRescaleRequest) -> None:
+        """Take a rescale back; raises like :meth:`deploy`."""
+        try:
+            await self._stub.AbortRescale(request, timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+
     async def close(self) -> None:
         """Free the connection."""
         await self._connection.close(None)

@@ -7,19 +7,19 @@ whose result comes back as an event.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 import time
 from collections.abc import Coroutine, Iterable
 
-from control_plane import status_views
+from control_plane import requests, status_views
 from control_plane.clients import TaskManagerClient
+from control_plane.rescaler import Rescaler
 from control_plane.views import PlanView, RoutingView, StatusView
 from proto import control_pb2
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
-from weir.errors import HandshakeError, InvalidTransitionError, PlacementError, WeirError
+from weir.errors import ConnectionLostError, HandshakeError, InvalidTransitionError, PlacementError, WeirError
 from weir.graph import Exchange, physical_graph
 from weir.job_loading import LoadedJob
 from weir.protocol import job as machine
@@ -34,7 +34,6 @@ from weir.wire import (
     handshake_to_proto,
     parse_address,
     subtask_from_proto,
-    subtask_to_proto,
 )
 
 log = logging.getLogger("control_plane")
@@ -62,8 +61,9 @@ class Coordinator:
         clock: Clock,
         *,
         end_task_managers: bool,
+        migrates: bool = False,
     ) -> None:
-        """``end_task_managers``: tell them to end when the job has ended."""
+        """``end_task_managers``: tell them to end when the job has ended; ``migrates``: as ``useMigrate``."""
         self.job_module = job_module
         self.parameters = job.parameters
         self.graph = physical_graph(job.graph)
@@ -89,6 +89,9 @@ class Coordinator:
         self._end_task_managers = end_task_managers
         self._clients: dict[str, TaskManagerClient] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Last reports of subtasks that a rescale retired: their events count.
+        self.retired_reports: list[control_pb2.SubtaskReport] = []
+        self.rescaler = Rescaler(self, migrates=migrates)
 
     # --- called by services and HTTP -------------------------------------------------------------------------
 
@@ -140,7 +143,9 @@ class Coordinator:
             and request.generation == self.identity.generation
         ):
             for report in request.subtasks:
-                self._take_report(report)
+                self._take_report(report, request.address)
+            for ownership in request.ownership:
+                self.rescaler.ownership_reported(ownership)
         return control_pb2.HeartbeatReply(
             known=known, shutdown=self._end_task_managers and self.machine.state.is_final
         )
@@ -157,7 +162,7 @@ class Coordinator:
         """Stop the job; False if it has ended or is ending already."""
         if self.machine.state.is_final or self.machine.state in (JobState.FAILING, JobState.CANCELLING):
             return False
-        self._handle(machine.CancelRequested())
+        self.handle(machine.CancelRequested())
         return True
 
     def expire_leases(self) -> None:
@@ -180,6 +185,30 @@ class Coordinator:
         """What ``/routing`` shows."""
         return [status_views.routing_view(table) for _, table in sorted(self.routing_tables.items())]
 
+    def install(self, stage_index: int, subtask_indices: Iterable[int], table: RoutingTable | None) -> None:
+        """From now on a stage has these subtasks and this routing table."""
+        self.graph = self.graph.with_subtasks(stage_index, subtask_indices)
+        if table is not None:
+            self.routing_tables[stage_index] = table
+
+    def client(self, name: str) -> TaskManagerClient:
+        """The connection to a registered task manager.
+
+        Raises:
+            ConnectionLostError: it has left.
+        """
+        if name not in self._clients:
+            raise ConnectionLostError(f"task manager {name} is not registered any more")
+        return self._clients[name]
+
+    def is_reachable(self, subtask: SubtaskId) -> bool:
+        """Whether the task manager of a subtask is registered."""
+        return self.machine.placement.get(subtask) in self._clients
+
+    def wall_ms(self) -> int:
+        """Wall clock, ms since the epoch."""
+        return self._clock.now_us() // 1000
+
     def now_ms(self) -> int:
         """Monotonic time of leases."""
         return int(self._clock.monotonic_s() * 1000)
@@ -194,14 +223,23 @@ class Coordinator:
 
     # --- events to actions -----------------------------------------------------------------------------------
 
-    def _take_report(self, report: control_pb2.SubtaskReport) -> None:
+    def _take_report(self, report: control_pb2.SubtaskReport, task_manager: str) -> None:
         subtask = subtask_from_proto(report.subtask)
-        self.reports[subtask] = report
+        if self.machine.placement.get(subtask) != task_manager:
+            # Retired there; an index can be in use again somewhere else.
+            return
+        before = self.machine.statuses[subtask]
         status = _REPORTED.get(report.state)
-        if status is not None:
-            self._handle(machine.SubtaskReported(subtask, status, report.cause))
+        self.reports[subtask] = report
+        if status is None or status is before:
+            return
+        self.rescaler.subtask_changed(subtask, status, report.cause)
+        self.handle(machine.SubtaskReported(subtask, status, report.cause))
+        if subtask not in self.machine.statuses:
+            self.retired_reports.append(self.reports.pop(subtask))
 
-    def _handle(self, event: machine.Event) -> None:
+    def handle(self, event: machine.Event) -> None:
+        """Feed one event to the job's machine and carry out what follows."""
         before = self.machine.state
         try:
             actions = self.machine.handle(event)
@@ -211,21 +249,25 @@ class Coordinator:
             return
         if self.machine.state is not before:
             log.info("job %s: %s", self.identity.job_id, self.machine.state.value)
+            if before is JobState.RUNNING:
+                finished = self.machine.state is JobState.FINISHED
+                self.rescaler.job_left_running(self.machine.cause, finished=finished)
         for action in actions:
             self._carry_out(action)
 
     def _carry_out(self, action: machine.Action) -> None:
         match action:
             case machine.Deploy(assignments):
-                self._spawn(self._deploy(assignments))
+                self.spawn(self._deploy(assignments))
             case machine.Start(assignments):
-                self._spawn(self._start(assignments))
+                self.spawn(self._start(assignments))
             case machine.Cancel(assignments):
-                self._spawn(self._cancel(assignments))
+                self.spawn(self._cancel(assignments))
             case machine.JobEnded(state, cause):
                 self._end(state, cause)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Run something that waits for task managers; its failure is logged."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
@@ -252,17 +294,18 @@ class Coordinator:
             log.info("waiting: %s", error)
             return
         self.waiting_for = ""
-        self._handle(machine.SlotsAvailable(placement))
+        self.handle(machine.SlotsAvailable(placement))
 
     def _lost(self, member: Member, cause: str) -> None:
-        self._handle(machine.TaskManagerLost(member.name, cause))
+        self.rescaler.task_manager_lost(member.name, cause)
+        self.handle(machine.TaskManagerLost(member.name, cause))
         self._place_if_possible()
 
     def _forget(self, member: Member) -> None:
         """Close the connection to a task manager whose lease has ended."""
         client = self._clients.pop(member.name, None)
         if client is not None:
-            self._spawn(client.close())
+            self.spawn(client.close())
 
     # --- actions on task managers ----------------------------------------------------------------------------
 
@@ -282,7 +325,8 @@ class Coordinator:
             )
             for name, result in zip(by_task_manager, results, strict=True):
                 if isinstance(result, BaseException):
-                    self._handle(machine.DeploymentFailed(name, str(result)))
+                    self.rescaler.deployment_failed(by_task_manager[name], str(result))
+                    self.handle(machine.DeploymentFailed(name, str(result)))
             # The last stage may have reported that it is ready before this reply came: RUNNING is fine.
             if self.machine.state not in (JobState.DEPLOYING, JobState.RUNNING):
                 await self._abort_deployment(assignments, stage.index)
@@ -294,41 +338,24 @@ class Coordinator:
         await self._cancel(assignments)
         for item in assignments:
             if item.subtask.stage_index < stage_index:
-                self._handle(machine.SubtaskReported(item.subtask, SubtaskStatus.CANCELED))
+                self.handle(machine.SubtaskReported(item.subtask, SubtaskStatus.CANCELED))
 
     def _deploy_request(self, subtasks: list[SubtaskId], deployed_us: int) -> control_pb2.DeployRequest:
-        config = self._config
-        return control_pb2.DeployRequest(
-            handshake=handshake_to_proto(self.identity),
-            job_module=self.job_module,
-            parameters_json=json.dumps(self.parameters),
-            subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
-            locations=[
-                control_pb2.SubtaskLocation(subtask=subtask_to_proto(subtask), address=name)
-                for subtask, name in self.machine.placement.items()
-            ],
-            routing_tables=[
-                control_pb2.RoutingTable(
-                    stage_index=table.stage_index,
-                    routing_version=table.version,
-                    group_to_subtask=table.groups,
-                    owner_epochs=table.owner_epochs,
-                    subtasks=table.subtasks,
-                )
-                for table in self.routing_tables.values()
-            ],
-            stages=[
-                control_pb2.StageSubtasks(stage_index=stage.index, subtask_indices=stage.subtask_indices)
-                for stage in self.graph.stages
-            ],
-            watermark_interval_ms=round(config.watermark_interval * 1000),
-            out_of_order_grace_period_ms=round(config.out_of_order_grace_period * 1000),
-            idle_timeout_ms=config.idle_timeout_ms,
-            deployed_us=deployed_us,
+        return requests.deploy_request(
+            self.identity,
+            self._config,
+            self.job_module,
+            self.parameters,
+            self.graph,
+            self.machine.placement,
+            self.routing_tables.values(),
+            subtasks,
+            deployed_us,
         )
 
     async def _start(self, assignments: tuple[Assignment, ...]) -> None:
-        self.started_us = self._clock.now_us() + _START_DELAY_US
+        # Subtasks that a rescale adds start in a job that runs already.
+        self.started_us = self.started_us or self._clock.now_us() + _START_DELAY_US
         request = control_pb2.StartRequest(
             handshake=handshake_to_proto(self.identity), job_start_us=self.started_us
         )
@@ -338,7 +365,7 @@ class Coordinator:
         )
         for name, result in zip(names, results, strict=True):
             if isinstance(result, BaseException):
-                self._handle(machine.TaskManagerLost(name, f"it could not be started: {result}"))
+                self.handle(machine.TaskManagerLost(name, f"it could not be started: {result}"))
 
     async def _cancel(self, assignments: tuple[Assignment, ...]) -> None:
         request = control_pb2.CancelRequest(job_id=self.identity.job_id, generation=self.identity.generation)

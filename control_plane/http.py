@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
@@ -21,11 +22,15 @@ from control_plane.views import (
     ErrorView,
     HealthView,
     PlanView,
+    RescaleAcceptedView,
+    RescaleView,
     RoutingView,
     StatusView,
 )
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError
+from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 
 
 def create_app(coordinator: Coordinator, registry: CollectorRegistry) -> FastAPI:
@@ -77,7 +82,51 @@ def create_app(coordinator: Coordinator, registry: CollectorRegistry) -> FastAPI
             raise HTTPException(409, f"the job has ended already: {coordinator.status().state}")
         return AcceptedView(accepted=True, state=coordinator.status().state)
 
+    _add_rescale_pages(app, coordinator)
     return app
+
+
+#: What a refused rescale is answered with; everything else is a conflict.
+_REFUSALS = {RefusalKind.UNKNOWN_STAGE: 404, RefusalKind.BAD_NUMBER: 400}
+
+
+def _add_rescale_pages(app: FastAPI, coordinator: Coordinator) -> None:
+    refusals: dict[int | str, dict[str, Any]] = {
+        400: {"model": ErrorView, "description": "a bad number"},
+        404: {"model": ErrorView, "description": "no such stage"},
+        409: {"model": ErrorView, "description": "it cannot be scaled now; the error says why"},
+    }
+
+    # GET too, because that is how it has always been asked for; only POST can say how many.
+    @app.get("/scale", status_code=202, summary="One more subtask for a stage", responses=refusals)
+    async def scale_out(stage: int) -> RescaleAcceptedView:
+        return _accepted(coordinator.rescaler.request(stage, None))
+
+    @app.post("/scale", status_code=202, summary="More or fewer subtasks for a stage", responses=refusals)
+    async def scale(stage: int, parallelism: int | None = None) -> RescaleAcceptedView:
+        return _accepted(coordinator.rescaler.request(stage, parallelism))
+
+    @app.get("/rescales", summary="The latest rescales, newest first")
+    async def rescales() -> list[RescaleView]:
+        return [RescaleView.model_validate(item) for item in coordinator.rescaler.log.to_list()]
+
+    @app.get(
+        "/rescales/{rescale_id}",
+        summary="One rescale: phases, groups and bytes moved",
+        responses={404: {"model": ErrorView, "description": "no such rescale"}},
+    )
+    async def rescale(rescale_id: int) -> RescaleView:
+        found = coordinator.rescaler.log.get(rescale_id)
+        if found is None:
+            known = [str(item["id"]) for item in coordinator.rescaler.log.to_list()]
+            raise HTTPException(404, f"no rescale {rescale_id}; there are {', '.join(known) or 'none'}")
+        return RescaleView.model_validate(found.to_dict())
+
+
+def _accepted(result: RescaleMachine | RescaleRefusal) -> RescaleAcceptedView:
+    if isinstance(result, RescaleRefusal):
+        raise HTTPException(_REFUSALS.get(result.kind, 409), result.message)
+    return RescaleAcceptedView(rescale=result.rescale_id, url=f"/rescales/{result.rescale_id}")
 
 
 def _add_error_pages(app: FastAPI) -> None:

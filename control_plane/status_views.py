@@ -116,7 +116,11 @@ def _subtask_view(coordinator: Coordinator, subtask: SubtaskId) -> SubtaskView:
 
 
 def _totals(coordinator: Coordinator) -> TotalsView:
-    graph, reports = coordinator.graph, coordinator.reports
+    graph = coordinator.graph
+    reports = {
+        **coordinator.reports,
+        **{SubtaskId(r.subtask.stage_index, -1 - i): r for i, r in enumerate(coordinator.retired_reports)},
+    }
     sources = [report for subtask, report in reports.items() if graph.stage(subtask.stage_index).is_source]
     sinks = [
         report

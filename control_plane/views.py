@@ -128,6 +128,32 @@ class AcceptedView(BaseModel):
     state: str
 
 
+class RescaleAcceptedView(BaseModel):
+    """A rescale was started."""
+
+    rescale: int
+    url: str = Field(description="where its progress is shown")
+
+
+class RescaleView(BaseModel):
+    """Answer of ``/rescales/ID``."""
+
+    id: int
+    stage: int
+    from_: int = Field(alias="from", description="subtasks before")
+    to: int = Field(description="subtasks after")
+    subtasks_before: list[int]
+    subtasks_after: list[int]
+    phase: str
+    cause: str
+    groups_total: int = Field(description="key groups that move")
+    groups_owned: int
+    groups_migrated: int
+    bytes_moved: int
+    started_ms: int
+    phases: dict[str, int] = Field(description="wall clock, ms since the epoch, at which each phase began")
+
+
 class ErrorView(BaseModel):
     """Answer of a refused request."""
 

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from proto import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13proto/control.proto\x12\x07weir.v1\x1a\x12proto/common.proto\"i\n\x0fRegisterRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x16\n\x0eoperator_quota\x18\x04 \x01(\r\"H\n\rRegisterReply\x12\x1d\n\x15heartbeat_interval_ms\x18\x01 \x01(\x04\x12\x18\n\x10lease_timeout_ms\x18\x02 \x01(\x04\"\xd9\x02\n\rSubtaskReport\x12#\n\x07subtask\x18\x01 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.weir.v1.SubtaskState\x12\r\n\x05\x63\x61use\x18\x03 \x01(\t\x12\x12\n\nrecords_in\x18\x04 \x01(\x04\x12\x13\n\x0brecords_out\x18\x05 \x01(\x04\x12\x18\n\x10records_rejected\x18\x06 \x01(\x04\x12\x13\n\x0bqueue_depth\x18\x07 \x01(\x04\x12\x0f\n\x07\x62usy_us\x18\x08 \x01(\x04\x12\x0f\n\x07idle_us\x18\t \x01(\x04\x12\x18\n\x10\x62\x61\x63kpressured_us\x18\n \x01(\x04\x12\x14\n\x0cwatermark_ms\x18\x0b \x01(\x03\x12\x16\n\x0e\x66irst_batch_us\x18\x0c \x01(\x03\x12\x15\n\rlast_batch_us\x18\r \x01(\x03\x12\x15\n\rdistinct_keys\x18\x0e \x01(\x04\"\x93\x01\n\x0fOwnershipReport\x12#\n\x07subtask\x18\x01 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12\x17\n\x0frouting_version\x18\x02 \x01(\x04\x12\x14\n\x0cowned_groups\x18\x03 \x03(\r\x12\x17\n\x0f\x63omplete_groups\x18\x04 \x03(\r\x12\x13\n\x0b\x62ytes_moved\x18\x05 \x01(\x04\"\xb3\x01\n\x10HeartbeatRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12(\n\x08subtasks\x18\x05 \x03(\x0b\x32\x16.weir.v1.SubtaskReport\x12+\n\townership\x18\x06 \x03(\x0b\x32\x18.weir.v1.OwnershipReport\"1\n\x0eHeartbeatReply\x12\r\n\x05known\x18\x01 \x01(\x08\x12\x10\n\x08shutdown\x18\x02 \x01(\x08\"9\n\x11\x44\x65registerRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x11\n\x0f\x44\x65registerReply\"\x0f\n\rStatusRequest\"~\n\x0bStatusReply\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x16\n\x0eoperator_quota\x18\x03 \x01(\r\x12(\n\x08subtasks\x18\x04 \x03(\x0b\x32\x16.weir.v1.SubtaskReport\"G\n\x0fSubtaskLocation\x12#\n\x07subtask\x18\x01 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"~\n\x0cRoutingTable\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x17\n\x0frouting_version\x18\x02 \x01(\x04\x12\x18\n\x10group_to_subtask\x18\x03 \x03(\r\x12\x14\n\x0cowner_epochs\x18\x04 \x03(\x04\x12\x10\n\x08subtasks\x18\x05 \x03(\r\"=\n\rStageSubtasks\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x17\n\x0fsubtask_indices\x18\x02 \x03(\r\"\x96\x03\n\rDeployRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x12\n\njob_module\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\x12$\n\x08subtasks\x18\x04 \x03(\x0b\x32\x12.weir.v1.SubtaskId\x12+\n\tlocations\x18\x05 \x03(\x0b\x32\x18.weir.v1.SubtaskLocation\x12-\n\x0erouting_tables\x18\x06 \x03(\x0b\x32\x15.weir.v1.RoutingTable\x12\x1d\n\x15watermark_interval_ms\x18\x07 \x01(\x04\x12$\n\x1cout_of_order_grace_period_ms\x18\x08 \x01(\x04\x12\x17\n\x0fidle_timeout_ms\x18\t \x01(\x04\x12\x13\n\x0b\x64\x65ployed_us\x18\n \x01(\x03\x12&\n\x06stages\x18\x0b \x03(\x0b\x32\x16.weir.v1.StageSubtasks\x12\x14\n\x0cjob_start_us\x18\x0c \x01(\x03\"\r\n\x0b\x44\x65ployReply\"K\n\x0cStartRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x14\n\x0cjob_start_us\x18\x02 \x01(\x03\"\x0c\n\nStartReply\"Y\n\rCancelRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12$\n\x08subtasks\x18\x03 \x03(\x0b\x32\x12.weir.v1.SubtaskId\"\r\n\x0b\x43\x61ncelReply\"Z\n\tGroupMove\x12\x11\n\tkey_group\x18\x01 \x01(\r\x12\x1c\n\x14source_subtask_index\x18\x02 \x01(\r\x12\x1c\n\x14target_subtask_index\x18\x03 \x01(\r\"\xc7\x01\n\x15PrepareRescaleRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x13\n\x0bstage_index\x18\x02 \x01(\r\x12\x17\n\x0frouting_version\x18\x03 \x01(\x04\x12$\n\x08subtasks\x18\x04 \x03(\x0b\x32\x12.weir.v1.SubtaskId\x12!\n\x05moves\x18\x05 \x03(\x0b\x32\x12.weir.v1.GroupMove\x12\x10\n\x08retiring\x18\x06 \x03(\r\"8\n\x13PrepareRescaleReply\x12!\n\x05\x65nded\x18\x01 \x03(\x0b\x32\x12.weir.v1.SubtaskId\"\xc5\x02\n\x0eRerouteRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x13\n\x0bstage_index\x18\x02 \x01(\r\x12\x17\n\x0frouting_version\x18\x03 \x01(\x04\x12\x10\n\x08retiring\x18\x04 \x03(\r\x12&\n\x06stages\x18\x05 \x03(\x0b\x32\x16.weir.v1.StageSubtasks\x12+\n\tlocations\x18\x06 \x03(\x0b\x32\x18.weir.v1.SubtaskLocation\x12-\n\x0erouting_tables\x18\x07 \x03(\x0b\x32\x15.weir.v1.RoutingTable\x12$\n\x08upstream\x18\x08 \x03(\x0b\x32\x12.weir.v1.SubtaskId\x12\"\n\x06owners\x18\t \x03(\x0b\x32\x12.weir.v1.SubtaskId\"\x0e\n\x0cRerouteReply\"4\n\nOwnedGroup\x12\x11\n\tkey_group\x18\x01 \x01(\r\x12\x13\n\x0bowner_epoch\x18\x02 \x01(\x04\"\xdb\x01\n\x0fHandOverRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\"\n\x06target\x18\x02 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12\x17\n\x0frouting_version\x18\x03 \x01(\x04\x12#\n\x06groups\x18\x04 \x03(\x0b\x32\x13.weir.v1.OwnedGroup\x12\x16\n\x0estate_location\x18\x05 \x01(\t\x12\x10\n\x08hot_keys\x18\x06 \x03(\x0c\x12\x15\n\rbytes_shipped\x18\x07 \x01(\x04\"\x0f\n\rHandOverReply\"\x8e\x01\n\x13\x41\x62ortRescaleRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x13\n\x0bstage_index\x18\x02 \x01(\r\x12\x17\n\x0frouting_version\x18\x03 \x01(\x04\x12\"\n\x06owners\x18\x04 \x03(\x0b\x32\x12.weir.v1.SubtaskId\"\x13\n\x11\x41\x62ortRescaleReply*\xd1\x01\n\x0cSubtaskState\x12\x1d\n\x19SUBTASK_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15SUBTASK_STATE_OPENING\x10\x01\x12\x1a\n\x16SUBTASK_STATE_DEPLOYED\x10\x02\x12\x19\n\x15SUBTASK_STATE_RUNNING\x10\x03\x12\x1a\n\x16SUBTASK_STATE_FINISHED\x10\x04\x12\x18\n\x14SUBTASK_STATE_FAILED\x10\x05\x12\x1a\n\x16SUBTASK_STATE_CANCELED\x10\x06\x32\xd1\x01\n\x0c\x43ontrolPlane\x12<\n\x08Register\x12\x18.weir.v1.RegisterRequest\x1a\x16.weir.v1.RegisterReply\x12?\n\tHeartbeat\x12\x19.weir.v1.HeartbeatRequest\x1a\x17.weir.v1.HeartbeatReply\x12\x42\n\nDeregister\x12\x1a.weir.v1.DeregisterRequest\x1a\x18.weir.v1.DeregisterReply2\xfd\x03\n\x0bTaskManager\x12\x36\n\x06Status\x12\x16.weir.v1.StatusRequest\x1a\x14.weir.v1.StatusReply\x12\x36\n\x06\x44\x65ploy\x12\x16.weir.v1.DeployRequest\x1a\x14.weir.v1.DeployReply\x12\x33\n\x05Start\x12\x15.weir.v1.StartRequest\x1a\x13.weir.v1.StartReply\x12\x36\n\x06\x43\x61ncel\x12\x16.weir.v1.CancelRequest\x1a\x14.weir.v1.CancelReply\x12N\n\x0ePrepareRescale\x12\x1e.weir.v1.PrepareRescaleRequest\x1a\x1c.weir.v1.PrepareRescaleReply\x12\x39\n\x07Reroute\x12\x17.weir.v1.RerouteRequest\x1a\x15.weir.v1.RerouteReply\x12<\n\x08HandOver\x12\x18.weir.v1.HandOverRequest\x1a\x16.weir.v1.HandOverReply\x12H\n\x0c\x41\x62ortRescale\x12\x1c.weir.v1.AbortRescaleRequest\x1a\x1a.weir.v1.AbortRescaleReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13proto/control.proto\x12\x07weir.v1\x1a\x12proto/common.proto\"i\n\x0fRegisterRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x16\n\x0eoperator_quota\x18\x04 \x01(\r\"H\n\rRegisterReply\x12\x1d\n\x15heartbeat_interval_ms\x18\x01 \x01(\x04\x12\x18\n\x10lease_timeout_ms\x18\x02 \x01(\x04\"\xd9\x02\n\rSubtaskReport\x12#\n\x07subtask\x18\x01 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.weir.v1.SubtaskState\x12\r\n\x05\x63\x61use\x18\x03 \x01(\t\x12\x12\n\nrecords_in\x18\x04 \x01(\x04\x12\x13\n\x0brecords_out\x18\x05 \x01(\x04\x12\x18\n\x10records_rejected\x18\x06 \x01(\x04\x12\x13\n\x0bqueue_depth\x18\x07 \x01(\x04\x12\x0f\n\x07\x62usy_us\x18\x08 \x01(\x04\x12\x0f\n\x07idle_us\x18\t \x01(\x04\x12\x18\n\x10\x62\x61\x63kpressured_us\x18\n \x01(\x04\x12\x14\n\x0cwatermark_ms\x18\x0b \x01(\x03\x12\x16\n\x0e\x66irst_batch_us\x18\x0c \x01(\x03\x12\x15\n\rlast_batch_us\x18\r \x01(\x03\x12\x15\n\rdistinct_keys\x18\x0e \x01(\x04\"\x93\x01\n\x0fOwnershipReport\x12#\n\x07subtask\x18\x01 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12\x17\n\x0frouting_version\x18\x02 \x01(\x04\x12\x14\n\x0cowned_groups\x18\x03 \x03(\r\x12\x17\n\x0f\x63omplete_groups\x18\x04 \x03(\r\x12\x13\n\x0b\x62ytes_moved\x18\x05 \x01(\x04\"\xb3\x01\n\x10HeartbeatRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12(\n\x08subtasks\x18\x05 \x03(\x0b\x32\x16.weir.v1.SubtaskReport\x12+\n\townership\x18\x06 \x03(\x0b\x32\x18.weir.v1.OwnershipReport\"1\n\x0eHeartbeatReply\x12\r\n\x05known\x18\x01 \x01(\x08\x12\x10\n\x08shutdown\x18\x02 \x01(\x08\"9\n\x11\x44\x65registerRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x11\n\x0f\x44\x65registerReply\"\x0f\n\rStatusRequest\"~\n\x0bStatusReply\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x16\n\x0eoperator_quota\x18\x03 \x01(\r\x12(\n\x08subtasks\x18\x04 \x03(\x0b\x32\x16.weir.v1.SubtaskReport\"G\n\x0fSubtaskLocation\x12#\n\x07subtask\x18\x01 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"~\n\x0cRoutingTable\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x17\n\x0frouting_version\x18\x02 \x01(\x04\x12\x18\n\x10group_to_subtask\x18\x03 \x03(\r\x12\x14\n\x0cowner_epochs\x18\x04 \x03(\x04\x12\x10\n\x08subtasks\x18\x05 \x03(\r\"=\n\rStageSubtasks\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x17\n\x0fsubtask_indices\x18\x02 \x03(\r\"\x80\x03\n\rDeployRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x12\n\njob_module\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\x12$\n\x08subtasks\x18\x04 \x03(\x0b\x32\x12.weir.v1.SubtaskId\x12+\n\tlocations\x18\x05 \x03(\x0b\x32\x18.weir.v1.SubtaskLocation\x12-\n\x0erouting_tables\x18\x06 \x03(\x0b\x32\x15.weir.v1.RoutingTable\x12\x1d\n\x15watermark_interval_ms\x18\x07 \x01(\x04\x12$\n\x1cout_of_order_grace_period_ms\x18\x08 \x01(\x04\x12\x17\n\x0fidle_timeout_ms\x18\t \x01(\x04\x12\x13\n\x0b\x64\x65ployed_us\x18\n \x01(\x03\x12&\n\x06stages\x18\x0b \x03(\x0b\x32\x16.weir.v1.StageSubtasks\"\r\n\x0b\x44\x65ployReply\"K\n\x0cStartRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x14\n\x0cjob_start_us\x18\x02 \x01(\x03\"\x0c\n\nStartReply\"\x85\x01\n\rCancelRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12$\n\x08subtasks\x18\x03 \x03(\x0b\x32\x12.weir.v1.SubtaskId\x12*\n\x0elost_producers\x18\x04 \x03(\x0b\x32\x12.weir.v1.SubtaskId\"\r\n\x0b\x43\x61ncelReply\"Z\n\tGroupMove\x12\x11\n\tkey_group\x18\x01 \x01(\r\x12\x1c\n\x14source_subtask_index\x18\x02 \x01(\r\x12\x1c\n\x14target_subtask_index\x18\x03 \x01(\r\"\xc7\x01\n\x15PrepareRescaleRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x13\n\x0bstage_index\x18\x02 \x01(\r\x12\x17\n\x0frouting_version\x18\x03 \x01(\x04\x12$\n\x08subtasks\x18\x04 \x03(\x0b\x32\x12.weir.v1.SubtaskId\x12!\n\x05moves\x18\x05 \x03(\x0b\x32\x12.weir.v1.GroupMove\x12\x10\n\x08retiring\x18\x06 \x03(\r\"8\n\x13PrepareRescaleReply\x12!\n\x05\x65nded\x18\x01 \x03(\x0b\x32\x12.weir.v1.SubtaskId\"\xc5\x02\n\x0eRerouteRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x13\n\x0bstage_index\x18\x02 \x01(\r\x12\x17\n\x0frouting_version\x18\x03 \x01(\x04\x12\x10\n\x08retiring\x18\x04 \x03(\r\x12&\n\x06stages\x18\x05 \x03(\x0b\x32\x16.weir.v1.StageSubtasks\x12+\n\tlocations\x18\x06 \x03(\x0b\x32\x18.weir.v1.SubtaskLocation\x12-\n\x0erouting_tables\x18\x07 \x03(\x0b\x32\x15.weir.v1.RoutingTable\x12$\n\x08upstream\x18\x08 \x03(\x0b\x32\x12.weir.v1.SubtaskId\x12\"\n\x06owners\x18\t \x03(\x0b\x32\x12.weir.v1.SubtaskId\"\x0e\n\x0cRerouteReply\"4\n\nOwnedGroup\x12\x11\n\tkey_group\x18\x01 \x01(\r\x12\x13\n\x0bowner_epoch\x18\x02 \x01(\x04\"\xdb\x01\n\x0fHandOverRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\"\n\x06target\x18\x02 \x01(\x0b\x32\x12.weir.v1.SubtaskId\x12\x17\n\x0frouting_version\x18\x03 \x01(\x04\x12#\n\x06groups\x18\x04 \x03(\x0b\x32\x13.weir.v1.OwnedGroup\x12\x16\n\x0estate_location\x18\x05 \x01(\t\x12\x10\n\x08hot_keys\x18\x06 \x03(\x0c\x12\x15\n\rbytes_shipped\x18\x07 \x01(\x04\"\x0f\n\rHandOverReply\"\x8e\x01\n\x13\x41\x62ortRescaleRequest\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x13\n\x0bstage_index\x18\x02 \x01(\r\x12\x17\n\x0frouting_version\x18\x03 \x01(\x04\x12\"\n\x06owners\x18\x04 \x03(\x0b\x32\x12.weir.v1.SubtaskId\"\x13\n\x11\x41\x62ortRescaleReply*\xd1\x01\n\x0cSubtaskState\x12\x1d\n\x19SUBTASK_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15SUBTASK_STATE_OPENING\x10\x01\x12\x1a\n\x16SUBTASK_STATE_DEPLOYED\x10\x02\x12\x19\n\x15SUBTASK_STATE_RUNNING\x10\x03\x12\x1a\n\x16SUBTASK_STATE_FINISHED\x10\x04\x12\x18\n\x14SUBTASK_STATE_FAILED\x10\x05\x12\x1a\n\x16SUBTASK_STATE_CANCELED\x10\x06\x32\xd1\x01\n\x0c\x43ontrolPlane\x12<\n\x08Register\x12\x18.weir.v1.RegisterRequest\x1a\x16.weir.v1.RegisterReply\x12?\n\tHeartbeat\x12\x19.weir.v1.HeartbeatRequest\x1a\x17.weir.v1.HeartbeatReply\x12\x42\n\nDeregister\x12\x1a.weir.v1.DeregisterRequest\x1a\x18.weir.v1.DeregisterReply2\xfd\x03\n\x0bTaskManager\x12\x36\n\x06Status\x12\x16.weir.v1.StatusRequest\x1a\x14.weir.v1.StatusReply\x12\x36\n\x06\x44\x65ploy\x12\x16.weir.v1.DeployRequest\x1a\x14.weir.v1.DeployReply\x12\x33\n\x05Start\x12\x15.weir.v1.StartRequest\x1a\x13.weir.v1.StartReply\x12\x36\n\x06\x43\x61ncel\x12\x16.weir.v1.CancelRequest\x1a\x14.weir.v1.CancelReply\x12N\n\x0ePrepareRescale\x12\x1e.weir.v1.PrepareRescaleRequest\x1a\x1c.weir.v1.PrepareRescaleReply\x12\x39\n\x07Reroute\x12\x17.weir.v1.RerouteRequest\x1a\x15.weir.v1.RerouteReply\x12<\n\x08HandOver\x12\x18.weir.v1.HandOverRequest\x1a\x16.weir.v1.HandOverReply\x12H\n\x0c\x41\x62ortRescale\x12\x1c.weir.v1.AbortRescaleRequest\x1a\x1a.weir.v1.AbortRescaleReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'proto.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SUBTASKSTATE']._serialized_start=3228
-  _globals['_SUBTASKSTATE']._serialized_end=3437
+  _globals['_SUBTASKSTATE']._serialized_start=3251
+  _globals['_SUBTASKSTATE']._serialized_end=3460
   _globals['_REGISTERREQUEST']._serialized_start=52
   _globals['_REGISTERREQUEST']._serialized_end=157
   _globals['_REGISTERREPLY']._serialized_start=159
@@ -61,39 +61,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STAGESUBTASKS']._serialized_start=1388
   _globals['_STAGESUBTASKS']._serialized_end=1449
   _globals['_DEPLOYREQUEST']._serialized_start=1452
-  _globals['_DEPLOYREQUEST']._serialized_end=1858
-  _globals['_DEPLOYREPLY']._serialized_start=1860
-  _globals['_DEPLOYREPLY']._serialized_end=1873
-  _globals['_STARTREQUEST']._serialized_start=1875
-  _globals['_STARTREQUEST']._serialized_end=1950
-  _globals['_STARTREPLY']._serialized_start=1952
-  _globals['_STARTREPLY']._serialized_end=1964
-  _globals['_CANCELREQUEST']._serialized_start=1966
-  _globals['_CANCELREQUEST']._serialized_end=2055
-  _globals['_CANCELREPLY']._serialized_start=2057
-  _globals['_CANCELREPLY']._serialized_end=2070
-  _globals['_GROUPMOVE']._serialized_start=2072
-  _globals['_GROUPMOVE']._serialized_end=2162
-  _globals['_PREPARERESCALEREQUEST']._serialized_start=2165
-  _globals['_PREPARERESCALEREQUEST']._serialized_end=2364
-  _globals['_PREPARERESCALEREPLY']._serialized_start=2366
-  _globals['_PREPARERESCALEREPLY']._serialized_end=2422
-  _globals['_REROUTEREQUEST']._serialized_start=2425
-  _globals['_REROUTEREQUEST']._serialized_end=2750
-  _globals['_REROUTEREPLY']._serialized_start=2752
-  _globals['_REROUTEREPLY']._serialized_end=2766
-  _globals['_OWNEDGROUP']._serialized_start=2768
-  _globals['_OWNEDGROUP']._serialized_end=2820
-  _globals['_HANDOVERREQUEST']._serialized_start=2823
-  _globals['_HANDOVERREQUEST']._serialized_end=3042
-  _globals['_HANDOVERREPLY']._serialized_start=3044
-  _globals['_HANDOVERREPLY']._serialized_end=3059
-  _globals['_ABORTRESCALEREQUEST']._serialized_start=3062
-  _globals['_ABORTRESCALEREQUEST']._serialized_end=3204
-  _globals['_ABORTRESCALEREPLY']._serialized_start=3206
-  _globals['_ABORTRESCALEREPLY']._serialized_end=3225
-  _globals['_CONTROLPLANE']._serialized_start=3440
-  _globals['_CONTROLPLANE']._serialized_end=3649
-  _globals['_TASKMANAGER']._serialized_start=3652
-  _globals['_TASKMANAGER']._serialized_end=4161
+  _globals['_DEPLOYREQUEST']._serialized_end=1836
+  _globals['_DEPLOYREPLY']._serialized_start=1838
+  _globals['_DEPLOYREPLY']._serialized_end=1851
+  _globals['_STARTREQUEST']._serialized_start=1853
+  _globals['_STARTREQUEST']._serialized_end=1928
+  _globals['_STARTREPLY']._serialized_start=1930
+  _globals['_STARTREPLY']._serialized_end=1942
+  _globals['_CANCELREQUEST']._serialized_start=1945
+  _globals['_CANCELREQUEST']._serialized_end=2078
+  _globals['_CANCELREPLY']._serialized_start=2080
+  _globals['_CANCELREPLY']._serialized_end=2093
+  _globals['_GROUPMOVE']._serialized_start=2095
+  _globals['_GROUPMOVE']._serialized_end=2185
+  _globals['_PREPARERESCALEREQUEST']._serialized_start=2188
+  _globals['_PREPARERESCALEREQUEST']._serialized_end=2387
+  _globals['_PREPARERESCALEREPLY']._serialized_start=2389
+  _globals['_PREPARERESCALEREPLY']._serialized_end=2445
+  _globals['_REROUTEREQUEST']._serialized_start=2448
+  _globals['_REROUTEREQUEST']._serialized_end=2773
+  _globals['_REROUTEREPLY']._serialized_start=2775
+  _globals['_REROUTEREPLY']._serialized_end=2789
+  _globals['_OWNEDGROUP']._serialized_start=2791
+  _globals['_OWNEDGROUP']._serialized_end=2843
+  _globals['_HANDOVERREQUEST']._serialized_start=2846
+  _globals['_HANDOVERREQUEST']._serialized_end=3065
+  _globals['_HANDOVERREPLY']._serialized_start=3067
+  _globals['_HANDOVERREPLY']._serialized_end=3082
+  _globals['_ABORTRESCALEREQUEST']._serialized_start=3085
+  _globals['_ABORTRESCALEREQUEST']._serialized_end=3227
+  _globals['_ABORTRESCALEREPLY']._serialized_start=3229
+  _globals['_ABORTRESCALEREPLY']._serialized_end=3248
+  _globals['_CONTROLPLANE']._serialized_start=3463
+  _globals['_CONTROLPLANE']._serialized_end=3672
+  _globals['_TASKMANAGER']._serialized_start=3675
+  _globals['_TASKMANAGER']._serialized_end=4184
 # @@protoc_insertion_point(module_scope)

@@ -174,7 +174,7 @@ class StageSubtasks(_message.Message):
     def __init__(self, stage_index: _Optional[int] = ..., subtask_indices: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeployRequest(_message.Message):
-    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "job_start_us")
+    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     JOB_MODULE_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -186,7 +186,6 @@ class DeployRequest(_message.Message):
     IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DEPLOYED_US_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
-    JOB_START_US_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     job_module: str
     parameters_json: str
@@ -198,8 +197,7 @@ class DeployRequest(_message.Message):
     idle_timeout_ms: int
     deployed_us: int
     stages: _containers.RepeatedCompositeFieldContainer[StageSubtasks]
-    job_start_us: int
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., job_start_us: _Optional[int] = ...) -> None: ...
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ...) -> None: ...
 
 class DeployReply(_message.Message):
     __slots__ = ()
@@ -218,14 +216,16 @@ class StartReply(_message.Message):
     def __init__(self) -> None: ...
 
 class CancelRequest(_message.Message):
-    __slots__ = ("job_id", "generation", "subtasks")
+    __slots__ = ("job_id", "generation", "subtasks", "lost_producers")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    LOST_PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     subtasks: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
+    lost_producers: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., lost_producers: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
 
 class CancelReply(_message.Message):
     __slots__ = ()

@@ -18,6 +18,7 @@ from weir.errors import HandshakeError
 from weir.graph import PhysicalGraph
 from weir.metrics import SubtaskLabels
 from weir.protocol.fencing import EpochFence
+from weir.records import EndOfStream
 from weir.state.api import StateBackend
 from weir.types import ChannelId, SubtaskId
 from weir.wire import JobIdentity
@@ -52,8 +53,10 @@ class JobRuntime:
         metrics.show_store(address, config.state_backend, store)
         self._inboxes: dict[SubtaskId, Inbox] = {}
         self._running: dict[SubtaskId, RunningSubtask] = {}
+        #: Channels that a subtask was made with and that were not opened yet.
+        self._expected: dict[SubtaskId, set[ChannelId]] = {}
+        self._opened: set[ChannelId] = set()
         self._cancelled = False
-        self._job_start_us: int | None = None
         self._factory = SubtaskFactory(
             identity, settings, config, address, store, metrics, clock, self._open_local
         )
@@ -71,6 +74,7 @@ class JobRuntime:
         for subtask in subtasks:
             # Before the channels, because a subtask's own consumers may be asked for while it is made.
             self._inboxes[subtask] = Inbox()
+            self._expected[subtask] = set(topology.graph.input_channels(subtask))
         for subtask in subtasks:
             running = self._factory.create(
                 subtask,
@@ -83,8 +87,6 @@ class JobRuntime:
             self._metrics.subtasks.add(
                 self._labels(subtask), running.subtask.progress, self._inboxes[subtask].__len__
             )
-            if self._job_start_us is not None:
-                running.subtask.begin(self._job_start_us)
             running.subtask.start()
             if self._cancelled:
                 # The order to stop came while this subtask was made.
@@ -110,7 +112,6 @@ class JobRuntime:
 
     def begin(self, job_start_us: int) -> None:
         """Every subtask of the job is ready: sources read; event 0 of a paced one is due at ``job_start_us``."""
-        self._job_start_us = job_start_us
         for running in self._running.values():
             running.subtask.begin(job_start_us)
 
@@ -146,13 +147,19 @@ class JobRuntime:
     def cancel(self) -> None:
         """Tell every subtask to stop, and those that are still being deployed."""
         self._cancelled = True
-        self.cancel_subtasks(list(self._running))
+        for running in list(self._running.values()):
+            running.subtask.cancel()
 
     def cancel_subtasks(self, subtasks: Sequence[SubtaskId]) -> None:
-        """Tell some subtasks to stop; those that are not here are no error."""
+        """Tell some subtasks to stop and to end their streams in order; those that are not here are no error."""
         for subtask in subtasks:
             if subtask in self._running:
-                self._running[subtask].subtask.cancel()
+                self._running[subtask].subtask.cancel(end_stream=True)
+
+    def end_channels_of(self, producers: Sequence[SubtaskId]) -> None:
+        """Producers are gone before they sent a row: their channels end here."""
+        for channel in [channel for channel in self._opened if channel.producer in producers]:
+            self._inboxes[channel.consumer].put(Delivery(channel, EndOfStream(), no_release))
 
     def close(self, timeout_s: float) -> None:
         """Stop everything and release the store; called once."""
@@ -175,10 +182,12 @@ class JobRuntime:
         edges = [edge for edge in stage.inputs if edge.index == channel.edge_index]
         if inbox is None or not edges or edges[0].producer_stage != channel.producer.stage_index:
             raise HandshakeError(f"channel {channel} does not end on task manager {self._address}")
-        running = self._running.get(consumer)
-        if running is not None and channel not in running.expected_channels:
+        if channel not in self._expected[consumer]:
             # In order before everything that comes on the channel, and before any later end of another input.
             inbox.put(Delivery(channel, ChannelOpened(), no_release))
+        # An index can be in use again later: then the channel is a new one.
+        self._expected[consumer].discard(channel)
+        self._opened.add(channel)
         return inbox
 
     def _labels(self, subtask: SubtaskId) -> SubtaskLabels:

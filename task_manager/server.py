@@ -146,8 +146,6 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         """Create subtasks; the first call for a job loads it and opens the store."""
         with self._lock, _errors_to(context):
             runtime = self._runtime_for(request)
-            if request.job_start_us:
-                runtime.begin(request.job_start_us)
             runtime.deploy(
                 [subtask_from_proto(subtask) for subtask in request.subtasks],
                 topology_from_proto(runtime.graph, request.stages, request.locations, request.routing_tables),
@@ -169,8 +167,9 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         """Stop a job's subtasks; a job that is not here is no error, so that the call can be repeated."""
         runtime = self._runtime
         if runtime is not None and runtime.identity.job_id == request.job_id:
-            if request.subtasks:
+            if request.subtasks or request.lost_producers:
                 runtime.cancel_subtasks([subtask_from_proto(subtask) for subtask in request.subtasks])
+                runtime.end_channels_of([subtask_from_proto(item) for item in request.lost_producers])
             else:
                 runtime.cancel()
         return control_pb2.CancelReply()

@@ -18,9 +18,7 @@ from task_manager.operator_chain import OperatorChain, StepError
 from task_manager.progress import SubtaskProgress, SubtaskState
 from weir.clock import Clock
 from weir.errors import WeirError
-from weir.records import (
-    batch_bytes,
-)
+from weir.records import EndOfStream, batch_bytes
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
@@ -60,6 +58,7 @@ class Subtask(ABC):
         self._on_change = on_change
         self._job_start_us: int | None = None
         self._next_flush_s = 0.0
+        self._ends_stream_when_cancelled = False
         self._thread = threading.Thread(target=self._run, name=f"subtask {subtask}", daemon=True)
 
     def start(self) -> None:
@@ -71,8 +70,12 @@ class Subtask(ABC):
         self._job_start_us = job_start_us
         self.mailbox.inbox.wake()
 
-    def cancel(self) -> None:
-        """Ask the thread to stop at the next batch boundary, also when it waits for input or credit."""
+    def cancel(self, *, end_stream: bool = False) -> None:
+        """Ask the thread to stop at the next batch boundary, also when it waits for input or credit.
+
+        With ``end_stream`` its consumers see a regular end: for a subtask that has sent nothing yet.
+        """
+        self._ends_stream_when_cancelled = end_stream
         self.mailbox.cancel()
 
     def join(self, timeout_s: float | None = None) -> bool:
@@ -96,6 +99,8 @@ class Subtask(ABC):
             self._chain.close()
             self._chain.output.close()
         except CancelledError:
+            if self._ends_stream_when_cancelled:
+                self._chain.output.broadcast(EndOfStream())
             self._abandon()
             self._change(SubtaskState.CANCELED)
         except (WeirError, StepError) as error:

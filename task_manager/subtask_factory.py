@@ -58,8 +58,6 @@ class RunningSubtask:
     dead_letters: DeadLetterFile | None
     #: In stages whose subtasks own key groups.
     group_state: SubtaskGroupState | None
-    #: Input channels that it was made with.
-    expected_channels: frozenset[ChannelId] = frozenset()
 
 
 class SubtaskFactory:
@@ -142,7 +140,7 @@ class SubtaskFactory:
             group_state.bind(chain.operators)
             machine = OwnerMachine(subtask.subtask_index, topology.routing[stage.index], inputs)
             task.own_groups(machine, group_state, reports)
-        return RunningSubtask(task, chain, dead_letters, group_state, frozenset(inputs))
+        return RunningSubtask(task, chain, dead_letters, group_state)
 
     def channel(self, channel: ChannelId, sender: Inbox, location: str) -> Channel:
         """Open a channel; a remote one is accepted when this returns.

@@ -1,0 +1,70 @@
+"""Requests to task managers, made from what the control plane knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from proto import control_pb2
+from weir.config import ControlPlaneConfig
+from weir.graph import PhysicalGraph
+from weir.protocol.routing import RoutingTable
+from weir.types import SubtaskId
+from weir.wire import JobIdentity, handshake_to_proto, subtask_to_proto
+
+
+def stage_subtasks(graph: PhysicalGraph) -> list[control_pb2.StageSubtasks]:
+    """The subtasks of every stage."""
+    return [
+        control_pb2.StageSubtasks(stage_index=stage.index, subtask_indices=stage.subtask_indices)
+        for stage in graph.stages
+    ]
+
+
+def subtask_locations(placement: Mapping[SubtaskId, str]) -> list[control_pb2.SubtaskLocation]:
+    """Where every subtask runs."""
+    return [
+        control_pb2.SubtaskLocation(subtask=subtask_to_proto(subtask), address=name)
+        for subtask, name in placement.items()
+    ]
+
+
+def routing_tables(tables: Iterable[RoutingTable]) -> list[control_pb2.RoutingTable]:
+    """All routing tables."""
+    return [
+        control_pb2.RoutingTable(
+            stage_index=table.stage_index,
+            routing_version=table.version,
+            group_to_subtask=table.groups,
+            owner_epochs=table.owner_epochs,
+            subtasks=table.subtasks,
+        )
+        for table in tables
+    ]
+
+
+def deploy_request(
+    identity: JobIdentity,
+    config: ControlPlaneConfig,
+    job_module: str,
+    parameters: Mapping[str, object],
+    graph: PhysicalGraph,
+    placement: Mapping[SubtaskId, str],
+    tables: Iterable[RoutingTable],
+    subtasks: Iterable[SubtaskId],
+    deployed_us: int,
+) -> control_pb2.DeployRequest:
+    """Create ``subtasks`` on one task manager."""
+    return control_pb2.DeployRequest(
+        handshake=handshake_to_proto(identity),
+        job_module=job_module,
+        parameters_json=json.dumps(parameters),
+        subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
+        stages=stage_subtasks(graph),
+        locations=subtask_locations(placement),
+        routing_tables=routing_tables(tables),
+        watermark_interval_ms=round(config.watermark_interval * 1000),
+        out_of_order_grace_period_ms=round(config.out_of_order_grace_period * 1000),
+        idle_timeout_ms=config.idle_timeout_ms,
+        deployed_us=deployed_us,
+    )

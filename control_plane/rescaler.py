@@ -1,0 +1,362 @@
+"""Drives rescales: feeds reports to the rescale machine and carries out its actions on task managers.
+
+Runs in the coordinator's event loop, on the coordinator's job; docs/design/0001 has the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+from control_plane import requests
+from proto import control_pb2
+from weir.errors import InvalidTransitionError
+from weir.graph import Exchange, Stage
+from weir.protocol import job as job_machine
+from weir.protocol import rescale_model as model
+from weir.protocol.job import JobState, SubtaskStatus
+from weir.protocol.placement import TaskManagerLoad
+from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale_log import RescaleLog
+from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal, StageFacts, plan_rescale
+from weir.types import SubtaskId
+from weir.wire import handshake_to_proto, subtask_from_proto, subtask_to_proto
+
+if TYPE_CHECKING:
+    from control_plane.coordinator import Coordinator
+
+log = logging.getLogger("control_plane")
+
+#: Tells one task manager something about some of its subtasks.
+_Tell = Callable[[str, list[SubtaskId]], Awaitable[None]]
+
+_ENDED_BADLY = (SubtaskStatus.FAILED, SubtaskStatus.LOST)
+
+
+class Rescaler:
+    """One per job; all methods are called in the event loop."""
+
+    def __init__(self, coordinator: Coordinator, *, migrates: bool) -> None:
+        """``migrates``: state follows its group in the background (``useMigrate``)."""
+        self.log = RescaleLog()
+        self._coordinator = coordinator
+        self._migrates = migrates
+        self._owned: dict[SubtaskId, set[int]] = {}
+        self._complete: dict[SubtaskId, set[int]] = {}
+        self._bytes: dict[SubtaskId, int] = {}
+
+    # --- requests --------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        stage_index: int,
+        target: int | Collection[int] | None,
+        avoid: Collection[str] = (),
+    ) -> RescaleMachine | RescaleRefusal:
+        """Start a rescale, or say why not. ``avoid`` names task managers that take no new subtask."""
+        coordinator = self._coordinator
+        if coordinator.machine.state is not JobState.RUNNING:
+            state = coordinator.machine.state.value
+            return RescaleRefusal(RefusalKind.BUSY, f"the job is {state}; only a running job can be scaled")
+        busy = self.log.busy()
+        if busy is not None:
+            return busy
+        plan = plan_rescale(
+            stage_index,
+            {stage.index: self._facts(stage) for stage in coordinator.graph.stages},
+            self._task_managers(avoid),
+            target,
+            last_version=self.log.last_version(stage_index),
+        )
+        if isinstance(plan, RescaleRefusal):
+            return plan
+        started = self.log.add(plan, coordinator.wall_ms(), migrates=self._migrates)
+        if isinstance(started, RescaleRefusal):
+            return started
+        rescale, actions = started
+        self._owned, self._complete, self._bytes = {}, {}, {}
+        log.info(
+            "rescale %d of stage %d: %s -> %s",
+            rescale.rescale_id,
+            stage_index,
+            list(plan.before),
+            list(plan.after),
+        )
+        self._carry_out_all(rescale, actions)
+        return rescale
+
+    def _facts(self, stage: Stage) -> StageFacts:
+        graph = self._coordinator.graph
+        edges = [*stage.inputs, *graph.output_edges(stage.index)]
+        neighbours = {
+            edge.producer_stage if edge.consumer_stage == stage.index else edge.consumer_stage
+            for edge in edges
+            if edge.exchange is Exchange.FORWARD
+        }
+        upstream = [
+            subtask
+            for index in sorted({edge.producer_stage for edge in stage.inputs})
+            for subtask in graph.stage(index).subtasks()
+            if self._coordinator.is_reachable(subtask)
+        ]
+        return StageFacts(
+            stage.index,
+            stage.name,
+            stage.is_source,
+            stage.subtask_indices,
+            finished=tuple(
+                subtask.subtask_index
+                for subtask in stage.subtasks()
+                if self._coordinator.machine.statuses[subtask] is SubtaskStatus.FINISHED
+            ),
+            upstream=tuple(upstream),
+            forward_neighbours=tuple(
+                f"stage {index} ({graph.stage(index).name})" for index in sorted(neighbours)
+            ),
+            table=self._coordinator.routing_tables.get(stage.index),
+        )
+
+    def _task_managers(self, avoid: Collection[str]) -> list[TaskManagerLoad]:
+        running: dict[str, Counter[int]] = {}
+        statuses = self._coordinator.machine.statuses
+        for subtask, name in self._coordinator.machine.placement.items():
+            if not statuses[subtask].is_terminal:
+                running.setdefault(name, Counter())[subtask.stage_index] += 1
+        return [
+            TaskManagerLoad(member.name, member.quota, running.get(member.name, {}))
+            for member in self._coordinator.membership.members()
+            if member.name not in avoid
+        ]
+
+    # --- reports ---------------------------------------------------------------------------------------------
+
+    def subtask_changed(self, subtask: SubtaskId, status: SubtaskStatus, cause: str) -> None:
+        """A subtask's status changed; called before the job's own machine hears of it."""
+        current = self.log.current
+        if current is None:
+            return
+        plan = current.plan
+        if subtask in plan.new:
+            if status is SubtaskStatus.DEPLOYED:
+                self._handle(current, model.NewSubtaskDeployed(subtask))
+            elif status in (SubtaskStatus.CANCELED, SubtaskStatus.FINISHED):
+                if current.phase is model.RescalePhase.ABORTING:
+                    self._handle(current, model.NewSubtaskEnded(subtask))
+            elif status is SubtaskStatus.FAILED:
+                self._party_lost(current, subtask, cause)
+        elif subtask in plan.retiring and status is SubtaskStatus.FINISHED:
+            self._handle(current, model.RetiredFinished(subtask))
+        elif status in _ENDED_BADLY and subtask in (*plan.subtasks, *plan.upstream):
+            self._party_lost(current, subtask, cause)
+
+    def deployment_failed(self, subtasks: Iterable[SubtaskId], cause: str) -> None:
+        """A task manager refused new subtasks."""
+        current = self.log.current
+        for subtask in subtasks:
+            if current is not None and subtask in current.plan.new:
+                self._handle(current, model.NewSubtaskRefused(subtask, cause))
+
+    def task_manager_lost(self, name: str, cause: str) -> None:
+        """A task manager is gone; called before the job's own machine hears of it."""
+        current = self.log.current
+        if current is None:
+            return
+        placement, statuses = self._coordinator.machine.placement, self._coordinator.machine.statuses
+        for subtask in (*current.plan.subtasks, *current.plan.upstream):
+            if placement.get(subtask) == name and not current.phase.is_final:
+                finished = statuses[subtask] is SubtaskStatus.FINISHED
+                self._handle(
+                    current,
+                    model.PartyLost(subtask, f"task manager {name} is gone: {cause}", had_finished=finished),
+                )
+
+    def ownership_reported(self, report: control_pb2.OwnershipReport) -> None:
+        """An owner tells what it has of the latest rescale; repeated in every heartbeat."""
+        current = self.log.current
+        subtask = subtask_from_proto(report.subtask)
+        if (
+            current is None
+            or subtask.stage_index != current.plan.stage_index
+            or report.routing_version != current.plan.version
+        ):
+            return
+        owned = set(report.owned_groups) - self._owned.setdefault(subtask, set())
+        if owned:
+            self._owned[subtask] |= owned
+            self._handle(current, model.GroupsOwned(subtask, tuple(sorted(owned))))
+        complete = set(report.complete_groups) - self._complete.setdefault(subtask, set())
+        new_bytes = report.bytes_moved - self._bytes.get(subtask, 0)
+        if complete or new_bytes > 0:
+            self._complete[subtask] |= complete
+            self._bytes[subtask] = report.bytes_moved
+            self._handle(current, model.GroupsMigrated(tuple(sorted(complete)), max(new_bytes, 0)))
+
+    def job_left_running(self, cause: str, *, finished: bool) -> None:
+        """The job finished, failed or is being cancelled."""
+        current = self.log.current
+        if current is not None:
+            self._handle(current, model.JobStopped(cause, finished=finished))
+
+    def _party_lost(self, current: RescaleMachine, subtask: SubtaskId, cause: str) -> None:
+        self._handle(current, model.PartyLost(subtask, cause or "no cause given"))
+
+    # --- actions ---------------------------------------------------------------------------------------------
+
+    def _handle(self, rescale: RescaleMachine, event: model.RescaleEvent) -> None:
+        before = rescale.phase
+        try:
+            actions = self.log.handle(rescale.rescale_id, event, self._coordinator.wall_ms())
+        except InvalidTransitionError as error:
+            log.error("ignored: %s", error)
+            return
+        if rescale.phase is not before:
+            log.info("rescale %d: %s", rescale.rescale_id, rescale.phase.value)
+        self._carry_out_all(rescale, actions)
+
+    def _carry_out_all(self, rescale: RescaleMachine, actions: Iterable[model.RescaleAction]) -> None:
+        for action in actions:
+            self._carry_out(rescale, action)
+
+    def _carry_out(self, rescale: RescaleMachine, action: model.RescaleAction) -> None:
+        coordinator = self._coordinator
+        match action:
+            case model.DeployNew(assignments):
+                placement = {item.subtask: item.task_manager for item in assignments}
+                coordinator.handle(job_machine.AddSubtasks(placement))
+            case model.SendPrepare():
+                coordinator.spawn(self._prepare(rescale, action))
+            case model.InstallTable(stage_index, subtasks, table):
+                coordinator.install(stage_index, subtasks, table)
+                coordinator.handle(job_machine.KeepSubtasks(rescale.plan.new))
+                coordinator.handle(job_machine.RetireSubtasks(rescale.plan.retiring))
+            case model.SendReroute():
+                coordinator.spawn(self._reroute(rescale, action.to, (), action.version))
+            case model.SendProceed(to, version):
+                coordinator.spawn(self._reroute(rescale, (), to, version))
+            case model.SendAbort(to, version):
+                coordinator.spawn(self._abort(rescale, to, version))
+            case model.CancelNew(live, lost):
+                coordinator.spawn(self._cancel(live, lost))
+            case model.FailJob(cause):
+                coordinator.handle(job_machine.FailRequested(cause))
+            case model.RescaleEnded(phase, cause):
+                suffix = f": {cause}" if cause else ""
+                log.info("rescale %d ended, %s%s", rescale.rescale_id, phase.value.lower(), suffix)
+
+    async def _prepare(self, rescale: RescaleMachine, action: model.SendPrepare) -> None:
+        moves = [
+            control_pb2.GroupMove(
+                key_group=move.group, source_subtask_index=move.source, target_subtask_index=move.target
+            )
+            for move in action.moves
+        ]
+
+        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
+            request = control_pb2.PrepareRescaleRequest(
+                handshake=handshake_to_proto(self._coordinator.identity),
+                stage_index=rescale.plan.stage_index,
+                routing_version=action.version,
+                subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
+                moves=moves,
+                retiring=[subtask.subtask_index for subtask in action.retiring],
+            )
+            try:
+                reply = await self._coordinator.client(name).prepare_rescale(request)
+            except Exception as error:
+                for subtask in subtasks:
+                    self._handle(rescale, model.PrepareRefused(subtask, str(error)))
+                return
+            ended = {subtask_from_proto(subtask) for subtask in reply.ended}
+            for subtask in subtasks:
+                if subtask in ended:
+                    self._handle(
+                        rescale, model.PrepareRefused(subtask, "it has reached the end of its stream")
+                    )
+                else:
+                    self._handle(rescale, model.Prepared(subtask))
+
+        await self._for_each_task_manager(action.to, tell)
+
+    async def _reroute(
+        self,
+        rescale: RescaleMachine,
+        upstream: Collection[SubtaskId],
+        owners: Collection[SubtaskId],
+        version: int,
+    ) -> None:
+        coordinator = self._coordinator
+
+        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
+            request = control_pb2.RerouteRequest(
+                handshake=handshake_to_proto(coordinator.identity),
+                stage_index=rescale.plan.stage_index,
+                routing_version=version,
+                retiring=[subtask.subtask_index for subtask in rescale.plan.retiring],
+                stages=requests.stage_subtasks(coordinator.graph),
+                locations=requests.subtask_locations(coordinator.machine.placement),
+                routing_tables=requests.routing_tables(coordinator.routing_tables.values()),
+                upstream=[subtask_to_proto(subtask) for subtask in subtasks if subtask in upstream],
+                owners=[subtask_to_proto(subtask) for subtask in subtasks if subtask in owners],
+            )
+            try:
+                await coordinator.client(name).reroute(request)
+            except Exception as error:
+                cause = f"rescale {rescale.rescale_id}: task manager {name} could not switch: {error}"
+                coordinator.handle(job_machine.FailRequested(cause))
+                return
+            for subtask in subtasks:
+                if subtask in upstream:
+                    self._handle(rescale, model.Rerouted(subtask))
+
+        await self._for_each_task_manager([*upstream, *owners], tell)
+
+    async def _abort(self, rescale: RescaleMachine, owners: Collection[SubtaskId], version: int) -> None:
+        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
+            request = control_pb2.AbortRescaleRequest(
+                handshake=handshake_to_proto(self._coordinator.identity),
+                stage_index=rescale.plan.stage_index,
+                routing_version=version,
+                owners=[subtask_to_proto(subtask) for subtask in subtasks],
+            )
+            try:
+                await self._coordinator.client(name).abort_rescale(request)
+            except Exception as error:
+                # Its lease tells whether it is gone; an owner also learns of an abort from the next rescale.
+                log.warning("task manager %s did not take the abort of a rescale: %s", name, error)
+
+        await self._for_each_task_manager(owners, tell)
+
+    async def _cancel(self, live: Collection[SubtaskId], lost: Collection[SubtaskId]) -> None:
+        coordinator = self._coordinator
+        gone = [subtask_to_proto(subtask) for subtask in lost]
+
+        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
+            request = control_pb2.CancelRequest(
+                job_id=coordinator.identity.job_id,
+                generation=coordinator.identity.generation,
+                subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
+                lost_producers=gone,
+            )
+            try:
+                await coordinator.client(name).cancel(request)
+            except Exception as error:
+                log.warning("cannot tell task manager %s to stop new subtasks: %s", name, error)
+
+        if gone:
+            # Whoever consumes from a lost subtask: any task manager may.
+            for member in coordinator.membership.members():
+                mine = [s for s in live if coordinator.machine.placement.get(s) == member.name]
+                await tell(member.name, mine)
+        else:
+            await self._for_each_task_manager(live, tell)
+
+    async def _for_each_task_manager(self, subtasks: Collection[SubtaskId], tell: _Tell) -> None:
+        placement = self._coordinator.machine.placement
+        grouped: dict[str, list[SubtaskId]] = {}
+        for subtask in subtasks:
+            if subtask in placement:
+                grouped.setdefault(placement[subtask], []).append(subtask)
+        await asyncio.gather(*(tell(name, items) for name, items in grouped.items()))

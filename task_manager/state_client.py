@@ -1,0 +1,228 @@
+"""The client of another task manager's state service: ``weir.state.remote.RemoteStateClient`` over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
+
+import grpc
+
+from proto import state_pb2, state_pb2_grpc
+from weir.errors import ConnectionLostError, FencedError, StateError, WeirError
+from weir.wire import JobIdentity, handshake_to_proto
+
+#: Requests are cut at about these sizes; a single entry may be larger, up to the message limit.
+REQUEST_BYTES_MAX = 4 << 20
+REQUEST_KEYS_MAX = 32_768
+#: A peer that has not answered by then is given up.
+CALL_TIMEOUT_S = 30.0
+
+_GROUP = itemgetter(slice(0, 2))
+_LOST = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+)
+
+
+class GrpcStateClient:
+    """See ``weir.state.remote.RemoteStateClient``. The connection is shared and belongs to the caller."""
+
+    def __init__(
+        self,
+        connection: grpc.Channel,
+        address: str,
+        identity: JobIdentity,
+        stage_index: int,
+        epochs: Mapping[int, int],
+    ) -> None:
+        """``epochs`` gives the owner epoch of every key group that the caller owns; it may change under our hands."""
+        self._address = address
+        self._handshake = handshake_to_proto(identity)
+        self._stage_index = stage_index
+        self._epochs = epochs
+        self._stub = state_pb2_grpc.StateStub(connection)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of ``keys``."""
+        values: list[bytes | None] = []
+        with _Errors(self._address):
+            while len(values) < len(keys):
+                request = self._get_request(_first_keys(keys, len(values)))
+                values += _values(self._stub.Get(request, timeout=CALL_TIMEOUT_S))
+        return values
+
+    def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
+        """Send the request now; the returned function waits for the values."""
+        failure: WeirError | None = None
+        if not keys:
+            return list
+        try:
+            with _Errors(self._address):
+                request = self._get_request(_first_keys(keys, 0))
+                reply = self._stub.Get.future(request, timeout=CALL_TIMEOUT_S)
+        except WeirError as error:
+            failure = error
+
+        def wait() -> list[bytes | None]:
+            if failure is not None:
+                raise failure
+            with _Errors(self._address):
+                values = _values(reply.result())
+            return values if len(values) == len(keys) else values + self.get_many(keys[len(values) :])
+
+        return wait
+
+    def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
+        """Apply puts, then deletes."""
+        remaining_puts, remaining_deletes = iter(puts), iter(deletes)
+        with _Errors(self._address):
+            while True:
+                put_keys, put_values, size_bytes = _take_puts(remaining_puts)
+                room = max(0, REQUEST_KEYS_MAX - len(put_keys)) if size_bytes < REQUEST_BYTES_MAX else 0
+                delete_keys = list(islice(remaining_deletes, room))
+                if not put_keys and not delete_keys:
+                    return
+                request = state_pb2.StateWriteRequest(
+                    fence=self._fence(map(_GROUP, [*put_keys, *delete_keys])),
+                    put_keys=put_keys,
+                    put_values=put_values,
+                    delete_keys=delete_keys,
+                )
+                self._stub.Write(request, timeout=CALL_TIMEOUT_S)
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete a range inside one key group."""
+        request = state_pb2.StateWriteRequest(
+            fence=self._fence([start[:2]]), delete_range_start=start, delete_range_stop=stop
+        )
+        with _Errors(self._address):
+            self._stub.Write(request, timeout=CALL_TIMEOUT_S)
+
+    def scan(
+        self,
+        start: bytes,
+        stop: bytes | None,
+        *,
+        prefixes: Sequence[bytes],
+        reverse: bool = False,
+        bytes_max: int = 0,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of a range, as they are when this returns."""
+        request = state_pb2.StateScanRequest(
+            fence=self._fence(map(_GROUP, prefixes)),
+            start=start,
+            stop=stop or b"",
+            reverse=reverse,
+            bytes_max=bytes_max,
+            prefixes=prefixes,
+        )
+        with _Errors(self._address):
+            return _Scan(self._stub.Scan(request), self._address)
+
+    def _fence(self, groups: Iterable[bytes]) -> state_pb2.StateFence:
+        numbers = [int.from_bytes(group, "big") for group in set(groups)]
+        try:
+            epochs = [self._epochs[number] for number in numbers]
+        except KeyError as error:
+            raise FencedError(
+                f"key group {error.args[0]} of stage {self._stage_index} does not belong to this subtask (any more)"
+            ) from error
+        return state_pb2.StateFence(
+            handshake=self._handshake,
+            stage_index=self._stage_index,
+            key_groups=numbers,
+            owner_epochs=epochs,
+        )
+
+    def _get_request(self, keys: Sequence[bytes]) -> state_pb2.StateGetRequest:
+        return state_pb2.StateGetRequest(fence=self._fence(map(_GROUP, keys)), keys=keys)
+
+
+class _Errors:
+    """Turns what gRPC raises into our errors, which name the peer."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, grpc.RpcError):
+            raise self._explain(error) from error
+        if isinstance(error, ValueError) and "closed channel" in str(error):
+            raise ConnectionLostError(f"the connection to task manager {self._address} is closed") from error
+
+    def _explain(self, error: grpc.RpcError) -> WeirError:
+        code, details = error.code(), error.details()
+        if code is grpc.StatusCode.ABORTED:
+            return FencedError(f"task manager {self._address} refused: {details}")
+        if code in _LOST:
+            reason = f"{code.name.lower()}: {details}"
+            return ConnectionLostError(f"the store of task manager {self._address} does not answer: {reason}")
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return StateError(
+                f"an entry of keyed state is larger than a message to task manager {self._address} may be: "
+                f"{details}; raise taskManager.message_bytes_max"
+            )
+        return StateError(f"the store of task manager {self._address}: {details}")
+
+
+class _Scan(Iterator[tuple[bytes, bytes]]):
+    """A running scan; dropping it cancels the call, so that the peer drops its iterator."""
+
+    def __init__(self, call: grpc.CallIterator[state_pb2.StateScanReply], address: str) -> None:
+        self._call = call
+        self._address = address
+        # The peer has fixed its view when it answers.
+        self._entries = self._next_entries()
+
+    def _next_entries(self) -> Iterator[tuple[bytes, bytes]] | None:
+        with _Errors(self._address):
+            reply = next(iter(self._call), None)
+        return None if reply is None else zip(reply.keys, reply.values, strict=True)
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        while self._entries is not None:
+            entry = next(self._entries, None)
+            if entry is not None:
+                return entry
+            self._entries = self._next_entries()
+        raise StopIteration
+
+    def __del__(self) -> None:
+        self._call.cancel()
+
+
+def _values(reply: state_pb2.StateGetReply) -> list[bytes | None]:
+    values: list[bytes | None] = list(reply.values)
+    for position in reply.absent:
+        values[position] = None
+    if not values:
+        raise StateError("a state service answered without a value")
+    return values
+
+
+def _first_keys(keys: Sequence[bytes], start: int) -> Sequence[bytes]:
+    """The keys from ``start`` on that fit in a request, at least one."""
+    chunk = keys[start : start + REQUEST_KEYS_MAX]
+    size_bytes = sum(map(len, chunk))
+    while size_bytes > REQUEST_BYTES_MAX and len(chunk) > 1:
+        chunk = chunk[: len(chunk) // 2]
+        size_bytes = sum(map(len, chunk))
+    return chunk
+
+
+def _take_puts(puts: Iterator[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], int]:
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    size_bytes = 0
+    for key, value in puts:
+        keys.append(key)
+        values.append(value)
+        size_bytes += len(key) + len(value)
+        if size_bytes >= REQUEST_BYTES_MAX or len(keys) >= REQUEST_KEYS_MAX:
+            break
+    return keys, values, size_bytes
