@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Iterable
 
 from control_plane import requests, status_views
 from control_plane.clients import TaskManagerClient
+from control_plane.drain import Drainer
 from control_plane.rescaler import Rescaler
 from control_plane.views import PlanView, RoutingView, StatusView
 from proto import control_pb2
@@ -92,6 +93,7 @@ class Coordinator:
         #: Last reports of subtasks that a rescale retired: their events count.
         self.retired_reports: list[control_pb2.SubtaskReport] = []
         self.rescaler = Rescaler(self, migrates=migrates)
+        self.drainer = Drainer(self)
 
     # --- called by services and HTTP -------------------------------------------------------------------------
 
@@ -155,6 +157,7 @@ class Coordinator:
         member = self.membership.deregister(parse_address(request.address), request.incarnation)
         if member is not None:
             log.info("task manager %s left", member.name)
+            self.drainer.drains.pop(member.name, None)
             self._forget(member)
             self._lost(member, "it was stopped and left")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import socket
 from typing import Any
 
@@ -19,6 +20,7 @@ import weir
 from control_plane.coordinator import Coordinator
 from control_plane.views import (
     AcceptedView,
+    DrainView,
     ErrorView,
     HealthView,
     PlanView,
@@ -83,6 +85,7 @@ def create_app(coordinator: Coordinator, registry: CollectorRegistry) -> FastAPI
         return AcceptedView(accepted=True, state=coordinator.status().state)
 
     _add_rescale_pages(app, coordinator)
+    _add_drain_pages(app, coordinator)
     return app
 
 
@@ -121,6 +124,27 @@ def _add_rescale_pages(app: FastAPI, coordinator: Coordinator) -> None:
             known = [str(item["id"]) for item in coordinator.rescaler.log.to_list()]
             raise HTTPException(404, f"no rescale {rescale_id}; there are {', '.join(known) or 'none'}")
         return RescaleView.model_validate(found.to_dict())
+
+
+def _add_drain_pages(app: FastAPI, coordinator: Coordinator) -> None:
+    @app.post(
+        "/drain",
+        status_code=202,
+        summary="Move everything away from a task manager, so that it can be stopped",
+        responses={
+            404: {"model": ErrorView, "description": "no such task manager"},
+            409: {"model": ErrorView, "description": "something on it cannot be moved"},
+        },
+    )
+    async def drain(task_manager: str) -> DrainView:
+        result = coordinator.drainer.request(task_manager)
+        if isinstance(result, RescaleRefusal):
+            raise HTTPException(_REFUSALS.get(result.kind, 409), result.message)
+        return DrainView(**dataclasses.asdict(result))
+
+    @app.get("/drains", summary="Task managers that are being emptied")
+    async def drains() -> list[DrainView]:
+        return [DrainView(**dataclasses.asdict(item)) for item in coordinator.drainer.drains.values()]
 
 
 def _accepted(result: RescaleMachine | RescaleRefusal) -> RescaleAcceptedView:

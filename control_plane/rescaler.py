@@ -67,7 +67,7 @@ class Rescaler:
         plan = plan_rescale(
             stage_index,
             {stage.index: self._facts(stage) for stage in coordinator.graph.stages},
-            self._task_managers(avoid),
+            self._task_managers({*avoid, *coordinator.drainer.avoided}),
             target,
             last_version=self.log.last_version(stage_index),
         )

@@ -154,6 +154,15 @@ class RescaleView(BaseModel):
     phases: dict[str, int] = Field(description="wall clock, ms since the epoch, at which each phase began")
 
 
+class DrainView(BaseModel):
+    """A task manager that is being emptied."""
+
+    task_manager: str
+    state: str = Field(description="DRAINING, EMPTY (it can be stopped) or FAILED")
+    cause: str
+    rescales: list[int] = Field(description="ids of the rescales that move its subtasks")
+
+
 class ErrorView(BaseModel):
     """Answer of a refused request."""
 
