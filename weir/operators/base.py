@@ -95,6 +95,12 @@ class Operator(ABC):
     def adopt_groups(self, groups: Iterable[int]) -> None:
         """Called when these key groups come from another subtask: their state may exist in the store."""
 
+    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
+        """State keys of these groups that are used most, for their new owner to fetch first; called before
+        the handover, since it looks at every cached key.
+        """
+        return []
+
     def finish(self) -> Iterable[pa.RecordBatch]:
         """Called once after the last batch of all inputs."""
         return ()

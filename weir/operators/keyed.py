@@ -144,6 +144,22 @@ class KeyedAggregateOperator(Operator):
         if self._backend is not None:
             self._backend.flush()
 
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write changed accumulators of these key groups; they stay cached."""
+        self.state.flush_groups(groups)
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """Write changed accumulators of these key groups and forget them."""
+        self.state.drop_groups(groups)
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """Read accumulators of these key groups from the store."""
+        self.state.adopt_groups(groups)
+
+    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
+        """The state keys of these key groups that were used last."""
+        return self.state.hot_keys(groups, count_max)
+
     def close(self) -> None:
         """Forget the cache without writing; the task manager flushes before and closes the store after."""
         self._keys_at_close = self.distinct_keys
@@ -186,11 +202,26 @@ class KeyedState:
         """Write changes to the store and make them durable."""
         self._cache.flush()
 
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write the changes of these key groups; they stay cached."""
+        self._cache.flush_prefixes(self._prefixes(groups))
+
     def drop_groups(self, groups: Iterable[int]) -> None:
         """Write the changes of these key groups, then forget them: they have a new owner."""
-        self._cache.flush()
-        for group in groups:
-            self._cache.forget(*layout.group_range(group, group + 1))
+        prefixes = self._prefixes(groups)
+        self._cache.flush_prefixes(prefixes)
+        self._cache.forget_prefixes(prefixes)
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """Read these key groups from the store: what is cached of them is older."""
+        self._cache.forget_prefixes(self._prefixes(groups))
+
+    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
+        """State keys of these key groups that were used last, the latest first."""
+        return self._cache.recent_keys(self._prefixes(groups), count_max)
+
+    def _prefixes(self, groups: Iterable[int]) -> frozenset[bytes]:
+        return frozenset(layout.state_prefix(group, self._state_id) for group in groups)
 
     def stats(self) -> StoreStats:
         """Counters and memory of the cache."""
@@ -243,6 +274,22 @@ class KeyedProcess(Operator):
         """Write changed state to the store and make it durable."""
         self.keyed_state.flush()
 
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write changed state of these key groups; it stays cached."""
+        self.keyed_state.flush_groups(groups)
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """Write changed state of these key groups and forget it."""
+        self.keyed_state.drop_groups(groups)
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """Read the state of these key groups from the store."""
+        self.keyed_state.adopt_groups(groups)
+
+    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
+        """The state keys of these key groups that were used last."""
+        return self.keyed_state.hot_keys(groups, count_max)
+
 
 class KeyedProcessOperator(Operator):
     """Runs a user's :class:`KeyedProcess` in a subtask."""
@@ -272,6 +319,22 @@ class KeyedProcessOperator(Operator):
     def flush(self) -> None:
         """Make the user's state durable."""
         self._user.flush()
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write the user's changed state of these key groups."""
+        self._user.flush_groups(groups)
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """Write the user's state of these key groups and forget it."""
+        self._user.release_groups(groups)
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """Let the user's operator take these key groups."""
+        self._user.adopt_groups(groups)
+
+    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
+        """The user's state keys that were used last."""
+        return self._user.hot_keys(groups, count_max)
 
     def finish(self) -> Iterable[pa.RecordBatch]:
         """What the user's operator emits at the end."""

@@ -25,6 +25,10 @@ class StoreStats:
     memory_bytes: int = 0
     #: Bytes of live files on disk.
     disk_bytes: int = 0
+    #: Keys read from and written to the stores of peers, and bytes of keys and values that went over the wire.
+    remote_gets: int = 0
+    remote_puts: int = 0
+    remote_bytes: int = 0
 
 
 class StateReader(ABC):

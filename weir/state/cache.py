@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from weir.errors import StateError
 from weir.state.api import StateBackend, StateSnapshot, StoreStats
@@ -110,6 +110,27 @@ class WriteBackCache(StateBackend):
             for key in gone:
                 self._drop(key)
 
+    def flush_prefixes(self, prefixes: Collection[bytes]) -> None:
+        """Write the dirty entries whose keys start with one of these, all of the same length; they stay cached."""
+        with self._lock:
+            self._check_open()
+            keys = sorted(_starting_with(prefixes, self._dirty))
+            while keys:
+                del keys[: self._write_down(keys)]
+
+    def forget_prefixes(self, prefixes: Collection[bytes]) -> None:
+        """Drop entries by the start of their keys, as :meth:`forget` does by range."""
+        with self._lock:
+            self._check_open()
+            for key in _starting_with(prefixes, self._entries):
+                self._drop(key)
+
+    def recent_keys(self, prefixes: Collection[bytes], count_max: int) -> list[bytes]:
+        """Keys that start with one of these, the last used first, ``count_max`` at most."""
+        with self._lock:
+            self._check_open()
+            return _starting_with(prefixes, reversed(self._entries))[:count_max]
+
     def snapshot(self) -> StateSnapshot:
         """A consistent view of now, read from the backend after everything dirty was written to it."""
         with self._lock:
@@ -191,6 +212,12 @@ class WriteBackCache(StateBackend):
         for key in chunk:
             del self._dirty[key]
         return len(chunk)
+
+
+def _starting_with(prefixes: Collection[bytes], keys: Iterable[bytes]) -> list[bytes]:
+    length = len(next(iter(prefixes), b""))
+    wanted = frozenset(prefixes)
+    return [key for key in keys if key[:length] in wanted]
 
 
 def _entry_bytes(key: bytes, value: bytes | None) -> int:

@@ -270,6 +270,66 @@ def slots_with(flags: Any, bits: Any, found: Any) -> int:
     return count
 
 
+_MASK = types.boolean[::1]
+
+
+@_inlined
+def _group_of(value: Any, groups: Any) -> Any:
+    """As ``weir.keys.key_groups``."""
+    return ((value >> _SHIFT) * np.uint64(groups)) >> _SHIFT
+
+
+@_kernel(types.int64(_U8, _U64, types.uint8, _MASK, _I32))
+def slots_in_groups(flags: Any, slot_hashes: Any, bits: Any, wanted: Any, found: Any) -> int:
+    """Slots of the key groups in the mask ``wanted`` whose flags hold all ``bits``; returns how many."""
+    count = 0
+    for slot in range(flags.size):
+        if flags[slot] & bits == bits and wanted[_group_of(slot_hashes[slot], wanted.size)]:
+            found[count] = slot
+            count += 1
+    return count
+
+
+@_kernel(types.void(_MASK, _U64, _U64, _I32, _U8, _I32, _I64))
+def remove_groups(
+    wanted: Any,
+    table: Any,
+    slot_hashes: Any,
+    lengths: Any,
+    flags: Any,
+    free_slots: Any,
+    counters: Any,
+) -> None:
+    """Free all slots of the key groups in the mask ``wanted``, and fill the index anew with the others.
+
+    The others are entered in the order of the index, so that it is walked in order and not at random.
+    """
+    for slot in range(flags.size - 1, -1, -1):
+        if flags[slot] & USED and wanted[_group_of(slot_hashes[slot], wanted.size)]:
+            flags[slot] = 0
+            counters[LIVE] -= 1
+            counters[LIVE_KEY_BYTES] -= lengths[slot]
+            free_slots[counters[FREE]] = slot
+            counters[FREE] += 1
+    mask = np.uint64(table.size - 1)
+    # Probing wraps around, so begin behind a free entry: no run is then split.
+    first = np.uint64(0)
+    while table[first] != 0:
+        first += _ONE
+    for step in range(table.size):
+        position = (first + np.uint64(step)) & mask
+        entry = table[position]
+        if entry == 0:
+            continue
+        table[position] = 0
+        if flags[np.int64(entry & _LOW_32) - 1] & USED:
+            # Its home is in the part that has been filled anew, or it is the position itself.
+            home = (entry >> _SHIFT) & mask
+            while table[home] != 0:
+                home = (home + _ONE) & mask
+            table[home] = entry
+
+
 @_kernel(types.void(_I32, _U16, _I64, _I32, _U8, _U64))
 def sort_words(slots: Any, groups: Any, starts: Any, lengths: Any, arena: Any, words: Any) -> None:
     """For each slot a word that sorts about as its state key does: the group, then 6 bytes of the key.

@@ -237,6 +237,27 @@ class SlotTable:
         bits = USED | DIRTY if dirty_only else USED
         return found[: kernels.slots_with(self._flags, bits, found)]
 
+    def slots_in_groups(self, wanted: np.ndarray, *, dirty_only: bool) -> np.ndarray:
+        """Slots of the key groups in the mask ``wanted`` (bool, shape (max_parallelism,)), int32, ascending."""
+        found = np.empty(self.capacity, dtype=np.int32)
+        bits = USED | DIRTY if dirty_only else USED
+        return found[: kernels.slots_in_groups(self._flags, self.hashes, bits, wanted, found)]
+
+    def recent_in_groups(self, wanted: np.ndarray, count_max: int) -> np.ndarray:
+        """The slots of these key groups that were used last, ``count_max`` at most."""
+        slots = self.slots_in_groups(wanted, dirty_only=False)
+        if len(slots) <= count_max:
+            return slots
+        latest = np.argpartition(self._stamps[slots], len(slots) - count_max)[len(slots) - count_max :]
+        recent: np.ndarray = slots[latest]
+        return recent
+
+    def remove_groups(self, wanted: np.ndarray) -> None:
+        """Forget all keys of these key groups; faster than :meth:`remove` for many."""
+        kernels.remove_groups(
+            wanted, self._table, self.hashes, self._lengths, self._flags, self._free_slots, self._counters
+        )
+
     def dirty_among(self, slots: np.ndarray) -> np.ndarray:
         """Those of ``slots`` that are dirty."""
         dirty: np.ndarray = slots[self._flags[slots] & DIRTY != 0]

@@ -1,0 +1,143 @@
+"""Where the state of each key group of a subtask is, and what of a range is where. Pure bookkeeping, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from weir.errors import FencedError
+from weir.state.layout import state_prefix
+
+#: The key group of a state key, as its two bytes.
+GROUP_OF = itemgetter(slice(0, 2))
+#: Key group and state id of a state key, as its four bytes.
+PREFIX_OF = itemgetter(slice(0, 4))
+
+
+@dataclass(eq=False)
+class MigratingGroup:
+    """A key group that is on its way here. What is in the local store is newer than the peer's copy."""
+
+    group: int
+    #: The peer that still has the keys that were not fetched yet.
+    address: str
+    #: Keys that were deleted here and may still be at the peer.
+    tombstones: set[bytes] = field(default_factory=set)
+    #: Grows when a range is deleted: what was read from the peer before is void.
+    version: int = 0
+    #: Keys that had to be fetched, and what the runtime added: the most wanted group is pulled first.
+    wanted: int = 0
+
+
+#: None: in the local store; an address: in that peer's store.
+Place = str | MigratingGroup | None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of a range that lies in one state of one group: ``start <= key < stop``."""
+
+    prefix: bytes
+    place: Place
+    start: bytes
+    stop: bytes
+
+
+class GroupPlaces:
+    """The places of the groups that a subtask owns, by the group's two bytes."""
+
+    def __init__(self, state_ids: Iterable[int], places: dict[bytes, Place] | None = None) -> None:
+        self.state_ids = tuple(sorted(state_ids))
+        self.by_group: dict[bytes, Place] = {} if places is None else places
+        #: The store of each group in turn; fewer lookups while nothing was moved.
+        self.all_local = all(place is None for place in self.by_group.values())
+
+    def put(self, group: int, place: Place) -> None:
+        """Own a group, or change its place."""
+        self.by_group[group.to_bytes(2, "big")] = place
+        self._look()
+
+    def get(self, group: int) -> Place:
+        """The place of an owned group.
+
+        Raises:
+            FencedError: it is not owned.
+        """
+        key = group.to_bytes(2, "big")
+        self.check_owned({key})
+        return self.by_group[key]
+
+    def remove(self, group: int) -> Place:
+        """Own a group no longer; gives the place it had.
+
+        Raises:
+            FencedError: it was not owned.
+        """
+        place = self.get(group)
+        del self.by_group[group.to_bytes(2, "big")]
+        self._look()
+        return place
+
+    def _look(self) -> None:
+        self.all_local = all(place is None for place in self.by_group.values())
+
+    def check_owned(self, groups: set[bytes]) -> None:
+        """Refuse keys of other owners.
+
+        Raises:
+            FencedError: one of the groups is not owned.
+        """
+        if not groups <= self.by_group.keys():
+            group = min(groups - self.by_group.keys())
+            raise FencedError(f"key group {int.from_bytes(group, 'big')} does not belong to this subtask")
+
+    def migrating(self) -> list[MigratingGroup]:
+        """The groups that are on their way here."""
+        return [place for place in self.by_group.values() if isinstance(place, MigratingGroup)]
+
+    def frozen(self) -> GroupPlaces:
+        """A copy that later changes do not reach, tombstones included."""
+        places = {
+            group: MigratingGroup(place.group, place.address, set(place.tombstones))
+            if isinstance(place, MigratingGroup)
+            else place
+            for group, place in self.by_group.items()
+        }
+        return GroupPlaces(self.state_ids, places)
+
+    def pieces(self, start: bytes | None, stop: bytes | None) -> list[Piece]:
+        """What of a range belongs to this subtask, in key order: owned groups, states of its stage."""
+        first = b"" if start is None else start
+        found = []
+        for group in sorted(self.by_group):
+            if group < first[:2] or (stop is not None and group > stop):
+                continue
+            for state_id in self.state_ids:
+                prefix, end = state_bounds(int.from_bytes(group, "big"), state_id)
+                piece_start = max(prefix, first)
+                piece_stop = end if stop is None else min(end, stop)
+                if piece_start < piece_stop:
+                    found.append(Piece(prefix, self.by_group[group], piece_start, piece_stop))
+        return found
+
+
+def state_bounds(group: int, state_id: int) -> tuple[bytes, bytes]:
+    """Range (start, stop) of the keys of one state in one group."""
+    prefix = state_prefix(group, state_id)
+    # Groups end at 4095, so there is always a next prefix.
+    return prefix, (int.from_bytes(prefix, "big") + 1).to_bytes(4, "big")
+
+
+def tombstones_between(pieces: Collection[Piece]) -> list[bytes]:
+    """Keys of the pieces that were deleted here and may still be at a peer; sorted."""
+    groups = {piece.place: None for piece in pieces if isinstance(piece.place, MigratingGroup)}
+    if not any(group.tombstones for group in groups):
+        return []
+    start, stop = pieces_span(pieces)
+    return sorted(key for group in groups for key in group.tombstones if start <= key < stop)
+
+
+def pieces_span(pieces: Collection[Piece]) -> tuple[bytes, bytes]:
+    """The smallest range that holds all pieces, of which there is one at least."""
+    return min(piece.start for piece in pieces), max(piece.stop for piece in pieces)

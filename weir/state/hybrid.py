@@ -1,0 +1,488 @@
+"""The state of one keyed subtask, wherever it is: in the shared local store, in a peer's, or on its way here.
+
+=========  ==============================  =====================================  =================================
+place      read                            put                                    delete
+=========  ==============================  =====================================  =================================
+local      local store                     local store                            local store
+remote     peer, one call per batch        peer                                   peer
+migrating  local store; what is not there  local store                            local store, and a tombstone that
+           comes from the peer and stays                                          hides the peer's copy
+=========  ==============================  =====================================  =================================
+
+A write is atomic within each store that it touches. Keys of groups that the subtask does not own are refused
+(FencedError): an owner that was replaced changes nothing, here or at a peer. See docs/design/0001.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from weir.errors import StateError
+from weir.state.api import StateBackend, StateSnapshot, StoreStats
+from weir.state.group_places import (
+    GROUP_OF,
+    GroupPlaces,
+    MigratingGroup,
+    Piece,
+    Place,
+    pieces_span,
+    state_bounds,
+)
+from weir.state.hybrid_views import HybridSnapshot, open_scan
+from weir.state.remote import Connect, RemoteStateClient
+
+#: Asks the control plane for the addresses of key groups.
+Locate = Callable[[Sequence[int]], Mapping[int, str]]
+#: Keys of one call of a prefetch, whose values are written while other threads wait for this backend.
+_PREFETCH_KEYS = 500
+
+
+class HybridBackend(StateBackend):
+    """See the module. One per keyed subtask, shared by its operators. Methods may be called from any thread.
+
+    Args:
+        local: the task manager's store; it stays open when this is closed.
+        address: the task manager's own address: state located there is local.
+        state_ids: the states of the subtask's stage; other entries of the store are invisible.
+        connect: makes the client of a peer.
+        use_migrate: whether groups that are adopted from a peer are fetched (else they stay there).
+        locate: asked before every batch of keys if given (no ``useCache``); None: what ``adopt`` said counts.
+    """
+
+    def __init__(
+        self,
+        local: StateBackend,
+        address: str,
+        state_ids: Iterable[int],
+        connect: Connect,
+        *,
+        use_migrate: bool = False,
+        locate: Locate | None = None,
+    ) -> None:
+        self.address = address
+        self._local = local
+        self._places = GroupPlaces(state_ids)
+        self._connect = connect
+        self._use_migrate = use_migrate
+        self._locate = locate
+        #: Live: the clients read it at every call.
+        self._epochs: dict[int, int] = {}
+        self._clients: dict[str, RemoteStateClient] = {}
+        #: Groups that are complete here while the peer's copy is being deleted.
+        self._cleaning: set[int] = set()
+        self._lock = threading.RLock()
+        self._closed = False
+        self._gets = self._puts = self._deletes = 0
+        self._remote_gets = self._remote_puts = self._remote_bytes = 0
+
+    # --- ownership ---------------------------------------------------------------------------------------------
+
+    def adopt(
+        self, groups: Mapping[int, int], location: str | None = None, *, migrate: bool | None = None
+    ) -> None:
+        """Own these groups from now on; called by the subtask when it deploys and at a handover. Does no call.
+
+        Args:
+            groups: owner epoch of each key group.
+            location: address of the store where their state is; None or the own address: here.
+            migrate: fetch them from there; None: as the strategy says.
+
+        Raises:
+            StateError: one of them is still being fetched from an earlier owner.
+        """
+        fetch = self._use_migrate if migrate is None else migrate
+        with self._lock:
+            self._check_open()
+            self._check_settled(groups)
+            for group, epoch in groups.items():
+                place: Place = None
+                if location is not None and location != self.address:
+                    place = MigratingGroup(group, location) if fetch else location
+                if isinstance(place, MigratingGroup):
+                    self._clear_leftovers(group)
+                self._epochs[group] = epoch
+                self._places.put(group, place)
+
+    def release(self, groups: Iterable[int]) -> dict[int, str]:
+        """Own these groups no longer; gives the address where the state of each is, for the handover.
+
+        The subtask has written its dirty keys before. Later calls that touch these groups raise FencedError.
+
+        Raises:
+            FencedError: one of them is not owned.
+            StateError: one of them is still being fetched from an earlier owner. Nothing was released.
+        """
+        wanted = list(groups)
+        with self._lock:
+            self._check_open()
+            self._check_settled(wanted)
+            for group in wanted:
+                self._places.get(group)
+            locations = {}
+            for group in wanted:
+                place = self._places.remove(group)
+                locations[group] = place if isinstance(place, str) else self.address
+                del self._epochs[group]
+            return locations
+
+    def migrate(self, groups: Iterable[int]) -> None:
+        """Fetch groups that are in a peer's store, before that peer is drained. Local ones stay as they are."""
+        with self._lock:
+            for group in groups:
+                place = self._places.get(group)
+                if isinstance(place, str):
+                    self._clear_leftovers(group)
+                    self._places.put(group, MigratingGroup(group, place))
+
+    def locations(self) -> dict[int, str]:
+        """Address of the store of every owned group; of a migrating one the peer's."""
+        with self._lock:
+            return {
+                int.from_bytes(group, "big"): place.address
+                if isinstance(place, MigratingGroup)
+                else place or self.address
+                for group, place in self._places.by_group.items()
+            }
+
+    def client(self, address: str) -> RemoteStateClient:
+        """The client of a peer, with this subtask's owner epochs."""
+        with self._lock:
+            if address not in self._clients:
+                self._clients[address] = self._connect(address, self._epochs)
+            return self._clients[address]
+
+    def _check_settled(self, groups: Iterable[int]) -> None:
+        moving = {migrating.group for migrating in self._places.migrating()} | self._cleaning
+        unsettled = moving.intersection(groups)
+        if unsettled:
+            raise StateError(
+                f"key group {min(unsettled)} is still being fetched from its former owner; "
+                "it can move again when its migration is complete"
+            )
+
+    def _clear_leftovers(self, group: int) -> None:
+        """What is here of a group that comes from elsewhere is older than that; it must not count as newer."""
+        for state_id in self._places.state_ids:
+            start, stop = state_bounds(group, state_id)
+            if next(iter(self._local.scan(start, stop)), None) is not None:
+                self._local.delete_range(start, stop)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError("this subtask's state is closed")
+
+    # --- reads and writes --------------------------------------------------------------------------------------
+
+    def _touched(self, keys: Sequence[bytes]) -> dict[bytes, Place] | None:
+        """The places of the groups of keys; None: all are local.
+
+        Raises:
+            FencedError: a group is not owned.
+        """
+        groups = set(map(GROUP_OF, keys))
+        self._places.check_owned(groups)
+        located: Mapping[int, str] = {}
+        if self._locate is not None and groups:
+            located = self._locate([int.from_bytes(group, "big") for group in groups])
+        if self._places.all_local:
+            return None
+        places = {group: self._places.by_group[group] for group in groups}
+        for group, place in places.items():
+            number = int.from_bytes(group, "big")
+            if isinstance(place, str) and number in located:
+                places[group] = None if located[number] == self.address else located[number]
+        return places if any(place is not None for place in places.values()) else None
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of ``keys``; one call per peer, while the local store is read."""
+        with self._lock:
+            self._check_open()
+            self._gets += len(keys)
+            places = self._touched(keys)
+            if places is None:
+                return self._local.get_many(keys)
+            at = [places[group] for group in map(GROUP_OF, keys)]
+            remote: dict[str, list[int]] = {}
+            here: list[int] = []
+            for index, place in enumerate(at):
+                if isinstance(place, str):
+                    remote.setdefault(place, []).append(index)
+                else:
+                    here.append(index)
+            values: list[bytes | None] = [None] * len(keys)
+            local_keys = [keys[index] for index in here]
+            for index, value in zip(here, self._fetch(keys, remote, local_keys, values), strict=True):
+                values[index] = value
+            missing: dict[str, list[int]] = {}
+            for index in here:
+                place = at[index]
+                if (
+                    values[index] is None
+                    and isinstance(place, MigratingGroup)
+                    and keys[index] not in place.tombstones
+                ):
+                    place.wanted += 1
+                    missing.setdefault(place.address, []).append(index)
+            if missing:
+                self._fetch(keys, missing, [], values)
+                found = [index for indexes in missing.values() for index in indexes]
+                self._keep(keys, values, found)
+            return values
+
+    def _fetch(
+        self,
+        keys: Sequence[bytes],
+        remote: Mapping[str, list[int]],
+        local_keys: Sequence[bytes],
+        values: list[bytes | None],
+    ) -> list[bytes | None]:
+        """Fill in values at the positions that each peer has; gives the local values of ``local_keys``."""
+        if not local_keys and len(remote) == 1:
+            # Nothing to overlap with; the plain call is the faster one.
+            ((address, indexes),) = remote.items()
+            wanted = [keys[index] for index in indexes]
+            self._fill(values, indexes, wanted, self.client(address).get_many(wanted))
+            return []
+        waiting = []
+        for address, indexes in remote.items():
+            wanted = [keys[index] for index in indexes]
+            waiting.append((indexes, wanted, self.client(address).start_get(wanted)))
+        local_values = self._local.get_many(local_keys) if local_keys else []
+        for indexes, wanted, wait in waiting:
+            self._fill(values, indexes, wanted, wait())
+        return local_values
+
+    def _fill(
+        self,
+        values: list[bytes | None],
+        indexes: list[int],
+        wanted: list[bytes],
+        answers: list[bytes | None],
+    ) -> None:
+        for index, value in zip(indexes, answers, strict=True):
+            values[index] = value
+        self._remote_gets += len(indexes)
+        self._remote_bytes += sum(map(len, wanted)) + sum(len(value) for value in answers if value)
+
+    def _keep(self, keys: Sequence[bytes], values: Sequence[bytes | None], indexes: Iterable[int]) -> None:
+        """First use: a fetched value is local from now on. What is absent at the peer stays absent here."""
+        puts = [(keys[index], value) for index in indexes if (value := values[index]) is not None]
+        if puts:
+            self._local.write(puts)
+
+    def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
+        """Apply puts, then deletes; atomic within each store."""
+        with self._lock:
+            self._check_open()
+            places = self._touched([*(key for key, _ in puts), *deletes])
+            if places is None:
+                self._local.write(puts, deletes)
+            else:
+                self._write_to(places, puts, deletes)
+            self._puts += len(puts)
+            self._deletes += len(deletes)
+
+    def _write_to(
+        self,
+        places: Mapping[bytes, Place],
+        puts: Sequence[tuple[bytes, bytes]],
+        deletes: Sequence[bytes],
+    ) -> None:
+        # The store of a key: a peer's address, or None for the local one.
+        stores = {group: place if isinstance(place, str) else None for group, place in places.items()}
+        store_puts: dict[str | None, list[tuple[bytes, bytes]]] = {None: []}
+        store_deletes: dict[str | None, list[bytes]] = {None: []}
+        for entry in puts:
+            store_puts.setdefault(stores[entry[0][:2]], []).append(entry)
+        for key in deletes:
+            store_deletes.setdefault(stores[key[:2]], []).append(key)
+        for address in (store_puts | store_deletes).keys() - {None}:
+            if address is not None:
+                there, gone = store_puts.get(address, []), store_deletes.get(address, [])
+                self.client(address).write(there, gone)
+                self._remote_puts += len(there)
+                self._remote_bytes += sum(len(key) + len(value) for key, value in there)
+        self._local.write(store_puts[None], store_deletes[None])
+        for key, _ in store_puts[None]:
+            if isinstance(place := places[key[:2]], MigratingGroup):
+                place.tombstones.discard(key)
+        for key in store_deletes[None]:
+            if isinstance(place := places[key[:2]], MigratingGroup):
+                place.tombstones.add(key)
+
+    def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
+        """Delete every entry of a range that belongs to the owned groups, wherever it is."""
+        with self._lock:
+            self._check_open()
+            for piece in self._places.pieces(start, stop):
+                place = piece.place
+                if not isinstance(place, str):
+                    self._local.delete_range(piece.start, piece.stop)
+                if place is not None:
+                    address = place if isinstance(place, str) else place.address
+                    self.client(address).delete_range(piece.start, piece.stop)
+                if isinstance(place, MigratingGroup):
+                    place.version += 1
+
+    def scan(
+        self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of the owned groups in a range, as they are now. Exhaust or drop the iterator."""
+        with self._lock:
+            self._check_open()
+            pieces = self._places.pieces(start, stop)
+            if not pieces:
+                return iter(())
+            if len(pieces) == 1 and pieces[0].place is None:
+                return self._local.scan(pieces[0].start, pieces[0].stop, reverse=reverse)
+            return open_scan(pieces, self._local, self._scan_peer, reverse)
+
+    def _scan_peer(
+        self, address: str, pieces: Sequence[Piece], reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        start, stop = pieces_span(pieces)
+        prefixes = [piece.prefix for piece in pieces]
+        return self.client(address).scan(start, stop, prefixes=prefixes, reverse=reverse)
+
+    def snapshot(self) -> StateSnapshot:
+        """A consistent view of now; copies what is at peers into memory."""
+        with self._lock:
+            self._check_open()
+            return HybridSnapshot(self._places, self._local.snapshot(), self._scan_peer)
+
+    def flush(self) -> None:
+        """Make every earlier write durable; a peer has done so before it answered."""
+        self._check_open()
+        self._local.flush()
+
+    def stats(self) -> StoreStats:
+        """Counters of this subtask; the sizes are those of the shared local store."""
+        self._check_open()
+        store = self._local.stats()
+        return StoreStats(
+            gets=self._gets,
+            puts=self._puts,
+            deletes=self._deletes,
+            memory_bytes=store.memory_bytes,
+            disk_bytes=store.disk_bytes,
+            remote_gets=self._remote_gets,
+            remote_puts=self._remote_puts,
+            remote_bytes=self._remote_bytes,
+        )
+
+    def close(self) -> None:
+        """Refuse all later calls; the shared store and the connections stay open. Safe to call twice."""
+        with self._lock:
+            self._closed = True
+
+    # --- migration, called by weir.state.migration ---------------------------------------------------------------
+
+    def migrating(self) -> list[MigratingGroup]:
+        """The groups that are on their way here."""
+        with self._lock:
+            return self._places.migrating()
+
+    def unsettled_count(self) -> int:
+        """Groups that are migrating, or complete here but not yet gone from the peer."""
+        with self._lock:
+            return len(self._places.migrating()) + len(self._cleaning)
+
+    def want(self, group: int, weight: int) -> None:
+        """Raise the rank of a migrating group, by its parked rows for example; others are left alone."""
+        with self._lock:
+            place = self._places.get(group)
+            if isinstance(place, MigratingGroup):
+                place.wanted += weight
+
+    def pull(self, migrating: MigratingGroup, start: bytes, bytes_max: int) -> tuple[bytes | None, int, int]:
+        """Fetch a chunk of a group and keep what is neither here nor deleted here.
+
+        Other threads wait only while the chunk is written, not while it is fetched.
+
+        Args:
+            migrating: one of :meth:`migrating`.
+            start: first key of the chunk; ``b""``: the group's first.
+            bytes_max: about how many bytes of keys and values.
+
+        Returns:
+            Start of the next chunk (None: that was the end), keys and bytes fetched.
+
+        Raises:
+            FencedError, ConnectionLostError, StateError: the peer or the local store failed.
+        """
+        version = migrating.version
+        bounds = [state_bounds(migrating.group, state_id) for state_id in self._places.state_ids]
+        prefixes = [prefix for prefix, _ in bounds]
+        first = max(start, bounds[0][0])
+        peer = self.client(migrating.address)
+        chunk = list(peer.scan(first, bounds[-1][1], prefixes=prefixes, bytes_max=bytes_max))
+        if not chunk:
+            return None, 0, 0
+        size_bytes = sum(len(key) + len(value) for key, value in chunk)
+        if not self._keep_absent(migrating, version, chunk):
+            return start, 0, 0
+        return chunk[-1][0] + b"\0", len(chunk), size_bytes
+
+    def _keep_absent(
+        self, migrating: MigratingGroup, version: int, chunk: Sequence[tuple[bytes, bytes]]
+    ) -> bool:
+        """Keep what this subtask has not written or deleted since; False: the chunk is void, read it again."""
+        with self._lock:
+            self._check_open()
+            if migrating.version != version or self._places.get(migrating.group) is not migrating:
+                return False
+            here = self._local.get_many([key for key, _ in chunk])
+            puts = [
+                entry
+                for entry, value in zip(chunk, here, strict=True)
+                if value is None and entry[0] not in migrating.tombstones
+            ]
+            if puts:
+                self._local.write(puts)
+            self._remote_gets += len(chunk)
+            self._remote_bytes += sum(len(key) + len(value) for key, value in chunk)
+            return True
+
+    def complete(self, migrating: MigratingGroup) -> None:
+        """Every key of the group is here: from now on it is local, and the peer's copy is deleted.
+
+        Raises:
+            FencedError, ConnectionLostError, StateError: the peer's copy could not be deleted.
+        """
+        with self._lock:
+            self._check_open()
+            self._local.flush()
+            self._cleaning.add(migrating.group)
+            self._places.put(migrating.group, None)
+            migrating.tombstones.clear()
+        for state_id in self._places.state_ids:
+            self.client(migrating.address).delete_range(*state_bounds(migrating.group, state_id))
+        with self._lock:
+            self._cleaning.discard(migrating.group)
+
+    def prefetch(self, keys: Sequence[bytes]) -> int:
+        """Fetch keys of migrating groups before they are asked for; gives how many came.
+
+        Keys of other groups, of groups no longer owned too, are skipped.
+        """
+        fetched = 0
+        for start in range(0, len(keys), _PREFETCH_KEYS):
+            by_group: dict[MigratingGroup, list[bytes]] = {}
+            with self._lock:
+                for key in keys[start : start + _PREFETCH_KEYS]:
+                    place = self._places.by_group.get(key[:2])
+                    if isinstance(place, MigratingGroup):
+                        by_group.setdefault(place, []).append(key)
+            versions = {migrating: migrating.version for migrating in by_group}
+            for address in {migrating.address for migrating in by_group}:
+                asked = [(m, key) for m, wanted in by_group.items() if m.address == address for key in wanted]
+                values = self.client(address).get_many([key for _, key in asked])
+                chunks: dict[MigratingGroup, list[tuple[bytes, bytes]]] = {}
+                for (migrating, key), value in zip(asked, values, strict=True):
+                    if value is not None:
+                        chunks.setdefault(migrating, []).append((key, value))
+                for migrating, chunk in chunks.items():
+                    if self._keep_absent(migrating, versions[migrating], chunk):
+                        fetched += len(chunk)
+        return fetched

@@ -1,0 +1,58 @@
+"""What a subtask needs of a store on another task manager. Implemented over gRPC in ``task_manager.state_client``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+
+class RemoteStateClient(Protocol):
+    """One owner's access to one peer's store; every call carries the owner epochs of the groups that it touches.
+
+    Methods may be called from any thread, block for a round trip at least, and are not retried.
+
+    All of them raise:
+        FencedError: a newer owner of one of the groups exists, or the caller does not own it; stop writing.
+        ConnectionLostError: the peer does not answer; the message names its address.
+        StateError: anything else, such as a store that is full.
+    """
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of ``keys``, in one round trip unless they are several megabytes."""
+        ...
+
+    def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
+        """Send the request now; the function that is returned waits for the values. Raises nothing itself."""
+        ...
+
+    def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
+        """Apply puts, then deletes; atomic if they fit in one message of a few megabytes."""
+        ...
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete a range inside one key group."""
+        ...
+
+    def scan(
+        self,
+        start: bytes,
+        stop: bytes | None,
+        *,
+        prefixes: Sequence[bytes],
+        reverse: bool = False,
+        bytes_max: int = 0,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of a range in key order (or the reverse), as they are when this returns.
+
+        Args:
+            start: first key.
+            stop: first key behind the range; None: no end.
+            prefixes: groups and state ids (4 bytes each): keys of others are left out.
+            reverse: from the end to the start.
+            bytes_max: end after about so many bytes of keys and values; 0: no limit.
+        """
+        ...
+
+
+#: Makes the client of a peer's address; the mapping holds the caller's owner epochs and changes with them.
+Connect = Callable[[str, Mapping[int, int]], RemoteStateClient]
