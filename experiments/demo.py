@@ -109,7 +109,7 @@ def _demo(settings: DemoSettings, display: Display, *, keep: bool, fresh: bool) 
 
 def _wait_for_interrupt(cluster: Cluster, display: Display) -> None:
     page = f"http://localhost:{cluster.http_port}"
-    display.line(f"\nThe processes are still up: {page}/status, {page}/docs; Ctrl-C ends them", "cyan")
+    display.line(f"\nThe processes are still up; Ctrl-C ends them. See {page}/status or {page}/docs", "cyan")
     try:
         while all(process.alive() for process in cluster.processes.values()):
             time.sleep(1.0)
