@@ -85,8 +85,10 @@ class Channel(Protocol):
     #: Bytes that one batch may have; larger ones must be cut. None: any.
     batch_bytes_max: int | None
 
-    def send(self, element: Element) -> None:
+    def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element behind all earlier ones; never waits. The sender has looked at the gate before.
+
+        ``size_bytes``: ``batch_bytes`` of a batch, where the sender knows it already.
 
         Raises:
             ConnectionLostError: the receiver is gone.
@@ -107,10 +109,10 @@ class LocalChannel:
         self._inbox = inbox
         self._channel = channel
 
-    def send(self, element: Element) -> None:
+    def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element; see :class:`Channel`."""
         if isinstance(element, pa.RecordBatch):
-            self.gate.take(element.num_rows, batch_bytes(element))
+            self.gate.take(element.num_rows, batch_bytes(element) if size_bytes is None else size_bytes)
             gate = self.gate
             self._inbox.put(Delivery(self._channel, element, lambda: gate.release(1)))
         else:

@@ -142,10 +142,10 @@ class RemoteChannel:
             )
         self.gate.check()
 
-    def send(self, element: Element) -> None:
+    def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element; see ``channels.Channel``."""
         if isinstance(element, pa.RecordBatch):
-            self.gate.take(element.num_rows, batch_bytes(element))
+            self.gate.take(element.num_rows, batch_bytes(element) if size_bytes is None else size_bytes)
         else:
             self.gate.check()
             self._ended = isinstance(element, EndOfStream)
