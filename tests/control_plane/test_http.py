@@ -75,7 +75,7 @@ def test_healthz(waiting):
 def test_every_page_of_the_openapi_document_has_a_schema(waiting):
     code, document = waiting.http("GET", "/openapi.json")
     assert code == 200
-    assert sorted(document["paths"]) == sorted([*PAGES, "/cancel"])
+    assert set(document["paths"]) >= {*PAGES, "/cancel"}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             assert operation["summary"], path
