@@ -13,8 +13,9 @@ import pyarrow as pa
 from proto import data_pb2, data_pb2_grpc
 from task_manager.channels import Delivery, Inbox, no_release
 from task_manager.credits import CreditGate
+from task_manager.frames import FrameDecoder, FrameEncoder
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
-from weir.records import Element, EndOfStream, Idle, RouteMarker, Watermark, batch_bytes
+from weir.records import Element, EndOfStream, batch_bytes
 from weir.types import ChannelId
 from weir.wire import (
     JobIdentity,
@@ -34,70 +35,7 @@ _Credits = queue.SimpleQueue[int | WeirError | None]
 #: How long a consumer's task manager may take to accept a channel.
 ACCEPT_TIMEOUT_S = 15.0
 
-
-class FrameEncoder:
-    """Elements to frames; sends the schema only when it changes."""
-
-    def __init__(self) -> None:
-        self._schema: pa.Schema | None = None
-
-    def encode(self, element: Element) -> data_pb2.ChannelFrame:
-        """One frame for one element."""
-        if isinstance(element, pa.RecordBatch):
-            schema_bytes = b""
-            if self._schema is None or not self._schema.equals(element.schema):
-                self._schema = element.schema
-                schema_bytes = element.schema.serialize().to_pybytes()
-            body = element.serialize().to_pybytes()
-            return data_pb2.ChannelFrame(
-                batch=data_pb2.BatchFrame(arrow_schema=schema_bytes, arrow_batch=body)
-            )
-        if isinstance(element, Watermark):
-            return data_pb2.ChannelFrame(watermark=data_pb2.WatermarkFrame(time_ms=element.time_ms))
-        if isinstance(element, RouteMarker):
-            marker = data_pb2.RouteMarkerFrame(routing_version=element.routing_version)
-            return data_pb2.ChannelFrame(route_marker=marker)
-        if isinstance(element, Idle):
-            return data_pb2.ChannelFrame(idle=data_pb2.IdleFrame())
-        return data_pb2.ChannelFrame(end_of_stream=data_pb2.EndOfStreamFrame())
-
-
-class FrameDecoder:
-    """Frames to elements; batches are validated, because they come from a socket."""
-
-    def __init__(self) -> None:
-        self._schema: pa.Schema | None = None
-
-    def decode(self, frame: data_pb2.ChannelFrame) -> Element:
-        """One element from one frame.
-
-        Raises:
-            HandshakeError: the frame is not valid Arrow, or comes before its schema.
-        """
-        kind = frame.WhichOneof("element")
-        if kind == "batch":
-            return self._decode_batch(frame.batch)
-        if kind == "watermark":
-            return Watermark(frame.watermark.time_ms)
-        if kind == "idle":
-            return Idle()
-        if kind == "route_marker":
-            return RouteMarker(frame.route_marker.routing_version)
-        if kind == "end_of_stream":
-            return EndOfStream()
-        raise HandshakeError(f"unexpected frame {kind} on a data channel")
-
-    def _decode_batch(self, frame: data_pb2.BatchFrame) -> pa.RecordBatch:
-        try:
-            if frame.arrow_schema:
-                self._schema = pa.ipc.read_schema(pa.py_buffer(frame.arrow_schema))
-            if self._schema is None:
-                raise HandshakeError("a record batch came before its schema")
-            batch = pa.ipc.read_record_batch(pa.py_buffer(frame.arrow_batch), self._schema)
-            batch.validate(full=True)
-        except (pa.ArrowException, OSError) as error:
-            raise HandshakeError(f"a record batch on a data channel is damaged: {error}") from error
-        return batch
+_OPEN_CHANNEL_PATH = f"/{data_pb2.DESCRIPTOR.services_by_name['Exchange'].full_name}/OpenChannel"
 
 
 class RemoteChannel:
@@ -117,14 +55,16 @@ class RemoteChannel:
         self._address = address
         self._channel = channel
         self._encoder = FrameEncoder()
-        self._frames: queue.SimpleQueue[data_pb2.ChannelFrame | None] = queue.SimpleQueue()
+        self._frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._accepted = threading.Event()
         self._ended = False
         handshake = data_pb2.ChannelHandshake(
             handshake=handshake_to_proto(identity), channel=channel_to_proto(channel)
         )
-        self._frames.put(data_pb2.ChannelFrame(handshake=handshake))
-        self._call = data_pb2_grpc.ExchangeStub(connection).OpenChannel(iter(self._frames.get, None))
+        self._frames.put(data_pb2.ChannelFrame(handshake=handshake).SerializeToString())
+        # Not the generated stub: frames are bytes already.
+        open_channel = connection.stream_stream(_OPEN_CHANNEL_PATH, None, data_pb2.ChannelReply.FromString)
+        self._call = open_channel(iter(self._frames.get, None))
         self._replies = threading.Thread(target=self._read_replies, name=f"credits {channel}", daemon=True)
         self._replies.start()
 

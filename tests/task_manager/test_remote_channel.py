@@ -14,8 +14,6 @@ from task_manager.channels import Inbox
 from task_manager.credits import ChannelLimits, CreditGate
 from task_manager.remote_channel import (
     ExchangeService,
-    FrameDecoder,
-    FrameEncoder,
     RemoteChannel,
     check_channel_job,
     connect,
@@ -157,26 +155,3 @@ def test_a_receiver_that_goes_away_breaks_the_channel(receiver):
     with pytest.raises(ConnectionLostError, match=address):
         wait_until(lambda: channel.send(Idle()))
     channel.close()
-
-
-def test_damaged_batches_are_refused():
-    frame = FrameEncoder().encode(batch(100))
-    body = bytearray(frame.batch.arrow_batch)
-    with pytest.raises(HandshakeError, match="before its schema"):
-        FrameDecoder().decode(data_pb2.ChannelFrame(batch=data_pb2.BatchFrame(arrow_batch=bytes(body))))
-    with pytest.raises(HandshakeError, match="damaged"):
-        FrameDecoder().decode(
-            data_pb2.ChannelFrame(
-                batch=data_pb2.BatchFrame(
-                    arrow_schema=frame.batch.arrow_schema, arrow_batch=bytes(body[: len(body) // 2])
-                )
-            )
-        )
-    offsets_at = bytes(body).index((4).to_bytes(4, "little") + (6).to_bytes(4, "little"))
-    body[offsets_at : offsets_at + 4] = (1 << 30).to_bytes(4, "little")
-    with pytest.raises(HandshakeError, match="damaged"):
-        FrameDecoder().decode(
-            data_pb2.ChannelFrame(
-                batch=data_pb2.BatchFrame(arrow_schema=frame.batch.arrow_schema, arrow_batch=bytes(body))
-            )
-        )
