@@ -16,6 +16,7 @@ from control_plane import requests, status_views
 from control_plane.clients import TaskManagerClient
 from control_plane.drain import Drainer
 from control_plane.rescaler import Rescaler
+from control_plane.state_locations import StateLocations
 from control_plane.views import PlanView, RoutingView, StatusView
 from proto import control_pb2
 from weir.clock import Clock
@@ -92,6 +93,7 @@ class Coordinator:
         self._tasks: set[asyncio.Task[None]] = set()
         #: Last reports of subtasks that a rescale retired: their events count.
         self.retired_reports: list[control_pb2.SubtaskReport] = []
+        self.locations = StateLocations(self._owner_address)
         self.rescaler = Rescaler(self, migrates=migrates)
         self.drainer = Drainer(self)
 
@@ -193,6 +195,11 @@ class Coordinator:
         self.graph = self.graph.with_subtasks(stage_index, subtask_indices)
         if table is not None:
             self.routing_tables[stage_index] = table
+
+    def _owner_address(self, stage_index: int, group: int) -> str:
+        table = self.routing_tables.get(stage_index)
+        owner = SubtaskId(stage_index, table.groups[group]) if table and group < len(table.groups) else None
+        return self.machine.placement.get(owner, "") if owner else ""
 
     def client(self, name: str) -> TaskManagerClient:
         """The connection to a registered task manager.

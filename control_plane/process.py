@@ -46,7 +46,14 @@ async def serve(
     job = load_job(
         job_module, parameters, {"input": config.file_name, "max_parallelism": section.max_parallelism}
     )
-    coordinator = Coordinator(section, job_module, job, SystemClock(), end_task_managers=exit_when_finished)
+    coordinator = Coordinator(
+        section,
+        job_module,
+        job,
+        SystemClock(),
+        end_task_managers=exit_when_finished,
+        migrates=config.task_manager.use_migrate,
+    )
     registry = CollectorRegistry()
     register_process_metrics(registry, "control_plane")
     JobMetrics(registry, lambda: job_facts(coordinator))

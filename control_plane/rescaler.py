@@ -184,6 +184,12 @@ class Rescaler:
         ):
             return
         owned = set(report.owned_groups) - self._owned.setdefault(subtask, set())
+        self._coordinator.locations.note(subtask.stage_index, report.owned_groups, report.locations)
+        self._coordinator.locations.note(
+            subtask.stage_index,
+            report.complete_groups,
+            [self._coordinator.machine.placement[subtask]] * len(report.complete_groups),
+        )
         if owned:
             self._owned[subtask] |= owned
             self._handle(current, model.GroupsOwned(subtask, tuple(sorted(owned))))
@@ -229,6 +235,7 @@ class Rescaler:
             case model.SendPrepare():
                 coordinator.spawn(self._prepare(rescale, action))
             case model.InstallTable(stage_index, subtasks, table):
+                coordinator.locations.pin(stage_index, [move.group for move in rescale.plan.moves])
                 coordinator.install(stage_index, subtasks, table)
                 coordinator.handle(job_machine.KeepSubtasks(rescale.plan.new))
                 coordinator.handle(job_machine.RetireSubtasks(rescale.plan.retiring))

@@ -38,6 +38,12 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
         """Renews a lease."""
         return self._coordinator.heartbeat(request)
 
+    async def Locate(self, request: control_pb2.LocateRequest, context: Context) -> control_pb2.LocateReply:
+        """Where the state of key groups is."""
+        return control_pb2.LocateReply(
+            addresses=self._coordinator.locations.locate(request.stage_index, request.key_groups)
+        )
+
     async def Deregister(
         self, request: control_pb2.DeregisterRequest, context: Context
     ) -> control_pb2.DeregisterReply:

@@ -78,18 +78,20 @@ class SubtaskReport(_message.Message):
     def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ...) -> None: ...
 
 class OwnershipReport(_message.Message):
-    __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved")
+    __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved", "locations")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     OWNED_GROUPS_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_GROUPS_FIELD_NUMBER: _ClassVar[int]
     BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
+    LOCATIONS_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     routing_version: int
     owned_groups: _containers.RepeatedScalarFieldContainer[int]
     complete_groups: _containers.RepeatedScalarFieldContainer[int]
     bytes_moved: int
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ...) -> None: ...
+    locations: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ..., locations: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks", "ownership")
@@ -114,6 +116,20 @@ class HeartbeatReply(_message.Message):
     known: bool
     shutdown: bool
     def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ...) -> None: ...
+
+class LocateRequest(_message.Message):
+    __slots__ = ("stage_index", "key_groups")
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    KEY_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    stage_index: int
+    key_groups: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, stage_index: _Optional[int] = ..., key_groups: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class LocateReply(_message.Message):
+    __slots__ = ("addresses",)
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeregisterRequest(_message.Message):
     __slots__ = ("address", "incarnation")

@@ -45,6 +45,11 @@ class ControlPlaneStub:
                 request_serializer=proto_dot_control__pb2.HeartbeatRequest.SerializeToString,
                 response_deserializer=proto_dot_control__pb2.HeartbeatReply.FromString,
                 _registered_method=True)
+        self.Locate = channel.unary_unary(
+                '/weir.v1.ControlPlane/Locate',
+                request_serializer=proto_dot_control__pb2.LocateRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.LocateReply.FromString,
+                _registered_method=True)
         self.Deregister = channel.unary_unary(
                 '/weir.v1.ControlPlane/Deregister',
                 request_serializer=proto_dot_control__pb2.DeregisterRequest.SerializeToString,
@@ -70,6 +75,13 @@ class ControlPlaneServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Locate(self, request, context):
+        """Where the state of key groups is; asked for every batch unless task managers cache it (useCache).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Deregister(self, request, context):
         """A task manager leaves in an orderly way.
         """
@@ -89,6 +101,11 @@ def add_ControlPlaneServicer_to_server(servicer, server):
                     servicer.Heartbeat,
                     request_deserializer=proto_dot_control__pb2.HeartbeatRequest.FromString,
                     response_serializer=proto_dot_control__pb2.HeartbeatReply.SerializeToString,
+            ),
+            'Locate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Locate,
+                    request_deserializer=proto_dot_control__pb2.LocateRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.LocateReply.SerializeToString,
             ),
             'Deregister': grpc.unary_unary_rpc_method_handler(
                     servicer.Deregister,
@@ -151,6 +168,33 @@ class ControlPlane:
             '/weir.v1.ControlPlane/Heartbeat',
             proto_dot_control__pb2.HeartbeatRequest.SerializeToString,
             proto_dot_control__pb2.HeartbeatReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Locate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.ControlPlane/Locate',
+            proto_dot_control__pb2.LocateRequest.SerializeToString,
+            proto_dot_control__pb2.LocateReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping, Sequence
 
 import grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
@@ -21,6 +22,7 @@ _RETRY_S = 0.2
 _REGISTER_TIMEOUT_S = 10.0
 #: A heartbeat that waits for a control plane that is being replaced must not hold up registering at the new one.
 _HEARTBEAT_TIMEOUT_S = 2.0
+_LOCATE_TIMEOUT_S = 10.0
 #: While waiting, say so this often.
 _REMIND_S = 5.0
 
@@ -45,6 +47,22 @@ class ControlLink:
         self._stub = control_pb2_grpc.ControlPlaneStub(self._connection)
         self._changed = threading.Event()
         self._stopped = False
+
+    def locate(self, stage_index: int, groups: Sequence[int]) -> Mapping[int, str]:
+        """Ask where the state of key groups is; called by subtasks when ``useCache`` is off.
+
+        Raises:
+            ConnectionLostError: the control plane does not answer.
+        """
+        request = control_pb2.LocateRequest(stage_index=stage_index, key_groups=groups)
+        try:
+            reply = self._stub.Locate(request, timeout=_LOCATE_TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise ConnectionLostError(
+                f"the control plane at {self._address} does not tell where state is: {error.details()}; "
+                "with taskManager.useCache it need not be asked"
+            ) from error
+        return dict(zip(groups, reply.addresses, strict=True))
 
     def notify(self) -> None:
         """Report at once instead of at the next heartbeat; called by subtasks."""

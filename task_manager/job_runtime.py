@@ -10,7 +10,7 @@ from task_manager.metrics import TaskManagerMetrics
 from task_manager.progress import SubtaskProgress, SubtaskState
 from task_manager.remote_channel import check_channel_job
 from task_manager.rescaling import RescaleParticipant
-from task_manager.subtask_factory import JobSettings, RunningSubtask, SubtaskFactory
+from task_manager.subtask_factory import JobSettings, LocateGroups, RunningSubtask, SubtaskFactory
 from task_manager.topology import Topology
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
@@ -42,6 +42,7 @@ class JobRuntime:
         metrics: TaskManagerMetrics,
         clock: Clock,
         on_change: Callable[[], None],
+        locate: LocateGroups,
     ) -> None:
         self.identity = identity
         self.store = store
@@ -58,10 +59,10 @@ class JobRuntime:
         self._opened: set[ChannelId] = set()
         self._cancelled = False
         self._factory = SubtaskFactory(
-            identity, settings, config, address, store, metrics, clock, self._open_local
+            identity, settings, config, address, store, metrics, clock, self._open_local, locate
         )
         self.rescaling = RescaleParticipant(
-            identity, address, self._running, self._inboxes, self._factory, config, on_change
+            identity, address, self._running, self._inboxes, self._factory, store, config, on_change
         )
 
     def deploy(self, subtasks: Sequence[SubtaskId], topology: Topology) -> None:
@@ -82,6 +83,7 @@ class JobRuntime:
                 topology,
                 self._on_change,
                 self.rescaling.reports_of(subtask),
+                self.rescaling.adopted(subtask),
             )
             self._running[subtask] = running
             self._metrics.subtasks.add(

@@ -5,7 +5,7 @@ Everything is called by the subtask's thread, between two batches. Decisions are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -31,8 +31,12 @@ class GroupState(Protocol):
         """Write dirty entries of these groups; they stay."""
         ...
 
-    def release_groups(self, groups: Iterable[int]) -> None:
-        """Write dirty entries of these groups, and forget the groups: they are given away."""
+    def release_groups(self, groups: Iterable[int]) -> Mapping[int, str]:
+        """Write dirty entries of these groups, and forget the groups; gives where the state of each is."""
+        ...
+
+    def take_hot_keys(self, groups: Iterable[int]) -> list[bytes]:
+        """State keys of these groups that their new owner should fetch first."""
         ...
 
     def adopt_groups(self, groups: Mapping[int, int], location: str) -> None:
@@ -43,12 +47,19 @@ class GroupState(Protocol):
 class RescaleReports(Protocol):
     """Where a subtask sends what it decides; the calls only queue."""
 
-    def hand_over(self, version: int, target: int, groups: Mapping[int, int]) -> None:
-        """Send these groups (with their new epochs) to the subtask of that index."""
+    def hand_over(
+        self,
+        version: int,
+        target: int,
+        groups: Mapping[int, int],
+        locations: Mapping[int, str],
+        hot_keys: Sequence[bytes],
+    ) -> None:
+        """Send these groups (with their new epochs) to the subtask of that index; ``locations`` has their state."""
         ...
 
-    def owned(self, version: int, groups: Iterable[int]) -> None:
-        """These groups were taken over."""
+    def owned(self, version: int, groups: Iterable[int], location: str) -> None:
+        """These groups were taken over, with their state at ``location``."""
         ...
 
 
@@ -108,12 +119,13 @@ class Ownership:
             case StartFlush(_, groups):
                 self._state.flush_groups(groups)
             case HandOver(version, target, given):
-                self._state.release_groups(given)
-                self._reports.hand_over(version, target, given)
+                locations = self._state.release_groups(given)
+                hot_keys = self._state.take_hot_keys(given)
+                self._reports.hand_over(version, target, given, locations, hot_keys)
             case TakeOwnership(version, taken, location):
                 self._state.adopt_groups(taken, str(location))
                 self._unpark()
-                self._reports.owned(version, taken)
+                self._reports.owned(version, taken, str(location))
             case Retired():
                 # The loop ends by itself: every input has ended and may_finish is true.
                 pass

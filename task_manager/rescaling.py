@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
@@ -25,10 +26,13 @@ from weir.graph import Edge
 from weir.protocol.rescale_owner import Abort, HandoverReceived, OwnerEvent, Prepare, Proceed
 from weir.protocol.routing import GroupMove
 from weir.records import EndOfStream, RouteMarker
+from weir.state.api import StateBackend
+from weir.state.migration import Migrator, ship_groups
 from weir.types import SubtaskId
 from weir.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 
 if TYPE_CHECKING:
+    from task_manager.group_state import SubtaskGroupState
     from task_manager.subtask_factory import RunningSubtask, SubtaskFactory
     from task_manager.topology import Topology
 
@@ -51,6 +55,7 @@ class RescaleParticipant:
         running: Mapping[SubtaskId, RunningSubtask],
         inboxes: Mapping[SubtaskId, Inbox],
         factory: SubtaskFactory,
+        store: StateBackend,
         config: TaskManagerConfig,
         on_change: Callable[[], None],
     ) -> None:
@@ -59,11 +64,14 @@ class RescaleParticipant:
         self._running = running
         self._inboxes = inboxes
         self._factory = factory
-        self._config = config
+        self._store = store
+        self._ships = not config.use_hybrid
+        self._migrator = Migrator(config.migration_bytes_per_second, config.migration_chunk_bytes)
         self._on_change = on_change
         self._locations: dict[SubtaskId, str] = {}
         self._lock = threading.Lock()
         self._reports: dict[SubtaskId, control_pb2.OwnershipReport] = {}
+        self._closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="rescale")
 
     # --- commands of the coordinator -------------------------------------------------------------------------
@@ -119,6 +127,9 @@ class RescaleParticipant:
         target = SubtaskId(request.target.stage_index, request.target.subtask_index)
         self._count_bytes(target, request.routing_version, request.bytes_shipped)
         groups = {item.key_group: item.owner_epoch for item in request.groups}
+        group_state = self._running[target].group_state
+        if group_state is not None:
+            group_state.wanted_keys += request.hot_keys
         if (
             self._post(target, HandoverReceived(request.routing_version, groups, request.state_location))
             is None
@@ -134,39 +145,67 @@ class RescaleParticipant:
 
     def reports(self) -> list[control_pb2.OwnershipReport]:
         """What the owners here have of the latest rescale; sent with every heartbeat."""
+        copies = []
         with self._lock:
-            copies = []
-            for report in self._reports.values():
+            for subtask, report in self._reports.items():
                 copy = control_pb2.OwnershipReport()
                 copy.CopyFrom(report)
+                group_state = self._running[subtask].group_state
+                if group_state is not None:
+                    copy.bytes_moved += self._migrator.progress(group_state.backend).bytes
                 copies.append(copy)
-            return copies
+        return copies
 
     def reports_of(self, subtask: SubtaskId) -> RescaleReports:
         """What a subtask calls with its decisions."""
         return _SubtaskReports(self, subtask)
 
-    def owned(self, subtask: SubtaskId, version: int, groups: Iterable[int]) -> None:
+    def owned(self, subtask: SubtaskId, version: int, groups: Iterable[int], location: str) -> None:
         """A subtask took groups over; called by its thread."""
+        listed = list(groups)
         with self._lock:
             report = self._report(subtask, version)
-            report.owned_groups.extend(groups)
+            report.owned_groups.extend(listed)
+            report.locations.extend([location] * len(listed))
+            if location == self._address:
+                report.complete_groups.extend(listed)
         self._on_change()
 
-    def completed(self, subtask: SubtaskId, version: int, groups: Iterable[int]) -> None:
-        """All state of these groups is here."""
-        with self._lock:
-            self._report(subtask, version).complete_groups.extend(groups)
-        self._on_change()
+    def adopted(self, subtask: SubtaskId) -> Callable[[SubtaskGroupState], None]:
+        """What a subtask calls when groups came whose state may have to be fetched."""
 
-    def hand_over(self, subtask: SubtaskId, version: int, target: int, groups: Mapping[int, int]) -> None:
+        def fetch(group_state: SubtaskGroupState) -> None:
+            if not group_state.backend.migrating():
+                return
+            hot_keys, group_state.wanted_keys = group_state.wanted_keys, []
+            self._migrator.add(
+                group_state.backend,
+                hot_keys=hot_keys,
+                on_complete=lambda group: self._completed(subtask, group),
+                on_error=lambda error: self._fail(subtask, error),
+            )
+
+        return fetch
+
+    def hand_over(
+        self,
+        subtask: SubtaskId,
+        version: int,
+        target: int,
+        groups: Mapping[int, int],
+        locations: Mapping[int, str],
+        hot_keys: Sequence[bytes],
+    ) -> None:
         """A subtask gives groups away; called by its thread, after their state was written."""
-        self._threads.submit(
-            self._hand_over, subtask, version, SubtaskId(subtask.stage_index, target), dict(groups)
+        handover = _Handover(
+            subtask, version, SubtaskId(subtask.stage_index, target), dict(groups), locations, hot_keys
         )
+        self._threads.submit(self._hand_over, handover)
 
     def close(self) -> None:
         """End the threads; what they still have to do is given up."""
+        self._closed = True
+        self._migrator.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     # --- parts -----------------------------------------------------------------------------------------------
@@ -214,39 +253,85 @@ class RescaleParticipant:
             future.set_result(None)
         return future
 
-    def _hand_over(self, subtask: SubtaskId, version: int, target: SubtaskId, groups: dict[int, int]) -> None:
+    def _hand_over(self, handover: _Handover) -> None:
         try:
-            location = self._locations[target]
-            if location == self._address:
-                if self._post(target, HandoverReceived(version, groups, self._address)) is None:
-                    raise HandshakeError(f"subtask {target} ended before it got its key groups")
-                return
-            self._send_handover(target, version, groups, location)
+            target_address = self._locations[handover.target]
+            if target_address == self._address:
+                self._hand_over_here(handover)
+            elif self._ships:
+                self._ship(handover, target_address)
+            else:
+                for location, groups in handover.by_location().items():
+                    self._send(handover, target_address, groups, location, handover.hot_keys, 0)
         except WeirError as error:
-            self._fail(subtask, error)
+            self._fail(handover.source, error)
         except Exception as error:
-            log.exception("handing over groups of subtask %s failed", subtask)
-            self._fail(subtask, WeirError(f"handing over key groups to {target} failed: {error}"))
+            log.exception("handing over groups of subtask %s failed", handover.source)
+            self._fail(
+                handover.source, WeirError(f"handing over key groups to {handover.target} failed: {error}")
+            )
 
-    def _send_handover(
-        self, target: SubtaskId, version: int, groups: Mapping[int, int], location: str
+    def _hand_over_here(self, handover: _Handover) -> None:
+        """Both subtasks share the store."""
+        for location, groups in handover.by_location().items():
+            if self._post(handover.target, HandoverReceived(handover.version, groups, location)) is None:
+                raise HandshakeError(f"subtask {handover.target} ended before it got its key groups")
+
+    def _ship(self, handover: _Handover, target_address: str) -> None:
+        """Strategy local: the state goes first, and each group follows its last entry."""
+        stage_index = handover.source.stage_index
+        group_state = self._running[handover.source].group_state
+        assert group_state is not None
+        client = self._factory.state_client(stage_index, target_address, handover.groups)
+
+        def shipped(group: int, size_bytes: int) -> None:
+            groups = {group: handover.groups[group]}
+            self._send(handover, target_address, groups, target_address, (), size_bytes)
+
+        ship_groups(
+            self._store,
+            client,
+            handover.groups,
+            group_state.state_ids,
+            on_group=shipped,
+            cancelled=lambda: self._closed,
+        )
+
+    def _send(
+        self,
+        handover: _Handover,
+        target_address: str,
+        groups: Mapping[int, int],
+        location: str,
+        hot_keys: Sequence[bytes],
+        bytes_shipped: int,
     ) -> None:
         request = control_pb2.HandOverRequest(
             handshake=handshake_to_proto(self._identity),
-            target=subtask_to_proto(target),
-            routing_version=version,
+            target=subtask_to_proto(handover.target),
+            routing_version=handover.version,
             groups=[
                 control_pb2.OwnedGroup(key_group=group, owner_epoch=epoch) for group, epoch in groups.items()
             ],
-            state_location=self._address,
+            state_location=location,
+            hot_keys=hot_keys,
+            bytes_shipped=bytes_shipped,
         )
-        stub = control_pb2_grpc.TaskManagerStub(self._factory.connection(location))
+        stub = control_pb2_grpc.TaskManagerStub(self._factory.connection(target_address))
         try:
             stub.HandOver(request, timeout=_HANDOVER_TIMEOUT_S)
         except grpc.RpcError as error:
             raise ConnectionLostError(
-                f"task manager {location} did not take key groups over: {error.details()}"
+                f"task manager {target_address} did not take key groups over: {error.details()}"
             ) from error
+
+    def _completed(self, subtask: SubtaskId, group: int) -> None:
+        """All state of a group is here; called by the migrator's thread."""
+        with self._lock:
+            report = self._reports.get(subtask)
+            if report is not None:
+                report.complete_groups.append(group)
+        self._on_change()
 
     def _fail(self, subtask: SubtaskId, error: WeirError) -> None:
         """Let a subtask fail with what its handover met."""
@@ -269,6 +354,26 @@ class RescaleParticipant:
             self._report(subtask, version).bytes_moved += size_bytes
 
 
+@dataclass(frozen=True)
+class _Handover:
+    """Groups on their way from one subtask to another."""
+
+    source: SubtaskId
+    version: int
+    target: SubtaskId
+    #: With their new owner epochs.
+    groups: Mapping[int, int]
+    locations: Mapping[int, str]
+    hot_keys: Sequence[bytes]
+
+    def by_location(self) -> dict[str, dict[int, int]]:
+        """The groups by the store that has their state."""
+        grouped: dict[str, dict[int, int]] = {}
+        for group, epoch in self.groups.items():
+            grouped.setdefault(self.locations[group], {})[group] = epoch
+        return grouped
+
+
 class _SubtaskReports:
     """Implements ``RescaleReports`` for one subtask."""
 
@@ -276,13 +381,20 @@ class _SubtaskReports:
         self._participant = participant
         self._subtask = subtask
 
-    def hand_over(self, version: int, target: int, groups: Mapping[int, int]) -> None:
+    def hand_over(
+        self,
+        version: int,
+        target: int,
+        groups: Mapping[int, int],
+        locations: Mapping[int, str],
+        hot_keys: Sequence[bytes],
+    ) -> None:
         """See ``RescaleReports``."""
-        self._participant.hand_over(self._subtask, version, target, groups)
+        self._participant.hand_over(self._subtask, version, target, groups, locations, hot_keys)
 
-    def owned(self, version: int, groups: Iterable[int]) -> None:
+    def owned(self, version: int, groups: Iterable[int], location: str) -> None:
         """See ``RescaleReports``."""
-        self._participant.owned(self._subtask, version, groups)
+        self._participant.owned(self._subtask, version, groups, location)
 
 
 def _wait(future: Future[None], timeout_s: float) -> bool:

@@ -20,7 +20,7 @@ from task_manager.progress import SubtaskProgress, SubtaskState
 from task_manager.remote_channel import ExchangeService, check_channel_job
 from task_manager.state_service import StateService
 from task_manager.store import open_job_store
-from task_manager.subtask_factory import JobSettings
+from task_manager.subtask_factory import JobSettings, LocateGroups
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config
@@ -58,17 +58,24 @@ _STATES = {
 
 
 class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
-    """Owns the gRPC server and at most one job. ``on_change`` is called when a subtask changes its state."""
+    """Owns the gRPC server and at most one job."""
 
     def __init__(
-        self, config: Config, metrics: TaskManagerMetrics, clock: Clock, on_change: Callable[[], None]
+        self,
+        config: Config,
+        metrics: TaskManagerMetrics,
+        clock: Clock,
+        on_change: Callable[[], None],
+        locate: LocateGroups,
     ) -> None:
+        """``on_change`` is called when there is something to report; ``locate`` asks the control plane."""
         self.incarnation = secrets.token_hex(8)
         self.address = ""
         self._config = config
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
+        self._locate = locate
         self._runtime: JobRuntime | None = None
         self._lock = threading.Lock()
         self._server = grpc.server(
@@ -265,6 +272,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             self._metrics,
             self._clock,
             self._on_change,
+            self._locate,
         )
         return self._runtime
 

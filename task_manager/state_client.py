@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain
 from operator import itemgetter
 
 import grpc
@@ -12,9 +12,11 @@ from proto import state_pb2, state_pb2_grpc
 from weir.errors import ConnectionLostError, FencedError, StateError, WeirError
 from weir.wire import JobIdentity, handshake_to_proto
 
-#: Requests are cut at about these sizes; a single entry may be larger, up to the message limit.
-REQUEST_BYTES_MAX = 4 << 20
-REQUEST_KEYS_MAX = 32_768
+#: Requests are cut here, half of the lowest message limit; a single entry may be larger, up to that limit.
+REQUEST_BYTES_MAX = 512 << 10
+REQUEST_KEYS_MAX = 8_192
+#: What an entry adds to a message beside its key and value.
+ENTRY_OVERHEAD_BYTES = 16
 #: A peer that has not answered by then is given up.
 CALL_TIMEOUT_S = 30.0
 
@@ -76,14 +78,9 @@ class GrpcStateClient:
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes."""
-        remaining_puts, remaining_deletes = iter(puts), iter(deletes)
+        changes = _cut(puts, deletes)
         with _Errors(self._address):
-            while True:
-                put_keys, put_values, size_bytes = _take_puts(remaining_puts)
-                room = max(0, REQUEST_KEYS_MAX - len(put_keys)) if size_bytes < REQUEST_BYTES_MAX else 0
-                delete_keys = list(islice(remaining_deletes, room))
-                if not put_keys and not delete_keys:
-                    return
+            for put_keys, put_values, delete_keys in changes:
                 request = state_pb2.StateWriteRequest(
                     fence=self._fence(map(_GROUP, [*put_keys, *delete_keys])),
                     put_keys=put_keys,
@@ -207,22 +204,32 @@ def _values(reply: state_pb2.StateGetReply) -> list[bytes | None]:
 
 def _first_keys(keys: Sequence[bytes], start: int) -> Sequence[bytes]:
     """The keys from ``start`` on that fit in a request, at least one."""
-    chunk = keys[start : start + REQUEST_KEYS_MAX]
-    size_bytes = sum(map(len, chunk))
-    while size_bytes > REQUEST_BYTES_MAX and len(chunk) > 1:
-        chunk = chunk[: len(chunk) // 2]
-        size_bytes = sum(map(len, chunk))
-    return chunk
-
-
-def _take_puts(puts: Iterator[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], int]:
-    keys: list[bytes] = []
-    values: list[bytes] = []
     size_bytes = 0
-    for key, value in puts:
-        keys.append(key)
-        values.append(value)
-        size_bytes += len(key) + len(value)
-        if size_bytes >= REQUEST_BYTES_MAX or len(keys) >= REQUEST_KEYS_MAX:
-            break
-    return keys, values, size_bytes
+    for stop in range(start, min(len(keys), start + REQUEST_KEYS_MAX)):
+        size_bytes += len(keys[stop]) + ENTRY_OVERHEAD_BYTES
+        if size_bytes > REQUEST_BYTES_MAX and stop > start:
+            return keys[start:stop]
+    return keys[start : start + REQUEST_KEYS_MAX]
+
+
+def _cut(
+    puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]
+) -> Iterator[tuple[list[bytes], list[bytes], list[bytes]]]:
+    """Keys and values to put and keys to delete, per request."""
+    put_keys: list[bytes] = []
+    put_values: list[bytes] = []
+    delete_keys: list[bytes] = []
+    size_bytes = 0
+    for key, value in chain(puts, ((key, None) for key in deletes)):
+        entry_bytes = len(key) + len(value or b"") + ENTRY_OVERHEAD_BYTES
+        if size_bytes + entry_bytes > REQUEST_BYTES_MAX and size_bytes:
+            yield put_keys, put_values, delete_keys
+            put_keys, put_values, delete_keys, size_bytes = [], [], [], 0
+        size_bytes += entry_bytes
+        if value is None:
+            delete_keys.append(key)
+        else:
+            put_keys.append(key)
+            put_values.append(value)
+    if size_bytes:
+        yield put_keys, put_values, delete_keys

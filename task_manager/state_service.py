@@ -13,12 +13,14 @@ from weir.protocol.fencing import EpochFence
 from weir.state.api import StateBackend
 from weir.wire import JobIdentity, handshake_from_proto
 
-#: Messages of a scan, far below the message limit; the first is small, because many scans want a few entries only.
-_FIRST_SCAN_MESSAGE_BYTES, _SCAN_MESSAGE_BYTES = 16 << 10, 1 << 20
+#: What an entry adds to a message beside its key and value.
+_ENTRY_OVERHEAD_BYTES = 16
+#: Messages of a scan, half of the lowest message limit; the first is small, because many scans want a few entries only.
+_FIRST_SCAN_MESSAGE_BYTES, _SCAN_MESSAGE_BYTES = 16 << 10, 512 << 10
 #: A reply to Get is cut here; the caller asks again for the rest.
-_GET_REPLY_BYTES = 4 << 20
+_GET_REPLY_BYTES = 512 << 10
 #: Keys read from the store at a time.
-_GET_CHUNK_KEYS = 4096
+_GET_CHUNK_KEYS = 2048
 
 _Abort = (FencedError, HandshakeError, StateError)
 
@@ -72,7 +74,7 @@ class StateService(state_pb2_grpc.StateServicer):
     def Scan(
         self, request: state_pb2.StateScanRequest, context: grpc.ServicerContext
     ) -> Iterator[state_pb2.StateScanReply]:
-        """Entries of a range, in key order or the reverse, in messages of about 1 MiB; the first comes at once."""
+        """Entries of a range, in key order or the reverse, in messages of half a megabyte; the first comes at once."""
         try:
             if not request.prefixes:
                 _check_one_group(request.start, request.stop)
@@ -122,14 +124,12 @@ def _read(store: StateBackend, keys: list[bytes]) -> state_pb2.StateGetReply:
     size_bytes = 0
     for start in range(0, len(keys), _GET_CHUNK_KEYS):
         for value in store.get_many(keys[start : start + _GET_CHUNK_KEYS]):
-            if value is None:
-                absent.append(len(values))
-                values.append(b"")
-                continue
-            size_bytes += len(value)
+            size_bytes += _ENTRY_OVERHEAD_BYTES + (0 if value is None else len(value))
             if size_bytes > _GET_REPLY_BYTES and values:
                 return state_pb2.StateGetReply(values=values, absent=absent)
-            values.append(value)
+            if value is None:
+                absent.append(len(values))
+            values.append(value or b"")
     return state_pb2.StateGetReply(values=values, absent=absent)
 
 
@@ -139,16 +139,18 @@ def _pack(
     keys: list[bytes] = []
     values: list[bytes] = []
     size_bytes = sent_bytes = 0
-    limit_bytes = _FIRST_SCAN_MESSAGE_BYTES if not bytes_max else _SCAN_MESSAGE_BYTES
+    limit_bytes = _SCAN_MESSAGE_BYTES if bytes_max else _FIRST_SCAN_MESSAGE_BYTES
     for count, (key, value) in enumerate(entries, start=1):
-        keys.append(key)
-        values.append(value)
-        size_bytes += len(key) + len(value)
-        if count == entries_max or (bytes_max and sent_bytes + size_bytes >= bytes_max):
-            break
-        if size_bytes >= limit_bytes:
+        entry_bytes = len(key) + len(value)
+        overhead_bytes = _ENTRY_OVERHEAD_BYTES * len(keys)
+        if keys and size_bytes + entry_bytes + overhead_bytes > limit_bytes:
             yield state_pb2.StateScanReply(keys=keys, values=values)
             sent_bytes += size_bytes
             keys, values, size_bytes, limit_bytes = [], [], 0, _SCAN_MESSAGE_BYTES
+        keys.append(key)
+        values.append(value)
+        size_bytes += entry_bytes
+        if count == entries_max or (bytes_max and sent_bytes + size_bytes >= bytes_max):
+            break
     if keys or not sent_bytes:
         yield state_pb2.StateScanReply(keys=keys, values=values)

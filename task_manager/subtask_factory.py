@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -18,6 +18,7 @@ from task_manager.output import Output, OutputEdge
 from task_manager.ownership import RescaleReports
 from task_manager.remote_channel import RemoteChannel, connect
 from task_manager.source_subtask import SourceSubtask
+from task_manager.state_client import GrpcStateClient
 from task_manager.subtask import Subtask, SubtaskTimers
 from task_manager.task_subtask import TaskSubtask
 from task_manager.topology import Topology
@@ -32,8 +33,13 @@ from weir.operators.registry import create_operator, create_reader
 from weir.protocol.rescale_owner import OwnerMachine
 from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec
 from weir.state.api import StateBackend
+from weir.state.hybrid import HybridBackend
+from weir.state.remote import RemoteStateClient
 from weir.types import ChannelId, SubtaskId
 from weir.wire import JobIdentity, message_size_options
+
+#: Stage index and key groups -> address of the store that has the state of each.
+LocateGroups = Callable[[int, Sequence[int]], Mapping[int, str]]
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,9 @@ class SubtaskFactory:
         metrics: TaskManagerMetrics,
         clock: Clock,
         find_local_inbox: Callable[[ChannelId], Inbox],
+        locate: LocateGroups,
     ) -> None:
+        """``locate`` asks the control plane where the state of a stage's key groups is."""
         self._identity = identity
         self._settings = settings
         self._config = config
@@ -82,6 +90,7 @@ class SubtaskFactory:
         self._metrics = metrics
         self._clock = clock
         self._find_local_inbox = find_local_inbox
+        self._locate = locate
         self._connections: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
 
@@ -92,6 +101,7 @@ class SubtaskFactory:
         topology: Topology,
         on_change: Callable[[], None],
         reports: RescaleReports,
+        on_adopt: Callable[[SubtaskGroupState], None],
     ) -> RunningSubtask:
         """A subtask that is ready to start, with its channels open.
 
@@ -101,7 +111,7 @@ class SubtaskFactory:
         stage = topology.graph.stage(subtask.stage_index)
         mailbox = Mailbox(inbox)
         dead_letters = self._dead_letters(subtask, stage.nodes[0])
-        group_state = self._group_state(stage) if stage.has_groups else None
+        group_state = self._group_state(subtask, stage, topology, on_adopt) if stage.has_groups else None
         cache_bytes = self._state_cache_bytes(topology)
 
         def context(node: Node, job_start_us: int) -> OperatorContext:
@@ -178,8 +188,30 @@ class SubtaskFactory:
         for connection in self._connections.values():
             connection.close()
 
-    def _group_state(self, stage: Stage) -> SubtaskGroupState:
-        return SubtaskGroupState(self._store)
+    def state_client(self, stage_index: int, address: str, epochs: Mapping[int, int]) -> RemoteStateClient:
+        """Access to the store of another task manager, with an owner's epochs."""
+        return GrpcStateClient(self.connection(address), address, self._identity, stage_index, epochs)
+
+    def _group_state(
+        self,
+        subtask: SubtaskId,
+        stage: Stage,
+        topology: Topology,
+        on_adopt: Callable[[SubtaskGroupState], None],
+    ) -> SubtaskGroupState:
+        table = topology.routing[stage.index]
+        uses_locations = self._config.use_hybrid and not self._config.use_cache
+        state_ids = [topology.graph.logical.state_id(node.name) for node in stage.nodes if node.is_keyed]
+        backend = HybridBackend(
+            self._store,
+            self._address,
+            state_ids,
+            lambda address, epochs: self.state_client(stage.index, address, epochs),
+            use_migrate=self._config.use_migrate,
+            locate=(lambda groups: self._locate(stage.index, groups)) if uses_locations else None,
+        )
+        owned = {group: table.owner_epochs[group] for group in table.groups_of(subtask.subtask_index)}
+        return SubtaskGroupState(backend, state_ids, owned, on_adopt)
 
     def _output_edge(self, subtask: SubtaskId, edge: Edge, inbox: Inbox, topology: Topology) -> OutputEdge:
         channels = {

@@ -171,10 +171,6 @@ GOLDEN = [
         "write_buffer_bytes (16777216)",
     ),
     (
-        {"taskManager": {"useHybrid": True}},
-        "taskManager.useHybrid = true: not supported yet in this version; set it to false",
-    ),
-    (
         {"taskManager": {"state_backend": "rocks"}},
         'taskManager.state_backend = "rocks": must be "rocksdb" or "memory"',
     ),
@@ -188,11 +184,6 @@ GOLDEN = [
 def test_a_refusal_names_file_key_value_and_what_is_allowed(tmp_path, document, message):
     path = write(tmp_path, document)
     assert refusal(path) == f"{path}: {message}"
-
-
-@pytest.mark.parametrize("name", ["useHybrid", "useMigrate", "useCache"])
-def test_state_strategies_of_later_versions_are_refused(in_empty_directory, name):
-    assert "not supported yet in this version" in refusal(None, {}, {f"taskManager.{name}": "true"})
 
 
 def test_every_problem_is_listed_with_where_it_came_from(tmp_path):
@@ -244,9 +235,9 @@ def test_the_former_name_is_accepted_with_a_warning(tmp_path):
     ]
     loaded = load_config(write(tmp_path, {}), {"WEIR_TASKMANAGER_USEMIGRATION": "false"})
     assert loaded.warnings[0].startswith("WEIR_TASKMANAGER_USEMIGRATION: ")
-    assert "useMigrate = true: not supported" in refusal(
-        write(tmp_path, {"taskManager": {"useMigration": True}})
-    )
+    assert not load_config(
+        write(tmp_path, {"taskManager": {"useMigration": False}})
+    ).config.task_manager.use_migrate
 
 
 def test_both_names_at_once_are_refused(tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -202,11 +202,26 @@ class TaskManagerConfig(Section):
         10, "Age after which a batch is sent, however few rows it has; 0: at once.", "ms", ge=0, le=60_000
     )
     use_hybrid: bool = setting(
-        False,
-        "After a rescale, read and write the old owner's store until the state has moved; only false yet.",
+        True,
+        "After a rescale a new owner starts at once, on the store of the old one. false: state is shipped "
+        "before its new owner processes it.",
     )
-    use_migrate: bool = setting(False, "Hybrid: keep a key locally once it was fetched; only false yet.")
-    use_cache: bool = setting(False, "Hybrid: remember where a key is kept; only false yet.")
+    use_migrate: bool = setting(
+        True,
+        "Hybrid: keys are fetched on first use and the rest follows in the background. No effect without "
+        "`useHybrid`.",
+    )
+    use_cache: bool = setting(
+        True,
+        "Hybrid: remember where state is until the routing changes; false: ask the control plane for every "
+        "batch. No effect without `useHybrid`.",
+    )
+    migration_bytes_per_second: int = setting(
+        64 * MIB, "Bound of the rate at which state follows in the background.", "bytes/s", ge=64 * KIB
+    )
+    migration_chunk_bytes: int = setting(
+        256 * KIB, "State fetched by one call of the background migration.", "bytes", ge=4 * KIB, le=16 * MIB
+    )
     state_backend: Literal["rocksdb", "memory"] = setting(
         "rocksdb", "Where keyed state lives; `memory` is lost with the process."
     )
@@ -228,13 +243,6 @@ class TaskManagerConfig(Section):
     dead_letter_raw_bytes_max: int = setting(
         4 * KIB, "A bad record is cut to so many bytes in the dead-letter file.", "bytes", ge=0, le=64 * MIB
     )
-
-    @field_validator("use_hybrid", "use_migrate", "use_cache")
-    @classmethod
-    def _only_local_state_yet(cls, value: bool) -> bool:
-        if value:
-            raise PydanticCustomError("not_supported", "not supported yet in this version; set it to false")
-        return value
 
 
 class PrometheusConfig(Section):

@@ -1,0 +1,31 @@
+"""Where the state of key groups is: with their owner, or in the store of an earlier one (hybrid state)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+
+class StateLocations:
+    """Addresses of stores per (stage, key group), as owners report them. Used in the event loop only."""
+
+    def __init__(self, owner_address: Callable[[int, int], str]) -> None:
+        """``owner_address`` gives the task manager of a group's owner, where state is unless known otherwise."""
+        self._owner_address = owner_address
+        self._addresses: dict[tuple[int, int], str] = {}
+
+    def note(self, stage_index: int, groups: Iterable[int], addresses: Iterable[str]) -> None:
+        """An owner reports where the state of its groups is."""
+        for group, address in zip(groups, addresses, strict=True):
+            self._addresses[stage_index, group] = address
+
+    def pin(self, stage_index: int, groups: Iterable[int]) -> None:
+        """The owners of these groups are about to change: their state stays where it is for now."""
+        for group in groups:
+            self._addresses.setdefault((stage_index, group), self._owner_address(stage_index, group))
+
+    def locate(self, stage_index: int, groups: Sequence[int]) -> list[str]:
+        """The address of each group's store."""
+        return [
+            self._addresses.get((stage_index, group)) or self._owner_address(stage_index, group)
+            for group in groups
+        ]
