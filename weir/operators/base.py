@@ -96,8 +96,9 @@ class Operator(ABC):
         """Called when these key groups come from another subtask: their state may exist in the store."""
 
     def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
-        """State keys of these groups that are used most, for their new owner to fetch first; called before
-        the handover, since it looks at every cached key.
+        """State keys of these groups that are used most, for their new owner to fetch first.
+
+        Called before the handover, since it looks at every cached key.
         """
         return []
 

@@ -18,7 +18,7 @@ class RemoteStateClient(Protocol):
     """
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values in the order of ``keys``, in one round trip unless they are several megabytes."""
+        """Values in the order of ``keys``, in one round trip unless they are more than half a megabyte."""
         ...
 
     def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
@@ -26,7 +26,7 @@ class RemoteStateClient(Protocol):
         ...
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
-        """Apply puts, then deletes; atomic if they fit in one message of a few megabytes."""
+        """Apply puts, then deletes; atomic if they are less than half a megabyte."""
         ...
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
