@@ -99,15 +99,12 @@ class Drainer:
 
     def _move(self, stage_index: int, leaving: list[SubtaskId]) -> RescaleMachine | RescaleRefusal:
         """Replace subtasks of one stage by as many new ones elsewhere."""
-        current = set(self._coordinator.graph.stage(stage_index).subtask_indices)
+        stage = self._coordinator.graph.stage(stage_index)
         gone = {subtask.subtask_index for subtask in leaving}
-        fresh: list[int] = []
-        index = 0
-        while len(fresh) < len(gone):
-            if index not in current:
-                fresh.append(index)
-            index += 1
-        return self._coordinator.rescaler.request(stage_index, {*(current - gone), *fresh}, self.avoided)
+        first = self._coordinator.rescaler.next_index(stage)
+        fresh = range(first, first + len(gone))
+        staying = set(stage.subtask_indices) - gone
+        return self._coordinator.rescaler.request(stage_index, {*staying, *fresh}, self.avoided)
 
     def _fail(self, drain: Drain, cause: str) -> None:
         drain.state, drain.cause = "FAILED", cause

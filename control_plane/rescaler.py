@@ -44,6 +44,7 @@ class Rescaler:
         self.log = RescaleLog()
         self._coordinator = coordinator
         self._migrates = migrates
+        self._next_indices: dict[int, int] = {}
         self._owned: dict[SubtaskId, set[int]] = {}
         self._complete: dict[SubtaskId, set[int]] = {}
         self._bytes: dict[SubtaskId, int] = {}
@@ -77,6 +78,9 @@ class Rescaler:
         if isinstance(started, RescaleRefusal):
             return started
         rescale, actions = started
+        self._next_indices[stage_index] = (
+            max(*plan.after, *plan.before, self._next_indices.get(stage_index, 0) - 1) + 1
+        )
         self._owned, self._complete, self._bytes = {}, {}, {}
         log.info(
             "rescale %d of stage %d: %s -> %s",
@@ -107,6 +111,7 @@ class Rescaler:
             stage.name,
             stage.is_source,
             stage.subtask_indices,
+            next_index=self.next_index(stage),
             finished=tuple(
                 subtask.subtask_index
                 for subtask in stage.subtasks()
@@ -118,6 +123,10 @@ class Rescaler:
             ),
             table=self._coordinator.routing_tables.get(stage.index),
         )
+
+    def next_index(self, stage: Stage) -> int:
+        """One more than the highest subtask index that the stage ever had."""
+        return max(self._next_indices.get(stage.index, 0), max(stage.subtask_indices) + 1)
 
     def _task_managers(self, avoid: Collection[str]) -> list[TaskManagerLoad]:
         running: dict[str, Counter[int]] = {}

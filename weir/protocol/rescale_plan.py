@@ -61,6 +61,8 @@ class StageFacts:
     forward_neighbours: tuple[str, ...] = ()
     #: With HASH input only.
     table: RoutingTable | None = None
+    #: From here on no index was ever in use: files and reports of a retired subtask keep its index.
+    next_index: int = 0
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _wanted(facts: StageFacts, target: int | Collection[int] | None) -> tuple[in
         if not 1 <= target <= MAX_PARALLELISM_LIMIT:
             message = f"parallelism is {target}; it must be in 1..{MAX_PARALLELISM_LIMIT}"
             return RescaleRefusal(RefusalKind.BAD_NUMBER, message)
-        return _lowest(facts.subtasks, target)
+        return _lowest(facts.subtasks, target, facts.next_index)
     wanted = tuple(sorted(set(target)))
     if not wanted or wanted[0] < 0:
         message = f"subtasks {list(wanted)}: at least one is needed, and indices start at 0"
@@ -153,10 +155,10 @@ def _wanted(facts: StageFacts, target: int | Collection[int] | None) -> tuple[in
     return wanted
 
 
-def _lowest(current: Iterable[int], count: int) -> tuple[int, ...]:
-    """The lowest ``count`` of the current indices, filled up with the lowest unused ones."""
+def _lowest(current: Iterable[int], count: int, next_index: int) -> tuple[int, ...]:
+    """The lowest ``count`` of the current indices, filled up with the lowest unused ones from ``next_index`` on."""
     kept = sorted(current)[:count]
-    index = 0
+    index = next_index
     while len(kept) < count:
         if index not in kept:
             kept.append(index)
