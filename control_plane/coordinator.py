@@ -132,6 +132,8 @@ class Coordinator:
             self._lost(registration.replaced, "another process registered at its address")
         log.info("task manager %s registered, %d slots", address, request.operator_quota)
         self._place_if_possible()
+        if self.machine.state is JobState.RUNNING:
+            self.spawn(self._warm_up([request.address]))
         return control_pb2.RegisterReply(
             heartbeat_interval_ms=self._config.heartbeat_interval_ms,
             lease_timeout_ms=self._config.lease_timeout_ms,
@@ -363,6 +365,14 @@ class Coordinator:
             deployed_us,
         )
 
+    async def _warm_up(self, names: Iterable[str]) -> None:
+        """Let task managers without a subtask load the job and open a store, so that they can be scaled to at once."""
+        for name in names:
+            try:
+                await self.client(name).deploy(self._deploy_request([], self._clock.now_us()))
+            except WeirError as error:
+                log.warning("task manager %s cannot take part in this job: %s", name, error)
+
     async def _start(self, assignments: tuple[Assignment, ...]) -> None:
         # Subtasks that a rescale adds start in a job that runs already.
         self.started_us = self.started_us or self._clock.now_us() + _START_DELAY_US
@@ -376,6 +386,8 @@ class Coordinator:
         for name, result in zip(names, results, strict=True):
             if isinstance(result, BaseException):
                 self.handle(machine.TaskManagerLost(name, f"it could not be started: {result}"))
+        in_use = set(self.machine.placement.values())
+        await self._warm_up(sorted(self._clients.keys() - in_use))
 
     async def _cancel(self, assignments: tuple[Assignment, ...]) -> None:
         request = control_pb2.CancelRequest(job_id=self.identity.job_id, generation=self.identity.generation)

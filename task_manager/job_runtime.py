@@ -17,6 +17,7 @@ from weir.config import TaskManagerConfig
 from weir.errors import HandshakeError
 from weir.graph import PhysicalGraph
 from weir.metrics import SubtaskLabels
+from weir.operators.registry import preload_operators
 from weir.protocol.fencing import EpochFence
 from weir.records import EndOfStream
 from weir.state.api import StateBackend
@@ -44,6 +45,7 @@ class JobRuntime:
         on_change: Callable[[], None],
         locate: LocateGroups,
     ) -> None:
+        preload_operators(topology.graph)
         self.identity = identity
         self.store = store
         self.fence = EpochFence()
@@ -71,6 +73,9 @@ class JobRuntime:
         Raises:
             ConnectionLostError, HandshakeError: a consumer's task manager does not take the channel.
         """
+        if not subtasks:
+            # Only the job was to be loaded and the store to be opened; what is known may be newer.
+            return
         self._topology = topology
         for subtask in subtasks:
             # Before the channels, because a subtask's own consumers may be asked for while it is made.

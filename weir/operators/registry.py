@@ -35,6 +35,8 @@ from weir.specs import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from weir.graph import PhysicalGraph
+
 #: Spec class -> "module:class" of the reader; its constructor takes the spec.
 READERS: Mapping[type[SourceSpec], str] = {
     JsonLinesSpec: "weir.operators.json_lines:JsonLinesReader",
@@ -82,8 +84,20 @@ def create_reader(spec: SourceSpec) -> SourceReader:
     return reader
 
 
+def preload_operators(graph: PhysicalGraph) -> None:
+    """Load the modules of every step of a job, so that a subtask that is added later starts at once."""
+    for stage in graph.stages:
+        for node in stage.nodes:
+            if not node.is_source:
+                _load(OPERATORS.get(type(node.spec)), node.spec)
+
+
 def _create(location: str | None, spec: OperatorSpec) -> Any:
+    return _load(location, spec)(spec)
+
+
+def _load(location: str | None, spec: OperatorSpec) -> Any:
     if location is None:
         raise GraphError(f"{type(spec).__name__} has no runtime in weir.operators.registry; add one there")
     module, _, name = location.partition(":")
-    return getattr(importlib.import_module(module), name)(spec)
+    return getattr(importlib.import_module(module), name)
