@@ -23,6 +23,8 @@ from weir.state.slot_table import SlotTable
 
 #: Keys of one write to the backend. Encoding and writing hold the GIL for about 1 µs a key: under 2 ms a chunk.
 WRITE_KEYS_MAX = 1_500
+#: Keys that rows wait for when dirty slots are written bit by bit: about half a millisecond.
+FLUSH_KEYS_MAX = 500
 #: Evicting one key at a time would make tiny batches; the smallest share of the slots that goes at once.
 _EVICTION_SHARE = 16
 
@@ -53,6 +55,9 @@ class ColumnarState:
         self._failed = False
         #: Groups that were dropped and whose slots are not removed yet: clean, and not to be used. None: no group.
         self._dropped: np.ndarray | None = None
+        #: Slots that :meth:`flush_part` has to write, and how many of them it has.
+        self._to_flush: np.ndarray | None = None
+        self._flushed = 0
         #: Keys that had no state anywhere when they were first met.
         self.keys_created = 0
 
@@ -201,6 +206,32 @@ class ColumnarState:
         """
         self._check_usable()
         self._write(self._table.used_slots(dirty_only=True))
+
+    def flush_part(self, share: float) -> bool:
+        """Write dirty slots bit by bit, so that rows do not wait for all of them.
+
+        The first call, and the first after one that gave True, notes the slots that are dirty then. The caller
+        flushes the backend in the end.
+
+        Args:
+            share: of the noted slots that must have been written when this returns, 0 to 1.
+
+        Returns:
+            Whether all of them have been.
+        """
+        self._check_usable()
+        if self._to_flush is None:
+            self._to_flush, self._flushed = self._table.used_slots(dirty_only=True), 0
+        wanted = int(np.ceil(share * len(self._to_flush)))
+        while self._flushed < wanted:
+            part = self._to_flush[self._flushed : self._flushed + FLUSH_KEYS_MAX]
+            # A slot may have been written or given to another key meanwhile; if it is dirty it has to go.
+            self._write(self._table.dirty_among(part))
+            self._flushed += len(part)
+        if self._flushed < len(self._to_flush):
+            return False
+        self._to_flush = None
+        return True
 
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write the dirty slots of these key groups; they stay cached."""

@@ -16,6 +16,7 @@ A write is atomic within each store that it touches. Keys of groups that the sub
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weir.errors import StateError
@@ -34,8 +35,8 @@ from weir.state.remote import Connect, RemoteStateClient
 
 #: Asks the control plane for the addresses of key groups.
 Locate = Callable[[Sequence[int]], Mapping[int, str]]
-#: Keys of one call of a prefetch, whose values are written while other threads wait for this backend.
-_PREFETCH_KEYS = 500
+#: Fetched keys that are kept at a time, while other threads wait for this backend: 1 to 2 ms.
+_KEPT_AT_ONCE = 500
 
 
 class HybridBackend(StateBackend):
@@ -398,7 +399,7 @@ class HybridBackend(StateBackend):
     def pull(self, migrating: MigratingGroup, start: bytes, bytes_max: int) -> tuple[bytes | None, int, int]:
         """Fetch a chunk of a group and keep what is neither here nor deleted here.
 
-        Other threads wait only while the chunk is written, not while it is fetched.
+        Other threads wait only while a part of the chunk is written, not while it is fetched.
 
         Args:
             migrating: one of :meth:`migrating`.
@@ -420,8 +421,11 @@ class HybridBackend(StateBackend):
         if not chunk:
             return None, 0, 0
         size_bytes = sum(len(key) + len(value) for key, value in chunk)
-        if not self._keep_absent(migrating, version, chunk):
-            return start, 0, 0
+        for begin in range(0, len(chunk), _KEPT_AT_ONCE):
+            if not self._keep_absent(migrating, version, chunk[begin : begin + _KEPT_AT_ONCE]):
+                return start, 0, 0
+            # Whoever waits for the lock or the GIL goes first.
+            time.sleep(0)
         return chunk[-1][0] + b"\0", len(chunk), size_bytes
 
     def _keep_absent(
@@ -467,10 +471,10 @@ class HybridBackend(StateBackend):
         Keys of other groups, of groups no longer owned too, are skipped.
         """
         fetched = 0
-        for start in range(0, len(keys), _PREFETCH_KEYS):
+        for start in range(0, len(keys), _KEPT_AT_ONCE):
             by_group: dict[MigratingGroup, list[bytes]] = {}
             with self._lock:
-                for key in keys[start : start + _PREFETCH_KEYS]:
+                for key in keys[start : start + _KEPT_AT_ONCE]:
                     place = self._places.by_group.get(key[:2])
                     if isinstance(place, MigratingGroup):
                         by_group.setdefault(place, []).append(key)

@@ -79,6 +79,28 @@ def test_deleting_scanning_and_dropping_groups() -> None:
     assert state.get_many(groups, keys) == [None] * 10 + [b"1"] * 40
 
 
+def test_groups_are_flushed_released_and_adopted_one_by_one() -> None:
+    backend = MemoryBackend()
+    operator = make(backend, cache_bytes=1 << 20)
+    list(operator.process(batch_of(1)))
+    assert isinstance(operator.user, LastSeen)
+    groups, keys = operator.user.keys(batch_of(1))
+    moved, kept = int(groups[0]), int(next(group for group in groups if group != groups[0]))
+    moved_count = int((groups == moved).sum())
+    operator.flush_groups([moved])
+    assert {layout.decode_key(key).key_group for key, _ in backend.scan()} == {moved}
+    hot = operator.hot_keys([moved], 100)
+    assert sorted(hot) == [key for key, _ in backend.scan()]
+    assert len(operator.hot_keys([moved, kept], 1)) == 1
+    operator.release_groups([moved])
+    assert len(list(backend.scan())) == moved_count
+    # Another owner works on it, and it comes back.
+    backend.put_many(hot, [b"other"] * len(hot))
+    operator.adopt_groups([moved])
+    values = operator.user.keyed_state.get_many(groups, keys)
+    assert values == [b"other" if group == moved else b"1" for group in groups]
+
+
 def test_a_stage_without_a_store_is_a_clear_error() -> None:
     with pytest.raises(StateError, match="operator 'last' keeps keyed state"):
         make(None)

@@ -140,6 +140,70 @@ def test_dropped_groups_are_written_forgotten_and_read_again() -> None:
     assert stored(backend) == {key: 6 if key in in_moved else 2 for key in keys}
 
 
+def test_adopted_groups_are_read_from_the_backend_without_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = MemoryBackend()
+    count(other := make(backend, 1 << 20), ["a", "b", "c"])
+    other.flush()
+
+    def no_scan(*_: object, **__: object) -> None:
+        raise AssertionError("a scan")
+
+    monkeypatch.setattr(backend, "scan", no_scan)
+    state = make(backend, 1 << 20)
+    state.adopt_groups(range(GROUPS))
+    count(state, ["a", "b", "d"])
+    assert state.keys_created == 1
+    state.flush()
+    monkeypatch.undo()
+    assert stored(backend) == {"a": 2, "b": 2, "c": 1, "d": 1}
+
+
+def test_a_group_that_comes_back_is_not_taken_from_what_was_cached_before() -> None:
+    backend = MemoryBackend()
+    state = make(backend, 1 << 20)
+    keys = [f"key-{number}" for number in range(3_000)]
+    count(state, keys)
+    state.drop_groups([3, 4])
+    state.drop_groups([5])
+    backend.delete_range(*layout.group_range(3, 6))
+    state.adopt_groups([3, 4, 5])
+    count(state, keys)
+    state.flush()
+    hashes, _, _ = columns_of(keys)
+    groups = weir_keys.key_groups(hashes, GROUPS).tolist()
+    want = {key: 1 if group in (3, 4, 5) else 2 for key, group in zip(keys, groups, strict=True)}
+    assert stored(backend) == want
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_dropping_groups_leaves_every_other_key_findable(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    backend = MemoryBackend()
+    state = make(backend, 1 << 20)
+    want: Counter[str] = Counter()
+    for _ in range(6):
+        # Close to the largest fill of the index, where runs of entries are long and wrap around.
+        keys = [f"k{number}" for number in random.integers(0, 680, int(random.integers(1, 1_500)))]
+        count(state, keys)
+        want.update(keys)
+        dropped = random.choice(GROUPS, int(random.integers(0, GROUPS)), replace=False).tolist()
+        state.drop_groups(dropped)
+    state.flush()
+    assert stored(backend) == dict(want)
+
+
+def test_hot_keys_are_those_used_last() -> None:
+    state = make(MemoryBackend(), 1 << 20)
+    count(state, [f"old-{number}" for number in range(500)])
+    for turn in range(3):
+        count(state, [f"hot-{turn}-{number}" for number in range(20)])
+    hot = [layout.decode_key(key) for key in state.hot_keys(range(GROUPS), 40)]
+    assert {parts.user_key[:5] for parts in hot} == {b"hot-1", b"hot-2"}
+    assert {parts.state_id for parts in hot} == {STATE_ID}
+    (group,) = {parts.key_group for parts in hot if parts.user_key == b"hot-2-0"}
+    assert all(layout.decode_key(key).key_group == group for key in state.hot_keys([group], 40))
+
+
 def test_a_failed_read_leaves_a_state_that_refuses_to_write() -> None:
     class Failing(MemoryBackend):
         failing = False
