@@ -42,6 +42,8 @@ class OperatorChain:
         """``check_cancelled`` raises CancelledError when the subtask is to stop; called between outputs."""
         self._operators = list(operators)
         self._opened: list[Operator] = []
+        #: Operators that have written everything in the flush that is under way.
+        self._flushed: set[int] = set()
         self.output = output
         #: Rows that entered the last operator: what a sink received.
         self.rows_into_last = 0
@@ -86,6 +88,20 @@ class OperatorChain:
         for operator, context in self._operators:
             with naming_step(context.operator_name):
                 operator.flush()
+
+    def flush_part(self, share: float) -> bool:
+        """Make a share of the state that is dirty now durable; gives whether all of it is."""
+        done = True
+        for index, (operator, context) in enumerate(self._operators):
+            if index not in self._flushed:
+                with naming_step(context.operator_name):
+                    if operator.flush_part(share):
+                        self._flushed.add(index)
+                    else:
+                        done = False
+        if done:
+            self._flushed.clear()
+        return done
 
     def finish(self) -> None:
         """The input has ended: let operators emit what they hold, and flush."""

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 #: Longest sleep of a loop with nothing to do; work, credits and cancellation end it earlier.
 _SLEEP_S_MAX = 0.5
+#: A flush of dirty state takes this share of its interval, in steps at least this far apart.
+_FLUSH_SPREAD = 0.5
+_FLUSH_STEP_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Subtask(ABC):
         self._on_change = on_change
         self._job_start_us: int | None = None
         self._next_flush_s = 0.0
+        #: Monotonic second at which the flush under way began; 0: none.
+        self._flush_began_s = 0.0
         self._ends_stream_when_cancelled = False
         self._thread = threading.Thread(target=self._run, name=f"subtask {subtask}", daemon=True)
 
@@ -162,10 +167,20 @@ class Subtask(ABC):
         deadline_s = self._chain.output.pump()
         now_s = time.monotonic()
         if now_s >= self._next_flush_s:
-            self._chain.flush()
-            self.progress.busy_s += time.monotonic() - now_s
-            self._next_flush_s = self._flush_time_s()
+            self._flush_part(now_s)
         return min(deadline_s, self._next_flush_s)
+
+    def _flush_part(self, now_s: float) -> None:
+        """Write dirty state in steps spread over a part of the interval, so that no row waits for all of it."""
+        interval_s = self._timers.state_flush_interval_ms / 1e3
+        self._flush_began_s = self._flush_began_s or now_s
+        elapsed_s = now_s - self._flush_began_s
+        if self._chain.flush_part(min(1.0, (elapsed_s + _FLUSH_STEP_S) / (interval_s * _FLUSH_SPREAD))):
+            self._next_flush_s = self._flush_began_s + interval_s
+            self._flush_began_s = 0.0
+        else:
+            self._next_flush_s = now_s + _FLUSH_STEP_S
+        self.progress.busy_s += time.monotonic() - now_s
 
     def _poll(self, until_s: float) -> Delivery | None:
         """Sleep until an element, a wake-up or a moment comes."""

@@ -86,6 +86,14 @@ class Operator(ABC):
     def flush(self) -> None:
         """Called every ``state_flush_interval_ms`` and before the end: make dirty state durable."""
 
+    def flush_part(self, share: float) -> bool:
+        """Called often instead of :meth:`flush`: make at least this share (0 to 1) of the dirty state durable.
+
+        What is dirty at the first call counts, until True is returned: all of it is durable.
+        """
+        self.flush()
+        return True
+
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Called before a handover: write dirty state of these key groups; it stays usable."""
 

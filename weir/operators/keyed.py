@@ -144,6 +144,14 @@ class KeyedAggregateOperator(Operator):
         if self._backend is not None:
             self._backend.flush()
 
+    def flush_part(self, share: float) -> bool:
+        """Write a share of the changed accumulators; True: all of them are durable."""
+        if not self.state.flush_part(share):
+            return False
+        if self._backend is not None:
+            self._backend.flush()
+        return True
+
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write changed accumulators of these key groups; they stay cached."""
         self.state.flush_groups(groups)
