@@ -17,6 +17,7 @@ import weir
 def build(
     input: str,
     rate: float | None = None,
+    interval_ms: float | None = None,
     source_parallelism: int = 1,
     parallelism: int = 1,
     load_ms: float = 0.0,
@@ -31,6 +32,7 @@ def build(
     Args:
         input: JSON lines with ``id`` and ``server_name``, as workgen.py makes them: file, directory or glob.
         rate: events per second over all subtasks; None: as fast as possible.
+        interval_ms: instead of rate: time between two events.
         source_parallelism: subtasks of stage 0.
         parallelism: subtasks of the other stages.
         load_ms: CPU per event in stage 2.
@@ -44,7 +46,7 @@ def build(
         raise weir.GraphError(f"junk is {junk}; it must be a whole number from 0 on")
     flow = weir.Dataflow("server_count", max_parallelism=max_parallelism)
     schema = {"id": pl.Int64, "server_name": pl.String}
-    source = weir.JsonLines(input, schema=schema, rate=rate, events=events)
+    source = weir.JsonLines(input, schema=schema, rate=rate, interval_ms=interval_ms, events=events)
     kept = (
         flow.source("events", source, parallelism=source_parallelism)
         .rebalance()

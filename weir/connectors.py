@@ -35,6 +35,7 @@ class FileSource(ABC):
         schema: column name -> Polars type, Python type or :class:`weir.Nullable` of one; or an Arrow schema.
             A null or missing value in a column that is not nullable makes the record a bad one.
         rate: events per second over all subtasks; None: as fast as possible.
+        interval_ms: instead of ``rate``: time between two events, over all subtasks.
         event_time: integer column with the event time in ms since 1970; None: the time the event is read.
         on_bad_record: "dead_letter" writes it to the dead-letter file and goes on, "fail" fails the job.
         events: stop after this many good rows over all subtasks; None: read everything.
@@ -42,6 +43,7 @@ class FileSource(ABC):
 
     schema: Mapping[str, object] | pa.Schema
     rate: float | None = None
+    interval_ms: float | None = None
     event_time: str | None = None
     on_bad_record: OnBadRecord = "dead_letter"
     events: int | None = None
@@ -53,6 +55,15 @@ class FileSource(ABC):
         Raises:
             GraphError: a setting is wrong; the message has no step.
         """
+
+    def _events_per_second(self) -> float | None:
+        if self.interval_ms is None:
+            return self.rate
+        if self.rate is not None:
+            raise GraphError("rate and interval_ms are both given; they say the same, so give one of them")
+        if not self.interval_ms > 0:
+            raise GraphError(f"interval_ms is {self.interval_ms}; it must be above 0")
+        return 1000.0 / self.interval_ms
 
     def _check(self, path: object) -> str:
         if not isinstance(path, str) or not path:
@@ -81,7 +92,7 @@ class JsonLines(FileSource):
         return JsonLinesSpec(
             schema=to_schema(self.schema),
             event_time_column=self.event_time,
-            rate=self.rate,
+            rate=self._events_per_second(),
             events_max=self.events,
             path=self._check(self.path),
             on_bad_record=self.on_bad_record,
@@ -104,7 +115,7 @@ class Parquet(FileSource):
         return ParquetSpec(
             schema=to_schema(self.schema),
             event_time_column=self.event_time,
-            rate=self.rate,
+            rate=self._events_per_second(),
             events_max=self.events,
             path=self._check(self.path),
             on_bad_record=self.on_bad_record,

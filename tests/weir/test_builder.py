@@ -339,3 +339,12 @@ def test_public_names_exist():
         assert getattr(weir, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Dataflwo'"):
         _ = weir.Dataflwo
+
+
+def test_a_source_is_paced_by_rate_or_by_interval_but_not_by_both():
+    schema = {"id": int}
+    assert weir.JsonLines("x", schema=schema, interval_ms=4).to_spec().rate == 250.0
+    with pytest.raises(weir.GraphError, match="both given"):
+        weir.JsonLines("x", schema=schema, interval_ms=4, rate=250).to_spec()
+    with pytest.raises(weir.GraphError, match="above 0"):
+        weir.JsonLines("x", schema=schema, interval_ms=0).to_spec()

@@ -53,6 +53,9 @@ class JsonLinesReader(BatchSource):
             lines_max=self.rows_decoded_max,
         )
 
+    def _has_input(self) -> list[bool]:
+        return [bool(assigned) for assigned in self._assigned]
+
     def _event_quota(self, events_max: int) -> int:
         return line_quotas(events_max, self._assigned)[self._context.subtask_index]
 

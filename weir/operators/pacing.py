@@ -18,7 +18,7 @@ from weir.records import system_schema
 from weir.specs import SourceSpec
 
 #: A poll gives at least this much of the schedule at once, if events are due more often.
-COALESCE_US = 1_000
+COALESCE_US = 2_000
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
 
@@ -93,11 +93,14 @@ class BatchSource(SourceReader):
         """Choose splits, set the schedule and decode the first rows. See the base class."""
         self._context = context
         self._clock = context.clock
+        self._open_input(context)
         rate = self._source_spec.rate
         if rate is not None:
+            # Only subtasks with something to read share the rate, so that a small input keeps its pace too.
+            readers = [index for index, has_input in enumerate(self._has_input()) if has_input]
             start_us = context.job_start_us or context.clock.now_us()
-            self._schedule = Schedule(rate, start_us, context.subtask_index, context.parallelism)
-        self._open_input(context)
+            place = readers.index(context.subtask_index) if context.subtask_index in readers else 0
+            self._schedule = Schedule(rate, start_us, place, max(len(readers), 1))
         if self._source_spec.events_max is not None:
             self._quota = self._event_quota(self._source_spec.events_max)
         if self._schedule is not None:
@@ -112,6 +115,10 @@ class BatchSource(SourceReader):
     @abstractmethod
     def _open_input(self, context: OperatorContext) -> None:
         """Choose this subtask's share and open it."""
+
+    @abstractmethod
+    def _has_input(self) -> list[bool]:
+        """For every subtask of the source, whether it has anything to read; known after :meth:`_open_input`."""
 
     @abstractmethod
     def _event_quota(self, events_max: int) -> int:

@@ -86,6 +86,9 @@ class ParquetReader(BatchSource):
                     f"correct the schema or the file"
                 )
 
+    def _has_input(self) -> list[bool]:
+        return [bool(assigned) for assigned in self._assigned]
+
     def _event_quota(self, events_max: int) -> int:
         available = [sum(group.rows for group in groups) for groups in self._assigned]
         return share_events(events_max, available)[self._context.subtask_index]

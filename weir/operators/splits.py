@@ -17,7 +17,7 @@ from typing import BinaryIO, TypeVar, cast
 from weir.errors import InputError
 
 #: Bounds of a split of a plain file; small inputs are cut finer so that every subtask gets a share.
-SPLIT_BYTES_MIN = 1 << 20
+SPLIT_BYTES_MIN = 64 << 10
 SPLIT_BYTES_MAX = 32 << 20
 #: Splits that a subtask should get at least, where sizes allow it.
 SPLITS_PER_SUBTASK = 4

@@ -5,7 +5,7 @@ import pytest
 
 from weir.errors import GraphError
 from weir.operators.base import OperatorContext
-from weir.operators.pacing import BatchSource, Schedule
+from weir.operators.pacing import COALESCE_US, BatchSource, Schedule
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
 from weir.specs import SourceSpec
 from weir.testing.manual_clock import ManualClock
@@ -22,6 +22,9 @@ class CountingSource(BatchSource):
 
     def _open_input(self, context):
         pass
+
+    def _has_input(self):
+        return [True] * self._context.parallelism
 
     def _event_quota(self, events_max):
         return events_max
@@ -74,7 +77,7 @@ def test_nothing_comes_early_and_slow_polls_keep_the_schedule():
     assert source.poll(1000).batch.num_rows == 1
     early = source.poll(1000)
     assert early.batch is None
-    assert early.next_poll_us == start + 1000
+    assert early.next_poll_us == start + COALESCE_US
     advance_us(clock, 50_000)
     batch = source.poll(1000).batch
     assert [int(t) - start for t in int64_column(batch, INGEST_TIME_COLUMN)] == [
@@ -82,10 +85,10 @@ def test_nothing_comes_early_and_slow_polls_keep_the_schedule():
     ]
 
 
-def test_high_rates_are_polled_once_a_millisecond_and_low_rates_on_time():
+def test_high_rates_are_polled_at_intervals_and_low_rates_on_time():
     source, clock = opened(100_000.0)
     polls = drain(source, clock)
-    assert sorted({at for at, _ in polls}) == list(range(0, 21_000, 1000))
+    assert sorted({at for at, _ in polls}) == list(range(0, 21_000, COALESCE_US))
     source, clock = opened(100.0, rows=20)
     assert [at for at, _ in drain(source, clock)] == [k * 10_000 for k in range(20)]
 
