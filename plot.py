@@ -11,7 +11,7 @@ from rich.console import Console
 
 from workload.entry import ERROR_CONSOLE, one_line_errors
 from workload.plotting import plot
-from workload.report import summary_table
+from workload.report import phases_table, summary_table
 from workload.session import DEFAULT_MASTER
 
 #: Of the table where the width of a terminal is not known.
@@ -62,6 +62,10 @@ def main(
     # In a file or a pipe nothing is gained by breaking lines at 80 columns.
     console = Console(width=None if sys.stdout.isatty() else TABLE_COLUMNS)
     console.print(summary_table(analyses))
+    phases = phases_table(analyses)
+    if phases is not None:
+        console.print()
+        console.print(phases)
     for path in written:
         typer.echo(path)
 

@@ -44,7 +44,7 @@ class Configuration:
         }
 
     def label(self, scale_requested_ms: int | None) -> str:
-        """The legend, in the predecessor's form; ``migrate2`` is the moment of the request, ms since the epoch."""
+        """Name and configuration, in the predecessor's form; ``migrate2``: moment of the request, epoch ms."""
         parts = [
             f"source={self.source_ms:g}",
             f"count={self.count_ms:g}",
@@ -56,7 +56,7 @@ class Configuration:
             parts += [f"cache={_yes(self.cache)}", f"migrate={_yes(self.migrate)}"]
         if scale_requested_ms is not None:
             parts.append(f"migrate2={scale_requested_ms}")
-        return ", ".join(parts)
+        return f"{self.name}: {', '.join(parts)}"
 
     @property
     def load(self) -> float:

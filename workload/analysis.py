@@ -8,8 +8,8 @@ Only a bounded number of rows comes to the driver.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 PERCENTILES = (50, 95, 99)
+#: Parts of a run in which something was scaled.
+PHASES = ("before", "during", "after")
 #: An event's line: epoch ms (12 to 14 digits: 1973 to 5138), comma, latency in ms.
 LINE_PATTERN = r"^\d{12,14},-?\d{1,12}(\.\d{1,12})?$"
 #: Longer lines are malformed without a look at them; keeps binary garbage away from the pattern.
@@ -74,6 +76,9 @@ class FileAnalysis:
     slices: tuple[Slice, ...]
     #: All events, or about ``POINTS_MAX`` drawn by a hash: (seconds since first arrival, latency in ms).
     points: tuple[tuple[float, float], ...]
+    #: Of a scaled run, by ``PHASES``: events that arrived before the first request, from then to the completion,
+    #: and after it. Phases without an event are absent.
+    phases: Mapping[str, Statistics] = field(default_factory=dict)
 
     @property
     def throughput(self) -> float | None:
@@ -116,6 +121,7 @@ def analyse(
     ranked = _ranked(kept.withColumn("slice", f.floor(f.col("since_ms") / (_per_file(slice_s) * 1000))))
     rows = sorted(ranked.collect(), key=lambda row: (row["file"], row["slice"]))
     points = _thinned_points(kept, [totals[index]["events"] for index in order])
+    phases = _phases(kept, files)
     return [
         _file_analysis(
             file,
@@ -124,6 +130,7 @@ def analyse(
             slice_s[index],
             [row for row in rows if row["file"] == index],
             points.get(index, []),
+            phases.get(index, {}),
         )
         for index, file in enumerate(files)
     ]
@@ -136,6 +143,7 @@ def _file_analysis(
     slice_s: int,
     rows: Sequence[Row],
     points: Sequence[tuple[float, float]],
+    phases: Mapping[str, Statistics],
 ) -> FileAnalysis:
     by_slice = {row["slice"]: _statistics(row) for row in rows}
     return FileAnalysis(
@@ -150,6 +158,7 @@ def _file_analysis(
         slice_s=slice_s,
         slices=tuple(Slice(float(number * slice_s), numbers) for number, numbers in by_slice.items()),
         points=tuple(points),
+        phases=phases,
     )
 
 
@@ -253,6 +262,25 @@ def _thinned_points(kept: DataFrame, events: Sequence[int]) -> dict[int, list[tu
     for row in chosen.limit(2 * POINTS_MAX * len(events)).collect():
         points.setdefault(row["file"], []).append((row["since_ms"] / 1000.0, row["latency_ms"]))
     return points
+
+
+def _phases(kept: DataFrame, files: Sequence[LatencyFile]) -> dict[int, dict[str, Statistics]]:
+    """Return the statistics of each phase, by file, of those files that say when scaling began and ended."""
+    from pyspark.sql import functions as f
+
+    scaled = [index for index, file in enumerate(files) if file.marks_ms and file.completed_ms is not None]
+    if not scaled:
+        return {}
+    requested = _per_file([min(file.marks_ms, default=0.0) for file in files])
+    completed = _per_file([file.completed_ms or 0.0 for file in files])
+    arrival = f.col("arrival_ms")
+    number = (arrival >= requested).cast("long") + (arrival >= completed).cast("long")
+    rows = _ranked(kept.where(f.col("file").isin(scaled)).withColumn("slice", number)).collect()
+    found: dict[int, dict[str, Statistics]] = {}
+    for row in sorted(rows, key=lambda row: (row["file"], row["slice"])):
+        if row["slice"] != _WHOLE_FILE:
+            found.setdefault(row["file"], {})[PHASES[row["slice"]]] = _statistics(row)
+    return found
 
 
 def _per_file(values: Sequence[float]) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from weir.errors import ConfigError, InputError
 
 #: Each file is one branch of Spark's plan and one line in each picture.
 FILES_MAX = 100
+LABEL_LENGTH_MAX = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class LatencyFile:
     sidecar: dict[str, Any] = field(default_factory=dict)
     #: Moments to mark, ms since epoch: the sidecar's ``scale_requested_ms``, one number or a list.
     marks_ms: tuple[float, ...] = ()
+    #: When the scaling was over, ms since epoch: the sidecar's ``scale_completed_ms``; None if it does not say.
+    completed_ms: float | None = None
     #: What was wrong with the sidecar, in one line; None when all is well.
     warning: str | None = None
 
@@ -90,20 +93,26 @@ def _read_sidecar(path: Path) -> LatencyFile:
         return LatencyFile(path, path.stem, warning=f"{sidecar_path} is not JSON and is ignored: {error}")
     if not isinstance(content, dict):
         return LatencyFile(path, path.stem, warning=f"{sidecar_path} is not a JSON object and is ignored")
-    raw_marks = content.get("scale_requested_ms")
-    listed = raw_marks if isinstance(raw_marks, list) else [] if raw_marks is None else [raw_marks]
-    marks = tuple(float(m) for m in listed if isinstance(m, int | float) and not isinstance(m, bool))
     warning = None
-    if len(marks) != len(listed):
-        warning = (
-            f"{sidecar_path}: scale_requested_ms holds something else than epoch ms; that part is ignored"
+    moments: dict[str, tuple[float, ...]] = {}
+    for key in ("scale_requested_ms", "scale_completed_ms"):
+        raw = content.get(key)
+        listed = raw if isinstance(raw, list) else [] if raw is None else [raw]
+        moments[key] = tuple(
+            float(moment)
+            for moment in listed
+            if isinstance(moment, int | float) and not isinstance(moment, bool)
         )
-    elif content.get("status") == "running":
+        if len(moments[key]) != len(listed):
+            warning = f"{sidecar_path}: {key} holds something else than epoch ms; that part is ignored"
+    marks = moments["scale_requested_ms"]
+    completed_ms = max(moments["scale_completed_ms"], default=None)
+    if warning is None and content.get("status") == "running":
         warning = f"{path}: the run has not finished, or was killed, so its last events may be missing"
     label = content.get("label")
     # A line break would tear the legend.
-    text = " ".join(label.split())[:80] if isinstance(label, str) else ""
-    return LatencyFile(path, text or path.stem, content, marks, warning)
+    text = " ".join(label.split())[:LABEL_LENGTH_MAX] if isinstance(label, str) else ""
+    return LatencyFile(path, text or path.stem, content, marks, completed_ms, warning)
 
 
 def _with_unique_labels(files: list[LatencyFile]) -> list[LatencyFile]:
@@ -116,5 +125,5 @@ def _with_unique_labels(files: list[LatencyFile]) -> list[LatencyFile]:
             label = f"{label} ({file.path.parent.name}/{file.path.stem})"
         if label in {done.label for done in result}:
             label = f"{label} #{index + 1}"
-        result.append(LatencyFile(file.path, label, file.sidecar, file.marks_ms, file.warning))
+        result.append(replace(file, label=label))
     return result

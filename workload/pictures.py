@@ -1,4 +1,4 @@
-"""The PNGs: latency over time, percentiles per slice of time, throughput; made from bounded numbers only."""
+"""The PNGs: latency over time, all runs in one chart, percentiles and throughput; made from bounded numbers only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 LATENCY_NAME = "latency_over_time.png"
 PERCENTILES_NAME = "percentiles.png"
 THROUGHPUT_NAME = "throughput.png"
-PICTURE_NAMES = (LATENCY_NAME, PERCENTILES_NAME, THROUGHPUT_NAME)
+RUNS_NAME = "all_runs.png"
+PICTURE_NAMES = (LATENCY_NAME, RUNS_NAME, PERCENTILES_NAME, THROUGHPUT_NAME)
 
 #: Okabe and Ito's colours, which colour-blind readers tell apart too; line styles go on where they end.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -64,6 +65,7 @@ def draw_pictures(analyses: Sequence[FileAnalysis], out: Path, *, title: str | N
     """
     drawings: dict[str, Callable[[Sequence[FileAnalysis], str], Figure]] = {
         LATENCY_NAME: _latency_over_time,
+        RUNS_NAME: _all_runs,
         PERCENTILES_NAME: _percentiles,
         THROUGHPUT_NAME: _throughput,
     }
@@ -169,6 +171,37 @@ def _latency_panel(axis: Axes, analysis: FileAnalysis) -> None:
     axis.set_title(
         "   ".join(f"{name} {milliseconds_text(v)} ms" for name, v in facts), loc="right", fontsize=11
     )
+
+
+def _all_runs(analyses: Sequence[FileAnalysis], prefix: str) -> Figure:
+    """Return one panel with the latencies of every file, and the moments of scaling."""
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(
+        figsize=(_WIDTH_IN, 6.4 + _legend_height_in(analyses)), layout="constrained"
+    )
+    values: list[float] = []
+    for index, analysis in enumerate(analyses):
+        points = sorted(analysis.points)
+        values += [latency_ms for _, latency_ms in points]
+        axis.plot(
+            [since_s for since_s, _ in points],
+            [latency_ms for _, latency_ms in points],
+            color=_COLOURS[index % len(_COLOURS)],
+            linestyle=_LINE_STYLES[index // len(_COLOURS) % len(_LINE_STYLES)],
+            linewidth=1.2,
+            alpha=0.8,
+            # A line through one point is invisible.
+            marker="o" if len(points) == 1 else "",
+            label=_shortened(analysis.file.label, 110),
+        )
+        _marks(axis, analysis, _COLOURS[index % len(_COLOURS)], None)
+    _latency_scale([axis], values)
+    axis.set_xlabel("time since first arrival (s)")
+    axis.set_ylabel("end-to-end latency (ms)")
+    figure.suptitle(f"{prefix}Latency of all runs", fontsize=15)
+    _legend(figure, axis, analyses)
+    return figure
 
 
 def _percentiles(analyses: Sequence[FileAnalysis], prefix: str) -> Figure:

@@ -12,7 +12,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from workload.analysis import FileAnalysis
+from workload.analysis import PHASES, FileAnalysis
 
 SUMMARY_NAME = "summary.json"
 SUMMARY_FORMAT = "weir-latency-summary/1"
@@ -48,6 +48,31 @@ def summary_table(analyses: Sequence[FileAnalysis]) -> Table:
     return table
 
 
+def phases_table(analyses: Sequence[FileAnalysis]) -> Table | None:
+    """Return the table of scaled runs, p50, p99 and max of each phase; None if there is no such run."""
+    scaled = [analysis for analysis in analyses if analysis.phases]
+    if not scaled:
+        return None
+    table = Table(
+        title="Before the scale request, until it is complete, and after: p50 / p99 / max in ms",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
+    table.add_column("file", overflow="fold")
+    for phase in PHASES:
+        table.add_column(phase, justify="right", no_wrap=True)
+    for analysis in scaled:
+        cells = []
+        for phase in PHASES:
+            numbers = analysis.phases.get(phase)
+            values = (numbers.p50_ms, numbers.p99_ms, numbers.max_ms) if numbers else ()
+            cells.append(" / ".join(map(milliseconds_text, values)) or "-")
+        table.add_row(analysis.file.label, *cells)
+    return table
+
+
 def summary(analyses: Sequence[FileAnalysis], *, cut_warmup_s: float) -> dict[str, Any]:
     """Return what ``summary.json`` holds: per file and per time slice, latencies in ms, times in s."""
     return {
@@ -80,6 +105,8 @@ def _file_summary(analysis: FileAnalysis) -> dict[str, Any]:
         "malformed_lines": analysis.malformed,
         "warmup_events_cut": analysis.cut,
         "scale_requested_ms": list(analysis.file.marks_ms),
+        "scale_completed_ms": analysis.file.completed_ms,
+        "phases": {name: asdict(numbers) for name, numbers in analysis.phases.items()},
         "slice_s": analysis.slice_s,
         "slices": [{"start_s": piece.start_s, **asdict(piece.statistics)} for piece in analysis.slices],
     }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,27 @@ def test_numbers_equal_an_independent_computation(spark, odd_directory: Path):
             assert set(analysis.points) <= known
             if keep.sum() <= POINTS_MAX:
                 assert len(analysis.points) == keep.sum()
+
+
+def test_phases_of_scaled_runs_equal_an_independent_computation(spark, tmp_path: Path):
+    requested_ms, completed_ms = START_MS + 2_000, START_MS + 3_500
+    for name, seed in (("scaled", 4), ("plain", 5), ("again", 6)):
+        arrivals_ms, latencies_ms = write(tmp_path / f"{name}.txt", seed, 2_000, 6_000, decimals=0)
+        if name == "scaled":
+            scaled = arrivals_ms, latencies_ms
+    marks = {"scale_requested_ms": [requested_ms], "scale_completed_ms": completed_ms}
+    (tmp_path / "scaled.json").write_text(json.dumps(marks))
+    # A request whose end nobody noted gives no phases.
+    (tmp_path / "again.json").write_text(json.dumps({"scale_requested_ms": requested_ms}))
+    by_name = {item.file.path.stem: item for item in analyse(spark, find_latency_files([tmp_path]))}
+    assert (by_name["plain"].phases, by_name["again"].phases) == ({}, {})
+    arrivals_ms, latencies_ms = scaled
+    before, after = arrivals_ms < requested_ms, arrivals_ms >= completed_ms
+    assert by_name["scaled"].phases == {
+        "before": expected(latencies_ms[before]),
+        "during": expected(latencies_ms[~before & ~after]),
+        "after": expected(latencies_ms[after]),
+    }
 
 
 def test_malformed_lines_are_counted_and_left_out(spark, tmp_path: Path):

@@ -28,7 +28,17 @@ def test_link_leads_to_the_sidecar_of_its_target(tmp_path: Path):
     assert (file.path.name, file.label, file.marks_ms) == ("run7.txt", "local state", (1.7e12,))
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", '{"scale_requested_ms": ["soon"]}'])
+def test_sidecar_says_when_scaling_was_over(tmp_path: Path):
+    (tmp_path / "run.txt").write_text(LINE)
+    (tmp_path / "run.json").write_text('{"scale_requested_ms": [5, 7], "scale_completed_ms": [6, 9]}')
+    (file,) = find_latency_files([tmp_path])
+    assert (file.marks_ms, file.completed_ms, file.warning) == ((5.0, 7.0), 9.0, None)
+
+
+BROKEN = ["{", "[1]", '{"scale_requested_ms": ["soon"]}', '{"scale_completed_ms": true}']
+
+
+@pytest.mark.parametrize("content", BROKEN)
 def test_broken_sidecar_is_a_warning(tmp_path: Path, content: str):
     (tmp_path / "run.txt").write_text(LINE)
     (tmp_path / "run.json").write_text(content)

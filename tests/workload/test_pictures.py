@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from workload.analysis import FileAnalysis, Slice, Statistics
 from workload.latency_files import LatencyFile
 from workload.pictures import PICTURE_NAMES, draw_pictures
-from workload.report import milliseconds_text, summary, summary_table
+from workload.report import milliseconds_text, phases_table, summary, summary_table
 
 
 def analysis(
@@ -80,3 +81,13 @@ def test_summary_and_table_hold_the_numbers():
         "max_ms": 8.0,
     }
     assert [column.header for column in summary_table(analyses).columns][:3] == ["file", "events", "events/s"]
+
+
+def test_phases_are_shown_for_scaled_runs_only():
+    plain, scaled = analysis("plain", [1.0]), analysis("scaled", [1.0])
+    assert phases_table([plain]) is None
+    numbers = Statistics(5, 1.0, 2.0, 30.0, 400.0)
+    table = phases_table([plain, replace(scaled, phases={"before": numbers})])
+    assert table is not None
+    cells = [list(column.cells) for column in table.columns]
+    assert cells == [["scaled"], ["1.000 / 30.00 / 400.0"], ["-"], ["-"]]
