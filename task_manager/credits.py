@@ -15,6 +15,8 @@ from typing import Protocol
 
 from weir.errors import WeirError
 
+#: A receiver with fewer batches in flight gets the next one at once, however few rows it has.
+IDLE_BATCHES = 3
 #: Rows in flight before anything is known of the receiver.
 _ROWS_AT_FIRST = 128.0
 #: How much a measurement may raise the bound at once, and lower it.
@@ -63,9 +65,17 @@ class CreditGate:
         self.wake_on_release = False
 
     @property
-    def idle(self) -> bool:
-        """Whether the receiver has finished every batch that was sent."""
+    def is_empty(self) -> bool:
+        """Whether nothing is in flight: whatever comes next has credit, and no release will come."""
         return not self._in_flight
+
+    @property
+    def idle(self) -> bool:
+        """Whether the receiver has nothing to do, or so little that waiting for more rows would not pay.
+
+        Credits come back gathered, so a few batches in flight may well be finished already.
+        """
+        return len(self._in_flight) < IDLE_BATCHES
 
     @property
     def rows_free(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ from weir.wire import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: Credits are gathered for so long before they are sent.
+_CREDIT_DELAY_S = 0.003
 #: Towards the reply side: batches released, an error that refuses the rest, or None for the end.
 _Credits = queue.SimpleQueue[int | WeirError | None]
 
@@ -161,6 +164,9 @@ def _replies(credits: _Credits, context: grpc.ServicerContext) -> Iterator[data_
     while True:
         released = 0
         item = credits.get()
+        if isinstance(item, int):
+            # Gather: every reply wakes several threads on both sides.
+            time.sleep(_CREDIT_DELAY_S)
         while isinstance(item, int):
             released += item
             if credits.empty():

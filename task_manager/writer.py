@@ -85,7 +85,7 @@ class ChannelWriter:
                 break
         gate.wake_on_release = bool(self._pending)
         # A release may have come before the flag was set: look once more.
-        if gate.wake_on_release and gate.idle:
+        if gate.wake_on_release and gate.is_empty:
             self.pump(now_s, everything=everything)
         if not self._pending:
             gate.check()

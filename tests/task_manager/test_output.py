@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from task_manager.channels import Inbox, LocalChannel
-from task_manager.credits import ChannelLimits, CreditGate
+from task_manager.credits import IDLE_BATCHES, ChannelLimits, CreditGate
 from task_manager.output import Output, OutputEdge
 from task_manager.writer import BatchPolicy, ChannelWriter
 from weir.graph import Edge, Exchange
@@ -54,6 +54,13 @@ def drain(inbox: Inbox) -> list:
     return elements
 
 
+def keep_busy(out: ChannelWriter, inbox: Inbox) -> None:
+    """Put so many batches in flight that the receiver counts as busy."""
+    for _ in range(IDLE_BATCHES):
+        add(out, batch(["busy"]))
+    assert len(inbox) == IDLE_BATCHES
+
+
 def add(out: ChannelWriter, element) -> None:
     out.add(element)
     out.pump(time.monotonic())
@@ -69,34 +76,35 @@ def test_rows_leave_at_once_when_the_receiver_is_idle():
     assert len(inbox) == 1
 
 
-def test_rows_gather_while_the_receiver_works_and_leave_when_it_is_idle_again():
+def test_rows_gather_while_the_receiver_works_and_leave_when_it_has_little_to_do():
     out, inbox = writer()
-    for n, key in enumerate("abc"):
+    keep_busy(out, inbox)
+    for n, key in enumerate("bc"):
         add(out, batch([key], n))
-    assert len(inbox) == 1
+    assert len(inbox) == IDLE_BATCHES
     inbox.poll(0.0).release()
     out.pump(time.monotonic())
-    (gathered,) = drain(inbox)
+    gathered = drain(inbox)[-1]
     assert gathered.column("key").to_pylist() == ["b", "c"]
 
 
 def test_rows_gather_up_to_the_batch_size():
     out, inbox = writer(BatchPolicy(4, 10_000.0))
-    add(out, batch(["a"]))
+    keep_busy(out, inbox)
     add(out, batch(["b", "c"], 1))
-    assert len(inbox) == 1
+    assert len(inbox) == IDLE_BATCHES
     add(out, batch(["d", "e"], 3))
-    assert [inbox.poll(0.0).element.num_rows for _ in range(2)] == [1, 4]
+    assert [inbox.poll(0.0).element.num_rows for _ in range(IDLE_BATCHES + 1)] == [1] * IDLE_BATCHES + [4]
 
 
 def test_rows_leave_when_their_time_is_over():
     out, inbox = writer(BatchPolicy(1000, 10.0))
-    add(out, batch(["a"]))
+    keep_busy(out, inbox)
     add(out, batch(["b"]))
     out.pump(out.deadline_s - 0.001)
-    assert len(inbox) == 1
+    assert len(inbox) == IDLE_BATCHES
     out.pump(out.deadline_s)
-    assert len(inbox) == 2
+    assert len(inbox) == IDLE_BATCHES + 1
 
 
 def test_control_elements_stay_behind_the_rows_before_them():

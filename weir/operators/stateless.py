@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from weir.errors import WeirError
 from weir.operators.base import Operator, OperatorContext
+from weir.operators.small_predicates import ROWS_MAX, SmallPredicate, small_predicate
 from weir.records import SYSTEM_COLUMNS
 from weir.schemas import small_type
 from weir.specs import FilterSpec, PassThroughSpec, UnionSpec, WithColumnsSpec
@@ -43,6 +45,8 @@ class FilterOperator(Operator):
         self._predicate = spec.predicate
         self._input = ExpressionInput([spec.predicate])
         self._name = spec.kind
+        self._schema: pa.Schema | None = None
+        self._small: SmallPredicate | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Remember the step's name for messages."""
@@ -50,6 +54,12 @@ class FilterOperator(Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Zero or one batch; the very input if every row is kept."""
+        if batch.num_rows <= ROWS_MAX:
+            if self._schema is None or not self._schema.equals(batch.schema):
+                self._schema = batch.schema
+                self._small = small_predicate(self._predicate, batch.schema)
+            if self._small is not None:
+                return self._keep(batch, self._small.mask(batch))
         try:
             mask = self._input.frame(batch).select(self._predicate).to_series()
         except pl.exceptions.PolarsError as error:
@@ -62,6 +72,12 @@ class FilterOperator(Operator):
         if not kept:
             return ()
         return (batch.filter(mask.to_arrow()),)
+
+    @staticmethod
+    def _keep(batch: pa.RecordBatch, mask: np.ndarray) -> Iterable[pa.RecordBatch]:
+        if mask.all():
+            return (batch,)
+        return (batch.filter(pa.array(mask)),) if mask.any() else ()
 
 
 class WithColumnsOperator(Operator):
