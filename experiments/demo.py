@@ -1,4 +1,4 @@
-"""``make demo``: events from Spark, the demo job on real processes, flat out and paced, its latency drawn."""
+"""``make demo``: events from Spark, the demo job on real processes, flat out, then paced and scaled; all drawn."""
 
 from __future__ import annotations
 
@@ -11,18 +11,9 @@ import typer
 from rich.console import Console
 
 from experiments.cluster import Cluster, ClusterError
-from experiments.demo_display import Display, closing_table
-from experiments.demo_steps import (
-    JOB,
-    PICTURE,
-    DemoSettings,
-    analyse,
-    latency_file,
-    make_workload,
-    paced_cluster,
-    run_flat_out,
-    run_paced,
-)
+from experiments.demo_display import Display, closing_table, phases_table
+from experiments.demo_paced import PICTURE, analyse, latency_file, paced_cluster, run_paced
+from experiments.demo_steps import JOB, DemoSettings, make_workload, run_flat_out
 from weir.entry_point import INTERRUPTED_EXIT_CODE
 from weir.errors import WeirError
 from workload.java import find_java
@@ -32,7 +23,7 @@ Examples:
 
 \b
 python -m experiments.demo
-python -m experiments.demo --rate 50000 --seconds 30
+python -m experiments.demo --rate 500 --count-load-ms 2.9 --seconds 40
 python -m experiments.demo --events 20000000 --keys 1000000
 python -m experiments.demo --keep
 """
@@ -48,10 +39,17 @@ def main(
         int, typer.Option(min=1000, help="Size of the workload; the flat-out run reads all of it.")
     ] = 4_000_000,
     keys: Annotated[int, typer.Option(min=1, help="Number of different server names.")] = 100_000,
-    rate: Annotated[float, typer.Option(min=1, help="Events per second of the paced run.")] = 20_000,
+    rate: Annotated[float, typer.Option(min=1, help="Events per second of the paced run.")] = 2_000,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="Length of the paced run (shorter when there are too few events).")
-    ] = 10,
+    ] = 20,
+    count_load_ms: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="CPU of the counts for each of their events in the paced run, 3/4 of all: a bit too much.",
+        ),
+    ] = 0.72,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the processes of the paced run up until Ctrl-C.")
     ] = False,
@@ -59,10 +57,11 @@ def main(
         bool, typer.Option("--fresh", help="Generate the workload even if it is there already.")
     ] = False,
 ) -> None:
-    """Show what Weir does, on this machine, in about a minute.
+    """Show what Weir does, on this machine, in a bit more than a minute.
 
-    Spark generates a workload; a control plane and two task managers run the job server_count over it, first
-    as fast as possible, then at a fixed rate; Spark analyses and draws the latencies of the paced run.
+    Spark generates a workload; a control plane and two task managers run the job server_count over it
+    as fast as possible. Then one task manager runs it at a fixed rate that is a little too much for it; a second one
+    is started, and the counts are scaled onto it while the job runs. Spark analyses and draws the latencies.
 
     Writes to data/demo, zout and plots/demo below the current directory, and can be run again.
     """
@@ -72,7 +71,7 @@ def main(
         signal.signal(number, signal.default_int_handler)
     try:
         find_java()
-        _demo(DemoSettings(events, keys, rate, seconds), display, keep=keep, fresh=fresh)
+        _demo(DemoSettings(events, keys, rate, seconds, count_load_ms), display, keep=keep, fresh=fresh)
     except WeirError as error:
         _fail(str(error), error.exit_code)
     except OSError as error:
@@ -91,14 +90,21 @@ def _demo(settings: DemoSettings, display: Display, *, keep: bool, fresh: bool) 
     make_workload(settings, display, fresh=fresh)
     display.step("Flat out", "all events as fast as possible; every stage in 2 subtasks")
     flat_out = run_flat_out(settings, display)
-    display.step("Paced", f"{settings.paced_events:,} events at {settings.rate:,.0f} per second, late or not")
+    display.step(
+        "Paced and scaled",
+        f"{settings.paced_events:,} events at {settings.rate:,.0f} per second, late or not",
+    )
     with ExitStack() as stack:
         cluster = stack.enter_context(paced_cluster())
-        paced = run_paced(settings, display, cluster, keep=keep)
+        paced, _ = run_paced(settings, display, cluster)
+        if not keep:
+            cluster.stop()
         display.step("Analysis", "latency of the paced run, by Spark")
         latency = analyse(settings, display)
         display.line()
-        display.console.print(closing_table(flat_out, paced, latency, settings.rate))
+        display.console.print(closing_table(flat_out, paced, settings.rate))
+        display.line()
+        display.console.print(phases_table(latency["phases"]))
         display.line()
         display.line(f"latency file  {latency_file()}")
         display.line(f"plot          {PICTURE}")

@@ -131,18 +131,15 @@ def last_line(log_path: Path) -> str:
     return shown[-1] if shown else ""
 
 
-def closing_table(
-    flat_out: Mapping[str, Any], paced: Mapping[str, Any], latency: Mapping[str, float], rate: float
-) -> Table:
-    """The table that the demo ends with.
+def closing_table(flat_out: Mapping[str, Any], paced: Mapping[str, Any], rate: float) -> Table:
+    """The table of what both runs did.
 
     Args:
         flat_out: ``totals`` of the last ``/status`` of the run without a rate.
         paced: the same of the paced run.
-        latency: of the paced run: ``p50_ms``, ``p95_ms``, ``p99_ms`` and ``max_ms``.
         rate: of the paced run, in events per second.
     """
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = _table()
     table.add_column("")
     table.add_column("flat out", justify="right", no_wrap=True)
     table.add_column(f"at {rate:,.0f}/s", justify="right", no_wrap=True)
@@ -156,12 +153,30 @@ def closing_table(
         table.add_row(name, f"{flat_out[key]:,}", f"{paced[key]:,}", note)
     rates = [f"{totals['events_per_second']:,.0f}/s" for totals in (flat_out, paced)]
     table.add_row("throughput", *rates, "events in, from the first batch to the last")
+    return table
+
+
+def phases_table(phases: Mapping[str, Mapping[str, float]]) -> Table:
+    """The latencies of the paced run before, during and after its rescale, as ``summary.json`` has them."""
+    table = _table()
+    table.add_column("paced run")
+    for heading in ("before", "scaling", "after"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("what it says", style="dim")
     notes = {
         "p50": "half of the events took at most so long,",
         "p95": "from the time they were due at the source",
-        "p99": "to their arrival at the sink; flat out,",
-        "max": "it would only say how long the queues are",
+        "p99": "to their arrival at the sink;",
+        "max": "scaling: from the request to its completion",
     }
     for name, note in notes.items():
-        table.add_row(f"latency {name}", "-", f"{latency[f'{name}_ms']:,.1f} ms", note)
+        cells = [
+            f"{phases[phase][f'{name}_ms']:,.1f} ms" if phase in phases else "-"
+            for phase in ("before", "during", "after")
+        ]
+        table.add_row(f"latency {name}", *cells, note)
     return table
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)

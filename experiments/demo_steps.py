@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import subprocess
@@ -22,22 +21,19 @@ from workload.directory import read_marker
 from workload.parameters import WorkloadParameters
 
 JOB = "jobs.server_count"
-#: All that the demo makes, but for the latency file and the pictures.
+#: All that the demo makes, but for the latency file and the pictures (see ``demo_paced``).
 DEMO_DIRECTORY = Path("data/demo")
 EVENTS_DIRECTORY = DEMO_DIRECTORY / "events"
-LATENCY_DIRECTORY = Path("zout")
-PLOTS_DIRECTORY = Path("plots/demo")
-PICTURE = PLOTS_DIRECTORY / "latency_over_time.png"
 
 _ROOT = Path(__file__).resolve().parents[1]
 #: A directory of an earlier demo holds this file; only such a one is ever removed.
 _MARKER = ".weir-demo"
-_POLL_S = 0.1
+POLL_S = 0.1
 _LOG_LINES = 20
 _STOP_TIMEOUT_S = 20.0
 #: A machine that is slower than this is not waited for.
 _SLOWEST_EVENTS_PER_S = 20_000
-_START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 90.0
 
 
 class DemoError(WeirError):
@@ -53,6 +49,8 @@ class DemoSettings:
     #: Of the paced run, in events per second, and how long it lasts.
     rate: float
     seconds: float
+    #: Of the paced run: CPU of the counts for each event that reaches them.
+    count_load_ms: float
 
     @property
     def paced_events(self) -> int:
@@ -74,7 +72,7 @@ def make_workload(settings: DemoSettings, display: Display, *, fresh: bool) -> N
     reused = marker is not None and not fresh and marker.get("parameters") == wanted.as_json()
     if not reused:
         arguments = [str(word) for option in options.items() for word in option]
-        _run_script("workgen.py", [*arguments, "--overwrite"], display)
+        run_script("workgen.py", [*arguments, "--overwrite"], display)
     parts = sorted(EVENTS_DIRECTORY.glob("part-*"))
     size_mb = sum(part.stat().st_size for part in parts) / 1e6
     origin = "made by an earlier demo" if reused else f"in {EVENTS_DIRECTORY}"
@@ -93,10 +91,10 @@ def run_flat_out(settings: DemoSettings, display: Display) -> dict[str, Any]:
     """
     started_s = time.monotonic()
     directory = DEMO_DIRECTORY / "flat_out"
-    _clear(directory)
+    empty_directory(directory)
     latency_directory = directory / "latency"
     parameters = {"source_parallelism": 2, "parallelism": 2, "output": str(latency_directory)}
-    with Cluster(directory, poll_s=_POLL_S, documented_ports=True) as cluster:
+    with Cluster(directory, poll_s=POLL_S, documented_ports=True) as cluster:
         totals = _run(cluster, settings, parameters, settings.events, display)
     # Flat out, a latency only tells how long the queues are.
     shutil.rmtree(latency_directory)
@@ -110,58 +108,6 @@ def run_flat_out(settings: DemoSettings, display: Display) -> dict[str, Any]:
         started_s,
     )
     return totals
-
-
-def run_paced(settings: DemoSettings, display: Display, cluster: Cluster, *, keep: bool) -> dict[str, Any]:
-    """Run the job at a fixed rate, whose latency means something.
-
-    Args:
-        settings: of the demo.
-        display: where to write.
-        cluster: as :func:`paced_cluster` makes it.
-        keep: leave the processes running.
-
-    Returns:
-        ``totals`` of its last ``/status``.
-
-    Raises:
-        ClusterError: the job did not finish.
-    """
-    started_s = time.monotonic()
-    events = settings.paced_events
-    parameters = {"rate": settings.rate, "events": events, "output": str(LATENCY_DIRECTORY)}
-    display.line(f"    look at it while it runs: curl http://localhost:{cluster.http_port}/status", "cyan")
-    totals = _run(cluster, settings, parameters, events, display, keep=keep)
-    display.done(f"{totals['events_out']:,} latencies in {latency_file()}", started_s)
-    return totals
-
-
-def paced_cluster() -> Cluster:
-    """The cluster of the paced run; nothing of it is started yet."""
-    directory = DEMO_DIRECTORY / "paced"
-    _clear(directory)
-    return Cluster(directory, poll_s=_POLL_S, documented_ports=True)
-
-
-def analyse(settings: DemoSettings, display: Display) -> dict[str, float]:
-    """Analyse and draw the latency file with Spark; gives ``p50_ms``, ``p95_ms``, ``p99_ms`` and ``max_ms``.
-
-    Raises:
-        DemoError: plot.py failed.
-    """
-    started_s = time.monotonic()
-    title = f"server_count at {settings.rate:,.0f} events/s"
-    display.command(f"python plot.py {latency_file()} --out {PLOTS_DIRECTORY}")
-    arguments = [latency_file(), "--out", PLOTS_DIRECTORY, "--overwrite", "--title", title]
-    _run_script("plot.py", list(map(str, arguments)), display)
-    latency: dict[str, float] = json.loads((PLOTS_DIRECTORY / "summary.json").read_bytes())["files"][0]
-    display.done(f"{latency['events']:,} latencies, pictures in {PLOTS_DIRECTORY}", started_s)
-    return latency
-
-
-def latency_file() -> Path:
-    """The latency file of the newest run, by its own name."""
-    return LATENCY_DIRECTORY / (LATENCY_DIRECTORY / "latest.txt").readlink()
 
 
 def count_in_batch(directory: Path) -> dict[str, int]:
@@ -186,29 +132,25 @@ def _run(
     parameters: Mapping[str, object],
     events: int,
     display: Display,
-    *,
-    keep: bool = False,
 ) -> dict[str, Any]:
     given = {"input": str(EVENTS_DIRECTORY), **parameters}
     command = f"python -m control_plane --job {JOB} --task-managers {cluster.task_managers}"
     display.command(command, *(f"--param {name}={value}" for name, value in given.items()))
     display.command("python -m task_manager")
     display.command("python -m task_manager --port 8028")
-    lowest_rate = min(_SLOWEST_EVENTS_PER_S, float(str(parameters.get("rate", _SLOWEST_EVENTS_PER_S))))
     with display.live("starting a control plane and two task managers", events) as update:
         status = run_job(
             cluster,
             JOB,
             given,
-            timeout_s=_START_TIMEOUT_S + events / lowest_rate,
+            timeout_s=START_TIMEOUT_S + events / _SLOWEST_EVENTS_PER_S,
             on_status=JobProgress(update),
-            keep=keep,
         )
     totals: dict[str, Any] = status["totals"]
     return totals
 
 
-def _run_script(script: str, arguments: Sequence[str], display: Display) -> None:
+def run_script(script: str, arguments: Sequence[str], display: Display) -> None:
     """Run a Spark script as a process of its own; its output goes to a log.
 
     Raises:
@@ -225,7 +167,7 @@ def _run_script(script: str, arguments: Sequence[str], display: Display) -> None
         try:
             while process.poll() is None:
                 update(last_line(log_path) or "starting Spark", 0)
-                time.sleep(_POLL_S)
+                time.sleep(POLL_S)
         finally:
             _end(process)
     if process.returncode != 0:
@@ -244,7 +186,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _clear(directory: Path) -> None:
+def empty_directory(directory: Path) -> None:
     """Make an empty directory; what an earlier demo left there is removed, and nothing else.
 
     Raises:
