@@ -25,6 +25,8 @@ python -m benchmarks throughput --one-core --repeat 5
 python -m benchmarks throughput --events 30000000
 python -m benchmarks latency --rate 100
 python -m benchmarks state --keys 10000000
+python -m benchmarks rescale --state-bytes 1e9 --rate 50000 --strategy migrate
+python -m benchmarks rescale --steady
 python -m benchmarks report
 
 No benchmark needs Java: inputs have the lines that workgen.py makes, and are kept in data/benchmarks.
@@ -234,6 +236,50 @@ def startup(json: Json = None, repeat: Repeat = 5) -> None:
         from benchmarks import start_up
 
         return start_up.run(repeat, report).as_json()
+
+    _execute(measure, json)
+
+
+@app.command()
+def rescale(
+    json: Json = None,
+    strategy: Annotated[str, typer.Option(help="local, hybrid, hybrid-no-cache or migrate.")] = "migrate",
+    state_bytes: Annotated[float, typer.Option(min=1, help="Payloads in the state, as 1e9.")] = 1e9,
+    payload_bytes: Annotated[int, typer.Option(min=16, help="Payload of one key.")] = 1024,
+    rate: Annotated[float, typer.Option(min=1, help="Events per second, open loop.")] = 50_000,
+    duration_s: Annotated[float, typer.Option(min=2, help="Offered after the prefill.")] = 40,
+    before_s: Annotated[float, typer.Option(min=0.1, help="Measured before the request.")] = 5,
+    settle_s: Annotated[float, typer.Option(min=0, help="Not measured, after the prefill.")] = 3,
+    scale_in: Annotated[bool, typer.Option("--scale-in", help="2 -> 1 instead of 1 -> 2.")] = False,
+    steady: Annotated[
+        bool, typer.Option("--steady", help="Instead: throughput after scaling, hybrid beside local.")
+    ] = False,
+    keys: Annotated[int, typer.Option(min=100, help="With --steady: number of keys.")] = 1_000_000,
+    events: Annotated[int, typer.Option(min=100, help="With --steady: events of a run.")] = 8_000_000,
+    repeat: Repeat = 1,
+) -> None:
+    """A stage scaled under load: gaps and latencies at the sink, losses, bytes moved, by state strategy."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import rescale as benchmark
+        from benchmarks import rescale_steady
+
+        if steady:
+            return rescale_steady.run(rescale_steady.SteadyOptions(keys, events, repeat), report).as_json()
+        return benchmark.run(
+            benchmark.RescaleOptions(
+                strategy=benchmark.check_strategy(strategy),
+                state_bytes=state_bytes,
+                payload_bytes=payload_bytes,
+                rate=rate,
+                duration_s=duration_s,
+                before_s=before_s,
+                settle_s=settle_s,
+                scale_in=scale_in,
+                repeat=repeat,
+            ),
+            report,
+        ).as_json()
 
     _execute(measure, json)
 

@@ -1,0 +1,207 @@
+"""A stage is scaled under load with a given amount of state: gaps and latencies at the sink, by state strategy."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+
+from benchmarks.events_file import DATA_DIRECTORY
+from benchmarks.rescale_figures import around, check_counts
+from benchmarks.rescale_input import input_directory, key_groups, key_numbers
+from benchmarks.rescale_job import read_records
+from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
+from experiments.cluster import FINAL_STATES, Cluster, ClusterError
+from experiments.scaling import Rescale, rescale, sleep_until_ms, wait_running
+from weir.errors import ConfigError
+
+Strategy = Literal["local", "hybrid", "hybrid-no-cache", "migrate"]
+
+JOB = "benchmarks.rescale_job"
+#: The counts.
+STAGE = 1
+#: Configuration keys by strategy.
+SETTINGS: dict[str, dict[str, object]] = {
+    "local": {"taskManager.useHybrid": "false"},
+    "hybrid": {"taskManager.useMigrate": "false"},
+    "hybrid-no-cache": {"taskManager.useMigrate": "false", "taskManager.useCache": "false"},
+    "migrate": {},
+}
+_BARS = {
+    "local": (Bar("other_groups_gap_ms_max", "at most", 50),),
+    "hybrid": (Bar("owned_ms", "at most", 100),),
+    "hybrid-no-cache": (),
+    "migrate": (
+        Bar("output_gap_ms_max", "at most", 100),
+        Bar("p99_during_ms", "at most", 60),
+        Bar("migration_s", "at most", 30),
+    ),
+}
+_NONE_LOST = (Bar("lost", "at most", 0), Bar("duplicated", "at most", 0))
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class RescaleOptions:
+    """Command-line options."""
+
+    strategy: Strategy = "migrate"
+    state_bytes: float = 1e9
+    payload_bytes: int = 1024
+    rate: float = 50_000
+    #: Offered from the end of the prefill on; the request comes ``before_s`` after ``settle_s``.
+    duration_s: float = 40
+    settle_s: float = 3
+    before_s: float = 5
+    scale_in: bool = False
+    repeat: int = 1
+    max_parallelism: int = 128
+    data_root: Path = DATA_DIRECTORY
+
+    @property
+    def keys(self) -> int:
+        """Each holds a payload of ``payload_bytes``; its key and count come on top."""
+        return max(1, round(self.state_bytes / self.payload_bytes))
+
+    @property
+    def parallelism(self) -> tuple[int, int]:
+        """Subtasks before and after."""
+        return (2, 1) if self.scale_in else (1, 2)
+
+    @property
+    def prefill_s(self) -> float:
+        """The first event of every key, at the given rate."""
+        return self.keys / self.rate
+
+
+def check_strategy(name: str) -> Strategy:
+    """The strategy of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for strategy in get_args(Strategy):
+        if strategy == name:
+            return cast(Strategy, strategy)
+    raise ConfigError(f"--strategy {name}: there are {', '.join(get_args(Strategy))}")
+
+
+def run(options: RescaleOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
+    """Run it ``repeat`` times.
+
+    Raises:
+        BenchmarkError: events are lost or doubled.
+        ClusterError: the job did not finish, or the rescale failed.
+    """
+    report("generating the input", 0.0)
+    later = round(options.rate * options.duration_s)
+    numbers = key_numbers(options.keys, later, "uniform")
+    source = input_directory(numbers, f"keys-{options.keys}-then-{later}", options.data_root)
+    runs = []
+    for number in range(1, options.repeat + 1):
+        with tempfile.TemporaryDirectory(prefix="weir-rescale-") as name:
+            label = f"run {number} of {options.repeat}"
+            runs.append(_one_run(options, source, numbers, Path(name), label, report))
+    config = {
+        **{key: value for key, value in asdict(options).items() if key not in ("data_root", "repeat")},
+        "job": JOB,
+        "keys": options.keys,
+        "prefill_s": options.prefill_s,
+        "from": options.parallelism[0],
+        "to": options.parallelism[1],
+        "task_managers": 2,
+    }
+    direction = "_in" if options.scale_in else ""
+    name = f"rescale{direction}_{options.strategy}_{options.state_bytes / 1e6:.0f}_mb"
+    return BenchmarkResult(name, config, runs, (*_BARS[options.strategy], *_NONE_LOST))
+
+
+def _one_run(
+    options: RescaleOptions,
+    source: Path,
+    numbers: np.ndarray,
+    directory: Path,
+    label: str,
+    report: Callable[[str, float], None],
+) -> dict[str, Any]:
+    before, after = options.parallelism
+    parameters = {
+        "input": source,
+        "output": directory / "records",
+        "rate": options.rate,
+        "payload_bytes": options.payload_bytes,
+        "parallelism": before,
+        "max_parallelism": options.max_parallelism,
+    }
+    settings = SETTINGS[options.strategy]
+    with Cluster(directory / "cluster", task_managers=2, settings=settings, poll_s=_POLL_S) as cluster:
+        cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+        for _ in range(2):
+            cluster.start_task_manager()
+        started_ms = wait_running(cluster)["started_ms"]
+        prefill = f"{options.state_bytes / 1e6:,.0f} MB of state through the job"
+        report(f"{label}: writing {prefill}, {options.prefill_s:.0f} s", 0.1)
+        before_ms = started_ms + 1e3 * (options.prefill_s + options.settle_s)
+        sleep_until_ms(before_ms)
+        report(f"{label}: steady load before the rescale", 0.4)
+        sleep_until_ms(before_ms + 1e3 * options.before_s)
+        tables = [_owners(cluster)]
+        report(f"{label}: scaling {before} -> {after}", 0.6)
+        done = rescale(cluster, STAGE, after, timeout_s=300)
+        tables.append(_owners(cluster))
+        report(f"{label}: steady load after the rescale", 0.8)
+        wait_finished(cluster, 120 + len(numbers) / options.rate * 3)
+        peaks = {name: process.peak_rss_bytes for name, process in cluster.processes.items()}
+    records = read_records(directory / "records")
+    checked = check_counts(records, numbers)
+    if any(checked.values()):
+        raise BenchmarkError(f"{checked['lost']} events lost, {checked['duplicated']} duplicated")
+    moved = (tables[0] != tables[1])[key_groups(options.keys, options.max_parallelism)]
+    times_us = [
+        round(1e3 * moment) for moment in (before_ms, done.requested_ms, done.owned_ms, done.completed_ms)
+    ]
+    return {
+        **around(records, moved, *times_us),
+        **_rescale_figures(done),
+        "events": len(records),
+        **checked,
+        "peak_rss_bytes_max": max(peaks.values()),
+        "peak_rss_bytes": peaks,
+    }
+
+
+def wait_finished(
+    cluster: Cluster, timeout_s: float, on_status: Callable[[dict[str, Any]], None] | None = None
+) -> None:
+    """Wait until the job has finished.
+
+    Raises:
+        ClusterError: it failed, or did not finish in time.
+    """
+    status = cluster.wait_for(
+        lambda status: status["state"] in FINAL_STATES, "the end of the job", timeout_s, on_status
+    )
+    if status["state"] != "FINISHED":
+        raise ClusterError(f"the job failed: {status['cause']}\n{cluster.logs()}")
+
+
+def _rescale_figures(done: Rescale) -> dict[str, Any]:
+    report = done.report
+    return {
+        "rescale_ms": done.completed_ms - done.requested_ms,
+        "owned_ms": done.owned_ms - done.requested_ms,
+        "migration_s": (done.completed_ms - done.owned_ms) / 1e3,
+        "phases": {f"{name.lower()}_ms": duration_ms for name, duration_ms in done.phases_ms().items()},
+        "groups_moved": report["groups_total"],
+        "moved_bytes": report["bytes_moved"],
+    }
+
+
+def _owners(cluster: Cluster) -> np.ndarray:
+    """Subtask index of every key group of the scaled stage."""
+    tables = cluster.http("GET", "/routing")[1]
+    return np.array(next(table["group_to_subtask"] for table in tables if table["stage"] == STAGE))
