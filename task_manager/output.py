@@ -152,6 +152,8 @@ class Output:
         self._edges = list(edges)
         self._wait = wait
         self._watermark: Watermark | None = None
+        #: Consumers were told that nothing comes for now.
+        self._idle = False
         self._finished = False
         self.rows = 0
         self.batches = 0
@@ -176,6 +178,7 @@ class Output:
         """Send a batch on every edge; waits while a whole batch has no credit (that is back-pressure)."""
         self.rows += batch.num_rows
         self.batches += 1
+        self._idle = False
         for edge in self._edges:
             edge.add(batch)
         self._settle(lambda writer: not writer.is_full)
@@ -184,6 +187,7 @@ class Output:
         """Queue a control element on every channel, behind all rows; does not wait."""
         if isinstance(element, Watermark):
             self._watermark = element
+        self._idle = isinstance(element, Idle)
         for edge in self._edges:
             for writer in edge.writers:
                 writer.add(element)
@@ -222,6 +226,8 @@ class Output:
                 for writer in output_edge.reroute(version, group_to_subtask, added, retired):
                     if self._watermark is not None:
                         writer.channel.send(self._watermark)
+                    if self._idle:
+                        writer.channel.send(Idle())
                 if self._finished:
                     # A writer that has had the end already takes no second one.
                     for writer in output_edge.writers:

@@ -144,7 +144,7 @@ class SubtaskFactory:
                 rows_max=self._config.batch_size,
             )
             return RunningSubtask(source, chain, dead_letters, None)
-        inputs = topology.graph.input_channels(subtask)
+        inputs = topology.input_channels(subtask)
         task = TaskSubtask(subtask, chain, mailbox, self._timers(), self._clock, on_change, inputs)
         if group_state is not None:
             group_state.bind(chain.operators)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from proto import control_pb2
 from weir.graph import PhysicalGraph
 from weir.protocol.routing import RoutingTable
-from weir.types import SubtaskId
+from weir.types import ChannelId, SubtaskId
 from weir.wire import subtask_from_proto
 
 
@@ -21,6 +21,12 @@ class Topology:
     locations: Mapping[SubtaskId, str]
     #: Of every stage with a HASH input.
     routing: Mapping[int, RoutingTable]
+
+    def input_channels(self, subtask: SubtaskId) -> list[ChannelId]:
+        """The channels that end at a subtask, without those from producers that ended and whose task manager left."""
+        return [
+            channel for channel in self.graph.input_channels(subtask) if channel.producer in self.locations
+        ]
 
 
 def topology_from_proto(
