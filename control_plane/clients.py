@@ -11,6 +11,11 @@ from weir.wire import CONTROL_MESSAGE_BYTES_MAX, check_protocol_version, message
 #: Loading a job and opening a store may take a while on a cold machine.
 _DEPLOY_TIMEOUT_S = 60.0
 _CALL_TIMEOUT_S = 5.0
+#: An upstream subtask switches when the batch in its hands is done, however long that takes; the lease of its
+#: task manager tells whether it is still alive.
+_REROUTE_TIMEOUT_S = 660.0
+#: Owners begin to fetch; nobody waits for the state itself.
+_PULL_TIMEOUT_S = 10.0
 
 
 class TaskManagerClient:
@@ -81,7 +86,7 @@ class TaskManagerClient:
     async def reroute(self, request: control_pb2.RerouteRequest) -> None:
         """Switch upstream subtasks; raises like :meth:`deploy`."""
         try:
-            await self._stub.Reroute(request, timeout=_DEPLOY_TIMEOUT_S)
+            await self._stub.Reroute(request, timeout=_REROUTE_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise self._explain(error) from error
 
@@ -91,6 +96,14 @@ class TaskManagerClient:
             await self._stub.AbortRescale(request, timeout=_CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise self._explain(error) from error
+
+    async def pull_state(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
+        """Let owners fetch their state from a store; raises like :meth:`deploy`."""
+        try:
+            reply: control_pb2.PullStateReply = await self._stub.PullState(request, timeout=_PULL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+        return reply
 
     async def close(self) -> None:
         """Free the connection."""

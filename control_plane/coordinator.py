@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterable
 
 from control_plane import requests, status_views
@@ -18,7 +19,7 @@ from control_plane.drain import Drainer
 from control_plane.rescaler import Rescaler
 from control_plane.state_locations import StateLocations
 from control_plane.views import PlanView, RoutingView, StatusView
-from proto import control_pb2
+from proto import common_pb2, control_pb2
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
 from weir.errors import ConnectionLostError, HandshakeError, InvalidTransitionError, PlacementError, WeirError
@@ -28,6 +29,7 @@ from weir.protocol import job as machine
 from weir.protocol.job import Assignment, JobMachine, JobState, SubtaskStatus
 from weir.protocol.membership import HeartbeatAnswer, Member, Membership
 from weir.protocol.placement import TaskManagerLoad, place
+from weir.protocol.rescale_plan import RescaleRefusal
 from weir.protocol.routing import RoutingTable, initial_table
 from weir.types import SubtaskId
 from weir.wire import (
@@ -129,6 +131,7 @@ class Coordinator:
             await old.close()
         self._clients[request.address] = client
         if registration.replaced is not None:
+            self.drainer.left(registration.replaced.name)
             self._lost(registration.replaced, "another process registered at its address")
         log.info("task manager %s registered, %d slots", address, request.operator_quota)
         self._place_if_possible()
@@ -153,17 +156,41 @@ class Coordinator:
             for ownership in request.ownership:
                 self.rescaler.ownership_reported(ownership)
         return control_pb2.HeartbeatReply(
-            known=known, shutdown=self._end_task_managers and self.machine.state.is_final
+            known=known,
+            shutdown=self._end_task_managers and self.machine.state.is_final,
+            forgotten=self._forgotten(request) if known and self.machine.state is JobState.RUNNING else (),
         )
+
+    def _forgotten(self, request: control_pb2.HeartbeatRequest) -> list[common_pb2.SubtaskId]:
+        """Subtasks that a rescale retired or took back: their last reports have been taken."""
+        if request.job_id != self.identity.job_id or request.generation != self.identity.generation:
+            return []
+        statuses = self.machine.statuses
+        return [r.subtask for r in request.subtasks if subtask_from_proto(r.subtask) not in statuses]
+
+    def drain(self, request: control_pb2.DrainRequest) -> control_pb2.DrainReply:
+        """Empty a task manager that wants to leave, or tell how far that is; called until it is not DRAINING."""
+        member = self.membership.get(parse_address(request.address))
+        if member is None or member.incarnation_id != request.incarnation:
+            return control_pb2.DrainReply(state=control_pb2.DRAIN_STATE_EMPTY)
+        answer = self.drainer.request_or_look(member.name, begin=request.begin)
+        if isinstance(answer, RescaleRefusal):
+            return control_pb2.DrainReply(state=control_pb2.DRAIN_STATE_REFUSED, cause=answer.message)
+        states = {
+            "DRAINING": control_pb2.DRAIN_STATE_DRAINING,
+            "EMPTY": control_pb2.DRAIN_STATE_EMPTY,
+            "FAILED": control_pb2.DRAIN_STATE_REFUSED,
+        }
+        return control_pb2.DrainReply(state=states[answer.state], cause=answer.cause)
 
     def deregister(self, request: control_pb2.DeregisterRequest) -> None:
         """End a lease."""
         member = self.membership.deregister(parse_address(request.address), request.incarnation)
         if member is not None:
             log.info("task manager %s left", member.name)
-            self.drainer.drains.pop(member.name, None)
+            why = self.drainer.left(member.name)
             self._forget(member)
-            self._lost(member, "it was stopped and left")
+            self._lost(member, f"it was stopped and left{f'; it was not empty: {why}' if why else ''}")
 
     def cancel(self) -> bool:
         """Stop the job; False if it has ended or is ending already."""
@@ -177,6 +204,7 @@ class Coordinator:
         for member in self.membership.expire(self.now_ms()):
             silent_ms = self._config.lease_timeout_ms
             log.warning("task manager %s is lost: silent for %d ms", member.name, silent_ms)
+            self.drainer.left(member.name)
             self._forget(member)
             self._lost(member, f"no heartbeat for {silent_ms} ms")
 
@@ -199,8 +227,7 @@ class Coordinator:
             self.routing_tables[stage_index] = table
 
     def _owner_address(self, stage_index: int, group: int) -> str:
-        table = self.routing_tables.get(stage_index)
-        owner = SubtaskId(stage_index, table.groups[group]) if table and group < len(table.groups) else None
+        owner = self.owner(stage_index, group)
         return self.machine.placement.get(owner, "") if owner else ""
 
     def client(self, name: str) -> TaskManagerClient:
@@ -311,7 +338,35 @@ class Coordinator:
     def _lost(self, member: Member, cause: str) -> None:
         self.rescaler.task_manager_lost(member.name, cause)
         self.handle(machine.TaskManagerLost(member.name, cause))
+        self._fail_without_state(member.name, cause)
         self._place_if_possible()
+
+    def _fail_without_state(self, name: str, cause: str) -> None:
+        """A task manager is gone that may have had no subtask any more, but state of subtasks elsewhere."""
+        held = self.state_held_at(name)
+        if self.machine.state is JobState.RUNNING and held:
+            stages = ", ".join(
+                f"{count} key groups of stage {index} ({self.graph.stage(index).name})"
+                for index, count in sorted(Counter(index for index, _ in held).items())
+            )
+            self.handle(
+                machine.FailRequested(f"task manager {name} is lost with the state of {stages}: {cause}")
+            )
+
+    def state_held_at(self, name: str) -> list[tuple[int, int]]:
+        """(stage, key group) whose state is in the store of this task manager, and whose owner still needs it."""
+        statuses = self.machine.statuses
+        needed = []
+        for stage_index, group in self.locations.held_at(name):
+            owner = self.owner(stage_index, group)
+            if owner is not None and owner in statuses and not statuses[owner].is_terminal:
+                needed.append((stage_index, group))
+        return needed
+
+    def owner(self, stage_index: int, group: int) -> SubtaskId | None:
+        """The subtask that owns a key group, by the routing table in force."""
+        table = self.routing_tables.get(stage_index)
+        return SubtaskId(stage_index, table.groups[group]) if table and group < len(table.groups) else None
 
     def _forget(self, member: Member) -> None:
         """Close the connection to a task manager whose lease has ended."""
@@ -359,7 +414,7 @@ class Coordinator:
             self.job_module,
             self.parameters,
             self.graph,
-            self.machine.placement,
+            {subtask: name for subtask, name in self.machine.placement.items() if name in self._clients},
             self.routing_tables.values(),
             subtasks,
             deployed_us,

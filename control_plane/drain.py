@@ -1,4 +1,4 @@
-"""Empty a task manager so that it can be stopped: move its subtasks elsewhere, one stage after the other."""
+"""Empty a task manager so that it can be stopped: move its subtasks elsewhere, then what is in its store."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from proto import control_pb2
+from weir.errors import WeirError
+from weir.protocol.job import JobState
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_model import RescalePhase
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 from weir.types import SubtaskId
+from weir.wire import handshake_to_proto
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("control_plane")
 
 _POLL_S = 0.02
+#: How often owners are asked how much of their state they have still to fetch.
+_PULL_POLL_S = 0.1
 
 
 @dataclass
@@ -29,6 +35,8 @@ class Drain:
     state: str = "DRAINING"
     cause: str = ""
     rescales: list[int] = field(default_factory=list)
+    #: Key groups that their owners still fetch from its store.
+    groups_left: int = 0
 
 
 class Drainer:
@@ -37,11 +45,24 @@ class Drainer:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self.drains: dict[str, Drain] = {}
+        #: Task managers from whose stores owners fetch their state now.
+        self._pulling: set[str] = set()
+        self._refusals: dict[str, str] = {}
 
     @property
     def avoided(self) -> set[str]:
         """Task managers that take no new subtask, because they are being emptied."""
         return {name for name, drain in self.drains.items() if drain.state != "FAILED"}
+
+    def busy(self) -> RescaleRefusal | None:
+        """The refusal of a rescale while key groups are on their way, which therefore cannot move again."""
+        if not self._pulling:
+            return None
+        return RescaleRefusal(
+            RefusalKind.BUSY,
+            f"key groups are still fetched from task manager {min(self._pulling)}, which is being emptied; "
+            "ask again when /drains says that it is EMPTY",
+        )
 
     def request(self, name: str) -> Drain | RescaleRefusal:
         """Begin to empty a task manager, or say why not; repeating a request shows the drain that runs."""
@@ -54,8 +75,14 @@ class Drainer:
         running = self.drains.get(name)
         if running is not None and running.state == "DRAINING":
             return running
+        subtasks = self._subtasks_on(name)
+        state = self._coordinator.machine.state
+        if subtasks and state is not JobState.RUNNING:
+            return RescaleRefusal(
+                RefusalKind.BUSY, f"the job is {state.value}; subtasks of a running job only can be moved"
+            )
         graph = self._coordinator.graph
-        for subtask in self._subtasks_on(name):
+        for subtask in subtasks:
             stage = graph.stage(subtask.stage_index)
             if stage.is_source:
                 return RescaleRefusal(
@@ -68,6 +95,21 @@ class Drainer:
         self._coordinator.spawn(self._run(drain))
         return drain
 
+    def request_or_look(self, name: str, *, begin: bool) -> Drain | RescaleRefusal:
+        """What a task manager asks that wants to leave: to be emptied, and then again and again how far that is."""
+        drain = self.drains.get(name)
+        answer = drain if drain is not None and not begin else self.request(name)
+        if isinstance(answer, RescaleRefusal):
+            self._refusals[name] = answer.message
+        return answer
+
+    def left(self, name: str) -> str:
+        """A task manager is not registered any more; gives why it was not empty, if it wanted to be."""
+        drain, refusal = self.drains.pop(name, None), self._refusals.pop(name, "")
+        if drain is None or drain.state == "EMPTY":
+            return refusal
+        return drain.cause or "it did not wait for the end of its drain"
+
     def _subtasks_on(self, name: str) -> list[SubtaskId]:
         machine = self._coordinator.machine
         statuses = machine.statuses
@@ -79,23 +121,33 @@ class Drainer:
 
     async def _run(self, drain: Drain) -> None:
         log.info("draining task manager %s", drain.task_manager)
-        while subtasks := self._subtasks_on(drain.task_manager):
-            stage_index = subtasks[-1].stage_index
-            result = self._move(stage_index, [s for s in subtasks if s.stage_index == stage_index])
-            if isinstance(result, RescaleRefusal):
-                if result.kind is RefusalKind.BUSY and self._coordinator.rescaler.log.current is not None:
-                    await asyncio.sleep(_POLL_S)
-                    continue
-                self._fail(drain, result.message)
-                return
-            drain.rescales.append(result.rescale_id)
-            while not result.phase.is_final:
+        while drain.state == "DRAINING" and self.drains.get(drain.task_manager) is drain:
+            subtasks = self._subtasks_on(drain.task_manager)
+            if subtasks:
+                await self._move_last_stage(drain, subtasks)
+            elif self._coordinator.rescaler.log.current is not None:
                 await asyncio.sleep(_POLL_S)
-            if result.phase is not RescalePhase.COMPLETE:
-                self._fail(drain, result.cause)
-                return
-        drain.state = "EMPTY"
-        log.info("task manager %s is empty; it can be stopped", drain.task_manager)
+            elif await self._pull(drain) and not self._subtasks_on(drain.task_manager):
+                drain.state = "EMPTY"
+                log.info("task manager %s is empty; it can be stopped", drain.task_manager)
+
+    async def _move_last_stage(self, drain: Drain, subtasks: list[SubtaskId]) -> None:
+        stage_index = subtasks[-1].stage_index
+        result = self._move(stage_index, [s for s in subtasks if s.stage_index == stage_index])
+        if isinstance(result, RescaleRefusal):
+            if result.kind is RefusalKind.BUSY and self._coordinator.machine.state is JobState.RUNNING:
+                await asyncio.sleep(_POLL_S)
+            elif result.kind is RefusalKind.ENDING:
+                # The rest of the stage ends by itself.
+                await asyncio.sleep(_POLL_S)
+            else:
+                self._fail(drain, result.message)
+            return
+        drain.rescales.append(result.rescale_id)
+        while not result.phase.is_final:
+            await asyncio.sleep(_POLL_S)
+        if result.phase is not RescalePhase.COMPLETE and self._subtasks_on(drain.task_manager):
+            self._fail(drain, result.cause)
 
     def _move(self, stage_index: int, leaving: list[SubtaskId]) -> RescaleMachine | RescaleRefusal:
         """Replace subtasks of one stage by as many new ones elsewhere."""
@@ -105,6 +157,38 @@ class Drainer:
         fresh = range(first, first + len(gone))
         staying = set(stage.subtask_indices) - gone
         return self._coordinator.rescaler.request(stage_index, {*staying, *fresh}, self.avoided)
+
+    async def _pull(self, drain: Drain) -> bool:
+        """Let owners elsewhere fetch what is in the store; False: it failed, and the drain with it."""
+        coordinator, name = self._coordinator, drain.task_manager
+        self._pulling.add(name)
+        try:
+            while held := coordinator.state_held_at(name):
+                if coordinator.machine.state is not JobState.RUNNING:
+                    return True
+                owners = {coordinator.owner(*item) for item in held}
+                places = {coordinator.machine.placement[owner] for owner in owners if owner is not None}
+                drain.groups_left = await self._ask_to_pull(name, places)
+                if drain.groups_left:
+                    await asyncio.sleep(_PULL_POLL_S)
+                    continue
+                for stage_index, group in held:
+                    coordinator.locations.moved_to_owner(stage_index, group)
+        except WeirError as error:
+            self._fail(drain, f"its state could not be fetched: {error}")
+            return False
+        finally:
+            self._pulling.discard(name)
+        return True
+
+    async def _ask_to_pull(self, name: str, places: set[str]) -> int:
+        request = control_pb2.PullStateRequest(
+            handshake=handshake_to_proto(self._coordinator.identity), address=name
+        )
+        replies = await asyncio.gather(
+            *(self._coordinator.client(place).pull_state(request) for place in sorted(places))
+        )
+        return sum(reply.groups_left for reply in replies)
 
     def _fail(self, drain: Drain, cause: str) -> None:
         drain.state, drain.cause = "FAILED", cause

@@ -62,7 +62,7 @@ class Rescaler:
         if coordinator.machine.state is not JobState.RUNNING:
             state = coordinator.machine.state.value
             return RescaleRefusal(RefusalKind.BUSY, f"the job is {state}; only a running job can be scaled")
-        busy = self.log.busy()
+        busy = self.log.busy() or coordinator.drainer.busy()
         if busy is not None:
             return busy
         plan = plan_rescale(
@@ -186,18 +186,24 @@ class Rescaler:
         """An owner tells what it has of the latest rescale; repeated in every heartbeat."""
         current = self.log.current
         subtask = subtask_from_proto(report.subtask)
+        placement = self._coordinator.machine.placement
         if (
             current is None
             or subtask.stage_index != current.plan.stage_index
             or report.routing_version != current.plan.version
         ):
             return
+        if report.failure:
+            self._fail_job(current, report.failure)
+            return
+        if subtask not in placement:
+            return
         owned = set(report.owned_groups) - self._owned.setdefault(subtask, set())
         self._coordinator.locations.note(subtask.stage_index, report.owned_groups, report.locations)
         self._coordinator.locations.note(
             subtask.stage_index,
             report.complete_groups,
-            [self._coordinator.machine.placement[subtask]] * len(report.complete_groups),
+            [placement[subtask]] * len(report.complete_groups),
         )
         if owned:
             self._owned[subtask] |= owned
@@ -217,6 +223,14 @@ class Rescaler:
 
     def _party_lost(self, current: RescaleMachine, subtask: SubtaskId, cause: str) -> None:
         self._handle(current, model.PartyLost(subtask, cause or "no cause given"))
+
+    def _fail_job(self, rescale: RescaleMachine, cause: str) -> None:
+        self._coordinator.handle(
+            job_machine.FailRequested(
+                f"rescale {rescale.rescale_id} of stage {rescale.plan.stage_index} failed in phase "
+                f"{rescale.phase.value}: {cause}"
+            )
+        )
 
     # --- actions ---------------------------------------------------------------------------------------------
 
@@ -278,6 +292,7 @@ class Rescaler:
                 subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
                 moves=moves,
                 retiring=[subtask.subtask_index for subtask in action.retiring],
+                locations=requests.subtask_locations(self._coordinator.machine.placement),
             )
             try:
                 reply = await self._coordinator.client(name).prepare_rescale(request)
@@ -320,8 +335,7 @@ class Rescaler:
             try:
                 await coordinator.client(name).reroute(request)
             except Exception as error:
-                cause = f"rescale {rescale.rescale_id}: task manager {name} could not switch: {error}"
-                coordinator.handle(job_machine.FailRequested(cause))
+                self._fail_job(rescale, f"task manager {name} could not switch: {error}")
                 return
             for subtask in subtasks:
                 if subtask in upstream:

@@ -44,6 +44,10 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
             addresses=self._coordinator.locations.locate(request.stage_index, request.key_groups)
         )
 
+    async def Drain(self, request: control_pb2.DrainRequest, context: Context) -> control_pb2.DrainReply:
+        """A task manager wants to be emptied before it leaves."""
+        return self._coordinator.drain(request)
+
     async def Deregister(
         self, request: control_pb2.DeregisterRequest, context: Context
     ) -> control_pb2.DeregisterReply:

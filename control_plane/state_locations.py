@@ -23,6 +23,14 @@ class StateLocations:
         for group in groups:
             self._addresses.setdefault((stage_index, group), self._owner_address(stage_index, group))
 
+    def moved_to_owner(self, stage_index: int, group: int) -> None:
+        """The owner has fetched the state of a group."""
+        self._addresses.pop((stage_index, group), None)
+
+    def held_at(self, address: str) -> list[tuple[int, int]]:
+        """(stage, group) of all state that was reported to be in this store."""
+        return sorted(item for item, known in self._addresses.items() if known == address)
+
     def locate(self, stage_index: int, groups: Sequence[int]) -> list[str]:
         """The address of each group's store."""
         return [

@@ -189,7 +189,8 @@ def routing_view(table: RoutingTable) -> RoutingView:
         stage=table.stage_index,
         routing_version=table.version,
         group_to_subtask=list(table.groups),
-        groups_per_subtask=[counts[index] for index in range(table.subtask_count)],
+        subtasks=list(table.subtasks),
+        groups_per_subtask=[counts[index] for index in table.subtasks],
         owner_epochs=list(table.owner_epochs),
     )
 

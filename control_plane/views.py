@@ -111,7 +111,8 @@ class RoutingView(BaseModel):
     stage: int
     routing_version: int
     group_to_subtask: list[int]
-    groups_per_subtask: list[int]
+    subtasks: list[int] = Field(description="indices of the subtasks that take part")
+    groups_per_subtask: list[int] = Field(description="in the order of subtasks")
     owner_epochs: list[int]
 
 
@@ -161,6 +162,7 @@ class DrainView(BaseModel):
     state: str = Field(description="DRAINING, EMPTY (it can be stopped) or FAILED")
     cause: str
     rescales: list[int] = Field(description="ids of the rescales that move its subtasks")
+    groups_left: int = Field(description="key groups that their owners still fetch from its store")
 
 
 class ErrorView(BaseModel):

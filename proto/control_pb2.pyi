@@ -17,6 +17,13 @@ class SubtaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SUBTASK_STATE_FINISHED: _ClassVar[SubtaskState]
     SUBTASK_STATE_FAILED: _ClassVar[SubtaskState]
     SUBTASK_STATE_CANCELED: _ClassVar[SubtaskState]
+
+class DrainState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DRAIN_STATE_UNSPECIFIED: _ClassVar[DrainState]
+    DRAIN_STATE_DRAINING: _ClassVar[DrainState]
+    DRAIN_STATE_EMPTY: _ClassVar[DrainState]
+    DRAIN_STATE_REFUSED: _ClassVar[DrainState]
 SUBTASK_STATE_UNSPECIFIED: SubtaskState
 SUBTASK_STATE_OPENING: SubtaskState
 SUBTASK_STATE_DEPLOYED: SubtaskState
@@ -24,6 +31,10 @@ SUBTASK_STATE_RUNNING: SubtaskState
 SUBTASK_STATE_FINISHED: SubtaskState
 SUBTASK_STATE_FAILED: SubtaskState
 SUBTASK_STATE_CANCELED: SubtaskState
+DRAIN_STATE_UNSPECIFIED: DrainState
+DRAIN_STATE_DRAINING: DrainState
+DRAIN_STATE_EMPTY: DrainState
+DRAIN_STATE_REFUSED: DrainState
 
 class RegisterRequest(_message.Message):
     __slots__ = ("protocol_version", "address", "incarnation", "operator_quota")
@@ -78,20 +89,22 @@ class SubtaskReport(_message.Message):
     def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ...) -> None: ...
 
 class OwnershipReport(_message.Message):
-    __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved", "locations")
+    __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved", "locations", "failure")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     OWNED_GROUPS_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_GROUPS_FIELD_NUMBER: _ClassVar[int]
     BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
     LOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     routing_version: int
     owned_groups: _containers.RepeatedScalarFieldContainer[int]
     complete_groups: _containers.RepeatedScalarFieldContainer[int]
     bytes_moved: int
     locations: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ..., locations: _Optional[_Iterable[str]] = ...) -> None: ...
+    failure: str
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ..., locations: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks", "ownership")
@@ -110,12 +123,14 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("known", "shutdown")
+    __slots__ = ("known", "shutdown", "forgotten")
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     known: bool
     shutdown: bool
-    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ...) -> None: ...
+    forgotten: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
     __slots__ = ("stage_index", "key_groups")
@@ -130,6 +145,24 @@ class LocateReply(_message.Message):
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     addresses: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("address", "incarnation", "begin")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    incarnation: str
+    begin: bool
+    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., begin: _Optional[bool] = ...) -> None: ...
+
+class DrainReply(_message.Message):
+    __slots__ = ("state", "cause")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    state: DrainState
+    cause: str
+    def __init__(self, state: _Optional[_Union[DrainState, str]] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class DeregisterRequest(_message.Message):
     __slots__ = ("address", "incarnation")
@@ -258,20 +291,22 @@ class GroupMove(_message.Message):
     def __init__(self, key_group: _Optional[int] = ..., source_subtask_index: _Optional[int] = ..., target_subtask_index: _Optional[int] = ...) -> None: ...
 
 class PrepareRescaleRequest(_message.Message):
-    __slots__ = ("handshake", "stage_index", "routing_version", "subtasks", "moves", "retiring")
+    __slots__ = ("handshake", "stage_index", "routing_version", "subtasks", "moves", "retiring", "locations")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     SUBTASKS_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
     RETIRING_FIELD_NUMBER: _ClassVar[int]
+    LOCATIONS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     stage_index: int
     routing_version: int
     subtasks: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
     moves: _containers.RepeatedCompositeFieldContainer[GroupMove]
     retiring: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., moves: _Optional[_Iterable[_Union[GroupMove, _Mapping]]] = ..., retiring: _Optional[_Iterable[int]] = ...) -> None: ...
+    locations: _containers.RepeatedCompositeFieldContainer[SubtaskLocation]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., moves: _Optional[_Iterable[_Union[GroupMove, _Mapping]]] = ..., retiring: _Optional[_Iterable[int]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ...) -> None: ...
 
 class PrepareRescaleReply(_message.Message):
     __slots__ = ("ended",)
@@ -350,3 +385,17 @@ class AbortRescaleRequest(_message.Message):
 class AbortRescaleReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class PullStateRequest(_message.Message):
+    __slots__ = ("handshake", "address")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    address: str
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., address: _Optional[str] = ...) -> None: ...
+
+class PullStateReply(_message.Message):
+    __slots__ = ("groups_left",)
+    GROUPS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    groups_left: int
+    def __init__(self, groups_left: _Optional[int] = ...) -> None: ...

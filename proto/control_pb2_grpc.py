@@ -50,6 +50,11 @@ class ControlPlaneStub:
                 request_serializer=proto_dot_control__pb2.LocateRequest.SerializeToString,
                 response_deserializer=proto_dot_control__pb2.LocateReply.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/weir.v1.ControlPlane/Drain',
+                request_serializer=proto_dot_control__pb2.DrainRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.DrainReply.FromString,
+                _registered_method=True)
         self.Deregister = channel.unary_unary(
                 '/weir.v1.ControlPlane/Deregister',
                 request_serializer=proto_dot_control__pb2.DeregisterRequest.SerializeToString,
@@ -82,6 +87,13 @@ class ControlPlaneServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """A task manager wants to leave and asks to be emptied first; repeated until the answer is not DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Deregister(self, request, context):
         """A task manager leaves in an orderly way.
         """
@@ -106,6 +118,11 @@ def add_ControlPlaneServicer_to_server(servicer, server):
                     servicer.Locate,
                     request_deserializer=proto_dot_control__pb2.LocateRequest.FromString,
                     response_serializer=proto_dot_control__pb2.LocateReply.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=proto_dot_control__pb2.DrainRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.DrainReply.SerializeToString,
             ),
             'Deregister': grpc.unary_unary_rpc_method_handler(
                     servicer.Deregister,
@@ -206,6 +223,33 @@ class ControlPlane:
             _registered_method=True)
 
     @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.ControlPlane/Drain',
+            proto_dot_control__pb2.DrainRequest.SerializeToString,
+            proto_dot_control__pb2.DrainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Deregister(request,
             target,
             options=(),
@@ -283,6 +327,11 @@ class TaskManagerStub:
                 request_serializer=proto_dot_control__pb2.AbortRescaleRequest.SerializeToString,
                 response_deserializer=proto_dot_control__pb2.AbortRescaleReply.FromString,
                 _registered_method=True)
+        self.PullState = channel.unary_unary(
+                '/weir.v1.TaskManager/PullState',
+                request_serializer=proto_dot_control__pb2.PullStateRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.PullStateReply.FromString,
+                _registered_method=True)
 
 
 class TaskManagerServicer:
@@ -345,6 +394,13 @@ class TaskManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PullState(self, request, context):
+        """Owners fetch their state from a store that is to go away; repeated until nothing is left there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -387,6 +443,11 @@ def add_TaskManagerServicer_to_server(servicer, server):
                     servicer.AbortRescale,
                     request_deserializer=proto_dot_control__pb2.AbortRescaleRequest.FromString,
                     response_serializer=proto_dot_control__pb2.AbortRescaleReply.SerializeToString,
+            ),
+            'PullState': grpc.unary_unary_rpc_method_handler(
+                    servicer.PullState,
+                    request_deserializer=proto_dot_control__pb2.PullStateRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.PullStateReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -606,6 +667,33 @@ class TaskManager:
             '/weir.v1.TaskManager/AbortRescale',
             proto_dot_control__pb2.AbortRescaleRequest.SerializeToString,
             proto_dot_control__pb2.AbortRescaleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PullState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/PullState',
+            proto_dot_control__pb2.PullStateRequest.SerializeToString,
+            proto_dot_control__pb2.PullStateReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,7 +57,8 @@ def main(
 ) -> None:
     """Run the parts of a job that the control plane gives to this process; end it with Ctrl-C or SIGTERM.
 
-    Waits for a control plane that is not up yet.
+    Waits for a control plane that is not up yet. At SIGTERM others take over what runs here, if they have room; Ctrl-C
+    and a second SIGTERM end it at once.
     """
     set_up_logging(f"task_manager:{port}" if port else "task_manager", verbose=verbose)
     run(
@@ -97,8 +98,8 @@ def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str]) -
         own_port="taskManager.tm_port" in overrides,
         own_metrics_port="prometheus.prometheus_port" in overrides,
     )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: process.stop())
+    signal.signal(signal.SIGTERM, lambda *_: process.drain())
+    signal.signal(signal.SIGINT, lambda *_: process.stop())
     return process.run()
 
 

@@ -47,6 +47,10 @@ class ControlLink:
         self._stub = control_pb2_grpc.ControlPlaneStub(self._connection)
         self._changed = threading.Event()
         self._stopped = False
+        #: Monotonic second until which to wait for being emptied; None: nobody asked this process to leave.
+        self._drain_until_s: float | None = None
+        self._drain_asked = False
+        self._registered = False
 
     def locate(self, stage_index: int, groups: Sequence[int]) -> Mapping[int, str]:
         """Ask where the state of key groups is; called by subtasks when ``useCache`` is off.
@@ -73,6 +77,14 @@ class ControlLink:
         self._stopped = True
         self._changed.set()
 
+    def drain(self) -> None:
+        """Let :meth:`run` return once others have taken over what runs here; the second call is :meth:`stop`."""
+        if self._drain_until_s is not None or not self._registered or not self._config.drain_timeout_s:
+            self.stop()
+            return
+        self._drain_until_s = time.monotonic() + self._config.drain_timeout_s
+        self._changed.set()
+
     def run(self, server: TaskManagerServer) -> None:
         """Serve until told to stop, by :meth:`stop` or by the control plane.
 
@@ -91,6 +103,9 @@ class ControlLink:
                 reply = self._heartbeat(server)
             except grpc.RpcError:
                 silent_since_s = silent_since_s or time.monotonic()
+                if self._drain_until_s is not None:
+                    log.info("the control plane at %s does not answer; stopping", self._address)
+                    return
                 if time.monotonic() - silent_since_s > self._config.connect_timeout_s:
                     raise self._gone() from None
                 continue
@@ -106,6 +121,35 @@ class ControlLink:
                 )
                 server.renew_incarnation()
                 interval_s = self._register(server)
+            server.forget(reply.forgotten)
+            if self._drain_until_s is not None and self._may_leave(server, self._drain_until_s):
+                return
+
+    def _may_leave(self, server: TaskManagerServer, until_s: float) -> bool:
+        """Ask to be emptied, or how far that is; True also if it cannot be or takes too long."""
+        request = control_pb2.DrainRequest(
+            address=server.address, incarnation=server.incarnation, begin=not self._drain_asked
+        )
+        try:
+            reply = self._stub.Drain(request, timeout=_HEARTBEAT_TIMEOUT_S)
+        except grpc.RpcError as error:
+            log.warning("the control plane does not empty this task manager: %s; stopping", error.details())
+            return True
+        if not self._drain_asked:
+            log.info("asked to stop: others take over what runs here; a second signal stops at once")
+        self._drain_asked = True
+        if reply.state == control_pb2.DRAIN_STATE_REFUSED:
+            log.warning("others cannot take over what runs here: %s; stopping", reply.cause)
+            return True
+        if reply.state == control_pb2.DRAIN_STATE_EMPTY:
+            log.info("others have taken over what ran here; stopping")
+            return True
+        if time.monotonic() > until_s:
+            log.warning(
+                "not empty after taskManager.drain_timeout_s (%g s); stopping", self._config.drain_timeout_s
+            )
+            return True
+        return False
 
     def leave(self, server: TaskManagerServer) -> None:
         """Send the last reports and deregister; a control plane that is gone is no error."""
@@ -153,6 +197,7 @@ class ControlLink:
             if self._stopped:
                 return _RETRY_S
             raise self._gone() from None
+        self._registered = True
         log.info("registered at the control plane %s as %s", self._address, server.address)
         return float(reply.heartbeat_interval_ms) / 1e3
 

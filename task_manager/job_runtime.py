@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from task_manager.channels import ChannelOpened, Delivery, Inbox, no_release
 from task_manager.metrics import TaskManagerMetrics
-from task_manager.progress import SubtaskProgress, SubtaskState
+from task_manager.progress import FINAL_STATES, SubtaskProgress
 from task_manager.remote_channel import check_channel_job
 from task_manager.rescaling import RescaleParticipant
 from task_manager.subtask_factory import JobSettings, LocateGroups, RunningSubtask, SubtaskFactory
@@ -25,8 +25,6 @@ from weir.types import ChannelId, SubtaskId
 from weir.wire import JobIdentity
 
 log = logging.getLogger(__name__)
-
-_FINAL = (SubtaskState.FINISHED, SubtaskState.FAILED, SubtaskState.CANCELED)
 
 
 class JobRuntime:
@@ -80,7 +78,7 @@ class JobRuntime:
         for subtask in subtasks:
             # Before the channels, because a subtask's own consumers may be asked for while it is made.
             self._inboxes[subtask] = Inbox()
-            self._expected[subtask] = set(topology.graph.input_channels(subtask))
+            self._expected[subtask] = set(topology.input_channels(subtask))
         for subtask in subtasks:
             running = self._factory.create(
                 subtask,
@@ -143,13 +141,29 @@ class JobRuntime:
             progress.distinct_keys = sum(
                 getattr(operator, "distinct_keys", 0) for operator in running.chain.operators
             )
-            result[subtask] = (progress, len(self._inboxes[subtask]))
+            inbox = self._inboxes.get(subtask)
+            result[subtask] = (progress, 0 if inbox is None else len(inbox))
         return result
+
+    def forget(self, subtasks: Sequence[SubtaskId]) -> None:
+        """Drop what is kept of subtasks that are not part of the job any more; one that still runs is stopped."""
+        for subtask in subtasks:
+            running = self._running.get(subtask)
+            if running is None:
+                continue
+            if running.subtask.progress.state not in FINAL_STATES:
+                running.subtask.cancel(end_stream=True)
+                continue
+            del self._running[subtask], self._inboxes[subtask], self._expected[subtask]
+            self._metrics.subtasks.remove(self._labels(subtask))
+            self.rescaling.forget(subtask, running.group_state)
+            ended = [c for c in list(self._opened) if subtask in (c.producer, c.consumer)]
+            self._opened.difference_update(ended)
 
     @property
     def ended(self) -> bool:
         """Whether every subtask here is in a final state."""
-        return all(running.subtask.progress.state in _FINAL for running in self._running.values())
+        return all(running.subtask.progress.state in FINAL_STATES for running in self._running.values())
 
     def cancel(self) -> None:
         """Tell every subtask to stop, and those that are still being deployed."""
@@ -165,7 +179,7 @@ class JobRuntime:
 
     def end_channels_of(self, producers: Sequence[SubtaskId]) -> None:
         """Producers are gone before they sent a row: their channels end here."""
-        for channel in [channel for channel in self._opened if channel.producer in producers]:
+        for channel in [channel for channel in list(self._opened) if channel.producer in producers]:
             self._inboxes[channel.consumer].put(Delivery(channel, EndOfStream(), no_release))
 
     def close(self, timeout_s: float) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from threading import Lock
 
 from task_manager.channels import Inbox
 from task_manager.credits import CancelledError
 
 Command = Callable[[], None]
+_Posted = tuple[Command, Future[None]]
 
 
 class Mailbox:
@@ -20,17 +22,21 @@ class Mailbox:
         self._cancelled = False
         self._closed = False
         self._lock = Lock()
-        self._routing: deque[Command] = deque()
-        self._commands: deque[Command] = deque()
+        self._routing: deque[_Posted] = deque()
+        self._commands: deque[_Posted] = deque()
 
-    def post(self, command: Command) -> bool:
-        """Run this between two batches; False if the subtask has ended and will never run it."""
+    def post(self, command: Command) -> Future[None] | None:
+        """Run this between two batches; None if the subtask has ended and will never run it.
+
+        The future is done when the command was run; it fails with what the command raised, and with CancelledError
+        if the subtask fails or stops before it comes to it.
+        """
         return self._post(self._commands, command)
 
-    def post_routing(self, command: Command) -> bool:
+    def post_routing(self, command: Command) -> Future[None] | None:
         """Run this at once, also while the subtask waits for credit; it may only touch the output.
 
-        Gives False if the subtask has ended and will never run it.
+        Gives what :meth:`post` gives.
         """
         return self._post(self._routing, command)
 
@@ -44,16 +50,20 @@ class Mailbox:
         """The subtask has failed: take no more commands and forget those that wait."""
         with self._lock:
             self._closed = True
+            left = [*self._routing, *self._commands]
             self._routing.clear()
             self._commands.clear()
+        for _, future in left:
+            future.set_exception(CancelledError("the subtask has ended"))
 
-    def _post(self, queue: deque[Command], command: Command) -> bool:
+    def _post(self, queue: deque[_Posted], command: Command) -> Future[None] | None:
+        future: Future[None] = Future()
         with self._lock:
             if self._closed:
-                return False
-            queue.append(command)
+                return None
+            queue.append((command, future))
         self.inbox.wake()
-        return True
+        return future
 
     def cancel(self) -> None:
         """Stop the subtask at the next batch boundary, also when it waits."""
@@ -69,7 +79,7 @@ class Mailbox:
         """Run everything that was posted; called between two batches."""
         self._run_routing()
         while self._commands:
-            self._commands.popleft()()
+            _run(*self._commands.popleft())
 
     def wait_for_credit(self, timeout_s: float) -> None:
         """Sleep until a release or a command comes; called by the output, inside a batch."""
@@ -79,4 +89,13 @@ class Mailbox:
     def _run_routing(self) -> None:
         self.check_cancelled()
         while self._routing:
-            self._routing.popleft()()
+            _run(*self._routing.popleft())
+
+
+def _run(command: Command, future: Future[None]) -> None:
+    try:
+        command()
+    except BaseException as error:
+        future.set_exception(error)
+        raise
+    future.set_result(None)

@@ -124,8 +124,8 @@ class Ownership:
                 self._reports.hand_over(version, target, given, locations, hot_keys)
             case TakeOwnership(version, taken, location):
                 self._state.adopt_groups(taken, str(location))
-                self._unpark()
                 self._reports.owned(version, taken, str(location))
+                self._unpark()
             case Retired():
                 # The loop ends by itself: every input has ended and may_finish is true.
                 pass

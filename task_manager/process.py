@@ -44,6 +44,10 @@ class TaskManagerProcess:
         """Cancel the subtasks, deregister and return from :meth:`run`."""
         self._link.stop()
 
+    def drain(self) -> None:
+        """Return from :meth:`run` once others have taken over what runs here; called a second time: at once."""
+        self._link.drain()
+
     def run(self) -> int:
         """Serve until stopped; gives the exit code.
 

@@ -25,6 +25,10 @@ class SubtaskState(Enum):
     CANCELED = "canceled"
 
 
+#: Nothing comes after these.
+FINAL_STATES = (SubtaskState.FINISHED, SubtaskState.FAILED, SubtaskState.CANCELED)
+
+
 @dataclass
 class SubtaskProgress:
     """Counters since the start. One writer; a reader may see a value that is one batch old."""

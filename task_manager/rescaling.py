@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ import grpc
 from proto import control_pb2, control_pb2_grpc
 from task_manager.channels import Inbox
 from task_manager.ownership import RescaleReports
+from task_manager.progress import FINAL_STATES
 from task_manager.task_subtask import TaskSubtask
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 #: An owner that is busy with a batch for longer answers later than the command does; that is no failure.
 _PREPARE_WAIT_S = 0.25
-_REROUTE_WAIT_S = 30.0
+#: A switch comes between two batches; a subtask that failed or was stopped meanwhile ends the wait.
+_REROUTE_WAIT_S = 600.0
 _HANDOVER_TIMEOUT_S = 30.0
 _THREADS = 8
 
@@ -82,16 +83,17 @@ class RescaleParticipant:
         version: int,
         moves: tuple[GroupMove, ...],
         retiring: Sequence[int],
+        locations: Mapping[SubtaskId, str],
     ) -> list[SubtaskId]:
         """Tell owners here of a rescale; gives those that have ended already."""
+        # Known before any marker can come, which may be sooner than the command to switch.
+        self._locations.update(locations)
         known: dict[SubtaskId, Future[None] | None] = {
             subtask: self._post(subtask, Prepare(version, moves, retiring=subtask.subtask_index in retiring))
             for subtask in subtasks
         }
-        for future in known.values():
-            if future is not None:
-                # Wait for the early flush, which makes the handover short, but not for long.
-                _wait(future, _PREPARE_WAIT_S)
+        # Wait for the early flush, which makes the handover short, but not for long.
+        wait([future for future in known.values() if future is not None], _PREPARE_WAIT_S)
         return [subtask for subtask, future in known.items() if future is None]
 
     def reroute(
@@ -116,11 +118,12 @@ class RescaleParticipant:
             for edge in topology.graph.stage(stage_index).inputs:
                 if edge.producer_stage == subtask.stage_index:
                     futures.append(self._reroute_one(subtask, edge, version, topology, retiring))
-        for future in futures:
-            if not _wait(future, _REROUTE_WAIT_S):
-                raise ConnectionLostError(
-                    f"an upstream subtask on {self._address} did not switch within {_REROUTE_WAIT_S:g} s"
-                )
+        if wait(futures, _REROUTE_WAIT_S).not_done:
+            raise ConnectionLostError(
+                f"an upstream subtask on {self._address} did not switch within {_REROUTE_WAIT_S:g} s"
+            )
+        if any(future.exception() for future in futures):
+            raise HandshakeError(f"an upstream subtask on {self._address} ended before it could switch")
 
     def receive(self, request: control_pb2.HandOverRequest) -> None:
         """Take a handover from an old owner on another task manager."""
@@ -150,8 +153,9 @@ class RescaleParticipant:
             for subtask, report in self._reports.items():
                 copy = control_pb2.OwnershipReport()
                 copy.CopyFrom(report)
-                group_state = self._running[subtask].group_state
-                if group_state is not None:
+                running = self._running.get(subtask)
+                group_state = None if running is None else running.group_state
+                if group_state is not None and any(at != self._address for at in report.locations):
                     copy.bytes_moved += self._migrator.progress(group_state.backend).bytes
                 copies.append(copy)
         return copies
@@ -182,7 +186,7 @@ class RescaleParticipant:
                 group_state.backend,
                 hot_keys=hot_keys,
                 on_complete=lambda group: self._completed(subtask, group),
-                on_error=lambda error: self._fail(subtask, error),
+                on_error=self._failing(subtask),
             )
 
         return fetch
@@ -197,10 +201,49 @@ class RescaleParticipant:
         hot_keys: Sequence[bytes],
     ) -> None:
         """A subtask gives groups away; called by its thread, after their state was written."""
+        group_state = self._running[subtask].group_state
         handover = _Handover(
-            subtask, version, SubtaskId(subtask.stage_index, target), dict(groups), locations, hot_keys
+            subtask,
+            version,
+            SubtaskId(subtask.stage_index, target),
+            dict(groups),
+            locations,
+            hot_keys,
+            () if group_state is None else group_state.state_ids,
         )
         self._threads.submit(self._hand_over, handover)
+
+    def pull(self, address: str) -> int:
+        """Let owners here fetch what is in a store that is to go away; gives how many groups are not done.
+
+        Called again and again until that is 0; no rescale runs meanwhile.
+        """
+        left = 0
+        for subtask, running in list(self._running.items()):
+            group_state = running.group_state
+            if group_state is None or running.subtask.progress.state in FINAL_STATES:
+                continue
+            backend = group_state.backend
+            known = {migrating.group for migrating in backend.migrating()}
+            there = [group for group, at in backend.locations().items() if at == address]
+            if not known.issuperset(there):
+                backend.migrate(there)
+                self._migrator.add(backend, on_error=self._failing(subtask))
+            left += backend.unsettled_count()
+        return left
+
+    def _failing(self, subtask: SubtaskId) -> Callable[[WeirError], None]:
+        return lambda error: (
+            log.debug("subtask %s: %s", subtask, error) if not self._fail(subtask, error) else None
+        )
+
+    def forget(self, subtask: SubtaskId, group_state: SubtaskGroupState | None) -> None:
+        """A subtask has ended and is no longer part of the job."""
+        with self._lock:
+            self._reports.pop(subtask, None)
+        if group_state is not None:
+            self._migrator.remove(group_state.backend)
+        self._locations.pop(subtask, None)
 
     def close(self) -> None:
         """End the threads; what they still have to do is given up."""
@@ -216,19 +259,12 @@ class RescaleParticipant:
         if running is None or not isinstance(running.subtask, TaskSubtask):
             raise HandshakeError(f"subtask {subtask} does not run on task manager {self._address}")
         task = running.subtask
-        future: Future[None] = Future()
-
-        def command() -> None:
-            task.handle(event)
-            future.set_result(None)
-
-        return future if task.mailbox.post(command) else None
+        return task.mailbox.post(lambda: task.handle(event))
 
     def _reroute_one(
         self, subtask: SubtaskId, edge: Edge, version: int, topology: Topology, retiring: Sequence[int]
     ) -> Future[None]:
         running = self._running[subtask]
-        future: Future[None] = Future()
         table = topology.routing.get(edge.consumer_stage)
         known = set(running.chain.output.consumers(edge))
         added = {
@@ -242,14 +278,15 @@ class RescaleParticipant:
         def command() -> None:
             group_to_subtask = table.group_to_subtask if table is not None else None
             running.chain.output.reroute(edge, version, group_to_subtask, added, retiring)
-            future.set_result(None)
 
-        if not running.subtask.mailbox.post_routing(command):
+        future = running.subtask.mailbox.post_routing(command)
+        if future is None:
             # It has ended: its end of stream says everything, also to consumers that are new.
             for channel in added.values():
                 channel.send(RouteMarker(version))
                 channel.send(EndOfStream())
                 channel.close()
+            future = Future()
             future.set_result(None)
         return future
 
@@ -264,12 +301,19 @@ class RescaleParticipant:
                 for location, groups in handover.by_location().items():
                     self._send(handover, target_address, groups, location, handover.hot_keys, 0)
         except WeirError as error:
-            self._fail(handover.source, error)
+            self._handover_failed(handover, error)
         except Exception as error:
             log.exception("handing over groups of subtask %s failed", handover.source)
-            self._fail(
-                handover.source, WeirError(f"handing over key groups to {handover.target} failed: {error}")
+            self._handover_failed(
+                handover, WeirError(f"handing over key groups to {handover.target} failed: {error}")
             )
+
+    def _handover_failed(self, handover: _Handover, error: WeirError) -> None:
+        if self._closed or self._fail(handover.source, error):
+            return
+        with self._lock:
+            self._report(handover.source, handover.version).failure = str(error)
+        self._on_change()
 
     def _hand_over_here(self, handover: _Handover) -> None:
         """Both subtasks share the store."""
@@ -280,8 +324,6 @@ class RescaleParticipant:
     def _ship(self, handover: _Handover, target_address: str) -> None:
         """Strategy local: the state goes first, and each group follows its last entry."""
         stage_index = handover.source.stage_index
-        group_state = self._running[handover.source].group_state
-        assert group_state is not None
         client = self._factory.state_client(stage_index, target_address, handover.groups)
 
         def shipped(group: int, size_bytes: int) -> None:
@@ -292,7 +334,7 @@ class RescaleParticipant:
             self._store,
             client,
             handover.groups,
-            group_state.state_ids,
+            handover.state_ids,
             on_group=shipped,
             cancelled=lambda: self._closed,
         )
@@ -333,13 +375,14 @@ class RescaleParticipant:
                 report.complete_groups.append(group)
         self._on_change()
 
-    def _fail(self, subtask: SubtaskId, error: WeirError) -> None:
-        """Let a subtask fail with what its handover met."""
+    def _fail(self, subtask: SubtaskId, error: WeirError) -> bool:
+        """Let a subtask fail with what its handover or migration met; False if it has ended."""
 
         def command() -> None:
             raise error
 
-        self._running[subtask].subtask.mailbox.post(command)
+        running = self._running.get(subtask)
+        return running is not None and running.subtask.mailbox.post(command) is not None
 
     def _report(self, subtask: SubtaskId, version: int) -> control_pb2.OwnershipReport:
         """The report on the latest rescale; the caller has the lock."""
@@ -365,6 +408,7 @@ class _Handover:
     groups: Mapping[int, int]
     locations: Mapping[int, str]
     hot_keys: Sequence[bytes]
+    state_ids: Sequence[int]
 
     def by_location(self) -> dict[str, dict[int, int]]:
         """The groups by the store that has their state."""
@@ -395,11 +439,3 @@ class _SubtaskReports:
     def owned(self, version: int, groups: Iterable[int], location: str) -> None:
         """See ``RescaleReports``."""
         self._participant.owned(self._subtask, version, groups, location)
-
-
-def _wait(future: Future[None], timeout_s: float) -> bool:
-    try:
-        future.result(timeout_s)
-    except FutureTimeoutError:
-        return False
-    return True

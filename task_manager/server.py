@@ -7,12 +7,12 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from proto import control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
+from proto import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
 from task_manager.channels import Inbox
 from task_manager.job_runtime import JobRuntime
 from task_manager.metrics import TaskManagerMetrics
@@ -194,6 +194,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
                     for move in request.moves
                 ),
                 list(request.retiring),
+                {subtask_from_proto(item.subtask): item.address for item in request.locations},
             )
         return control_pb2.PrepareRescaleReply(ended=[subtask_to_proto(subtask) for subtask in ended])
 
@@ -230,6 +231,25 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
                 [subtask_from_proto(subtask) for subtask in request.owners], request.routing_version
             )
         return control_pb2.AbortRescaleReply()
+
+    def PullState(
+        self, request: control_pb2.PullStateRequest, context: grpc.ServicerContext
+    ) -> control_pb2.PullStateReply:
+        """Let owners here fetch their state from a store that is to go away."""
+        with _errors_to(context):
+            rescaling = self._current(handshake_from_proto(request.handshake)).rescaling
+            return control_pb2.PullStateReply(groups_left=rescaling.pull(request.address))
+
+    def forget(self, subtasks: Iterable[common_pb2.SubtaskId]) -> None:
+        """The control plane has the last report of these subtasks and needs nothing more of them."""
+        # A deployment may hold the lock for long, and the heartbeat must not wait for it: the next one says it again.
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._runtime is not None:
+                self._runtime.forget([subtask_from_proto(subtask) for subtask in subtasks])
+        finally:
+            self._lock.release()
 
     def _runtime_for(self, request: control_pb2.DeployRequest) -> JobRuntime:
         identity = handshake_from_proto(request.handshake)

@@ -176,6 +176,13 @@ class TaskManagerConfig(Section):
     connect_timeout_s: float = setting(
         30, "How long to wait for a control plane that is not up yet.", "s", gt=0, le=86_400
     )
+    drain_timeout_s: float = setting(
+        60,
+        "At SIGTERM, how long to wait until other task managers have taken over what runs here; 0: stop at once.",
+        "s",
+        ge=0,
+        le=86_400,
+    )
     operator_quota: int = setting(5, "Subtasks that one task manager takes.", "subtasks", ge=1, le=1000)
     operator_buffer_size: int = setting(
         20,
