@@ -247,7 +247,7 @@ def rescale(
     state_bytes: Annotated[float, typer.Option(min=1, help="Payloads in the state, as 1e9.")] = 1e9,
     payload_bytes: Annotated[int, typer.Option(min=16, help="Payload of one key.")] = 1024,
     rate: Annotated[float, typer.Option(min=1, help="Events per second, open loop.")] = 50_000,
-    duration_s: Annotated[float, typer.Option(min=2, help="Offered after the prefill.")] = 40,
+    duration_s: Annotated[float, typer.Option(min=2, help="Offered after the prefill.")] = 60,
     before_s: Annotated[float, typer.Option(min=0.1, help="Measured before the request.")] = 5,
     settle_s: Annotated[float, typer.Option(min=0, help="Not measured, after the prefill.")] = 3,
     scale_in: Annotated[bool, typer.Option("--scale-in", help="2 -> 1 instead of 1 -> 2.")] = False,

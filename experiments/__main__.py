@@ -1,4 +1,4 @@
-"""``python -m experiments run SET``: the latency experiments on real processes."""
+"""``python -m experiments``: the latency experiments and the soak of rescales, on real processes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ Examples:
 python -m experiments run seeds --out zout/
 python -m experiments run predecessor --out zout/ --only local3 --only hybrid5
 python plot.py zout/ --out plots/ --overwrite
+python -m experiments soak --rescales 200
+python -m experiments soak --rescales 50 --strategy hybrid
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)
@@ -26,7 +28,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 @app.callback()
 def _describe() -> None:
-    """Latency around a rescale, for each state strategy, with the same work and rate."""
+    """Rescales of running jobs: latency around them with the same work and rate, and exact results after many."""
 
 
 @app.command()
@@ -60,6 +62,44 @@ def run(
             f"{len(paths)} results in {out}, {time.monotonic() - began_s:.0f} s; python plot.py {out} draws them"
         )
         return 0
+
+    run_command("experiments", main)
+
+
+@app.command()
+def soak(
+    rescales: Annotated[int, typer.Option(min=1, help="Random rescales with each strategy.")] = 200,
+    strategy: Annotated[list[str] | None, typer.Option(help="Only these; all if absent.")] = None,
+    rate: Annotated[int, typer.Option(min=1, help="Events per second.")] = 4000,
+    interval_s: Annotated[float, typer.Option(min=0.1, help="From one request to the next, at least.")] = 3.0,
+    task_managers: Annotated[int, typer.Option(min=1, help="Task manager processes.")] = 3,
+    seed: Annotated[int, typer.Option(help="Of the events and of the rescales.")] = 1,
+    out: Annotated[Path, typer.Option(help="Directory of events, results and logs.")] = Path("data/soak"),
+) -> None:
+    """Rescale all stages of a job at random under load; fail if a result is wrong or memory grows."""
+
+    def main() -> int:
+        from experiments.soak import GROWTH_BYTES_MAX, STRATEGIES, SoakSettings, run_soak
+
+        chosen = strategy or list(STRATEGIES)
+        for name in chosen:
+            if name not in STRATEGIES:
+                raise ConfigError(f"--strategy {name}: there are {', '.join(STRATEGIES)}")
+        settings = SoakSettings(rescales, rate, interval_s, task_managers, seed)
+        results = [run_soak(out, name, settings, lambda line: print(line, flush=True)) for name in chosen]
+        for result in results:
+            print(
+                f"{result.strategy}: {result.rescales} rescales, slowest {result.slowest_s:.2f} s, "
+                f"{result.groups_moved} groups and {result.bytes_moved / 1e6:.1f} MB moved; memory grew by at most "
+                f"{result.growth_bytes / 1e6:.1f} MB; counts right, digest {result.digest}"
+            )
+        differ = len({result.digest for result in results}) > 1
+        grew = [result.strategy for result in results if result.growth_bytes > GROWTH_BYTES_MAX]
+        if differ:
+            print("error: the final counts of the strategies differ")
+        if grew:
+            print(f"error: memory grew by more than {GROWTH_BYTES_MAX / 1e6:.0f} MB with {', '.join(grew)}")
+        return 1 if differ or grew else 0
 
     run_command("experiments", main)
 

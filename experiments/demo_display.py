@@ -167,7 +167,7 @@ def phases_table(phases: Mapping[str, Mapping[str, float]]) -> Table:
         "p50": "half of the events took at most so long,",
         "p95": "from the time they were due at the source",
         "p99": "to their arrival at the sink;",
-        "max": "scaling: from the request to its completion",
+        "max": "scaling: until the rescale is complete",
     }
     for name, note in notes.items():
         cells = [

@@ -97,13 +97,14 @@ def test_a_signal_ends_all_processes(small_workload):
         seen = ""
         for line in process.stdout:
             seen += line
-            if "starting another task manager" in line:
+            # Without a terminal, such a line comes while the paced run goes on.
+            if re.search(r"running: +[\d,]+ events in", line):
                 break
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
         rest, err = process.communicate(timeout=60)
         watchdog.cancel()
-    assert len(children) == 3, seen
+    assert len(children) == 2, seen
     assert "Spark" not in seen.partition("2/4")[2], "the workload was not reused"
     assert "counts equal those of a Polars batch query" in seen
     assert process.returncode == 130
