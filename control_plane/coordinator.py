@@ -272,6 +272,11 @@ class Coordinator:
         self.reports[subtask] = report
         if status is None or status is before:
             return
+        started = status in (SubtaskStatus.RUNNING, SubtaskStatus.FINISHED)
+        if before is SubtaskStatus.DEPLOYING and started and self.machine.state is JobState.RUNNING:
+            # The start of another new subtask there was one for all: nobody saw this one ready.
+            self.rescaler.subtask_changed(subtask, SubtaskStatus.DEPLOYED, "")
+            self.handle(machine.SubtaskReported(subtask, SubtaskStatus.DEPLOYED))
         self.rescaler.subtask_changed(subtask, status, report.cause)
         self.handle(machine.SubtaskReported(subtask, status, report.cause))
         if subtask not in self.machine.statuses:
