@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from task_manager.parking import ParkedRows
 from weir.keys import key_groups
 from weir.protocol.rescale_owner import (
     HandOver,
@@ -21,7 +22,10 @@ from weir.protocol.rescale_owner import (
     StartFlush,
     TakeOwnership,
 )
-from weir.records import KEY_HASH_COLUMN, batch_bytes
+from weir.records import KEY_HASH_COLUMN
+
+#: Rows that come out of the park at a time, so that credit and commands are looked at in between.
+_UNPARKED_ROWS_MAX = 8_192
 
 
 class GroupState(Protocol):
@@ -77,14 +81,17 @@ class Ownership:
         self._state = state
         self._reports = reports
         self._process = process
-        self._parked: list[pa.RecordBatch] = []
-        #: Bytes of rows that wait for their groups.
-        self.parked_bytes = 0
+        self._parked = ParkedRows(len(machine.owned_mask))
 
     @property
     def has_parked_rows(self) -> bool:
         """Whether rows wait for their groups."""
         return bool(self._parked)
+
+    @property
+    def parked_bytes(self) -> int:
+        """Bytes of rows that wait for their groups."""
+        return self._parked.size_bytes
 
     @property
     def may_finish(self) -> bool:
@@ -103,10 +110,11 @@ class Ownership:
         """
         if not self._machine.is_moving and not self._parked:
             return batch
-        owned = self._machine.owned_mask[self._groups(batch)]
+        groups = self._groups(batch)
+        owned = self._machine.owned_mask[groups]
         if owned.all():
             return batch
-        self._park(batch.filter(pa.array(~owned)))
+        self._parked.add(batch.filter(pa.array(~owned)), groups[~owned])
         return batch.filter(pa.array(owned)) if owned.any() else None
 
     def handle(self, event: OwnerEvent) -> None:
@@ -125,7 +133,7 @@ class Ownership:
             case TakeOwnership(version, taken, location):
                 self._state.adopt_groups(taken, str(location))
                 self._reports.owned(version, taken, str(location))
-                self._unpark()
+                self._unpark(taken)
             case Retired():
                 # The loop ends by itself: every input has ended and may_finish is true.
                 pass
@@ -134,16 +142,9 @@ class Ownership:
         hashes = batch.column(KEY_HASH_COLUMN).to_numpy()
         return key_groups(hashes, len(self._machine.owned_mask))
 
-    def _park(self, batch: pa.RecordBatch) -> None:
-        self._parked.append(batch)
-        self.parked_bytes += batch_bytes(batch)
-
-    def _unpark(self) -> None:
-        """Process parked rows whose groups are owned by now, in the order in which they came."""
-        parked, self._parked, self.parked_bytes = self._parked, [], 0
-        for batch in parked:
-            owned = self._machine.owned_mask[self._groups(batch)]
-            if not owned.all():
-                self._park(batch.filter(pa.array(~owned)))
-            if owned.any():
-                self._process(batch.filter(pa.array(owned)))
+    def _unpark(self, groups: Iterable[int]) -> None:
+        """Process the parked rows of these groups, which are owned by now; of each group in order of arrival."""
+        rows = self._parked.take(groups)
+        for start in range(0, 0 if rows is None else rows.num_rows, _UNPARKED_ROWS_MAX):
+            assert rows is not None
+            self._process(rows.slice(start, _UNPARKED_ROWS_MAX))
