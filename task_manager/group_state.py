@@ -58,9 +58,14 @@ class SubtaskGroupState:
         wanted = {group.to_bytes(2, "big") for group in groups}
         return [key for key in self._hot_keys if key[:2] in wanted]
 
-    def adopt_groups(self, groups: Mapping[int, int], location: str) -> None:
-        """Own these groups (with owner epochs) from now on; their state is in the store at ``location``."""
-        self.backend.adopt(groups, location)
+    def adopt_groups(self, groups: Mapping[int, int], location: str) -> str:
+        """Own these groups (with owner epochs) from now on; their state is in the store at ``location``.
+
+        Gives where it is in truth: here, if the stage keeps no state.
+        """
+        place = location if self.state_ids else self.backend.address
+        self.backend.adopt(groups, place)
         for operator in self._operators:
             operator.adopt_groups(groups)
         self._on_adopt(self)
+        return place

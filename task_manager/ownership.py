@@ -43,8 +43,11 @@ class GroupState(Protocol):
         """State keys of these groups that their new owner should fetch first."""
         ...
 
-    def adopt_groups(self, groups: Mapping[int, int], location: str) -> None:
-        """Own these groups (with owner epochs) from now on; their state is in the store at ``location``."""
+    def adopt_groups(self, groups: Mapping[int, int], location: str) -> str:
+        """Own these groups (with owner epochs) from now on; their state is in the store at ``location``.
+
+        Gives where it is in truth: here, if the stage keeps no state.
+        """
         ...
 
 
@@ -131,8 +134,8 @@ class Ownership:
                 hot_keys = self._state.take_hot_keys(given)
                 self._reports.hand_over(version, target, given, locations, hot_keys)
             case TakeOwnership(version, taken, location):
-                self._state.adopt_groups(taken, str(location))
-                self._reports.owned(version, taken, str(location))
+                place = self._state.adopt_groups(taken, str(location))
+                self._reports.owned(version, taken, place)
                 self._unpark(taken)
             case Retired():
                 # The loop ends by itself: every input has ended and may_finish is true.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from weir.errors import WeirError
+from weir.errors import StateError, WeirError
 from weir.state.api import StateBackend
 from weir.state.group_places import MigratingGroup, state_bounds
 from weir.state.hybrid import HybridBackend
@@ -142,11 +142,18 @@ class Migrator:
             try:
                 self._advance(task)
             except WeirError as error:
-                with self._changed:
-                    known = self._tasks.pop(task.backend, None) is not None
-                if known:
-                    log.error("the migration of keyed state failed: %s", error)
-                    task.on_error(error)
+                self._failed(task, error)
+            except Exception as error:
+                # Whatever it is: nobody else would notice that this thread has ended.
+                log.exception("the migration of keyed state failed")
+                self._failed(task, StateError(f"the migration failed: {type(error).__name__}: {error}"))
+
+    def _failed(self, task: _Task, error: WeirError) -> None:
+        with self._changed:
+            known = self._tasks.pop(task.backend, None) is not None
+        if known and not self._closed:
+            log.error("the migration of keyed state failed: %s", error)
+            task.on_error(error)
 
     def _advance(self, task: _Task) -> None:
         """Fetch a subtask's hot keys, or the group it wants most."""
