@@ -15,7 +15,7 @@ GENERATE := -m grpc_tools.protoc -I.
 PROTO_FILES := $(wildcard proto/*.proto)
 RESULTS := benchmarks/results
 
-.PHONY: help setup java demo test check format proto verify-proto docs bench lock clean
+.PHONY: help setup java demo test check format proto verify-proto docs bench experiments lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -83,7 +83,7 @@ docs: setup ## Write the pages that are made from the code
 	$(RUN) -m weir.config --markdown > docs/configuration.md
 	$(RUN) -m weir.metrics --markdown > docs/metrics.md
 
-bench: setup ## Run all benchmarks (20 minutes), keep results in benchmarks/results, write docs/performance.md
+bench: setup ## Run all benchmarks (30 minutes), keep results in benchmarks/results, write docs/performance.md
 	$(RUN) -m benchmarks startup --json $(RESULTS)/start_up.json
 	$(RUN) -m benchmarks throughput --compare-events 30000000 --json $(RESULTS)/throughput.json
 	$(RUN) -m benchmarks throughput --one-core --json $(RESULTS)/throughput_one_core.json
@@ -93,7 +93,21 @@ bench: setup ## Run all benchmarks (20 minutes), keep results in benchmarks/resu
 	$(RUN) -m benchmarks transport --json $(RESULTS)/transport.json
 	$(RUN) -m benchmarks overload --json $(RESULTS)/overload.json
 	$(RUN) -m benchmarks bad_input --json $(RESULTS)/bad_input.json
+	for strategy in local hybrid migrate; do \
+		$(RUN) -m benchmarks rescale --strategy $$strategy --json $(RESULTS)/rescale_$$strategy.json; \
+	done
+	$(RUN) -m benchmarks rescale --state-bytes 1e8 --json $(RESULTS)/rescale_migrate_100_mb.json
+	$(RUN) -m benchmarks rescale --scale-in --json $(RESULTS)/rescale_in_migrate.json
+	$(RUN) -m benchmarks rescale --steady --json $(RESULTS)/rescale_steady.json
 	$(RUN) -m benchmarks report
+
+experiments: java setup ## Run the latency experiments (13 minutes) into zout, write docs/experiments.md and its picture
+	$(RUN) -m experiments run seeds --out zout
+	$(RUN) -m experiments report
+	$(RUN) plot.py zout/local*.txt zout/hybrid*.txt --out plots/predecessor --overwrite
+	$(RUN) plot.py zout/calm_*.txt --out plots/calm --overwrite
+	cp plots/predecessor/all_runs.png docs/images/experiments.png
+	cp plots/calm/all_runs.png docs/images/experiments_calm.png
 
 lock: setup ## Write requirements.lock anew from pyproject.toml
 	$(VENV)/bin/uv pip compile --universal --python-version 3.11 --no-emit-index-url \

@@ -18,6 +18,7 @@ Examples:
 \b
 python -m experiments run seeds --out zout/
 python -m experiments run predecessor --out zout/ --only local3 --only hybrid5
+python -m experiments report
 python plot.py zout/ --out plots/ --overwrite
 python -m experiments soak --rescales 200
 python -m experiments soak --rescales 50 --strategy hybrid
@@ -100,6 +101,24 @@ def soak(
         if grew:
             print(f"error: memory grew by more than {GROWTH_BYTES_MAX / 1e6:.0f} MB with {', '.join(grew)}")
         return 1 if differ or grew else 0
+
+    run_command("experiments", main)
+
+
+@app.command("report")
+def write_report(
+    results: Annotated[Path, typer.Option(help="Directory of the sidecars.")] = Path("zout"),
+    page: Annotated[Path, typer.Option(help="Page whose tables are made anew.")] = Path(
+        "docs/experiments.md"
+    ),
+) -> None:
+    """Write the tables of docs/experiments.md from the sidecars."""
+
+    def main() -> int:
+        from experiments.matrix_report import update_page
+
+        print(f"{page}: table of {update_page(page, results)} configurations")
+        return 0
 
     run_command("experiments", main)
 

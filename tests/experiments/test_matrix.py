@@ -9,8 +9,10 @@ import polars as pl
 import pytest
 
 from experiments.matrix import OURS, PREDECESSOR, Configuration, configurations, write_events
+from experiments.matrix_report import BEGIN, END, update_page
 from experiments.matrix_run import Run, RunSettings, percentiles, run_matrix
 from experiments.scaling import Rescale
+from weir.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 
@@ -112,3 +114,45 @@ def test_unknown_names_are_refused(tmp_path, arguments, message):
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_the_report_judges_medians_of_repetitions(tmp_path):
+    local, hybrid = (configurations("seeds", [name])[0] for name in ("calm_local", "calm_hybrid"))
+    part = {"events": 9, "p50_ms": 18.0, "p99_ms": 30.0, "max_ms": 40.0}
+    slow = {**part, "p50_ms": 23.0, "p99_ms": 51.0}
+
+    def run(after):
+        return {
+            "all": part,
+            "before": part,
+            "during": {"events": 0},
+            "after": after,
+            "owned_ms": 7,
+            "rescale_ms": 9,
+        }
+
+    machine = {"cores": 2, "processor": "some", "python": "3.11", "load_average_1_min": 0.5}
+    (tmp_path / "calm_local.json").write_text(
+        json.dumps({"repetitions": [run(part), run(part), run(slow)], "machine": machine})
+    )
+    (tmp_path / "calm_hybrid.json").write_text(
+        json.dumps({"repetitions": [run(part), run(slow), run(slow)], "machine": machine})
+    )
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{BEGIN}\nold\n{END}\nbelow\n")
+    assert update_page(page, tmp_path) == 2
+    text = page.read_text()
+    assert text.startswith("above\n")
+    assert text.endswith("\nbelow\n")
+    assert "\nold\n" not in text
+    lines = text.splitlines()
+    assert f"| p50 at most 22 ms | {local.name} | 18.00 | met |" in lines
+    assert f"| p50 at most 22 ms | {hybrid.name} | 23.00 | MISSED |" in lines
+    assert f"| p99 after at most 50 ms | {hybrid.name} | 51.00 | MISSED |" in lines
+    assert f"| p50 after at most 1.2 times local's | {hybrid.name} | 1.28 | MISSED |" in lines
+    assert any("| 18.0 / 30.0 / 40.0 |  | 23.0 / 51.0 / 40.0 | 7 | 9 |" in line for line in lines)
+    (tmp_path / "empty.md").write_text("")
+    with pytest.raises(InputError, match="needs the lines"):
+        update_page(tmp_path / "empty.md", tmp_path)
+    with pytest.raises(InputError, match="no results in"):
+        update_page(page, tmp_path / "nothing")
