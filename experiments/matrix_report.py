@@ -64,8 +64,8 @@ def tables(sidecars: Sequence[tuple[Configuration, Mapping[str, Any]]]) -> str:
     loads = [sidecar["machine"]["load_average_1_min"] for _, sidecar in sidecars]
     note = (
         f"p50 / p99 / max in ms, medians of {len(sidecars[0][1]['repetitions'])} repetitions; *owned* and "
-        f"*complete*: ms from the request until every key group has its new owner, and its state. {machine['cores']} cores "
-        f"({machine['processor']}), Python {machine['python']}, load average up to {max(loads):g}."
+        f"*complete*: ms from the request until every key group has its new owner, and its state. "
+        f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}, load average up to {max(loads):g}."
     )
     return "\n".join([*lines, "", note, "", *bar_lines(sidecars)])
 
