@@ -62,10 +62,11 @@ def tables(sidecars: Sequence[tuple[Configuration, Mapping[str, Any]]]) -> str:
         lines.append(" | ".join([f"| {configuration.name}", text, *parts, *times]) + " |")
     machine = sidecars[0][1]["machine"]
     loads = [sidecar["machine"]["load_average_1_min"] for _, sidecar in sidecars]
+    where = f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}"
     note = (
         f"p50 / p99 / max in ms, medians of {len(sidecars[0][1]['repetitions'])} repetitions; *owned* and "
-        f"*complete*: ms from the request until every key group has its new owner, and its state. "
-        f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}, load average up to {max(loads):g}."
+        "*complete*: ms from the request until every key group has its new owner, and its state. "
+        f"{where}, load average up to {max(loads):g}."
     )
     return "\n".join([*lines, "", note, "", *bar_lines(sidecars)])
 
