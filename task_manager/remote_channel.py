@@ -142,6 +142,9 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
         except HandshakeError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         credits: _Credits = queue.SimpleQueue()
+        # A consumer that was stopped releases nothing any more; this thread must not wait for it, or the process
+        # could not end.
+        context.add_callback(lambda: credits.put(None))
         threading.Thread(
             target=_receive,
             args=(request_iterator, inbox, channel, credits),
