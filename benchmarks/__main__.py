@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,9 @@ Report = Callable[[str, float], None]
 @app.callback()
 def _describe() -> None:
     """Benchmarks on real processes. Each one checks what it computes and fails (exit code 1) if it is wrong."""
+    # The processes of a benchmark end on Ctrl-C; they shall also when this is killed, or its terminal goes away.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +31,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 @app.callback()
 def _describe() -> None:
     """Rescales of running jobs: latency around them with the same work and rate, and exact results after many."""
+    # The processes of a run end on Ctrl-C; they shall also when this is killed, or its terminal goes away.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
 
 
 @app.command()
@@ -42,6 +46,10 @@ def run(
     warm_up_s: Annotated[float, typer.Option(min=0, help="Seconds before them that are cut off.")] = 3.0,
     scale_after_s: Annotated[float, typer.Option(min=0, help="Request, after the warm-up.")] = 3.0,
     keys: Annotated[int, typer.Option(min=1, help="Number of different server names.")] = 100,
+    idle_timeout_s: Annotated[
+        float,
+        typer.Option(min=0, help="Wait so long for an idle machine, and repeat disturbed runs; 0: do not."),
+    ] = 0,
 ) -> None:
     """Run configurations and write NAME.txt with a sidecar NAME.json for each; about 15 minutes for all."""
 
@@ -55,7 +63,7 @@ def run(
             if name not in names:
                 raise ConfigError(f"--only {name}: set {set_name} has {', '.join(names)}")
         began_s = time.monotonic()
-        settings = RunSettings(events, warm_up_s, scale_after_s, repeat, keys)
+        settings = RunSettings(events, warm_up_s, scale_after_s, repeat, keys, idle_timeout_s)
         paths = run_matrix(
             matrix.configurations(set_name, only or ()), settings, out, lambda line: print(line, flush=True)
         )

@@ -61,12 +61,12 @@ def tables(sidecars: Sequence[tuple[Configuration, Mapping[str, Any]]]) -> str:
         text = configuration.label(None).partition(": ")[2]
         lines.append(" | ".join([f"| {configuration.name}", text, *parts, *times]) + " |")
     machine = sidecars[0][1]["machine"]
-    loads = [sidecar["machine"]["load_average_1_min"] for _, sidecar in sidecars]
+    others = max(run["others_cpu_share"] for _, sidecar in sidecars for run in sidecar["repetitions"])
     where = f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}"
     note = (
         f"p50 / p99 / max in ms, medians of {len(sidecars[0][1]['repetitions'])} repetitions; *owned* and "
         "*complete*: ms from the request until every key group has its new owner, and its state. "
-        f"{where}, load average up to {max(loads):g}."
+        f"{where}, other processes used up to {others:.0%} of it meanwhile."
     )
     return "\n".join([*lines, "", note, "", *bar_lines(sidecars)])
 

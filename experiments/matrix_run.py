@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,12 +19,15 @@ import weir
 from benchmarks.machine import machine_facts
 from experiments.cluster import FINAL_STATES, Cluster, ClusterError
 from experiments.matrix import COUNT_STAGE, PASS_THROUGH_MS, Configuration, write_events
+from experiments.quiet import OthersShare, wait_for_idle
 from experiments.scaling import Rescale, rescale, sleep_until_ms, wait_running
 from weir.errors import WeirError
 
 JOB = "jobs.server_count"
 _POLL_S = 0.5
-_KEPT_SHARE = 0.75
+_ATTEMPTS = 4
+#: Share of the machine that others may use during a run that counts.
+_OTHERS_SHARE_MAX = 0.1
 
 
 class ExperimentError(WeirError):
@@ -42,6 +46,8 @@ class RunSettings:
     repeat: int = 3
     #: Few enough that counts and junk of most keys exist when their group moves.
     keys: int = 100
+    #: Wait so long for an idle machine before each run, and repeat runs that others disturbed; 0: do not care.
+    idle_timeout_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,11 +56,16 @@ class Run:
 
     latencies: pl.DataFrame
     rescale: Rescale | None
+    #: Share of the machine that other processes used while the job ran.
+    others_share: float = 0.0
 
     def figures(self) -> dict[str, Any]:
         """Percentiles of all recorded events and, of a scaled run, before, during and after the rescale."""
         arrival = pl.col("arrival_ms")
-        figures: dict[str, Any] = {"all": percentiles(self.latencies)}
+        figures: dict[str, Any] = {
+            "all": percentiles(self.latencies),
+            "others_cpu_share": round(self.others_share, 3),
+        }
         if self.rescale is not None:
             requested_ms, completed_ms = self.rescale.requested_ms, self.rescale.completed_ms
             parts = {
@@ -98,10 +109,27 @@ def run_matrix(
     # In turn, so that a busy minute of the machine does not hit all repetitions of one configuration.
     for repetition in range(1, settings.repeat + 1):
         for configuration in chosen:
-            run = run_once(configuration, settings)
+            run = _run_quietly(configuration, settings, report)
             runs[configuration.name].append(run)
             report(_line(configuration, repetition, settings.repeat, run.figures()))
     return [write_result(out, configuration, settings, runs[configuration.name]) for configuration in chosen]
+
+
+def _run_quietly(configuration: Configuration, settings: RunSettings, report: Callable[[str], None]) -> Run:
+    """Run once; again, where others used much of the machine meanwhile and that must not be."""
+    if not settings.idle_timeout_s:
+        return run_once(configuration, settings)
+    for _ in range(_ATTEMPTS):
+        if not wait_for_idle(settings.idle_timeout_s):
+            raise ExperimentError(
+                f"{configuration.name}: the machine was not idle within {settings.idle_timeout_s:g} s; end what "
+                "else runs, or leave --idle-timeout-s out"
+            )
+        run = run_once(configuration, settings)
+        if run.others_share <= _OTHERS_SHARE_MAX:
+            break
+        report(f"{configuration.name}: others used {run.others_share:.0%} of the machine")
+    return run
 
 
 def run_once(configuration: Configuration, settings: RunSettings) -> Run:
@@ -130,6 +158,7 @@ def run_once(configuration: Configuration, settings: RunSettings) -> Run:
             for _ in range(2):
                 cluster.start_task_manager()
             started_ms = wait_running(cluster)["started_ms"]
+            others = OthersShare(_own_cpu_s(cluster))
             done = None
             if configuration.scaled:
                 sleep_until_ms(started_ms + 1e3 * (settings.warm_up_s + settings.scale_after_s))
@@ -143,6 +172,7 @@ def run_once(configuration: Configuration, settings: RunSettings) -> Run:
                 raise ClusterError(
                     f"{configuration.name}: the job failed: {status['cause']}\n{cluster.logs()}"
                 )
+            others_share = others.share(_own_cpu_s(cluster))
         latencies = _read(directory / "zout")
     kept = sum(1 for number in range(warm_up + settings.events) if number % 4)
     if latencies.height != kept:
@@ -150,7 +180,14 @@ def run_once(configuration: Configuration, settings: RunSettings) -> Run:
     due_ms = pl.col("arrival_ms") - pl.col("latency_ms")
     # The first column is in whole ms; half an interval keeps rounding from moving an event across.
     first_ms = started_ms + (warm_up - 0.5) * configuration.source_ms
-    return Run(latencies.filter(due_ms >= first_ms), done)
+    return Run(latencies.filter(due_ms >= first_ms), done, others_share)
+
+
+def _own_cpu_s(cluster: Cluster) -> float:
+    """CPU seconds of the experiment's processes, this one among them."""
+    for process in cluster.processes.values():
+        process.sample()
+    return time.process_time() + sum(process.cpu_s for process in cluster.processes.values())
 
 
 def write_result(out: Path, configuration: Configuration, settings: RunSettings, runs: Sequence[Run]) -> Path:

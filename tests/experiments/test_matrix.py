@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,7 @@ import pytest
 from experiments.matrix import OURS, PREDECESSOR, Configuration, configurations, write_events
 from experiments.matrix_report import BEGIN, END, update_page
 from experiments.matrix_run import Run, RunSettings, percentiles, run_matrix
+from experiments.quiet import OthersShare, wait_for_idle
 from experiments.scaling import Rescale
 from weir.errors import InputError
 
@@ -90,6 +92,7 @@ def test_results_and_sidecars_are_written(tmp_path):
     assert scaled["figures"]["before"]["events"] > 20
     assert scaled["figures"]["after"]["events"] > 20
     assert scaled["machine"]["cores"] >= 1
+    assert 0 <= scaled["figures"]["others_cpu_share"] <= 1
     assert scaled["repetitions"] == [scaled["figures"]]
 
 
@@ -129,6 +132,7 @@ def test_the_report_judges_medians_of_repetitions(tmp_path):
             "after": after,
             "owned_ms": 7,
             "rescale_ms": 9,
+            "others_cpu_share": 0.1,
         }
 
     machine = {"cores": 2, "processor": "some", "python": "3.11", "load_average_1_min": 0.5}
@@ -156,3 +160,13 @@ def test_the_report_judges_medians_of_repetitions(tmp_path):
         update_page(tmp_path / "empty.md", tmp_path)
     with pytest.raises(InputError, match="no results in"):
         update_page(page, tmp_path / "nothing")
+
+
+def test_others_are_told_from_the_own_processes():
+    mine, theirs = OthersShare(), OthersShare()
+    began_s = time.process_time()
+    while time.process_time() < began_s + 0.3:
+        pass
+    used_s = time.process_time() - began_s
+    assert theirs.share(0.0) > mine.share(used_s)
+    assert not wait_for_idle(0.0)
