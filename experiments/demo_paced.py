@@ -125,7 +125,7 @@ def analyse(settings: DemoSettings, display: Display) -> dict[str, Any]:
         DemoError: plot.py failed.
     """
     began_s = time.monotonic()
-    title = f"server_count at {settings.rate:,.0f} events/s, counts scaled from 1 to 2 subtasks"
+    title = f"server_count at {settings.rate:,.0f}/s, scaled"
     display.command(f"python plot.py {latency_file()} --out {PLOTS_DIRECTORY}")
     arguments = [latency_file(), "--out", PLOTS_DIRECTORY, "--overwrite", "--title", title]
     run_script("plot.py", list(map(str, arguments)), display)
