@@ -277,8 +277,11 @@ class Coordinator:
             # The start of another new subtask there was one for all: nobody saw this one ready.
             self.rescaler.subtask_changed(subtask, SubtaskStatus.DEPLOYED, "")
             self.handle(machine.SubtaskReported(subtask, SubtaskStatus.DEPLOYED))
+        cause = report.cause
+        if status is SubtaskStatus.FAILED:
+            cause += self.rescaler.situation()
         self.rescaler.subtask_changed(subtask, status, report.cause)
-        self.handle(machine.SubtaskReported(subtask, status, report.cause))
+        self.handle(machine.SubtaskReported(subtask, status, cause))
         if subtask not in self.machine.statuses:
             self.retired_reports.append(self.reports.pop(subtask))
 
@@ -341,9 +344,10 @@ class Coordinator:
         self.handle(machine.SlotsAvailable(placement))
 
     def _lost(self, member: Member, cause: str) -> None:
+        situation = self.rescaler.situation()
         self.rescaler.task_manager_lost(member.name, cause)
-        self.handle(machine.TaskManagerLost(member.name, cause))
-        self._fail_without_state(member.name, cause)
+        self.handle(machine.TaskManagerLost(member.name, cause + situation))
+        self._fail_without_state(member.name, cause + situation)
         self._place_if_possible()
 
     def _fail_without_state(self, name: str, cause: str) -> None:
@@ -445,7 +449,11 @@ class Coordinator:
         )
         for name, result in zip(names, results, strict=True):
             if isinstance(result, BaseException):
-                self.handle(machine.TaskManagerLost(name, f"it could not be started: {result}"))
+                cause = f"it could not be started: {result}"
+                # First, as with every loss: the job's machine forgets subtasks that it can do without.
+                situation = self.rescaler.situation()
+                self.rescaler.task_manager_lost(name, cause)
+                self.handle(machine.TaskManagerLost(name, cause + situation))
         in_use = set(self.machine.placement.values())
         await self._warm_up(sorted(self._clients.keys() - in_use))
 

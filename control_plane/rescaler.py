@@ -215,6 +215,16 @@ class Rescaler:
             self._bytes[subtask] = report.bytes_moved
             self._handle(current, model.GroupsMigrated(tuple(sorted(complete)), max(new_bytes, 0)))
 
+    def situation(self) -> str:
+        """What to add to the cause of a failure while a rescale runs; empty if none does."""
+        current = self.log.current
+        if current is None:
+            return ""
+        return (
+            f" (while rescale {current.rescale_id} of stage {current.plan.stage_index} was in phase "
+            f"{current.phase.value})"
+        )
+
     def job_left_running(self, cause: str, *, finished: bool) -> None:
         """The job finished, failed or is being cancelled."""
         current = self.log.current
