@@ -20,10 +20,10 @@ STAGES = (1, 2, 3, 4, 5)
 
 
 class Remember(weir.KeyedProcess):
-    """Checks that each row finds what the row before it left in the state, and deletes it every tenth time."""
+    """Checks that each batch finds what the one before it left in the state, and deletes it after every tenth event."""
 
     def __init__(self, ballast_bytes: int = 0) -> None:
-        """``ballast_bytes``: size of a further entry per row, a thousand of them per key; 0: none."""
+        """``ballast_bytes``: size of further entries, a hundred of them per key; 0: none."""
         self._ballast = b"." * ballast_bytes
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
@@ -33,18 +33,23 @@ class Remember(weir.KeyedProcess):
             ValueError: the state is not what the event before left.
         """
         groups, keys = self.keys(batch)
-        for row, (key, count) in enumerate(zip(keys, batch.column("n").to_pylist(), strict=True)):
-            group = groups[row : row + 1]
-            found = self.keyed_state.get_many(group, [key])[0]
-            expected = None if count % 10 == 1 else b"%d" % (count - 1)
-            if found != expected:
-                raise ValueError(f"key {key!r}, event {count}: found {found!r}, not {expected!r}")
-            if count % 10:
-                self.keyed_state.put_many(group, [key], [b"%d" % count])
-            else:
-                self.keyed_state.delete_many(group, [key])
-            if self._ballast:
-                self.keyed_state.put_many(group, [key + b":%d" % (count % 1000)], [self._ballast])
+        counts = batch.column("n").to_pylist()
+        first = dict(zip(reversed(keys), range(batch.num_rows - 1, -1, -1), strict=True))
+        last = dict(zip(keys, counts, strict=True))
+        found = self.keyed_state.get_many(groups[list(first.values())], list(first))
+        for (key, row), value in zip(first.items(), found, strict=True):
+            expected = None if counts[row] % 10 == 1 else b"%d" % (counts[row] - 1)
+            if value != expected:
+                raise ValueError(f"key {key!r}, event {counts[row]}: found {value!r}, not {expected!r}")
+        kept = [key for key, count in last.items() if count % 10]
+        rows = groups[[first[key] for key in kept]]
+        self.keyed_state.put_many(rows, kept, [b"%d" % last[key] for key in kept])
+        gone = [key for key, count in last.items() if count % 10 == 0]
+        self.keyed_state.delete_many(groups[[first[key] for key in gone]], gone)
+        if self._ballast:
+            entries = [key + b":%d" % (last[key] % 100) for key in last]
+            rows = groups[[first[key] for key in last]]
+            self.keyed_state.put_many(rows, entries, [self._ballast] * len(entries))
         return (batch,)
 
 
@@ -69,7 +74,7 @@ def build(
     flow = weir.Dataflow("soak")
     source = weir.JsonLines(input, schema=SCHEMA, rate=rate)
     lines = flow.source("lines", source, parallelism=source_parallelism)
-    counts = lines.key_by("server").count("counted", "n")
+    counts = lines.key_by("server").count("counted", "n", parallelism=1)
     remembered = counts.process("remember", functools.partial(Remember, ballast_bytes))
     parities = remembered.rebalance().with_columns("parity", odd=pl.col("id") % 2)
     by_parity = parities.key_by("server", "odd").busy("load", load_ms)
