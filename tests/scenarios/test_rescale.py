@@ -1,0 +1,301 @@
+"""Stages are scaled while they run: results stay those of a batch computation, whatever the strategy and the moment."""
+
+import json
+import time
+from collections import Counter
+
+import pytest
+
+from experiments.cluster import FINAL_STATES
+from experiments.soak import JOB, SoakSettings, StreamEndedError, rescale, run_soak
+from experiments.soak_check import check_output, write_events
+
+pytestmark = pytest.mark.scenario
+
+QUOTA = {"taskManager.operator_quota": 20}
+HYBRID = {**QUOTA, "taskManager.useMigrate": "false"}
+SOAK = SoakSettings(rescales=8, rate=1000, interval_s=0.5, task_managers=2, seed=3)
+
+
+@pytest.fixture(scope="module")
+def digests():
+    """Of the final counts, by strategy."""
+    return {}
+
+
+@pytest.mark.parametrize("strategy", ["local", "hybrid-no-cache", "hybrid", "migrate"])
+def test_random_rescales_with_every_strategy(strategy, digests, tmp_path, environment):
+    """Out and in, keyed stages with two kinds of state and round-robin ones, on two task managers."""
+    lines = []
+    result = run_soak(tmp_path, strategy, SOAK, lines.append, environment)
+    assert result.rescales >= 4, lines
+    assert result.groups_moved > 0
+    digests[strategy] = result.digest
+    assert len(set(digests.values())) == 1, digests
+
+
+def start(cluster, parameters, job=JOB, task_managers=("first", "second")):
+    cluster.start_control_plane(job, parameters, exit_when_finished=False)
+    for name in task_managers:
+        cluster.start_task_manager(name)
+    return cluster.wait_for(has_output, "the first results")
+
+
+def has_output(status):
+    assert status["state"] not in ("FAILED", "CANCELLED"), status["cause"]
+    return status["totals"]["events_out"] > 0
+
+
+def finish(cluster, timeout_s=60):
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", timeout_s)
+    assert (status["state"], status["cause"]) == ("FINISHED", "")
+    return status
+
+
+def address(cluster, name):
+    return f"127.0.0.1:{cluster.processes[name].port}"
+
+
+def subtasks(status, stage):
+    return [item["subtask_index"] for item in status["stages"][stage]["subtasks"]]
+
+
+def test_an_overloaded_stage_and_those_that_it_holds_back(make_cluster, tmp_path):
+    """3 ms of CPU for each row: rows wait everywhere before stage 3."""
+    events = write_events(tmp_path / "events.jsonl", 5_000, 50, 1)
+    # Small batches, so that not all rows fit into the buffers.
+    cluster = make_cluster(settings={**QUOTA, "taskManager.batch_size": 100})
+    start(cluster, {"input": events, "output": tmp_path / "out", "load_ms": 3})
+    cluster.wait_for(
+        lambda status: status["stages"][2]["subtasks"][0]["backpressured_ratio"] > 0.2, "pressure"
+    )
+    for stage, parallelism in ((3, 3), (2, 2), (3, 2), (1, 2)):
+        rescale(cluster, stage, parallelism)
+    status = finish(cluster)
+    assert status["totals"]["events_out"] == 5_000
+    assert subtasks(status, 3) == [0, 1]
+    check_output(events, tmp_path / "out")
+
+
+def test_right_after_the_start_and_up_to_the_end(make_cluster, tmp_path):
+    """Requests from the first moment on, until they come too late."""
+    events = write_events(tmp_path / "events.jsonl", 5_000, 50, 2)
+    cluster = make_cluster(settings=QUOTA)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": 1000, "source_parallelism": 2}
+    cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+    cluster.start_task_manager("first")
+    cluster.start_task_manager("second")
+    cluster.wait_for(lambda status: status["state"] == "RUNNING", "the running job")
+    done = 0
+    try:
+        while True:
+            rescale(cluster, 1 + done % 5, 1 + (done // 5 + 1) % 3)
+            done += 1
+    except StreamEndedError:
+        assert done >= 2
+    finish(cluster)
+    check_output(events, tmp_path / "out", ordered=False)
+
+
+# --- one job for all requests that are refused, and for watermarks -----------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory, environment):
+    from experiments.cluster import Cluster
+
+    directory = tmp_path_factory.mktemp("scalable")
+    busy = write_events(directory / "busy.jsonl", 100_000, 50, 1)
+    short = write_events(directory / "short.jsonl", 300, 50, 2)
+    settings = {
+        "taskManager.operator_quota": 12,
+        "controlPlane.watermark_interval": 0.1,
+        "controlPlane.out_of_order_grace_period": 0.2,
+        "controlPlane.idle_timeout_ms": 300,
+    }
+    with Cluster(directory / "cluster", environment=environment, settings=settings) as cluster:
+        parameters = {"busy": busy, "short": short, "rate": 1000, "output": directory / "out"}
+        start(cluster, parameters, "flow_scalable")
+        yield cluster
+        assert cluster.status()["state"] == "RUNNING", cluster.status()["cause"]
+
+
+def stage_of(cluster, name):
+    """The stage with an operator of this name."""
+    return next(
+        node["stage"] for node in cluster.http("GET", "/plan")[1]["operators"] if node["name"] == name
+    )
+
+
+def refused(cluster, path, method="POST"):
+    code, body = cluster.http(method, path)
+    assert list(body) == ["error"]
+    assert "\n" not in body["error"]
+    return code, body["error"]
+
+
+def test_requests_that_make_no_sense(running):
+    count, source = stage_of(running, "count"), stage_of(running, "busy")
+    code, error = refused(running, "/scale?stage=99")
+    assert code == 404
+    assert "no stage 99; there are 0 (" in error
+    for stage, name in ((count, "count"), (source, "busy")):
+        assert f"{stage} ({name}" in error
+    code, error = refused(running, f"/scale?stage={source}")
+    assert code == 409
+    assert "is a source" in error
+    for number in ("0", "-1", "abc", "99999", "", "1.5"):
+        code, error = refused(running, f"/scale?stage={count}&parallelism={number}")
+        assert (code, "parallelism" in error) == (400, True), number
+    for path in ("/scale", "/scale?parallelism=2", "/scale?stage=abc"):
+        code, error = refused(running, path)
+        assert (code, "stage" in error) == (400, True), path
+    assert refused(running, "/scale", "GET")[0] == 400
+    code, error = refused(running, f"/scale?stage={count}&parallelism=1")
+    assert (code, "already" in error) == (409, True)
+    code, error = refused(running, f"/scale?stage={stage_of(running, 'first')}")
+    assert code == 409
+    assert "subtask by subtask" in error
+    code, error = refused(running, f"/scale?stage={count}&parallelism=50")
+    assert code == 409
+    for name in ("first", "second"):
+        assert f"{address(running, name)}: " in error
+        assert " of 12 free" in error
+    code, error = refused(running, f"/scale?stage={count}&parallelism=200")
+    assert (code, "128 key groups" in error) == (409, True)
+    assert refused(running, "/rescales/99", "GET")[0] == 404
+    assert refused(running, "/rescales/abc", "GET")[0] == 400
+    code, error = refused(running, "/drain?task_manager=10.0.0.1:1")
+    assert code == 404
+    assert address(running, "first") in error
+    hosts = {item["task_manager"] for item in running.status()["stages"][source]["subtasks"]}
+    code, error = refused(running, f"/drain?task_manager={hosts.pop()}")
+    assert (code, "source subtask" in error) == (409, True)
+    assert refused(running, "/drain")[0] == 400
+
+
+def test_one_rescale_at_a_time(running):
+    count = stage_of(running, "count")
+    process = running.processes["second"]
+    process.popen.send_signal(19)  # SIGSTOP: no phase ends without it
+    try:
+        code, body = running.http("GET", f"/scale?stage={count}")
+        assert code == 202
+        code, error = refused(running, f"/scale?stage={count}&parallelism=4")
+        assert code == 409
+        assert f"rescale {body['rescale']} of stage {count}" in error
+    finally:
+        process.popen.send_signal(18)
+    running.wait_for(lambda _: running.http("GET", body["url"])[1]["phase"] == "COMPLETE", "the rescale", 20)
+    report = running.http("GET", body["url"])[1]
+    assert (report["from"], report["to"], report["groups_total"]) == (1, 2, 64)
+    assert report["groups_owned"] == report["groups_migrated"] == 64
+    assert list(report["phases"])[-1] == "COMPLETE"
+    assert running.http("GET", "/rescales")[1][0] == report
+    table = next(item for item in running.http("GET", "/routing")[1] if item["stage"] == count)
+    assert table["groups_per_subtask"] == [64, 64]
+
+
+@pytest.mark.parametrize("name", ["both", "count", "tied", "out", "copies"])
+def test_watermarks_go_on(running, name):
+    """A source has ended and another one is idle for ever: what a new subtask must be told."""
+    stage = stage_of(running, name)
+    before = len(subtasks(running.status(), stage))
+    for parallelism in (before + 1, before):
+        try:
+            rescale(running, stage, parallelism)
+        except StreamEndedError:
+            assert name == "copies"
+            return
+        watched = [stage_of(running, other) for other in (name, "count", "out")]
+        now_ms = time.time() * 1e3
+        running.wait_for(
+            lambda status, now_ms=now_ms, watched=watched: all(
+                (item["watermark_ms"] or 0) > now_ms
+                for stage in watched
+                for item in status["stages"][stage]["subtasks"]
+                if item["state"] == "RUNNING"
+            ),
+            f"watermarks after the rescale of {name} to {parallelism}",
+            15,
+        )
+
+
+# --- emptying a task manager -------------------------------------------------------------------------------------
+
+
+def without_source(cluster, status):
+    """The task manager that has state, and no source."""
+    source = status["stages"][0]["subtasks"][0]["task_manager"]
+    return next(name for name in ("first", "second") if address(cluster, name) != source)
+
+
+def test_a_drained_task_manager_can_be_killed(make_cluster, tmp_path):
+    """Without migration its state stays in its store, and has to be fetched before it is empty."""
+    events = write_events(tmp_path / "events.jsonl", 10_000, 300, 3)
+    cluster = make_cluster(settings=HYBRID)
+    status = start(cluster, {"input": events, "output": tmp_path / "out", "rate": 1000, "ballast_bytes": 100})
+    victim = without_source(cluster, status)
+    place = address(cluster, victim)
+    keyed = [stage["stage"] for stage in status["stages"] if stage["subtasks"][0]["task_manager"] == place]
+    cluster.start_task_manager("third")
+    cluster.wait_for(lambda status: len(status["task_managers"]) == 3, "the third task manager")
+    rescale(cluster, keyed[-1], 2)
+    assert cluster.http("POST", f"/drain?task_manager={place}")[0] == 202
+    cluster.wait_for(lambda _: cluster.http("GET", "/drains")[1][0]["state"] != "DRAINING", "the drain", 30)
+    drained = cluster.http("GET", "/drains")[1][0]
+    assert (drained["state"], drained["cause"], drained["groups_left"]) == ("EMPTY", "", 0)
+    assert drained["rescales"]
+    status = cluster.status()
+    assert place not in {item["task_manager"] for stage in status["stages"] for item in stage["subtasks"]}
+    cluster.processes[victim].popen.kill()
+    finish(cluster)
+    check_output(events, tmp_path / "out")
+
+
+def test_sigterm_empties_a_task_manager(make_cluster, tmp_path):
+    events = write_events(tmp_path / "events.jsonl", 8_000, 300, 4)
+    cluster = make_cluster(settings=QUOTA)
+    status = start(cluster, {"input": events, "output": tmp_path / "out", "rate": 1000, "ballast_bytes": 100})
+    victim = cluster.processes[without_source(cluster, status)]
+    victim.popen.terminate()
+    assert victim.popen.wait(30) == 0
+    assert "others have taken over" in victim.log_path.read_text()
+    status = cluster.status()
+    assert status["state"] == "RUNNING", status["cause"]
+    assert len(status["task_managers"]) == 1
+    finish(cluster)
+    check_output(events, tmp_path / "out")
+
+
+def test_sigterm_without_room_elsewhere(make_cluster, tmp_path):
+    """It stops all the same, and the job's failure says why."""
+    events = write_events(tmp_path / "events.jsonl", 20_000, 300, 4)
+    cluster = make_cluster(settings={"taskManager.operator_quota": 3})
+    status = start(cluster, {"input": events, "output": tmp_path / "out", "rate": 1000})
+    victim = cluster.processes[without_source(cluster, status)]
+    victim.popen.terminate()
+    assert victim.popen.wait(20) == 0
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the failure", 15)
+    assert status["state"] == "FAILED"
+    assert f"127.0.0.1:{victim.port} is lost: it was stopped and left" in status["cause"]
+    assert "0 are free" in status["cause"]
+
+
+def test_rows_are_spread_evenly(make_cluster, tmp_path):
+    """What a rescale is for: afterwards each subtask has its share of the rows."""
+    events = write_events(tmp_path / "events.jsonl", 6_000, 300, 5)
+    cluster = make_cluster(settings=QUOTA)
+    start(cluster, {"input": events, "output": tmp_path / "out", "rate": 1000})
+    rescale(cluster, 1, 2)
+    rescale(cluster, 5, 2)
+    status = finish(cluster)
+    for stage in (1, 5):
+        shares = [item["records_in"] for item in status["stages"][stage]["subtasks"]]
+        assert sum(shares) == 6_000
+        assert min(shares) > 100
+    parts = {path.name: path.read_text().splitlines() for path in (tmp_path / "out").glob("part-*.jsonl")}
+    assert len(parts) == 2
+    assert Counter(json.loads(line)["id"] for lines in parts.values() for line in lines) == Counter(
+        range(6_000)
+    )
