@@ -23,7 +23,7 @@ Examples:
 
 \b
 python -m experiments.demo
-python -m experiments.demo --rate 500 --count-load-ms 2.9 --seconds 40
+python -m experiments.demo --rate 200 --count-load-ms 6.8 --seconds 40
 python -m experiments.demo --events 20000000 --keys 1000000
 python -m experiments.demo --keep
 """
@@ -39,7 +39,7 @@ def main(
         int, typer.Option(min=1000, help="Size of the workload; the flat-out run reads all of it.")
     ] = 4_000_000,
     keys: Annotated[int, typer.Option(min=1, help="Number of different server names.")] = 100_000,
-    rate: Annotated[float, typer.Option(min=1, help="Events per second of the paced run.")] = 2_000,
+    rate: Annotated[float, typer.Option(min=1, help="Events per second of the paced run.")] = 400,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="Length of the paced run (shorter when there are too few events).")
     ] = 20,
@@ -49,7 +49,7 @@ def main(
             min=0,
             help="CPU of the counts for each of their events in the paced run, 3/4 of all: a bit too much.",
         ),
-    ] = 0.72,
+    ] = 3.4,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the processes of the paced run up until Ctrl-C.")
     ] = False,
