@@ -30,7 +30,7 @@ _QUOTA = 40
 _POLL_S = 0.02
 _RESCALE_TIMEOUT_S = 60.0
 #: The stream goes on for so long after the last rescale, at least.
-_TAIL_S = 5.0
+_TAIL_S = 3.0
 #: Memory after the last rescale against memory after a fifth of them; caches still fill up meanwhile.
 GROWTH_BYTES_MAX = 64 << 20
 _WARM_UP_SHARE = 0.2
