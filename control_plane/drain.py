@@ -179,6 +179,7 @@ class Drainer:
             return False
         finally:
             self._pulling.discard(name)
+            drain.groups_left = 0
         return True
 
     async def _ask_to_pull(self, name: str, places: set[str]) -> int:

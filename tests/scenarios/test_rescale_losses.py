@@ -14,7 +14,7 @@ from experiments.soak_check import check_output, write_events
 
 pytestmark = pytest.mark.scenario
 
-EVENTS, RATE = 6_000, 1_000
+EVENTS, RATE = 7_000, 800
 #: A stopped process must not lose its lease before the test has done its part.
 SETTINGS = {"taskManager.operator_quota": 20, "controlPlane.lease_timeout_ms": 4000}
 LOCAL = {**SETTINGS, "taskManager.useHybrid": "false"}
@@ -177,7 +177,7 @@ def test_a_task_manager_that_has_nothing_but_state(job):
 
 def test_a_short_stop_of_every_party(job, events, tmp_path):
     """Processes that come back before their leases end do no harm."""
-    cluster = job(SETTINGS, ballast_bytes=100)
+    cluster = job({**SETTINGS, "controlPlane.lease_timeout_ms": 8000}, ballast_bytes=100)
     for number, name in enumerate(("a", "b", "c")):
         send(cluster, name, signal.SIGSTOP)
         url = request(cluster, KEYED_STAGE, 2 - number % 2)
