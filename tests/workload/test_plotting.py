@@ -31,7 +31,13 @@ def test_script_prints_draws_and_refuses_a_second_time(run_script, tmp_path: Pat
         1000.25,
     )
     written = sorted(entry.name for entry in out.iterdir())
-    assert written == ["all_runs.png", "latency_over_time.png", "percentiles.png", "summary.json", "throughput.png"]
+    assert written == [
+        "all_runs.png",
+        "latency_over_time.png",
+        "percentiles.png",
+        "summary.json",
+        "throughput.png",
+    ]
     again = run_script("plot.py", latencies, "--out", out)
     assert again.returncode == 1
     assert again.stderr.count("\n") == 1
