@@ -16,7 +16,7 @@ from typing import Protocol
 from weir.errors import WeirError
 
 #: A receiver with fewer batches in flight gets the next one at once, however few rows it has.
-IDLE_BATCHES = 3
+IDLE_BATCHES = 8
 #: Rows in flight before anything is known of the receiver.
 _ROWS_AT_FIRST = 128.0
 #: How much a measurement may raise the bound at once, and lower it.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: Credits are gathered for so long before they are sent.
-_CREDIT_DELAY_S = 0.003
+_CREDIT_DELAY_S = 0.01
 #: Towards the reply side: batches released, an error that refuses the rest, or None for the end.
 _Credits = queue.SimpleQueue[int | WeirError | None]
 
