@@ -188,6 +188,8 @@ class JobRuntime:
         for running in self._running.values():
             if not running.subtask.join(timeout_s):
                 log.warning("subtask %s did not stop within %g s", running.subtask.subtask, timeout_s)
+            elif running.dead_letters is not None:
+                running.dead_letters.close()
         self.rescaling.close()
         self._factory.close()
         self._metrics.hide_store()
