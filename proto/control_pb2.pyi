@@ -223,7 +223,7 @@ class StageSubtasks(_message.Message):
     def __init__(self, stage_index: _Optional[int] = ..., subtask_indices: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeployRequest(_message.Message):
-    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages")
+    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "checkpoint_uri", "restore", "alignment_timeout_ms")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     JOB_MODULE_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -235,6 +235,9 @@ class DeployRequest(_message.Message):
     IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DEPLOYED_US_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_URI_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    ALIGNMENT_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     job_module: str
     parameters_json: str
@@ -246,7 +249,18 @@ class DeployRequest(_message.Message):
     idle_timeout_ms: int
     deployed_us: int
     stages: _containers.RepeatedCompositeFieldContainer[StageSubtasks]
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ...) -> None: ...
+    checkpoint_uri: str
+    restore: Restore
+    alignment_timeout_ms: int
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., checkpoint_uri: _Optional[str] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., alignment_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class Restore(_message.Message):
+    __slots__ = ("checkpoint_uri", "manifest_path")
+    CHECKPOINT_URI_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_PATH_FIELD_NUMBER: _ClassVar[int]
+    checkpoint_uri: str
+    manifest_path: str
+    def __init__(self, checkpoint_uri: _Optional[str] = ..., manifest_path: _Optional[str] = ...) -> None: ...
 
 class DeployReply(_message.Message):
     __slots__ = ()
@@ -399,3 +413,59 @@ class PullStateReply(_message.Message):
     GROUPS_LEFT_FIELD_NUMBER: _ClassVar[int]
     groups_left: int
     def __init__(self, groups_left: _Optional[int] = ...) -> None: ...
+
+class TriggerCheckpointRequest(_message.Message):
+    __slots__ = ("handshake", "checkpoint_id", "subtasks")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    checkpoint_id: int
+    subtasks: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
+
+class TriggerCheckpointReply(_message.Message):
+    __slots__ = ("ended",)
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    ended: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    def __init__(self, ended: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
+
+class EndCheckpointRequest(_message.Message):
+    __slots__ = ("handshake", "checkpoint_id", "committed")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    checkpoint_id: int
+    committed: bool
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., committed: _Optional[bool] = ...) -> None: ...
+
+class EndCheckpointReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AcknowledgeCheckpointRequest(_message.Message):
+    __slots__ = ("address", "incarnation", "job_id", "generation", "checkpoint_id", "part_json", "subtask", "failure")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    PART_JSON_FIELD_NUMBER: _ClassVar[int]
+    SUBTASK_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    incarnation: str
+    job_id: str
+    generation: int
+    checkpoint_id: int
+    part_json: bytes
+    subtask: _common_pb2.SubtaskId
+    failure: str
+    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., checkpoint_id: _Optional[int] = ..., part_json: _Optional[bytes] = ..., subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class AcknowledgeCheckpointReply(_message.Message):
+    __slots__ = ("taken",)
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    taken: bool
+    def __init__(self, taken: _Optional[bool] = ...) -> None: ...

@@ -55,6 +55,11 @@ class ControlPlaneStub:
                 request_serializer=proto_dot_control__pb2.DrainRequest.SerializeToString,
                 response_deserializer=proto_dot_control__pb2.DrainReply.FromString,
                 _registered_method=True)
+        self.AcknowledgeCheckpoint = channel.unary_unary(
+                '/weir.v1.ControlPlane/AcknowledgeCheckpoint',
+                request_serializer=proto_dot_control__pb2.AcknowledgeCheckpointRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.AcknowledgeCheckpointReply.FromString,
+                _registered_method=True)
         self.Deregister = channel.unary_unary(
                 '/weir.v1.ControlPlane/Deregister',
                 request_serializer=proto_dot_control__pb2.DeregisterRequest.SerializeToString,
@@ -94,6 +99,13 @@ class ControlPlaneServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AcknowledgeCheckpoint(self, request, context):
+        """A subtask's part of a checkpoint is in the checkpoint store, or could not be made.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Deregister(self, request, context):
         """A task manager leaves in an orderly way.
         """
@@ -123,6 +135,11 @@ def add_ControlPlaneServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=proto_dot_control__pb2.DrainRequest.FromString,
                     response_serializer=proto_dot_control__pb2.DrainReply.SerializeToString,
+            ),
+            'AcknowledgeCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcknowledgeCheckpoint,
+                    request_deserializer=proto_dot_control__pb2.AcknowledgeCheckpointRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.AcknowledgeCheckpointReply.SerializeToString,
             ),
             'Deregister': grpc.unary_unary_rpc_method_handler(
                     servicer.Deregister,
@@ -250,6 +267,33 @@ class ControlPlane:
             _registered_method=True)
 
     @staticmethod
+    def AcknowledgeCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.ControlPlane/AcknowledgeCheckpoint',
+            proto_dot_control__pb2.AcknowledgeCheckpointRequest.SerializeToString,
+            proto_dot_control__pb2.AcknowledgeCheckpointReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Deregister(request,
             target,
             options=(),
@@ -307,6 +351,16 @@ class TaskManagerStub:
                 request_serializer=proto_dot_control__pb2.CancelRequest.SerializeToString,
                 response_deserializer=proto_dot_control__pb2.CancelReply.FromString,
                 _registered_method=True)
+        self.TriggerCheckpoint = channel.unary_unary(
+                '/weir.v1.TaskManager/TriggerCheckpoint',
+                request_serializer=proto_dot_control__pb2.TriggerCheckpointRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.TriggerCheckpointReply.FromString,
+                _registered_method=True)
+        self.EndCheckpoint = channel.unary_unary(
+                '/weir.v1.TaskManager/EndCheckpoint',
+                request_serializer=proto_dot_control__pb2.EndCheckpointRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.EndCheckpointReply.FromString,
+                _registered_method=True)
         self.PrepareRescale = channel.unary_unary(
                 '/weir.v1.TaskManager/PrepareRescale',
                 request_serializer=proto_dot_control__pb2.PrepareRescaleRequest.SerializeToString,
@@ -360,6 +414,21 @@ class TaskManagerServicer:
 
     def Cancel(self, request, context):
         """Stops every subtask of a job; answers when the threads were told, not when they ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TriggerCheckpoint(self, request, context):
+        """Checkpoints; docs/design/0002.
+        Sources here put a barrier behind what they have sent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndCheckpoint(self, request, context):
+        """A checkpoint is complete (sinks deliver what belongs to it), or was given up.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -423,6 +492,16 @@ def add_TaskManagerServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=proto_dot_control__pb2.CancelRequest.FromString,
                     response_serializer=proto_dot_control__pb2.CancelReply.SerializeToString,
+            ),
+            'TriggerCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.TriggerCheckpoint,
+                    request_deserializer=proto_dot_control__pb2.TriggerCheckpointRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.TriggerCheckpointReply.SerializeToString,
+            ),
+            'EndCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndCheckpoint,
+                    request_deserializer=proto_dot_control__pb2.EndCheckpointRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.EndCheckpointReply.SerializeToString,
             ),
             'PrepareRescale': grpc.unary_unary_rpc_method_handler(
                     servicer.PrepareRescale,
@@ -559,6 +638,60 @@ class TaskManager:
             '/weir.v1.TaskManager/Cancel',
             proto_dot_control__pb2.CancelRequest.SerializeToString,
             proto_dot_control__pb2.CancelReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TriggerCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/TriggerCheckpoint',
+            proto_dot_control__pb2.TriggerCheckpointRequest.SerializeToString,
+            proto_dot_control__pb2.TriggerCheckpointReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/EndCheckpoint',
+            proto_dot_control__pb2.EndCheckpointRequest.SerializeToString,
+            proto_dot_control__pb2.EndCheckpointReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,25 +38,33 @@ class RouteMarkerFrame(_message.Message):
     routing_version: int
     def __init__(self, routing_version: _Optional[int] = ...) -> None: ...
 
+class BarrierFrame(_message.Message):
+    __slots__ = ("checkpoint_id",)
+    CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    checkpoint_id: int
+    def __init__(self, checkpoint_id: _Optional[int] = ...) -> None: ...
+
 class EndOfStreamFrame(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ChannelFrame(_message.Message):
-    __slots__ = ("handshake", "batch", "watermark", "idle", "end_of_stream", "route_marker")
+    __slots__ = ("handshake", "batch", "watermark", "idle", "end_of_stream", "route_marker", "barrier")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     IDLE_FIELD_NUMBER: _ClassVar[int]
     END_OF_STREAM_FIELD_NUMBER: _ClassVar[int]
     ROUTE_MARKER_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_FIELD_NUMBER: _ClassVar[int]
     handshake: ChannelHandshake
     batch: BatchFrame
     watermark: WatermarkFrame
     idle: IdleFrame
     end_of_stream: EndOfStreamFrame
     route_marker: RouteMarkerFrame
-    def __init__(self, handshake: _Optional[_Union[ChannelHandshake, _Mapping]] = ..., batch: _Optional[_Union[BatchFrame, _Mapping]] = ..., watermark: _Optional[_Union[WatermarkFrame, _Mapping]] = ..., idle: _Optional[_Union[IdleFrame, _Mapping]] = ..., end_of_stream: _Optional[_Union[EndOfStreamFrame, _Mapping]] = ..., route_marker: _Optional[_Union[RouteMarkerFrame, _Mapping]] = ...) -> None: ...
+    barrier: BarrierFrame
+    def __init__(self, handshake: _Optional[_Union[ChannelHandshake, _Mapping]] = ..., batch: _Optional[_Union[BatchFrame, _Mapping]] = ..., watermark: _Optional[_Union[WatermarkFrame, _Mapping]] = ..., idle: _Optional[_Union[IdleFrame, _Mapping]] = ..., end_of_stream: _Optional[_Union[EndOfStreamFrame, _Mapping]] = ..., route_marker: _Optional[_Union[RouteMarkerFrame, _Mapping]] = ..., barrier: _Optional[_Union[BarrierFrame, _Mapping]] = ...) -> None: ...
 
 class ChannelReply(_message.Message):
     __slots__ = ("released_batches",)

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from proto import data_pb2
 from weir.errors import HandshakeError
-from weir.records import ControlElement, Element, EndOfStream, Idle, RouteMarker, Watermark
+from weir.records import Barrier, ControlElement, Element, EndOfStream, Idle, RouteMarker, Watermark
 
 
 class FrameEncoder:
@@ -65,6 +65,8 @@ def _control_frame(element: ControlElement) -> data_pb2.ChannelFrame:
     if isinstance(element, RouteMarker):
         marker = data_pb2.RouteMarkerFrame(routing_version=element.routing_version)
         return data_pb2.ChannelFrame(route_marker=marker)
+    if isinstance(element, Barrier):
+        return data_pb2.ChannelFrame(barrier=data_pb2.BarrierFrame(checkpoint_id=element.checkpoint_id))
     if isinstance(element, Idle):
         return data_pb2.ChannelFrame(idle=data_pb2.IdleFrame())
     return data_pb2.ChannelFrame(end_of_stream=data_pb2.EndOfStreamFrame())
@@ -91,6 +93,8 @@ class FrameDecoder:
             return Idle()
         if kind == "route_marker":
             return RouteMarker(frame.route_marker.routing_version)
+        if kind == "barrier":
+            return Barrier(frame.barrier.checkpoint_id)
         if kind == "end_of_stream":
             return EndOfStream()
         raise HandshakeError(f"unexpected frame {kind} on a data channel")

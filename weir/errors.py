@@ -67,6 +67,10 @@ class StateError(WeirError):
     """The state directory is not ours, is damaged or cannot be written."""
 
 
+class CheckpointError(WeirError):
+    """A checkpoint cannot be written or read; the message names the file and the checkpoint store."""
+
+
 class WireLimitError(WeirError):
     """One record is larger than a message may be; the message names the setting."""
 

@@ -47,11 +47,18 @@ class RouteMarker:
 
 
 @dataclass(frozen=True, slots=True)
+class Barrier:
+    """What is before it on this channel belongs to the checkpoint of this number, what is behind it does not."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndOfStream:
     """The last element of a channel."""
 
 
-ControlElement = Watermark | Idle | RouteMarker | EndOfStream
+ControlElement = Watermark | Idle | RouteMarker | Barrier | EndOfStream
 Element = pa.RecordBatch | ControlElement
 
 

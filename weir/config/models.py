@@ -110,6 +110,68 @@ class ControlPlaneConfig(Section):
     scale_up_portion: float = setting(
         0.75, "Fill of an input queue that asks for one more subtask; not used yet.", "fraction", gt=0, le=1
     )
+    checkpoint_uri: str = setting(
+        "checkpoints",
+        "The checkpoint store: a directory that all task managers reach, or a URI that `pyarrow.fs` understands "
+        "(`s3://bucket/path`). Empty: no checkpoints, and a failure ends the job.",
+    )
+    checkpoint_interval_ms: int = setting(
+        1000, "How often a checkpoint is begun; 0: only on request.", "ms", ge=0, le=86_400_000
+    )
+    checkpoint_pause_ms: int = setting(
+        200,
+        "At least so long between the end of a checkpoint and the next one's beginning.",
+        "ms",
+        ge=0,
+        le=86_400_000,
+    )
+    checkpoint_timeout_ms: int = setting(
+        60_000, "A checkpoint that takes longer is given up.", "ms", ge=100, le=86_400_000
+    )
+    checkpoint_alignment_timeout_ms: int = setting(
+        1000,
+        "A barrier that waits longer for those of other inputs overtakes the rows before it, which become part of "
+        "the checkpoint: back-pressure does not stop checkpoints.",
+        "ms",
+        ge=0,
+        le=86_400_000,
+    )
+    checkpoints_retained: int = setting(
+        3, "Complete checkpoints that are kept.", "checkpoints", ge=1, le=1000
+    )
+    checkpoint_failures_max: int = setting(
+        10,
+        "Checkpoints in a row that may fail (a full disk, for example) before the job counts as failed; 0: any number.",
+        "checkpoints",
+        ge=0,
+        le=1_000_000,
+    )
+    restart_attempts: int = setting(
+        10,
+        "Restarts from the latest checkpoint without a stable period in between, then the job fails; 0: no restart.",
+        "restarts",
+        ge=0,
+        le=1_000_000,
+    )
+    restart_delay_ms: int = setting(
+        100,
+        "Wait before the second restart in a row; doubles up to `restart_delay_ms_max`.",
+        "ms",
+        ge=0,
+        le=600_000,
+    )
+    restart_delay_ms_max: int = setting(10_000, "Longest wait before a restart.", "ms", ge=0, le=3_600_000)
+    restart_stable_ms: int = setting(
+        60_000,
+        "A job that ran for so long without a failure starts to count anew.",
+        "ms",
+        ge=0,
+        le=86_400_000,
+    )
+    state_path: str = setting(
+        "control_plane.json",
+        "File that holds what a control plane needs to take over a running job; empty: none.",
+    )
     etcd_endpoints: TextList = setting(
         (), "Accepted with a warning, and ignored: no etcd is used.", deprecated=True
     )

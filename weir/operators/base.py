@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from weir.clock import Clock, SystemClock
+from weir.errors import InputError
 
 if TYPE_CHECKING:
     from weir.state.api import StateBackend
+
+
+#: A value that JSON can hold (None, bool, int, float, str, and lists and dicts of these).
+Json = Any
 
 
 class DeadLetters(Protocol):
@@ -61,6 +66,13 @@ class OperatorContext:
     dead_letters: DeadLetters | None = None
     #: Called by sinks with the latencies of a batch (µs, int64, shape (rows,)), for the latency histogram.
     observe_latencies_us: Callable[[np.ndarray], None] | None = None
+    #: Fence of the deployment; grows with every restart. Names of pending files hold it.
+    generation: int = 1
+    #: What this operator's ``snapshot`` gave in the checkpoint that the job starts from: of *all* its subtasks then, by
+    #: their index. Empty at a start from nothing. How it is shared among today's subtasks is the operator's business.
+    restored: Mapping[int, Json] = field(default_factory=dict)
+    #: Subtask indices of the stage now, ascending.
+    subtask_indices: tuple[int, ...] = ()
     #: Facts for sidecars: configuration of the run, as JSON-able values.
     run_facts: dict[str, object] = field(default_factory=dict)
 
@@ -93,6 +105,22 @@ class Operator(ABC):
         """
         self.flush()
         return True
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """Called at the barrier of a checkpoint, behind :meth:`flush`: what it takes, besides keyed state, to go on.
+
+        A sink makes everything that it has received durable, but not visible; ``commit`` does that later.
+        Also called once behind :meth:`finish`, with checkpoint id 0: the last snapshot counts for every later
+        checkpoint. A later deployment finds what was given in ``context.restored``.
+        """
+        return None
+
+    def commit(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete: make visible what was snapshotted up to it, id 0 only if this one is 0.
+
+        May come late, twice, not at all for some checkpoint (a later one then covers it), and after ``close``, in any
+        thread, but never while another method of the operator runs.
+        """
 
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Called before a handover: write dirty state of these key groups; it stays usable."""
@@ -144,6 +172,17 @@ class SourceReader(ABC):
     @abstractmethod
     def poll(self, rows_max: int) -> Poll:
         """Give at most ``rows_max`` rows that are due. Must not sleep; may block on a disk read."""
+
+    def snapshot(self) -> Json:
+        """What it takes to read on from here: everything before it was given out by :meth:`poll`, nothing behind it.
+
+        Called between two polls, and after the end. A later deployment finds it in ``context.restored``, by the
+        index of the subtask that gave it; with other subtasks, ``open`` shares what was not read among them.
+
+        Raises:
+            InputError: the source cannot be read again from a position.
+        """
+        raise InputError("this source cannot be read again from a position: it takes no part in checkpoints")
 
     def close(self) -> None:
         """Called exactly once if ``open`` was called; releases files."""

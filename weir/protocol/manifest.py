@@ -1,0 +1,240 @@
+"""What a checkpoint is: one manifest that names everything a job needs to go on. Pure data and its JSON form.
+
+Written by the control plane when every subtask has delivered its part; read by both processes at a recovery.
+The layout of the checkpoint store is ``weir.checkpoints.store``'s business. See docs/design/0002.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from weir.errors import CheckpointError
+from weir.protocol.routing import RoutingTable
+from weir.types import SubtaskId
+
+#: Grows with every change that older code cannot read.
+FORMAT_VERSION = 1
+
+#: A value that JSON can hold.
+Json = Any
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """A file in the checkpoint store; it never changes once it is there."""
+
+    #: Path below the store's root.
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class StoreImage:
+    """A state store as it was at one moment: the files from which it can be opened again."""
+
+    #: Unique in the job's life.
+    image_id: str
+    #: Name in the store's directory -> where the file is.
+    files: Mapping[str, FileRef]
+
+
+@dataclass(frozen=True)
+class GroupPlace:
+    """Where the state of one key group is."""
+
+    #: Image that holds it; what is in it counts.
+    image_id: str
+    #: Image with what ``image_id`` has not got yet, for a group that was on its way; "" if there is none.
+    base_image_id: str = ""
+    #: Keys (hexadecimal) that are in the base but were deleted since.
+    tombstones: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SubtaskPart:
+    """One subtask's part of a checkpoint."""
+
+    subtask: SubtaskId
+    #: Where the state of each key group is that the subtask owned; empty in stages without key groups.
+    groups: Mapping[int, GroupPlace] = field(default_factory=dict)
+    #: The images that ``groups`` names.
+    images: tuple[StoreImage, ...] = ()
+    #: By name of an operator: what its ``snapshot`` gave. Source positions and sink transactions are here.
+    operators: Mapping[str, Json] = field(default_factory=dict)
+    #: Bytes that were written to the checkpoint store for this part.
+    new_bytes: int = 0
+    #: The subtask had reached the end of its input.
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A complete checkpoint or savepoint."""
+
+    checkpoint_id: int
+    job_name: str
+    #: Digest of the logical graph that it was made with.
+    fingerprint: str
+    #: The deployment that made it.
+    generation: int
+    created_ms: int
+    #: Epoch µs at which the job started: schedules of paced sources count from there.
+    job_start_us: int
+    max_parallelism: int
+    #: Subtask indices of each stage, by stage index.
+    stages: Mapping[int, tuple[int, ...]]
+    routing: Mapping[int, RoutingTable]
+    parts: tuple[SubtaskPart, ...]
+    #: By stage index: names of the stage's operators, in order.
+    operator_names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    #: By name of a keyed operator: the number of its state in the stores' keys.
+    state_ids: Mapping[str, int] = field(default_factory=dict)
+    is_savepoint: bool = False
+
+    @property
+    def paths(self) -> set[str]:
+        """Paths of all files that this checkpoint needs."""
+        return {file.path for part in self.parts for image in part.images for file in image.files.values()}
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files, each counted once."""
+        files = {
+            file.path: file.size_bytes
+            for part in self.parts
+            for image in part.images
+            for file in image.files.values()
+        }
+        return sum(files.values())
+
+
+def part_to_json(part: SubtaskPart) -> Json:
+    """The part as JSON values: what a task manager sends when it acknowledges a checkpoint."""
+    places: dict[tuple[str, str], list[int]] = {}
+    for group, place in sorted(part.groups.items()):
+        places.setdefault((place.image_id, place.base_image_id), []).append(group)
+    return {
+        "stage": part.subtask.stage_index,
+        "subtask": part.subtask.subtask_index,
+        "groups": [
+            {"image": image_id, "base": base_id, "groups": groups}
+            for (image_id, base_id), groups in places.items()
+        ],
+        "tombstones": {
+            str(g): list(place.tombstones) for g, place in part.groups.items() if place.tombstones
+        },
+        "images": [
+            {
+                "id": image.image_id,
+                "files": {name: [file.path, file.size_bytes] for name, file in image.files.items()},
+            }
+            for image in part.images
+        ],
+        "operators": dict(part.operators),
+        "new_bytes": part.new_bytes,
+        "finished": part.finished,
+    }
+
+
+def part_from_json(value: Json) -> SubtaskPart:
+    """Read a part.
+
+    Raises:
+        CheckpointError: it has another form.
+    """
+    try:
+        tombstones = {int(group): tuple(keys) for group, keys in value["tombstones"].items()}
+        groups = {
+            group: GroupPlace(item["image"], item["base"], tombstones.get(group, ()))
+            for item in value["groups"]
+            for group in item["groups"]
+        }
+        images = tuple(
+            StoreImage(
+                item["id"], {name: FileRef(path, size) for name, (path, size) in item["files"].items()}
+            )
+            for item in value["images"]
+        )
+        return SubtaskPart(
+            SubtaskId(value["stage"], value["subtask"]),
+            groups,
+            images,
+            dict(value["operators"]),
+            value["new_bytes"],
+            value["finished"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"a part of a checkpoint is damaged: {type(error).__name__}: {error}"
+        ) from error
+
+
+def manifest_to_json(manifest: Manifest) -> Json:
+    """The manifest as JSON values."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "checkpoint_id": manifest.checkpoint_id,
+        "job_name": manifest.job_name,
+        "fingerprint": manifest.fingerprint,
+        "generation": manifest.generation,
+        "created_ms": manifest.created_ms,
+        "job_start_us": manifest.job_start_us,
+        "max_parallelism": manifest.max_parallelism,
+        "stages": {str(stage): list(indices) for stage, indices in manifest.stages.items()},
+        "routing": {
+            str(stage): {
+                "version": table.version,
+                "subtasks": list(table.subtasks),
+                "groups": list(table.groups),
+                "owner_epochs": list(table.owner_epochs),
+            }
+            for stage, table in manifest.routing.items()
+        },
+        "operator_names": {str(stage): list(names) for stage, names in manifest.operator_names.items()},
+        "state_ids": dict(manifest.state_ids),
+        "is_savepoint": manifest.is_savepoint,
+        "parts": [part_to_json(part) for part in manifest.parts],
+    }
+
+
+def manifest_from_json(value: Json) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        CheckpointError: it has another form, or a newer version of Weir wrote it.
+    """
+    try:
+        version = value["format_version"]
+        if version != FORMAT_VERSION:
+            raise CheckpointError(
+                f"the manifest has format version {version}; this version of Weir reads {FORMAT_VERSION}: "
+                "use the version of Weir that wrote it"
+            )
+        return Manifest(
+            checkpoint_id=value["checkpoint_id"],
+            job_name=value["job_name"],
+            fingerprint=value["fingerprint"],
+            generation=value["generation"],
+            created_ms=value["created_ms"],
+            job_start_us=value["job_start_us"],
+            max_parallelism=value["max_parallelism"],
+            stages={int(stage): tuple(indices) for stage, indices in value["stages"].items()},
+            routing={
+                int(stage): RoutingTable(
+                    int(stage),
+                    table["version"],
+                    tuple(table["subtasks"]),
+                    tuple(table["groups"]),
+                    tuple(table["owner_epochs"]),
+                )
+                for stage, table in value["routing"].items()
+            },
+            parts=tuple(part_from_json(part) for part in value["parts"]),
+            operator_names={int(stage): tuple(names) for stage, names in value["operator_names"].items()},
+            state_ids=dict(value["state_ids"]),
+            is_savepoint=value["is_savepoint"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"the manifest is damaged: {type(error).__name__}: {error}") from error
