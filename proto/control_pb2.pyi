@@ -469,3 +469,33 @@ class AcknowledgeCheckpointReply(_message.Message):
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     taken: bool
     def __init__(self, taken: _Optional[bool] = ...) -> None: ...
+
+class TakeImageRequest(_message.Message):
+    __slots__ = ("handshake", "checkpoint_id")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    checkpoint_id: int
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ...) -> None: ...
+
+class TakeImageReply(_message.Message):
+    __slots__ = ("image_id",)
+    IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    image_id: str
+    def __init__(self, image_id: _Optional[str] = ...) -> None: ...
+
+class CollectImageRequest(_message.Message):
+    __slots__ = ("handshake", "image_id")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    image_id: str
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., image_id: _Optional[str] = ...) -> None: ...
+
+class CollectImageReply(_message.Message):
+    __slots__ = ("image_json", "new_bytes")
+    IMAGE_JSON_FIELD_NUMBER: _ClassVar[int]
+    NEW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    image_json: bytes
+    new_bytes: int
+    def __init__(self, image_json: _Optional[bytes] = ..., new_bytes: _Optional[int] = ...) -> None: ...

@@ -361,6 +361,16 @@ class TaskManagerStub:
                 request_serializer=proto_dot_control__pb2.EndCheckpointRequest.SerializeToString,
                 response_deserializer=proto_dot_control__pb2.EndCheckpointReply.FromString,
                 _registered_method=True)
+        self.TakeImage = channel.unary_unary(
+                '/weir.v1.TaskManager/TakeImage',
+                request_serializer=proto_dot_control__pb2.TakeImageRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.TakeImageReply.FromString,
+                _registered_method=True)
+        self.CollectImage = channel.unary_unary(
+                '/weir.v1.TaskManager/CollectImage',
+                request_serializer=proto_dot_control__pb2.CollectImageRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.CollectImageReply.FromString,
+                _registered_method=True)
         self.PrepareRescale = channel.unary_unary(
                 '/weir.v1.TaskManager/PrepareRescale',
                 request_serializer=proto_dot_control__pb2.PrepareRescaleRequest.SerializeToString,
@@ -434,6 +444,20 @@ class TaskManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TakeImage(self, request, context):
+        """From the task manager of an owner whose state is here: note the store as it is now. Answers when that is done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CollectImage(self, request, context):
+        """Waits until an image is in the checkpoint store.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PrepareRescale(self, request, context):
         """Rescaling a stage; docs/design/0001 says in which order these come.
         Tells owners of a stage what will move. Answers when they know.
@@ -502,6 +526,16 @@ def add_TaskManagerServicer_to_server(servicer, server):
                     servicer.EndCheckpoint,
                     request_deserializer=proto_dot_control__pb2.EndCheckpointRequest.FromString,
                     response_serializer=proto_dot_control__pb2.EndCheckpointReply.SerializeToString,
+            ),
+            'TakeImage': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeImage,
+                    request_deserializer=proto_dot_control__pb2.TakeImageRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.TakeImageReply.SerializeToString,
+            ),
+            'CollectImage': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectImage,
+                    request_deserializer=proto_dot_control__pb2.CollectImageRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.CollectImageReply.SerializeToString,
             ),
             'PrepareRescale': grpc.unary_unary_rpc_method_handler(
                     servicer.PrepareRescale,
@@ -692,6 +726,60 @@ class TaskManager:
             '/weir.v1.TaskManager/EndCheckpoint',
             proto_dot_control__pb2.EndCheckpointRequest.SerializeToString,
             proto_dot_control__pb2.EndCheckpointReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeImage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/TakeImage',
+            proto_dot_control__pb2.TakeImageRequest.SerializeToString,
+            proto_dot_control__pb2.TakeImageReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectImage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/CollectImage',
+            proto_dot_control__pb2.CollectImageRequest.SerializeToString,
+            proto_dot_control__pb2.CollectImageReply.FromString,
             options,
             channel_credentials,
             insecure,

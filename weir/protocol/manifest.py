@@ -6,7 +6,7 @@ The layout of the checkpoint store is ``weir.checkpoints.store``'s business. See
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,8 @@ class SubtaskPart:
     groups: Mapping[int, GroupPlace] = field(default_factory=dict)
     #: The images that ``groups`` names.
     images: tuple[StoreImage, ...] = ()
+    #: Rows (Arrow IPC) that were under way to the subtask: they come before everything else after a restart.
+    rows: tuple[FileRef, ...] = ()
     #: By name of an operator: what its ``snapshot`` gave. Source positions and sink transactions are here.
     operators: Mapping[str, Json] = field(default_factory=dict)
     #: Bytes that were written to the checkpoint store for this part.
@@ -101,13 +103,35 @@ class Manifest:
     @property
     def size_bytes(self) -> int:
         """Bytes of all files, each counted once."""
-        files = {
-            file.path: file.size_bytes
-            for part in self.parts
-            for image in part.images
-            for file in image.files.values()
-        }
+        files = {file.path: file.size_bytes for file in self._files()}
         return sum(files.values())
+
+    def _files(self) -> Iterator[FileRef]:
+        for part in self.parts:
+            yield from part.rows
+            for image in part.images:
+                yield from image.files.values()
+
+
+def image_to_json(image: StoreImage) -> Json:
+    """The image as JSON values."""
+    return {
+        "id": image.image_id,
+        "files": {name: [file.path, file.size_bytes] for name, file in image.files.items()},
+    }
+
+
+def image_from_json(value: Json) -> StoreImage:
+    """Read an image.
+
+    Raises:
+        CheckpointError: it has another form.
+    """
+    try:
+        files = {name: FileRef(path, size) for name, (path, size) in value["files"].items()}
+        return StoreImage(value["id"], files)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"a state image is damaged: {type(error).__name__}: {error}") from error
 
 
 def part_to_json(part: SubtaskPart) -> Json:
@@ -125,13 +149,8 @@ def part_to_json(part: SubtaskPart) -> Json:
         "tombstones": {
             str(g): list(place.tombstones) for g, place in part.groups.items() if place.tombstones
         },
-        "images": [
-            {
-                "id": image.image_id,
-                "files": {name: [file.path, file.size_bytes] for name, file in image.files.items()},
-            }
-            for image in part.images
-        ],
+        "images": [image_to_json(image) for image in part.images],
+        "rows": [[file.path, file.size_bytes] for file in part.rows],
         "operators": dict(part.operators),
         "new_bytes": part.new_bytes,
         "finished": part.finished,
@@ -151,16 +170,12 @@ def part_from_json(value: Json) -> SubtaskPart:
             for item in value["groups"]
             for group in item["groups"]
         }
-        images = tuple(
-            StoreImage(
-                item["id"], {name: FileRef(path, size) for name, (path, size) in item["files"].items()}
-            )
-            for item in value["images"]
-        )
+        images = tuple(image_from_json(item) for item in value["images"])
         return SubtaskPart(
             SubtaskId(value["stage"], value["subtask"]),
             groups,
             images,
+            tuple(FileRef(path, size) for path, size in value["rows"]),
             dict(value["operators"]),
             value["new_bytes"],
             value["finished"],
