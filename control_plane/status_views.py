@@ -32,6 +32,8 @@ _MEANINGS = {
     JobState.WAITING_FOR_TASK_MANAGERS: "waiting for task managers with enough free slots",
     JobState.DEPLOYING: "task managers create the subtasks",
     JobState.RUNNING: "events are processed",
+    JobState.FINISHING: "every source reached its end; the last checkpoint is being made",
+    JobState.RESTARTING: "something failed; the job starts again from the latest checkpoint",
     JobState.FINISHED: "every source reached its end and everything was processed",
     JobState.FAILING: "something failed; the rest is being stopped",
     JobState.FAILED: "something failed, see cause; nothing runs any more",

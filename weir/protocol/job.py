@@ -23,13 +23,18 @@ from weir.protocol.job_model import (
     Assignment,
     Cancel,
     CancelRequested,
+    CommitFinal,
     Deploy,
     DeploymentFailed,
     Event,
     FailRequested,
+    FinalCommitted,
     JobEnded,
     JobState,
     KeepSubtasks,
+    Restart,
+    RestartNow,
+    RestartRefused,
     RetireSubtasks,
     SlotsAvailable,
     Start,
@@ -45,14 +50,19 @@ __all__ = [
     "Assignment",
     "Cancel",
     "CancelRequested",
+    "CommitFinal",
     "Deploy",
     "DeploymentFailed",
     "Event",
     "FailRequested",
+    "FinalCommitted",
     "JobEnded",
     "JobMachine",
     "JobState",
     "KeepSubtasks",
+    "Restart",
+    "RestartNow",
+    "RestartRefused",
     "RetireSubtasks",
     "SlotsAvailable",
     "Start",
@@ -69,10 +79,32 @@ _HISTORY_ENTRIES_MAX = 64
 class JobMachine:
     """One job's state and its subtasks' statuses. Not safe for use by several threads at once."""
 
-    def __init__(self, subtasks: Iterable[SubtaskId]) -> None:
+    def __init__(
+        self,
+        subtasks: Iterable[SubtaskId],
+        *,
+        restarts: bool = False,
+        commits_at_end: bool = False,
+        generation: int = 1,
+    ) -> None:
+        """A job that waits for task managers.
+
+        Args:
+            subtasks: what is to be deployed first.
+            restarts: a failure leads to RESTARTING, and the machine asks with :class:`Restart`.
+            commits_at_end: FINISHED takes a last checkpoint: the job is FINISHING until :class:`FinalCommitted`.
+            generation: of the first deployment.
+
+        Raises:
+            ValueError: there is no subtask.
+        """
         self._statuses = dict.fromkeys(sorted(subtasks), SubtaskStatus.WAITING)
         if not self._statuses:
             raise ValueError("a job needs at least one subtask")
+        self._restarts = restarts
+        self._commits_at_end = commits_at_end
+        self._generation = generation
+        self._restart_cause = ""
         self._placement: dict[SubtaskId, str] = {}
         #: Added by a rescale that may still be taken back: the job goes on without them.
         self._provisional: set[SubtaskId] = set()
@@ -90,8 +122,18 @@ class JobMachine:
 
     @property
     def cause(self) -> str:
-        """The first failure, one line; empty while nothing has failed."""
+        """The first failure that ends the job, one line; empty while there is none."""
         return self._cause
+
+    @property
+    def restart_cause(self) -> str:
+        """Why the job started again last, one line; empty if it never did."""
+        return self._restart_cause
+
+    @property
+    def generation(self) -> int:
+        """The deployment in force; reports about others have no effect."""
+        return self._generation
 
     @property
     def statuses(self) -> Mapping[SubtaskId, SubtaskStatus]:
@@ -114,6 +156,10 @@ class JobMachine:
         Raises:
             InvalidTransitionError: the event cannot happen in this state. Nothing has changed.
         """
+        if isinstance(event, SubtaskReported | DeploymentFailed) and (
+            event.generation not in (None, self._generation)
+        ):
+            return []
         handler = self.HANDLERS[self._state].get(type(event))
         if handler is None:
             raise self._invalid(f"{event} in state {self._state.value}")
@@ -131,10 +177,12 @@ class JobMachine:
         rules = {
             "a failure has a cause, and only a failure": failing == bool(self._cause),
             "a final state has no live subtask": not self._state.is_final or all_terminal,
-            "with no live subtask the state is final": not all_terminal or self._state.is_final,
+            "with no live subtask the state is final": not all_terminal
+            or self._state.is_final
+            or self._state in (JobState.FINISHING, JobState.RESTARTING),
             "waiting means waiting subtasks": (self._state is JobState.WAITING_FOR_TASK_MANAGERS)
             == (statuses == {SubtaskStatus.WAITING}),
-            "finished means finished subtasks": self._state is not JobState.FINISHED
+            "finished means finished subtasks": self._state not in (JobState.FINISHING, JobState.FINISHED)
             or statuses == {SubtaskStatus.FINISHED},
             "a running job has no failed subtask": self._state not in (JobState.DEPLOYING, JobState.RUNNING)
             or not statuses & UNFINISHED_ENDS,
@@ -163,14 +211,21 @@ class JobMachine:
             return self._advance()
         match event.status:
             case SubtaskStatus.FAILED:
-                return self._fail(f"subtask {event.subtask} failed: {event.cause or 'no cause given'}")
+                return self._restart_or_fail(
+                    f"subtask {event.subtask} failed: {event.cause or 'no cause given'}"
+                )
             case SubtaskStatus.CANCELED:
                 reason = event.cause or "its task manager stopped it"
-                return self._fail(f"subtask {event.subtask} was cancelled: {reason}")
+                return self._restart_or_fail(f"subtask {event.subtask} was cancelled: {reason}")
             case SubtaskStatus.DEPLOYED if self._state is JobState.RUNNING:
                 return [Start(self._assignments([event.subtask], last_stage_first=True))]
             case _:
                 return self._advance()
+
+    def _report_while_restarting(self, event: SubtaskReported) -> list[Action]:
+        """The first cause stands; nobody waits for the end of what still runs: the next deployment fences it."""
+        self._record(event)
+        return []
 
     def _report_while_stopping(self, event: SubtaskReported) -> list[Action]:
         """In FAILING or CANCELLING: the first cause stands, whatever fails now."""
@@ -180,10 +235,12 @@ class JobMachine:
         if not self._end_subtasks_of(event.task_manager, SubtaskStatus.FAILED, {SubtaskStatus.DEPLOYING}):
             return []
         if self._state is JobState.DEPLOYING:
-            return self._fail(f"task manager {event.task_manager} refused its deployment: {event.cause}")
+            return self._restart_or_fail(
+                f"task manager {event.task_manager} refused its deployment: {event.cause}"
+            )
         if self._state is JobState.RUNNING:
             return self._after_loss(f"task manager {event.task_manager} refused a deployment: {event.cause}")
-        return self._end_if_quiet()
+        return self._end_if_stopping()
 
     def _task_manager_lost(self, event: TaskManagerLost) -> list[Action]:
         """Only its live subtasks matter: one that had finished has handed on all its output."""
@@ -192,7 +249,7 @@ class JobMachine:
             return []
         if self._state in (JobState.DEPLOYING, JobState.RUNNING):
             return self._after_loss(f"task manager {event.task_manager} is lost: {event.cause}")
-        return self._end_if_quiet()
+        return self._end_if_stopping()
 
     def _cancel(self, event: CancelRequested) -> list[Action]:
         self._move(JobState.CANCELLING, "a user asked for it")
@@ -202,7 +259,27 @@ class JobMachine:
         return [*self._cancel_live(), *self._end_if_quiet()]
 
     def _fail_on_request(self, event: FailRequested) -> list[Action]:
+        return self._restart_or_fail(event.cause)
+
+    def _restart_now(self, event: RestartNow) -> list[Action]:
+        if not event.subtasks or event.generation <= self._generation:
+            raise self._invalid(
+                f"a restart with {len(event.subtasks)} subtasks under generation {event.generation}; generation "
+                f"{self._generation} was before"
+            )
+        self._generation = event.generation
+        self._statuses = dict.fromkeys(sorted(event.subtasks), SubtaskStatus.WAITING)
+        self._placement = {}
+        self._provisional, self._retiring, self._removed = set(), set(), set()
+        self._move(JobState.WAITING_FOR_TASK_MANAGERS, f"generation {event.generation}")
+        return []
+
+    def _restart_refused(self, event: RestartRefused) -> list[Action]:
         return self._fail(event.cause)
+
+    def _final_committed(self, event: FinalCommitted) -> list[Action]:
+        self._move(JobState.FINISHED, "the last checkpoint is complete")
+        return [JobEnded(self._state, "")]
 
     def _add(self, event: AddSubtasks) -> list[Action]:
         known = sorted(event.placement.keys() & self._statuses.keys())
@@ -284,7 +361,7 @@ class JobMachine:
         for subtask in sorted(self._provisional):
             self._drop_if_expendable(subtask)
         if UNFINISHED_ENDS & set(self._statuses.values()):
-            return self._fail(cause)
+            return self._restart_or_fail(cause)
         return self._advance()
 
     def _advance(self) -> list[Action]:
@@ -292,10 +369,20 @@ class JobMachine:
         if self._state is JobState.DEPLOYING and statuses == {SubtaskStatus.DEPLOYED}:
             self._move(JobState.RUNNING, "all subtasks are ready")
             return [Start(self._assignments(self._statuses, last_stage_first=True))]
+        if statuses == {SubtaskStatus.FINISHED} and self._commits_at_end:
+            self._move(JobState.FINISHING, "all subtasks reached the end of the stream")
+            return [CommitFinal(tuple(self._statuses))]
         if statuses == {SubtaskStatus.FINISHED}:
             self._move(JobState.FINISHED, "all subtasks reached the end of the stream")
             return [JobEnded(self._state, "")]
         return []
+
+    def _restart_or_fail(self, cause: str) -> list[Action]:
+        if not self._restarts:
+            return self._fail(cause)
+        self._restart_cause = cause
+        self._move(JobState.RESTARTING, cause)
+        return [*self._cancel_live(), Restart(cause)]
 
     def _fail(self, cause: str) -> list[Action]:
         self._cause = cause
@@ -305,6 +392,9 @@ class JobMachine:
     def _cancel_live(self) -> list[Action]:
         live = [subtask for subtask, status in self._statuses.items() if not status.is_terminal]
         return [Cancel(self._assignments(live, last_stage_first=False))] if live else []
+
+    def _end_if_stopping(self) -> list[Action]:
+        return self._end_if_quiet() if self._state in (JobState.FAILING, JobState.CANCELLING) else []
 
     def _end_if_quiet(self) -> list[Action]:
         if not all(status.is_terminal for status in self._statuses.values()):
@@ -356,6 +446,25 @@ class JobMachine:
         KeepSubtasks: _keep,
         RetireSubtasks: _retire,
     }
+    #: Whether a lost task manager is missed, the checkpoint machine knows: it asks for a failure (FailRequested).
+    _FINISHING: ClassVar[Handlers] = {
+        SubtaskReported: _late_report,
+        DeploymentFailed: _ignore,
+        CancelRequested: _cancel,
+        TaskManagerLost: _ignore,
+        FailRequested: _fail_on_request,
+        FinalCommitted: _final_committed,
+    }
+    _RESTARTING: ClassVar[Handlers] = {
+        SubtaskReported: _report_while_restarting,
+        DeploymentFailed: _deployment_failed,
+        CancelRequested: _cancel,
+        TaskManagerLost: _task_manager_lost,
+        FailRequested: _ignore,
+        RestartNow: _restart_now,
+        RestartRefused: _restart_refused,
+        FinalCommitted: _ignore,
+    }
     _STOPPING: ClassVar[Handlers] = {
         SubtaskReported: _report_while_stopping,
         DeploymentFailed: _deployment_failed,
@@ -369,6 +478,7 @@ class JobMachine:
         CancelRequested: _ignore,
         TaskManagerLost: _ignore,
         FailRequested: _ignore,
+        FinalCommitted: _ignore,
     }
     #: Which method handles which event in which state; an absent entry is an illegal event.
     HANDLERS: ClassVar[Mapping[JobState, Handlers]] = {
@@ -376,9 +486,12 @@ class JobMachine:
             SlotsAvailable: _deploy,
             CancelRequested: _cancel,
             TaskManagerLost: _ignore,
+            FailRequested: _ignore,
         },
         JobState.DEPLOYING: _LIVE,
         JobState.RUNNING: _RUNNING,
+        JobState.FINISHING: _FINISHING,
+        JobState.RESTARTING: _RESTARTING,
         JobState.FAILING: _STOPPING,
         JobState.CANCELLING: _STOPPING,
         JobState.FINISHED: _FINAL,

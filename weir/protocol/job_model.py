@@ -18,9 +18,13 @@ class JobState(Enum):
     DEPLOYING = "DEPLOYING"
     #: All subtasks were ready and have been told to start.
     RUNNING = "RUNNING"
-    #: Every subtask has reached the end of its stream.
+    #: Every subtask has reached the end of its stream; the last checkpoint is not complete, or not all sinks know it.
+    FINISHING = "FINISHING"
+    #: Every subtask has reached the end of its stream, and what the sinks received is delivered.
     FINISHED = "FINISHED"
-    #: Something failed; the other subtasks have been told to stop.
+    #: Something failed; what still runs was told to stop, and the job starts again from the latest checkpoint.
+    RESTARTING = "RESTARTING"
+    #: Something failed for good; the other subtasks have been told to stop.
     FAILING = "FAILING"
     #: Something failed and no subtask runs any more.
     FAILED = "FAILED"
@@ -78,8 +82,18 @@ SUBTASK_TRANSITIONS: Mapping[SubtaskStatus, frozenset[SubtaskStatus]] = {
 #: Legal moves of a job.
 TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.WAITING_FOR_TASK_MANAGERS: frozenset({JobState.DEPLOYING, JobState.CANCELLING}),
-    JobState.DEPLOYING: frozenset({JobState.RUNNING, JobState.FAILING, JobState.CANCELLING}),
-    JobState.RUNNING: frozenset({JobState.FINISHED, JobState.FAILING, JobState.CANCELLING}),
+    JobState.DEPLOYING: frozenset(
+        {JobState.RUNNING, JobState.RESTARTING, JobState.FAILING, JobState.CANCELLING}
+    ),
+    JobState.RUNNING: frozenset(
+        {JobState.FINISHING, JobState.FINISHED, JobState.RESTARTING, JobState.FAILING, JobState.CANCELLING}
+    ),
+    JobState.FINISHING: frozenset(
+        {JobState.FINISHED, JobState.RESTARTING, JobState.FAILING, JobState.CANCELLING}
+    ),
+    JobState.RESTARTING: frozenset(
+        {JobState.WAITING_FOR_TASK_MANAGERS, JobState.FAILING, JobState.CANCELLING}
+    ),
     JobState.FAILING: frozenset({JobState.FAILED}),
     JobState.CANCELLING: frozenset({JobState.CANCELLED}),
     JobState.FINISHED: frozenset(),
@@ -106,6 +120,8 @@ class SubtaskReported:
     status: SubtaskStatus
     #: One line a person understands; with FAILED.
     cause: str = ""
+    #: The deployment that the report is about; None: the one in force.
+    generation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +130,8 @@ class DeploymentFailed:
 
     task_manager: str
     cause: str
+    #: The deployment that was refused; None: the one in force.
+    generation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -131,9 +149,37 @@ class TaskManagerLost:
 
 @dataclass(frozen=True)
 class FailRequested:
-    """Something that is no subtask failed the job, such as a rescale that cannot go on."""
+    """Something that is no subtask failed the job, such as a rescale that cannot go on.
+
+    A job that may restart does so.
+    """
 
     cause: str
+
+
+@dataclass(frozen=True)
+class RestartNow:
+    """The answer to :class:`Restart`: the job starts again under a higher generation.
+
+    The commit of a checkpoint must not be under way any more (``CheckpointMachine.is_settled``).
+    """
+
+    #: Those of the checkpoint from which it starts; of the job's first deployment if there is none.
+    subtasks: tuple[SubtaskId, ...]
+    generation: int
+
+
+@dataclass(frozen=True)
+class RestartRefused:
+    """The other answer to :class:`Restart`: too many restarts, or nothing to start from. The job fails."""
+
+    #: One line; the whole cause that a user sees.
+    cause: str
+
+
+@dataclass(frozen=True)
+class FinalCommitted:
+    """The last checkpoint is complete and all sinks know it (``checkpoint_model.FinalDone``)."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +216,9 @@ Event = (
     | AddSubtasks
     | KeepSubtasks
     | RetireSubtasks
+    | RestartNow
+    | RestartRefused
+    | FinalCommitted
 )
 
 
@@ -214,4 +263,20 @@ class JobEnded:
     cause: str
 
 
-Action = Deploy | Start | Cancel | JobEnded
+@dataclass(frozen=True)
+class Restart:
+    """Ask the policy; then wait and answer with :class:`RestartNow`, or with :class:`RestartRefused`."""
+
+    #: The failure, one line.
+    cause: str
+
+
+@dataclass(frozen=True)
+class CommitFinal:
+    """Make the last checkpoint (``checkpoint_model.FinalRequested``); :class:`FinalCommitted` follows."""
+
+    #: All of the job, ended.
+    subtasks: tuple[SubtaskId, ...]
+
+
+Action = Deploy | Start | Cancel | Restart | CommitFinal | JobEnded

@@ -69,6 +69,9 @@ class SubtaskPart:
     new_bytes: int = 0
     #: The subtask had reached the end of its input.
     finished: bool = False
+    #: In the last part of a subtask that has ended: the last checkpoint whose barrier it passed on; the part counts
+    #: for later ones only, because it has more rows in it than those before that barrier.
+    passed_checkpoint_id: int = 0
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,7 @@ def part_to_json(part: SubtaskPart) -> Json:
         "operators": dict(part.operators),
         "new_bytes": part.new_bytes,
         "finished": part.finished,
+        "passed": part.passed_checkpoint_id,
     }
 
 
@@ -179,6 +183,7 @@ def part_from_json(value: Json) -> SubtaskPart:
             dict(value["operators"]),
             value["new_bytes"],
             value["finished"],
+            value.get("passed", 0),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(

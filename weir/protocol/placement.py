@@ -26,36 +26,88 @@ class TaskManagerLoad:
         return max(0, self.quota - sum(self.running.values()))
 
 
-def place(task_managers: Sequence[TaskManagerLoad], subtasks: Iterable[SubtaskId]) -> dict[SubtaskId, str]:
+def place(
+    task_managers: Sequence[TaskManagerLoad],
+    subtasks: Iterable[SubtaskId],
+    preferred: Mapping[SubtaskId, str] | None = None,
+) -> dict[SubtaskId, str]:
     """Choose a task manager for every subtask; the result is in deployment order, sinks first.
 
     Each subtask goes, among task managers with a free slot, to the one that runs the fewest of its stage
     (so a stage spreads before it doubles up), then the fewest altogether, then the first by name.
+
+    Args:
+        task_managers: who is here.
+        subtasks: what is to be placed.
+        preferred: at a recovery, where subtasks were. They stay there if that task manager is here and has room,
+            for their state is there. Those of one that is gone move together to the one with the fewest subtasks
+            that has room for all of them, so that its state image can be opened as a whole there; if there is
+            none, as many as possible at a time.
 
     Raises:
         PlacementError: fewer free slots than subtasks; nothing is placed.
     """
     ordered = sorted(set(subtasks), key=lambda subtask: (-subtask.stage_index, subtask.subtask_index))
     _check_slots(task_managers, len(ordered))
-    free = {manager.name: manager.free_slots for manager in task_managers}
-    total = {manager.name: sum(manager.running.values()) for manager in task_managers}
-    of_stage = Counter(
-        {
-            (manager.name, stage): count
-            for manager in task_managers
-            for stage, count in manager.running.items()
-        }
-    )
-    placement = {}
+    slots = _Slots(task_managers)
+    placement: dict[SubtaskId, str] = {}
+    homeless: dict[str, list[SubtaskId]] = {}
     for subtask in ordered:
-        stage = subtask.stage_index
-        candidates = [(of_stage[name, stage], total[name], name) for name, slots in free.items() if slots > 0]
-        chosen = min(candidates)[2]
-        placement[subtask] = chosen
-        free[chosen] -= 1
-        total[chosen] += 1
-        of_stage[chosen, stage] += 1
-    return placement
+        home = (preferred or {}).get(subtask)
+        if home is None:
+            continue
+        if slots.free.get(home, 0) > 0:
+            placement[subtask] = slots.take(home, subtask)
+        else:
+            homeless.setdefault(home, []).append(subtask)
+    for _, group in sorted(homeless.items(), key=lambda item: (-len(item[1]), item[0])):
+        left = group
+        while left:
+            name = slots.roomiest(len(left))
+            room = slots.free[name]
+            placement |= {subtask: slots.take(name, subtask) for subtask in left[:room]}
+            left = left[room:]
+    for subtask in ordered:
+        if subtask not in placement:
+            placement[subtask] = slots.take(slots.least_loaded(subtask.stage_index), subtask)
+    return {subtask: placement[subtask] for subtask in ordered}
+
+
+class _Slots:
+    """Free slots while subtasks are being placed."""
+
+    def __init__(self, task_managers: Sequence[TaskManagerLoad]) -> None:
+        self.free = {manager.name: manager.free_slots for manager in task_managers}
+        self._total = {manager.name: sum(manager.running.values()) for manager in task_managers}
+        self._of_stage = Counter(
+            {
+                (manager.name, stage): count
+                for manager in task_managers
+                for stage, count in manager.running.items()
+            }
+        )
+
+    def take(self, name: str, subtask: SubtaskId) -> str:
+        """Use one slot; gives the name back."""
+        self.free[name] -= 1
+        self._total[name] += 1
+        self._of_stage[name, subtask.stage_index] += 1
+        return name
+
+    def least_loaded(self, stage: int) -> str:
+        """Where a subtask of this stage goes."""
+        return min(
+            (self._of_stage[name, stage], self._total[name], name)
+            for name, slots in self.free.items()
+            if slots > 0
+        )[2]
+
+    def roomiest(self, count: int) -> str:
+        """Where so many subtasks go together: the fewest subtasks, else the most room."""
+        fitting = [(self._total[name], name) for name, slots in self.free.items() if slots >= count]
+        if fitting:
+            return min(fitting)[1]
+        return min((-slots, name) for name, slots in self.free.items())[1]
 
 
 def _check_slots(task_managers: Sequence[TaskManagerLoad], needed: int) -> None:

@@ -80,3 +80,44 @@ def test_too_few_slots_are_named_with_the_mend():
 def test_a_name_listed_twice_is_a_bug():
     with pytest.raises(ValueError, match="tm-a is listed 2 times"):
         place([TaskManagerLoad("tm-a", 1), TaskManagerLoad("tm-a", 1)], [SubtaskId(0, 0)])
+
+
+def three(quota=8):
+    return [TaskManagerLoad(name, quota) for name in ("tm-a", "tm-b", "tm-c")]
+
+
+def at(name, *pairs):
+    return {SubtaskId(*pair): name for pair in pairs}
+
+
+def test_subtasks_stay_where_they_were():
+    before = at("tm-c", (0, 0), (1, 0), (1, 1), (2, 0))
+    assert place(three(), before, before) == before
+
+
+def test_those_of_a_lost_task_manager_stay_together_on_the_emptiest_one():
+    before = at("tm-a", (0, 0), (1, 0)) | at("tm-lost", (0, 1), (1, 1), (1, 2)) | at("tm-b", (2, 0))
+    after = place(three(), before, before)
+    assert after == {s: "tm-c" if name == "tm-lost" else name for s, name in before.items()}
+    assert list(after) == [SubtaskId(*pair) for pair in [(2, 0), (1, 0), (1, 1), (1, 2), (0, 0), (0, 1)]]
+
+
+def test_without_room_for_all_they_go_where_most_of_them_have_room():
+    before = at("tm-lost", (1, 0), (1, 1), (1, 2))
+    loads = [TaskManagerLoad("tm-a", 1), TaskManagerLoad("tm-b", 2)]
+    after = place(loads, before, before)
+    assert sorted(after.values()) == ["tm-a", "tm-b", "tm-b"]
+
+
+def test_a_subtask_without_room_at_home_and_a_new_one_find_places():
+    before = at("tm-a", (1, 0), (1, 1))
+    loads = [TaskManagerLoad("tm-a", 1), TaskManagerLoad("tm-b", 2)]
+    after = place(loads, [*before, SubtaskId(2, 0)], before)
+    assert after[SubtaskId(1, 0)] == "tm-a"
+    assert after[SubtaskId(1, 1)] == after[SubtaskId(2, 0)] == "tm-b"
+
+
+def test_too_few_slots_are_refused_with_preferences_too():
+    before = at("tm-a", (1, 0), (1, 1))
+    with pytest.raises(PlacementError):
+        place([TaskManagerLoad("tm-a", 1)], before, before)

@@ -1,0 +1,48 @@
+"""How often and how soon a failed job starts again."""
+
+import pytest
+
+from weir.protocol.restart import GiveUp, RestartAfter, RestartPolicy
+
+
+def test_waits_double_up_to_the_longest_and_then_it_is_given_up():
+    policy = RestartPolicy(attempts=6, delay_ms=100, delay_ms_max=500, stable_ms=1000)
+    decisions = [policy.decide(i, "disk is full") for i in range(6)]
+    assert [decision.delay_ms for decision in decisions] == [0, 100, 200, 400, 500, 500]
+    assert [decision.attempt for decision in decisions] == [1, 2, 3, 4, 5, 6]
+    last = policy.decide(7, "disk is full")
+    assert isinstance(last, GiveUp)
+    assert last.reason.startswith("disk is full; given up after 6 restarts without 1000 ms")
+
+
+def test_a_stable_period_starts_the_count_anew():
+    policy = RestartPolicy(attempts=1, delay_ms=100, delay_ms_max=500, stable_ms=1000)
+    assert policy.decide(0, "x") == RestartAfter(0, 1)
+    policy.running(10)
+    assert isinstance(policy.decide(1009, "x"), GiveUp)
+    policy.running(2000)
+    assert policy.decide(3000, "x") == RestartAfter(0, 1)
+    assert policy.in_a_row == 1
+
+
+def test_time_that_the_job_did_not_run_is_not_stable():
+    policy = RestartPolicy(attempts=1, delay_ms=100, delay_ms_max=500, stable_ms=1000)
+    policy.running(0)
+    assert isinstance(policy.decide(5000, "x"), RestartAfter)
+    assert isinstance(policy.decide(99_000, "it never ran again"), GiveUp)
+
+
+def test_no_attempts_means_no_restart():
+    policy = RestartPolicy(0, 100, 500, 1000)
+    assert not policy.is_allowed
+    assert policy.decide(0, "the cause as it is") == GiveUp("the cause as it is")
+
+
+def test_very_many_attempts_have_a_bounded_delay():
+    policy = RestartPolicy(10_000, 1, 10_000, 1000)
+    assert max(policy.decide(0, "x").delay_ms for _ in range(10_000)) == 10_000
+
+
+def test_negative_settings_are_refused():
+    with pytest.raises(ValueError, match="negative"):
+        RestartPolicy(1, -1, 0, 0)

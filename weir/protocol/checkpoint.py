@@ -1,0 +1,494 @@
+"""When checkpoints begin, when they are complete, who is told: the coordinator's decisions. Pure.
+
+The control plane's only thread for decisions calls :meth:`CheckpointMachine.handle` with every event and
+carries out the actions it returns, in order. One checkpoint is in flight at a time. docs/design/0002 has the
+protocol; ``weir.protocol.checkpoint_model`` the events and actions.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from weir.errors import InvalidTransitionError
+from weir.protocol.checkpoint_model import (
+    CheckpointAction,
+    CheckpointEvent,
+    CheckpointRecord,
+    CheckpointRefusal,
+    CheckpointSettings,
+    CheckpointState,
+    Commit,
+    CommitFailed,
+    Committed,
+    EndNotified,
+    FailJob,
+    FinalDone,
+    FinalRequested,
+    Held,
+    Hold,
+    JobRuns,
+    JobStops,
+    NotifyEnd,
+    PartDeclined,
+    PartDelivered,
+    Release,
+    SubtasksAdded,
+    SubtasksRetired,
+    TaskManagerLost,
+    Tick,
+    Trigger,
+)
+from weir.protocol.manifest import SubtaskPart
+from weir.types import SubtaskId
+
+#: Checkpoints that ``GET /checkpoints`` shows at most.
+RECORDS_MAX = 50
+#: Checkpoints that may wait for their turn.
+QUEUE_MAX = 16
+#: From one attempt to finish the job (the last manifest, telling the sinks) to the next.
+_FINISH_RETRY_MS = 200
+
+#: From the type of an event to the method of :class:`CheckpointMachine` that handles it.
+Handlers = Mapping[type, Callable[["CheckpointMachine", Any], list[CheckpointAction]]]
+
+
+@dataclass
+class _Flight:
+    """The checkpoint that is being made."""
+
+    record: CheckpointRecord
+    generation: int
+    #: Subtasks whose part is not there.
+    missing: set[SubtaskId]
+    parts: dict[SubtaskId, SubtaskPart] = field(default_factory=dict)
+
+    @property
+    def checkpoint_id(self) -> int:
+        return self.record.checkpoint_id
+
+    @property
+    def is_committing(self) -> bool:
+        return self.record.state is CheckpointState.COMMITTING
+
+
+class CheckpointMachine:
+    """All checkpoints of a job, over all its generations. Not safe for use by several threads at once."""
+
+    def __init__(self, settings: CheckpointSettings, next_id: int) -> None:
+        """``next_id``: higher than that of every checkpoint which may ever have begun in this store."""
+        self._settings = settings
+        self._next_id = next_id
+        self._now_ms = 0
+        self._generation = 0
+        self._is_running = False
+        #: The job has ended, or all its subtasks have: nothing more begins on request.
+        self._is_over = False
+        #: Where each subtask of the job is, and each retired one that is not settled.
+        self._placement: dict[SubtaskId, str] = {}
+        self._sources: frozenset[SubtaskId] = frozenset()
+        self._last_parts: dict[SubtaskId, SubtaskPart] = {}
+        #: Retired subtasks, with the complete checkpoint that has their last part; None before.
+        self._retired: dict[SubtaskId, int | None] = {}
+        self._lost: set[str] = set()
+        self._holders: set[str] = set()
+        self._flight: _Flight | None = None
+        self._queue: deque[CheckpointRecord] = deque()
+        self._records: OrderedDict[int, CheckpointRecord] = OrderedDict()
+        self._failures = 0
+        #: Bytes of last parts that no checkpoint has counted yet.
+        self._uncounted_bytes = 0
+        self._due_ms = 0
+        self._final_wanted = False
+        self._final_id: int | None = None
+        #: Who has not confirmed the last checkpoint.
+        self._untold: set[str] = set()
+        self._retry_ms: int | None = None
+
+    # --- for the caller ---------------------------------------------------------------------------------------
+
+    @property
+    def records(self) -> list[CheckpointRecord]:
+        """The latest checkpoints, newest first."""
+        return list(reversed(self._records.values()))
+
+    @property
+    def next_id(self) -> int:
+        """What the next checkpoint gets."""
+        return self._next_id
+
+    @property
+    def in_flight(self) -> int | None:
+        """Id of the checkpoint that is being made."""
+        return self._flight.checkpoint_id if self._flight else None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no manifest is being written: only then may the job start again, from the latest one."""
+        return self._flight is None or not self._flight.is_committing
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When :class:`Tick` can next lead to something; None if only another event can."""
+        if not self._is_running:
+            return None
+        if self._flight is not None:
+            if self._flight.is_committing:
+                return None
+            return (self._flight.record.started_ms or 0) + self._settings.timeout_ms
+        if self._final_wanted:
+            return self._retry_ms
+        return self._due_ms if self._settings.interval_ms and self._may_trigger() else None
+
+    def waits_for(self, generation: int, checkpoint_id: int, subtask: SubtaskId) -> bool:
+        """Whether a part would be taken: the answer to who delivers it."""
+        if generation != self._generation or not self._is_running or subtask not in self._placement:
+            return False
+        if checkpoint_id == 0:
+            return subtask not in self._last_parts
+        flight = self._flight
+        return (
+            flight is not None
+            and not flight.is_committing
+            and flight.checkpoint_id == checkpoint_id
+            and subtask in flight.missing
+        )
+
+    def request(
+        self, path: str, now_ms: int
+    ) -> tuple[CheckpointRecord, list[CheckpointAction]] | CheckpointRefusal:
+        """A user asks for a checkpoint, or a savepoint at ``path`` if that is not empty. It gets its id at once.
+
+        It waits for the one in flight, for a rescale and for a job that starts again. Plain requests that wait
+        are one. The record is live: its state changes.
+        """
+        self._now_ms = now_ms
+        if self._is_over or (self._is_running and not self._live_sources()):
+            return CheckpointRefusal("the job has ended or is about to: every source has reached its end")
+        if not path:
+            for queued in self._queue:
+                if not queued.path:
+                    return queued, []
+        if len(self._queue) >= QUEUE_MAX:
+            return CheckpointRefusal(
+                f"{QUEUE_MAX} checkpoints wait already; ask again when some are complete"
+            )
+        record = self._new_record(path)
+        self._queue.append(record)
+        return record, self._advance()
+
+    def handle(self, event: CheckpointEvent, now_ms: int) -> list[CheckpointAction]:
+        """Take one event in; returns what to do now, in order. Late and repeated reports change nothing.
+
+        Raises:
+            InvalidTransitionError: the event cannot happen now. Nothing has changed.
+        """
+        self._now_ms = now_ms
+        actions = self.HANDLERS[type(event)](self, event)
+        return [*actions, *self._advance()]
+
+    def check_invariants(self) -> None:
+        """Check what must hold between events.
+
+        Raises:
+            InvalidTransitionError: it does not; a bug in this module.
+        """
+        flight = self._flight
+        rules = {
+            "only a running job makes checkpoints": self._is_running
+            or flight is None
+            or flight.is_committing,
+            "a part is there or missing": flight is None or not flight.missing & flight.parts.keys(),
+            "a commit has all parts": flight is None or not flight.is_committing or not flight.missing,
+            "last parts are of the job's subtasks": self._last_parts.keys() <= self._placement.keys(),
+            "retired subtasks are known": self._retired.keys() <= self._placement.keys(),
+            "what waits is queued": all(r.state is CheckpointState.QUEUED for r in self._queue),
+            "ids grow": list(self._records) == sorted(self._records)
+            and all(checkpoint_id < self._next_id for checkpoint_id in self._records),
+        }
+        broken = [rule for rule, holds in rules.items() if not holds]
+        if broken:
+            raise InvalidTransitionError(f"checkpoints: broken: {'; '.join(broken)}")
+
+    # --- handlers: the job --------------------------------------------------------------------------------------
+
+    def _job_runs(self, event: JobRuns) -> list[CheckpointAction]:
+        if self._is_running or not self.is_settled or event.generation <= self._generation:
+            raise InvalidTransitionError(
+                f"checkpoints: generation {event.generation} runs, but generation {self._generation} "
+                f"{'has not stopped' if self._is_running else 'is committing' if not self.is_settled else 'was before'}"
+            )
+        self._generation = event.generation
+        self._is_running = True
+        self._placement = dict(event.placement)
+        self._sources = event.sources
+        self._last_parts, self._retired = {}, {}
+        self._lost, self._holders = set(), set()
+        self._uncounted_bytes = 0
+        self._final_wanted, self._final_id, self._untold, self._retry_ms = False, None, set(), None
+        self._is_over = False
+        self._due_ms = self._now_ms + self._settings.interval_ms
+        return []
+
+    def _job_stops(self, event: JobStops) -> list[CheckpointAction]:
+        self._is_running = False
+        self._is_over = self._is_over or event.ends
+        if event.ends:
+            self._give_up_queue(event.cause or "the job has ended")
+        if self._flight is not None and not self._flight.is_committing:
+            self._end_record(self._flight.record, CheckpointState.ABORTED, event.cause)
+            self._flight = None
+        return []
+
+    def _added(self, event: SubtasksAdded) -> list[CheckpointAction]:
+        self._check_nothing_in_flight("added")
+        if self._is_running:
+            self._placement |= event.placement
+        return []
+
+    def _retire(self, event: SubtasksRetired) -> list[CheckpointAction]:
+        self._check_nothing_in_flight("retired")
+        self._retired |= {s: None for s in event.subtasks if s in self._placement and s not in self._retired}
+        return []
+
+    def _hold(self, event: Hold) -> list[CheckpointAction]:
+        self._holders.add(event.holder)
+        return [Held()] if self._flight is None else []
+
+    def _release(self, event: Release) -> list[CheckpointAction]:
+        self._holders.discard(event.holder)
+        return []
+
+    def _task_manager_lost(self, event: TaskManagerLost) -> list[CheckpointAction]:
+        """What was there is missed if a part was still to come, or if sinks there had to deliver."""
+        if not self._is_running:
+            return []
+        self._lost.add(event.task_manager)
+        there = [s for s, name in sorted(self._placement.items()) if name == event.task_manager]
+        missed = [s for s in there if s not in self._last_parts or s in self._retired]
+        if missed or event.task_manager in self._untold:
+            return [FailJob(f"task manager {event.task_manager} is lost: {event.cause}")]
+        return []
+
+    def _final_requested(self, event: FinalRequested) -> list[CheckpointAction]:
+        self._is_over = self._final_wanted = True
+        self._retry_ms = self._now_ms
+        self._give_up_queue("every source had reached its end")
+        kept = {*event.subtasks, *self._retired}
+        self._placement = {s: name for s, name in self._placement.items() if s in kept}
+        self._last_parts = {s: part for s, part in self._last_parts.items() if s in kept}
+        return []
+
+    def _tick(self, event: Tick) -> list[CheckpointAction]:
+        flight = self._flight
+        if flight is not None and not flight.is_committing:
+            waited_ms = self._now_ms - (flight.record.started_ms or 0)
+            if waited_ms >= self._settings.timeout_ms:
+                missing = ", ".join(map(str, sorted(flight.missing)))
+                return self._fail(
+                    flight, f"no part of subtasks {missing} after {waited_ms} ms (checkpoint_timeout_ms)"
+                )
+        return []
+
+    # --- handlers: parts and commits ----------------------------------------------------------------------------
+
+    def _delivered(self, event: PartDelivered) -> list[CheckpointAction]:
+        subtask = event.part.subtask
+        if not self.waits_for(event.generation, event.checkpoint_id, subtask):
+            return []
+        flight = self._flight
+        if event.checkpoint_id == 0:
+            self._last_parts[subtask] = event.part
+            if flight is None or not self._counts(event.part, flight) or subtask not in flight.missing:
+                self._uncounted_bytes += event.part.new_bytes
+                return []
+        if flight is not None:
+            flight.missing.discard(subtask)
+            flight.parts[subtask] = event.part
+            flight.record.new_bytes += event.part.new_bytes
+        return []
+
+    def _declined(self, event: PartDeclined) -> list[CheckpointAction]:
+        if not self.waits_for(event.generation, event.checkpoint_id, event.subtask):
+            return []
+        if event.checkpoint_id == 0:
+            return [FailJob(f"subtask {event.subtask} could not make its last part: {event.cause}")]
+        flight = self._flight
+        return self._fail(flight, f"subtask {event.subtask}: {event.cause}") if flight is not None else []
+
+    def _committed(self, event: Committed) -> list[CheckpointAction]:
+        flight = self._committing(event.checkpoint_id)
+        flight.record.size_bytes = event.size_bytes
+        self._end_record(flight.record, CheckpointState.COMPLETE, "")
+        self._flight = None
+        self._failures = 0
+        if not self._is_running:
+            return []
+        for subtask, included in self._retired.items():
+            if included is None and subtask in flight.parts:
+                self._retired[subtask] = event.checkpoint_id
+        if flight.record.is_last:
+            self._final_id, self._retry_ms = event.checkpoint_id, None
+            self._untold = set(self._placement.values())
+            if self._lost & self._untold:
+                names = ", ".join(sorted(self._lost & self._untold))
+                return [FailJob(f"task manager {names} is lost; its sinks deliver after a restart")]
+        return [self._notify(flight, committed=True), *self._held_if_wanted()]
+
+    def _commit_failed(self, event: CommitFailed) -> list[CheckpointAction]:
+        flight = self._committing(event.checkpoint_id)
+        self._retry_ms = self._now_ms + _FINISH_RETRY_MS
+        return self._fail(flight, event.cause)
+
+    def _end_notified(self, event: EndNotified) -> list[CheckpointAction]:
+        if not self._is_running:
+            return []
+        for subtask, included in list(self._retired.items()):
+            told = self._placement[subtask] not in (*event.unreached, *self._lost)
+            if included is not None and included <= event.checkpoint_id and told:
+                del self._retired[subtask], self._placement[subtask]
+                self._last_parts.pop(subtask, None)
+        if event.checkpoint_id != self._final_id or not self._untold:
+            return []
+        self._untold &= set(event.unreached)
+        if self._untold:
+            self._retry_ms = self._now_ms + _FINISH_RETRY_MS
+            return []
+        self._final_wanted = False
+        return [FinalDone(event.checkpoint_id)]
+
+    # --- parts of handlers --------------------------------------------------------------------------------------
+
+    def _advance(self) -> list[CheckpointAction]:
+        """Do what is due: commit what is complete, begin the next one."""
+        if not self._is_running:
+            return []
+        if self._flight is None:
+            return self._commit_if_complete([*self._finish_if_due(), *self._begin_if_due()])
+        return self._commit_if_complete([])
+
+    def _commit_if_complete(self, actions: list[CheckpointAction]) -> list[CheckpointAction]:
+        flight = self._flight
+        if flight is None or flight.is_committing or flight.missing:
+            return actions
+        flight.record.state = CheckpointState.COMMITTING
+        parts = tuple(part for _, part in sorted(flight.parts.items()))
+        record = flight.record
+        commit = Commit(record.checkpoint_id, flight.generation, parts, record.path, record.is_last)
+        return [*actions, commit]
+
+    def _finish_if_due(self) -> list[CheckpointAction]:
+        """The last manifest, when every last part is there; afterwards the sinks that have not confirmed it."""
+        if not self._final_wanted or self._retry_ms is None or self._now_ms < self._retry_ms:
+            return []
+        if self._final_id is not None:
+            self._retry_ms = None
+            return [NotifyEnd(self._final_id, self._generation, True, tuple(sorted(self._untold)))]
+        if self._last_parts.keys() == self._placement.keys():
+            record = self._new_record("")
+            record.is_last = True
+            self._begin(record)
+        return []
+
+    def _begin_if_due(self) -> list[CheckpointAction]:
+        if self._flight is not None or not self._may_trigger():
+            return []
+        if self._queue:
+            record = self._queue.popleft()
+        elif self._settings.interval_ms and self._now_ms >= self._due_ms:
+            record = self._new_record("")
+        else:
+            return []
+        self._begin(record)
+        return [Trigger(record.checkpoint_id, tuple(sorted(self._live_sources())))]
+
+    def _begin(self, record: CheckpointRecord) -> None:
+        record.state = CheckpointState.IN_PROGRESS
+        record.started_ms = self._now_ms
+        record.new_bytes, self._uncounted_bytes = self._uncounted_bytes, 0
+        missing = self._placement.keys() - self._last_parts.keys()
+        self._flight = _Flight(record, self._generation, set(missing), dict(self._last_parts))
+
+    def _may_trigger(self) -> bool:
+        return not (self._final_wanted or self._is_over or self._holders) and bool(self._live_sources())
+
+    def _live_sources(self) -> set[SubtaskId]:
+        return {s for s in self._sources if s in self._placement and s not in self._last_parts}
+
+    @staticmethod
+    def _counts(last_part: SubtaskPart, flight: _Flight) -> bool:
+        """A last part has more in it than belongs to a checkpoint whose barrier its subtask had passed on."""
+        return last_part.passed_checkpoint_id < flight.checkpoint_id
+
+    def _fail(self, flight: _Flight, cause: str) -> list[CheckpointAction]:
+        self._end_record(flight.record, CheckpointState.FAILED, cause)
+        self._flight = None
+        if not self._is_running:
+            return []
+        # Last parts and the bytes for them stay; those of others may be written anew.
+        actions: list[CheckpointAction] = [self._notify(flight, committed=False), *self._held_if_wanted()]
+        # A savepoint goes where the user said; that this cannot be written says nothing about the job.
+        self._failures += not flight.record.path
+        limit = self._settings.failures_max
+        if limit and self._failures > limit:
+            actions.append(FailJob(f"{self._failures} checkpoints in a row failed, the last one: {cause}"))
+            self._failures = 0
+        return actions
+
+    def _notify(self, flight: _Flight, *, committed: bool) -> NotifyEnd:
+        names = tuple(sorted(set(self._placement.values()) - self._lost))
+        return NotifyEnd(flight.checkpoint_id, flight.generation, committed, names)
+
+    def _held_if_wanted(self) -> list[CheckpointAction]:
+        return [Held()] if self._holders else []
+
+    def _new_record(self, path: str) -> CheckpointRecord:
+        record = CheckpointRecord(self._next_id, self._now_ms, path)
+        self._next_id += 1
+        self._records[record.checkpoint_id] = record
+        if len(self._records) > RECORDS_MAX:
+            self._records.popitem(last=False)
+        return record
+
+    def _end_record(self, record: CheckpointRecord, state: CheckpointState, cause: str) -> None:
+        record.state, record.cause, record.ended_ms = state, cause, self._now_ms
+        if record.started_ms is not None:
+            settings = self._settings
+            self._due_ms = max(record.started_ms + settings.interval_ms, self._now_ms + settings.pause_ms)
+
+    def _give_up_queue(self, cause: str) -> None:
+        for record in self._queue:
+            self._end_record(record, CheckpointState.ABORTED, cause)
+        self._queue.clear()
+
+    def _committing(self, checkpoint_id: int) -> _Flight:
+        flight = self._flight
+        if flight is None or not flight.is_committing or flight.checkpoint_id != checkpoint_id:
+            raise InvalidTransitionError(f"checkpoints: {checkpoint_id} is not being committed")
+        return flight
+
+    def _check_nothing_in_flight(self, what: str) -> None:
+        if self._flight is not None:
+            raise InvalidTransitionError(
+                f"checkpoints: subtasks are {what} while checkpoint {self._flight.checkpoint_id} is in flight"
+            )
+
+    #: Which method handles which event.
+    HANDLERS: ClassVar[Handlers] = {
+        JobRuns: _job_runs,
+        JobStops: _job_stops,
+        SubtasksAdded: _added,
+        SubtasksRetired: _retire,
+        Hold: _hold,
+        Release: _release,
+        TaskManagerLost: _task_manager_lost,
+        FinalRequested: _final_requested,
+        PartDelivered: _delivered,
+        PartDeclined: _declined,
+        Committed: _committed,
+        CommitFailed: _commit_failed,
+        EndNotified: _end_notified,
+        Tick: _tick,
+    }

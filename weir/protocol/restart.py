@@ -1,0 +1,83 @@
+"""Whether a failed job starts again, and after which wait. Pure; the caller brings the time.
+
+The control plane asks once per failure (``job_model.Restart``) and tells when the job runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAfter:
+    """Start again from the latest checkpoint."""
+
+    delay_ms: int
+    #: Counts restarts without a stable period in between, from 1.
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The job fails for good; the reason is one line and starts with the cause of the last failure."""
+
+    reason: str
+
+
+class RestartPolicy:
+    """Counts restarts in a row; a stable period of running starts the count anew.
+
+    The first restart of a row comes at once, the second after ``delay_ms``; each further one waits twice as
+    long as the one before, at most ``delay_ms_max``.
+    """
+
+    def __init__(self, attempts: int, delay_ms: int, delay_ms_max: int, stable_ms: int) -> None:
+        """``attempts``: restarts in a row at most, 0: none. The settings are those of ``restart_*`` in config.json.
+
+        Raises:
+            ValueError: one of the numbers is negative.
+        """
+        if min(attempts, delay_ms, delay_ms_max, stable_ms) < 0:
+            raise ValueError("restart settings must not be negative")
+        self._attempts = attempts
+        self._delay_ms = delay_ms
+        self._delay_ms_max = delay_ms_max
+        self._stable_ms = stable_ms
+        self._in_a_row = 0
+        self._running_since_ms: int | None = None
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether jobs are restarted at all (``JobMachine(restarts=...)``)."""
+        return self._attempts > 0
+
+    @property
+    def in_a_row(self) -> int:
+        """Restarts since the last stable period."""
+        return self._in_a_row
+
+    def running(self, now_ms: int) -> None:
+        """The job reached RUNNING; the stable period counts from here."""
+        self._running_since_ms = now_ms
+
+    def decide(self, now_ms: int, cause: str) -> RestartAfter | GiveUp:
+        """The job failed at ``now_ms``, of any clock that never goes back."""
+        since_ms = self._running_since_ms
+        if since_ms is not None and now_ms - since_ms >= self._stable_ms:
+            self._in_a_row = 0
+        self._running_since_ms = None
+        if not self._attempts:
+            return GiveUp(cause)
+        if self._in_a_row >= self._attempts:
+            return GiveUp(
+                f"{cause}; given up after {self._in_a_row} restarts without {self._stable_ms} ms of stable running "
+                "in between (restart_attempts, restart_stable_ms)"
+            )
+        self._in_a_row += 1
+        return RestartAfter(self._delay(self._in_a_row), self._in_a_row)
+
+    def _delay(self, attempt: int) -> int:
+        if attempt == 1:
+            return 0
+        # The exponent is bounded: a large number of attempts must not make a huge number.
+        return int(min(self._delay_ms << min(attempt - 2, 32), self._delay_ms_max))
