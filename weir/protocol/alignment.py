@@ -1,8 +1,8 @@
 """When a subtask with several inputs takes its snapshot: barriers are waited for, and may overtake rows. Pure.
 
 Aligned (the rule): an input whose barrier has come is put aside until the barriers of all open inputs are there. Timed:
-after a while :meth:`BarrierAligner.overtake` takes the snapshot at once; rows that come before the barriers that are still
-missing are *recorded*: they are processed as ever and belong to the checkpoint too. See docs/design/0002.
+after a while :meth:`BarrierAligner.overtake` takes the snapshot at once; rows that come before the barriers that
+are still missing are *recorded*: they are processed as ever and belong to the checkpoint too. See docs/design/0002.
 """
 
 from __future__ import annotations
