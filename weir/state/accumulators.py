@@ -52,7 +52,7 @@ def decode_values(values: Sequence[bytes], cell_count: int) -> tuple[np.ndarray,
     """
     width = value_bytes(cell_count)
     joined = b"".join(values)
-    if len(joined) != width * len(values) or any(len(value) != width for value in values):
+    if values and set(map(len, values)) != {width}:
         wrong = next((value for value in values if len(value) != width), b"")
         raise StateError(
             f"a stored accumulator has {len(wrong)} bytes, {width} expected: "

@@ -191,8 +191,7 @@ class ColumnarState:
             chunk = slots[start : start + WRITE_KEYS_MAX]
             keys = self._table.state_keys(chunk, groups[start : start + WRITE_KEYS_MAX], self._state_id)
             values = accumulators.encode_values(self._table.cells[chunk], self._table.presence[chunk])
-            parts = [values[at : at + width] for at in range(0, len(values), width)]
-            self._backend.put_many(keys, parts)
+            self._backend.put_many(keys, np.frombuffer(values, dtype=f"V{width}").tolist())
             self._table.mark_clean(chunk)
             self._puts += len(chunk)
             # Let other threads have the GIL before the next chunk.

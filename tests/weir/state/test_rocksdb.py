@@ -219,6 +219,17 @@ def test_memory_stays_within_the_bound_and_disk_is_counted(rocksdb: RocksDbBacke
     assert stats.disk_bytes > 100_000
 
 
+def test_settings_apply_to_a_store_that_is_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    for block_bytes in (4096, 8192):
+        settings = RocksDbSettings(block_cache_bytes=12 << 20, block_bytes=block_bytes)
+        store = open_store(path, settings, fresh=False)
+        store.close()
+        # RocksDB notes in its newest OPTIONS file what it was opened with.
+        newest = max(path.rglob("OPTIONS-*"), key=lambda file: int(file.name.rpartition("-")[2]))
+        assert f"  block_size={block_bytes}\n" in newest.read_text()
+
+
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(StateError, match="compression 'rar'"):
         RocksDbSettings(compression="rar")
