@@ -1,0 +1,191 @@
+"""Checkpoint files at a ``pyarrow.fs`` location, S3 above all: copied, several at a time.
+
+Not every service can create a file only if it is absent, and ``pyarrow.fs`` does not offer it for those that
+can. :meth:`ArrowFiles.create` therefore looks first and writes then. That is safe because only one process
+creates manifests: the control plane that holds the leadership.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from weir.checkpoints.errors import checkpoint_error
+from weir.checkpoints.files import DRAFT_PREFIX, FilePlace, Listed
+
+#: Files that are copied at the same time, by all threads together.
+_TRANSFERS_MAX = 8
+_COPY_BYTES = 4 << 20
+#: Services where a file appears when its stream is closed: no draft is needed.
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+
+Item = TypeVar("Item")
+
+
+def open_arrow_files(uri: str, below: Sequence[str]) -> ArrowFiles:
+    """The place of a URI and of a folder below it.
+
+    Raises:
+        CheckpointError: pyarrow does not understand the URI.
+    """
+    location = _without_credentials(uri)
+    try:
+        filesystem, root = fs.FileSystem.from_uri(uri)
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise checkpoint_error(error, location) from error
+    root = "/".join([root.rstrip("/"), *below])
+    return ArrowFiles(filesystem, root, "/".join([location, *below]))
+
+
+def _without_credentials(uri: str) -> str:
+    parts = urlsplit(uri)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+
+class ArrowFiles(FilePlace):
+    """See the module; made by :func:`open_arrow_files`."""
+
+    is_local = False
+
+    def __init__(self, filesystem: Any, root: str, location: str) -> None:
+        self.filesystem = filesystem
+        self.root = root
+        self.location = location
+        self._is_object_store = filesystem.type_name in _OBJECT_STORES
+        self._pool = ThreadPoolExecutor(_TRANSFERS_MAX, thread_name_prefix="checkpoint-files")
+
+    def _at(self, path: str) -> str:
+        return f"{self.root}/{path}"
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a small file unless it is there; see the module for the race that this leaves open."""
+        if self._info(self._at(path)).type != fs.FileType.NotFound:
+            return False
+        self.write(path, [data])
+        return True
+
+    def read(self, path: str) -> bytes:
+        """The content of a small file."""
+        with self.filesystem.open_input_stream(self._at(path)) as stream:
+            data: bytes = stream.read()
+        return data
+
+    def put(self, items: Sequence[tuple[Path, str]]) -> None:
+        """Upload files; what is there is replaced by the same bytes."""
+        self._all(self._upload, items)
+
+    def _upload(self, item: tuple[Path, str]) -> None:
+        source, path = item
+        with source.open("rb") as stream:
+            self.write(path, iter(lambda: stream.read(_COPY_BYTES), b""))
+
+    def get(self, items: Sequence[tuple[str, Path]]) -> None:
+        """Download files."""
+        self._all(self._download, items)
+
+    def _download(self, item: tuple[str, Path]) -> None:
+        path, target = item
+        with (
+            self.filesystem.open_input_stream(self._at(path)) as stream,
+            pa.OSFile(str(target), "wb") as out,
+        ):
+            while chunk := stream.read_buffer(_COPY_BYTES):
+                out.write(chunk)
+
+    def copy_to(self, paths: Sequence[tuple[str, str]], other: FilePlace) -> None:
+        """Copy files to another place; within one service it copies them itself."""
+        self._all(lambda item: self._copy(item, other), paths)
+
+    def _copy(self, item: tuple[str, str], other: FilePlace) -> None:
+        path, there = item
+        if isinstance(other, ArrowFiles) and self.filesystem.equals(other.filesystem):
+            self.filesystem.copy_file(self._at(path), other.folder_made(there))
+            return
+        with self.filesystem.open_input_stream(self._at(path)) as stream:
+            other.write(there, iter(lambda: stream.read(_COPY_BYTES), b""))
+
+    def folder_made(self, path: str) -> str:
+        """The file's name in the file system, with its folder created where folders exist."""
+        name = self._at(path)
+        if not self._is_object_store:
+            self.filesystem.create_dir(name.rpartition("/")[0], recursive=True)
+        return name
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file in one step; after an error nothing stays of it."""
+        name = self.folder_made(path)
+        folder, _, last = name.rpartition("/")
+        draft = name if self._is_object_store else f"{folder}/{DRAFT_PREFIX}{last}-{secrets.token_hex(6)}"
+        try:
+            with self.filesystem.open_output_stream(draft) as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+            if draft != name:
+                self.filesystem.move(draft, name)
+        except BaseException:
+            # Closing the stream may have made a file of what was written so far.
+            with contextlib.suppress(OSError):
+                self.filesystem.delete_file(draft)
+            raise
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """Sizes in bytes; None: the file does not exist."""
+
+        def size(path: str) -> int | None:
+            info = self._info(self._at(path))
+            return info.size if info.type == fs.FileType.File else None
+
+        return self._all(size, paths)
+
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder; none if it does not exist."""
+        return [info.base_name for info in self._list(folder, False) if info.type == fs.FileType.Directory]
+
+    def files(self, folder: str) -> list[Listed]:
+        """All files below a folder."""
+        cut = len(self.root) + 1
+        return [
+            Listed(info.path[cut:], info.size)
+            for info in self._list(folder, True)
+            if info.type == fs.FileType.File
+        ]
+
+    def _list(self, folder: str, recursive: bool) -> list[Any]:
+        selector = fs.FileSelector(self._at(folder), allow_not_found=True, recursive=recursive)
+        infos: list[Any] = self.filesystem.get_file_info(selector)
+        return infos
+
+    def _info(self, name: str) -> Any:
+        return self.filesystem.get_file_info(name)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files."""
+
+        def remove(path: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self.filesystem.delete_file(self._at(path))
+
+        self._all(remove, list(paths))
+
+    def delete_folder(self, folder: str) -> None:
+        """Delete a folder and everything in it."""
+        with contextlib.suppress(FileNotFoundError):
+            self.filesystem.delete_dir(self._at(folder))
+
+    def _all(self, work: Callable[[Item], Any], items: Sequence[Item]) -> list[Any]:
+        """Several at a time; the first error is raised when none is under way any more."""
+        if len(items) == 1:
+            return [work(items[0])]
+        futures = [self._pool.submit(work, item) for item in items]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]

@@ -1,0 +1,113 @@
+"""Where the files of checkpoints are: what a place must do, and the choice of the place by its URI.
+
+Paths are relative to the place, with ``/``. A file appears whole or not at all, and never changes afterwards.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from weir.errors import CheckpointError
+
+#: Begins the name of a file that is being written.
+DRAFT_PREFIX = ".draft-"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file of a place."""
+
+    path: str
+    size_bytes: int
+
+
+class FilePlace(ABC):
+    """A directory or a bucket. Methods may be called from any thread; they raise OSError, or pyarrow's ValueError."""
+
+    #: Where it is, for messages: no credentials.
+    location: str
+    #: Whether its files are on this machine, so that they may be linked.
+    is_local: bool
+
+    @abstractmethod
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a small file durably unless it is there; False: it is."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """The content of a small file.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+        """
+
+    @abstractmethod
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file durably; one that is there is replaced in one step."""
+
+    @abstractmethod
+    def put(self, items: Sequence[tuple[Path, str]]) -> None:
+        """Bring local files here (file, path), durably. A file that is there with the same size stays."""
+
+    @abstractmethod
+    def get(self, items: Sequence[tuple[str, Path]]) -> None:
+        """Bring files (path, target) to this machine: linked where that is possible, so nobody may change them."""
+
+    @abstractmethod
+    def copy_to(self, paths: Sequence[tuple[str, str]], other: FilePlace) -> None:
+        """Copy files (path here, path there) to another place, durably."""
+
+    @abstractmethod
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """Sizes in bytes; None: the file does not exist."""
+
+    @abstractmethod
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder; none if it does not exist."""
+
+    @abstractmethod
+    def files(self, folder: str) -> list[Listed]:
+        """All files below a folder, however deep; none if it does not exist."""
+
+    @abstractmethod
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; absent ones are ignored."""
+
+    @abstractmethod
+    def delete_folder(self, folder: str) -> None:
+        """Delete a folder and everything in it."""
+
+
+def open_place(uri: str, *below: str) -> FilePlace:
+    """The place of a local directory or of any URI that ``pyarrow.fs`` understands, and of a folder below it.
+
+    A local directory is created; nothing else is asked of the place yet.
+
+    Raises:
+        CheckpointError: the URI is not understood.
+    """
+    scheme = urlsplit(uri).scheme
+    if scheme in ("", "file"):
+        from weir.checkpoints.local_files import LocalFiles
+
+        path = urlsplit(uri).path if scheme else uri
+        return LocalFiles(Path(path).absolute().joinpath(*below))
+    from weir.checkpoints.arrow_files import open_arrow_files
+
+    return open_arrow_files(uri, below)
+
+
+def check_path(path: str) -> str:
+    """The path, if it stays below the place: manifests come from outside.
+
+    Raises:
+        CheckpointError: it is absolute or leads out.
+    """
+    parts = path.split("/")
+    if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise CheckpointError(f"a checkpoint names the file {path!r}, which is not a path below the store")
+    return path

@@ -1,0 +1,362 @@
+"""The checkpoint store of a job: manifests, the files that they name, savepoints, and what may be deleted.
+
+::
+
+    <checkpoint_uri>/<job name>/
+      manifests/000000000017.json          created once, never changed
+      files/000000000017/<store id>/...    published for checkpoint 17
+
+Task managers publish and fetch files; manifests are written, and files deleted, by the control plane that holds
+the leadership only. A savepoint is the same layout at the path that the user named. See docs/design/0002.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+
+from weir.checkpoints.errors import checkpoint_error
+from weir.checkpoints.files import FilePlace, check_path, open_place
+from weir.errors import CheckpointError
+from weir.protocol.manifest import (
+    FORMAT_VERSION,
+    FileRef,
+    Manifest,
+    StoreImage,
+    manifest_from_json,
+    manifest_to_json,
+)
+
+log = logging.getLogger(__name__)
+
+MANIFESTS, FILES = "manifests", "files"
+_SUFFIX = ".json"
+_ID_DIGITS = 12
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What an expiry deleted."""
+
+    manifests: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+def files_folder(checkpoint_id: int) -> str:
+    """The folder of the files that are published for a checkpoint."""
+    return f"{FILES}/{checkpoint_id:0{_ID_DIGITS}}"
+
+
+def manifest_path(checkpoint_id: int) -> str:
+    """Where the manifest of a checkpoint is."""
+    return f"{MANIFESTS}/{checkpoint_id:0{_ID_DIGITS}}{_SUFFIX}"
+
+
+def checkpoint_of(path: str) -> int | None:
+    """The number of the checkpoint to which a path of a manifest or file belongs; None: it is not ours."""
+    name = path.split("/")[1].removesuffix(_SUFFIX) if "/" in path else ""
+    return int(name) if name.isascii() and name.isdigit() else None
+
+
+class CheckpointStore:
+    """See the module; made by :meth:`open` or :meth:`open_savepoint`. Methods may be called from any thread.
+
+    All of them raise CheckpointError with the file, the store and the mend if the place fails.
+    """
+
+    def __init__(self, place: FilePlace) -> None:
+        self._place = place
+        #: Paths that a manifest names, by its checkpoint: manifests never change.
+        self._named: dict[int, frozenset[str]] = {}
+
+    @classmethod
+    def open(cls, uri: str, job_name: str) -> CheckpointStore:
+        """The store of a job below ``checkpoint_uri``: a directory, or a URI that ``pyarrow.fs`` understands.
+
+        Raises:
+            CheckpointError: the URI is not understood, or the name of the job cannot be that of a folder.
+        """
+        if not job_name or job_name in (".", "..") or "/" in job_name or "\0" in job_name:
+            raise CheckpointError(f"job name {job_name!r} cannot name a folder of the checkpoint store")
+        return cls(open_place(uri, job_name))
+
+    @classmethod
+    def open_savepoint(cls, uri: str) -> CheckpointStore:
+        """The savepoint at a path; the folder of a job in a checkpoint store is accepted too.
+
+        Raises:
+            CheckpointError: the URI is not understood.
+        """
+        return cls(open_place(uri))
+
+    @property
+    def location(self) -> str:
+        """Where the store is, for messages; no credentials."""
+        return self._place.location
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the files are on this machine, where fetching makes a link at best."""
+        return self._place.is_local
+
+    # --- manifests ---------------------------------------------------------------------------------------------
+
+    def write_manifest(self, manifest: Manifest) -> str:
+        """Commit a checkpoint: its manifest appears whole, durably, and only if there is none of its number.
+
+        Looks first whether the files are there that neither this checkpoint nor the latest manifest brought.
+
+        Returns:
+            Its path below the store.
+
+        Raises:
+            CheckpointError: somebody committed this number already, a file is missing, or the place failed.
+        """
+        path = manifest_path(manifest.checkpoint_id)
+        self._check_files(manifest)
+        data = orjson.dumps(manifest_to_json(manifest), option=orjson.OPT_APPEND_NEWLINE)
+        if not self._do(path, lambda: self._place.create(path, data)):
+            raise CheckpointError(
+                f"checkpoint store {self.location}, file {path}: it exists already, so another control plane has "
+                "committed this checkpoint; end one of the two"
+            )
+        self._named[manifest.checkpoint_id] = frozenset(manifest.paths)
+        return path
+
+    def _check_files(self, manifest: Manifest) -> None:
+        """A task manager that missed news of a commit could name a file that has expired since."""
+        latest = self._named[max(self._named)] if self._named else frozenset()
+        own = files_folder(manifest.checkpoint_id) + "/"
+        doubtful = sorted(path for path in manifest.paths - latest if not path.startswith(own))
+        sizes = self._do(files_folder(manifest.checkpoint_id), lambda: self._place.sizes(doubtful))
+        for path, size in zip(doubtful, sizes, strict=True):
+            if size is None:
+                raise CheckpointError(
+                    f"checkpoint store {self.location}, file {path}: checkpoint {manifest.checkpoint_id} needs it, "
+                    "but it does not exist; the checkpoint is given up"
+                )
+
+    def read_manifest(self, path: str) -> Manifest:
+        """The manifest at a path below the store.
+
+        Raises:
+            CheckpointError: it is absent, damaged, or of a newer version of Weir.
+        """
+        data = self._do(path, lambda: self._place.read(check_path(path)))
+        try:
+            manifest = manifest_from_json(orjson.loads(data))
+        except (ValueError, CheckpointError) as error:
+            raise CheckpointError(f"checkpoint store {self.location}, file {path}: {error}") from error
+        self._named[manifest.checkpoint_id] = frozenset(manifest.paths)
+        return manifest
+
+    def list_manifests(self) -> list[str]:
+        """Paths of all manifests, the oldest first; damaged ones too."""
+        listed = self._do(MANIFESTS, lambda: self._place.files(MANIFESTS))
+        paths = [file.path for file in listed if file.path.endswith(_SUFFIX)]
+        return sorted(path for path in paths if checkpoint_of(path) is not None)
+
+    def latest(self) -> Manifest | None:
+        """The newest checkpoint that can be read; damaged manifests are skipped with a warning.
+
+        Raises:
+            CheckpointError: the place failed, or a newer version of Weir wrote a manifest that is not older.
+        """
+        for path in reversed(self.list_manifests()):
+            try:
+                return self.read_manifest(path)
+            except CheckpointError as error:
+                self._refuse_newer(path, error)
+                log.warning("skipped a manifest: %s", error)
+        return None
+
+    def _refuse_newer(self, path: str, error: CheckpointError) -> None:
+        """Going on from an older checkpoint would hide what a newer version of Weir has done since."""
+        data = self._do(path, lambda: self._place.read(path))
+        try:
+            version = orjson.loads(data)["format_version"]
+        except (ValueError, TypeError, KeyError):
+            return
+        if isinstance(version, int) and version > FORMAT_VERSION:
+            raise error
+
+    # --- files -------------------------------------------------------------------------------------------------
+
+    def publish(self, local_file: Path, relative_path: str) -> FileRef:
+        """Bring one file here: linked if it is on the same file system, else copied. See :meth:`publish_all`."""
+        return self.publish_all([(local_file, relative_path)])[0]
+
+    def publish_all(self, items: Sequence[tuple[Path, str]]) -> list[FileRef]:
+        """Bring files (file, path below the store) here, durably; again is harmless. They must not change later."""
+        if not items:
+            return []
+        refs = self._do(
+            str(items[0][0]),
+            lambda: [FileRef(check_path(path), file.stat().st_size) for file, path in items],
+        )
+        self._do(items[0][1], lambda: self._place.put(items))
+        return refs
+
+    def fetch(self, file: FileRef, target: Path) -> None:
+        """Bring one file to this machine, as a link if possible: nobody may change it. See :meth:`fetch_all`."""
+        self.fetch_all([(file, target)])
+
+    def fetch_all(self, items: Sequence[tuple[FileRef, Path]]) -> None:
+        """Bring files to this machine, several at a time where they are downloaded.
+
+        Raises:
+            CheckpointError: also if a file has another size than it had when it was published.
+        """
+        if not items:
+            return
+        wanted = [(check_path(file.path), target) for file, target in items]
+        self._do(f"{wanted[0][0]} ({len(wanted)} files)", lambda: self._place.get(wanted))
+        for file, target in items:
+            size_bytes = target.stat().st_size
+            if size_bytes != file.size_bytes:
+                raise CheckpointError(
+                    f"checkpoint store {self.location}, file {file.path}: it has {size_bytes} bytes instead of "
+                    f"{file.size_bytes}, so it is damaged; start from another checkpoint"
+                )
+
+    # --- retention ---------------------------------------------------------------------------------------------
+
+    def expire(
+        self, retained: int, oldest_in_flight: int | None = None, keep: Collection[int] = ()
+    ) -> Expired:
+        """Delete old manifests, then the files that nobody needs; called by the leader only.
+
+        A file goes if no manifest that stays names it and its checkpoint is older than the oldest manifest that
+        stays and than any checkpoint in flight. Manifests go first, so a crash leaves files too many, never too few;
+        the next call removes them, and the files of checkpoints that failed.
+
+        Args:
+            retained: this many of the newest readable manifests stay.
+            oldest_in_flight: number of the oldest checkpoint that is being made.
+            keep: checkpoints that stay whatever their age, because a savepoint is made of them, for example.
+
+        Raises:
+            CheckpointError: a manifest is of a newer version of Weir, or the place failed.
+        """
+        paths = {
+            number: path for path in self.list_manifests() if (number := checkpoint_of(path)) is not None
+        }
+        newest: dict[int, frozenset[str]] = {}
+        for number in sorted(paths, reverse=True):
+            if len(newest) < max(retained, 1) and (named := self._names(number)) is not None:
+                newest[number] = named
+        if not newest:
+            return Expired()
+        oldest = min(newest)
+        kept = {n: named for n in paths.keys() & set(keep) if (named := self._names(n)) is not None}
+        old = [number for number in paths if number < oldest and number not in kept]
+        self._do(MANIFESTS, lambda: self._place.delete([paths[number] for number in old]))
+        for number in old:
+            self._named.pop(number, None)
+        needed = frozenset().union(*newest.values(), *kept.values())
+        floor = oldest if oldest_in_flight is None else min(oldest, oldest_in_flight)
+        files, size_bytes = self._delete_files(floor, needed)
+        return Expired(len(old), files, size_bytes)
+
+    def _names(self, number: int) -> frozenset[str] | None:
+        """Paths that a manifest names; None: it is damaged."""
+        if number not in self._named:
+            path = manifest_path(number)
+            try:
+                self.read_manifest(path)
+            except CheckpointError as error:
+                self._refuse_newer(path, error)
+                return None
+        return self._named[number]
+
+    def _delete_files(self, floor: int, needed: frozenset[str]) -> tuple[int, int]:
+        """Delete what is not needed of checkpoints below ``floor``; gives files and bytes."""
+        count = size_bytes = 0
+        for name in self._do(FILES, lambda: self._place.folders(FILES)):
+            folder = f"{FILES}/{name}"
+            number = checkpoint_of(folder)
+            if number is None or number >= floor:
+                continue
+            files = self._do(folder, functools.partial(self._place.files, folder))
+            doomed = [file for file in files if file.path not in needed]
+            if len(doomed) == len(files):
+                self._do(folder, functools.partial(self._place.delete_folder, folder))
+            elif doomed:
+                self._do(folder, functools.partial(self._place.delete, [file.path for file in doomed]))
+            count += len(doomed)
+            size_bytes += sum(file.size_bytes for file in doomed)
+        return count, size_bytes
+
+    # --- savepoints --------------------------------------------------------------------------------------------
+
+    def copy_savepoint(self, manifest: Manifest, uri: str) -> str:
+        """Make a savepoint of a checkpoint: everything it needs, at a path of its own. Blocks for the copying.
+
+        The checkpoint must not expire meanwhile (``keep`` of :meth:`expire`).
+
+        Returns:
+            Path of its manifest below ``uri``, written last: a savepoint without manifest is none.
+
+        Raises:
+            CheckpointError: there is a savepoint already, or one of the places failed.
+        """
+        target = CheckpointStore.open_savepoint(uri)
+        if target.list_manifests():
+            raise CheckpointError(f"savepoint {target.location} exists already; choose another path")
+        paths = sorted(manifest.paths)
+        self._copy([(check_path(path), path) for path in paths], target)
+        return target.write_manifest(replace(manifest, is_savepoint=True))
+
+    def import_savepoint(
+        self, savepoint: CheckpointStore, manifest: Manifest, checkpoint_id: int
+    ) -> Manifest:
+        """Bring a savepoint's files here, so that the job can start from it as from a checkpoint of its own.
+
+        Args:
+            savepoint: where it is.
+            manifest: of the savepoint.
+            checkpoint_id: the number that it gets here.
+
+        Returns:
+            The manifest with the paths that the files have here. The caller adapts it to the job and writes it.
+
+        Raises:
+            CheckpointError: one of the places failed.
+        """
+        folder = f"{files_folder(checkpoint_id)}/savepoint"
+        moved = {path: f"{folder}/{check_path(path).removeprefix(FILES + '/')}" for path in manifest.paths}
+        savepoint._copy(sorted(moved.items()), self)
+        return replace(
+            manifest,
+            checkpoint_id=checkpoint_id,
+            is_savepoint=False,
+            parts=tuple(
+                replace(part, images=tuple(_moved_image(image, moved) for image in part.images))
+                for part in manifest.parts
+            ),
+        )
+
+    def _copy(self, paths: Sequence[tuple[str, str]], other: CheckpointStore) -> None:
+        if paths:
+            about = f"{paths[0][0]} ({len(paths)} files to {other.location})"
+            self._do(about, lambda: self._place.copy_to(paths, other._place))
+
+    def _do(self, path: str, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise checkpoint_error(error, self.location, path) from error
+
+
+def _moved_image(image: StoreImage, moved: Mapping[str, str]) -> StoreImage:
+    files = {name: FileRef(moved[file.path], file.size_bytes) for name, file in image.files.items()}
+    return StoreImage(image.image_id, files)
