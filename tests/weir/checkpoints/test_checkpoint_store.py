@@ -237,7 +237,7 @@ def test_full_disk_is_one_clear_error_and_nothing_is_lost(store, tmp_path, monke
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
     try:
-        with pytest.raises(CheckpointError, match="checkpoints/job, file files/000000000002/x: .*raise it"):
+        with pytest.raises(CheckpointError, match=r"job, file files/000000000002/x: .*raise it"):
             store.publish(tmp_path / "large", f"{files_folder(2)}/x")
         with pytest.raises(CheckpointError, match=f"file {manifest_path(2)}"):
             store.write_manifest(manifest_of(2, [FileRef(f"{files_folder(2)}/{n}", 1) for n in range(100)]))
