@@ -62,8 +62,8 @@ class WorkerParameters:
 def own_numbers(parameters: WorkerParameters) -> np.ndarray:
     """Numbers N whose key ``server-N`` belongs to this worker, uint32: every ``worker_count``-th key group."""
     chunks = []
-    for start in range(0, parameters.keys, 1 << 20):
-        numbers = np.arange(start, min(start + (1 << 20), parameters.keys), dtype=np.uint32)
+    for start in range(0, parameters.keys, 1 << 16):
+        numbers = np.arange(start, min(start + (1 << 16), parameters.keys), dtype=np.uint32)
         hashes = weir_keys.hash_keys(weir_keys.key_bytes(key_batch(numbers), ("server_name",)))
         groups = weir_keys.key_groups(hashes, MAX_PARALLELISM)
         chunks.append(numbers[groups % parameters.worker_count == parameters.worker_index])
