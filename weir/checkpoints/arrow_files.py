@@ -87,7 +87,7 @@ class ArrowFiles(FilePlace):
         with source.open("rb") as stream:
             self.write(path, iter(lambda: stream.read(_COPY_BYTES), b""))
 
-    def get(self, items: Sequence[tuple[str, Path]]) -> None:
+    def get(self, items: Sequence[tuple[str, Path]], *, own: bool = False) -> None:
         """Download files."""
         self._all(self._download, items)
 

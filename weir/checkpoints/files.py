@@ -54,8 +54,11 @@ class FilePlace(ABC):
         """Bring local files here (file, path), durably. A file that is there with the same size stays."""
 
     @abstractmethod
-    def get(self, items: Sequence[tuple[str, Path]]) -> None:
-        """Bring files (path, target) to this machine: linked where that is possible, so nobody may change them."""
+    def get(self, items: Sequence[tuple[str, Path]], *, own: bool = False) -> None:
+        """Bring files (path, target) to this machine.
+
+        Unless they are wanted as the caller's ``own``, they are linked where that is possible: nobody may change them.
+        """
 
     @abstractmethod
     def copy_to(self, paths: Sequence[tuple[str, str]], other: FilePlace) -> None:

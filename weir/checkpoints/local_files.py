@@ -70,10 +70,13 @@ class LocalFiles(FilePlace):
         for folder in folders:
             sync(folder)
 
-    def get(self, items: Sequence[tuple[str, Path]]) -> None:
+    def get(self, items: Sequence[tuple[str, Path]], *, own: bool = False) -> None:
         """Link or copy files from here; the targets need not survive a power cut."""
         for path, target in items:
-            _bring(self.root / path, target, durable=False)
+            if own:
+                shutil.copyfile(self.root / path, target)
+            else:
+                _bring(self.root / path, target, durable=False)
 
     def copy_to(self, paths: Sequence[tuple[str, str]], other: FilePlace) -> None:
         """Link or copy files to another place."""

@@ -210,8 +210,12 @@ class CheckpointStore:
         """Bring one file to this machine, as a link if possible: nobody may change it. See :meth:`fetch_all`."""
         self.fetch_all([(file, target)])
 
-    def fetch_all(self, items: Sequence[tuple[FileRef, Path]]) -> None:
+    def fetch_all(self, items: Sequence[tuple[FileRef, Path]], *, own: bool = False) -> None:
         """Bring files to this machine, several at a time where they are downloaded.
+
+        Args:
+            items: files and their targets.
+            own: make copies that the caller may change; else links if possible.
 
         Raises:
             CheckpointError: also if a file has another size than it had when it was published.
@@ -219,7 +223,7 @@ class CheckpointStore:
         if not items:
             return
         wanted = [(check_path(file.path), target) for file, target in items]
-        self._do(f"{wanted[0][0]} ({len(wanted)} files)", lambda: self._place.get(wanted))
+        self._do(f"{wanted[0][0]} ({len(wanted)} files)", lambda: self._place.get(wanted, own=own))
         for file, target in items:
             size_bytes = target.stat().st_size
             if size_bytes != file.size_bytes:
@@ -340,7 +344,11 @@ class CheckpointStore:
             checkpoint_id=checkpoint_id,
             is_savepoint=False,
             parts=tuple(
-                replace(part, images=tuple(_moved_image(image, moved) for image in part.images))
+                replace(
+                    part,
+                    images=tuple(_moved_image(image, moved) for image in part.images),
+                    rows=tuple(replace(file, path=moved[file.path]) for file in part.rows),
+                )
                 for part in manifest.parts
             ),
         )
@@ -358,5 +366,5 @@ class CheckpointStore:
 
 
 def _moved_image(image: StoreImage, moved: Mapping[str, str]) -> StoreImage:
-    files = {name: FileRef(moved[file.path], file.size_bytes) for name, file in image.files.items()}
+    files = {name: replace(file, path=moved[file.path]) for name, file in image.files.items()}
     return StoreImage(image.image_id, files)

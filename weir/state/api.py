@@ -9,7 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
+
+from weir.errors import StateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,14 @@ class StateBackend(StateReader):
     @abstractmethod
     def flush(self) -> None:
         """Return when every earlier write survives the death of this process."""
+
+    def checkpoint(self, directory: Path) -> None:
+        """Write an image of now into a directory that does not exist yet; its parent does.
+
+        Raises:
+            StateError: this kind of store has no images of its own, or the directory cannot be written.
+        """
+        raise StateError(f"a {type(self).__name__} has no images of its own")
 
     @abstractmethod
     def stats(self) -> StoreStats:

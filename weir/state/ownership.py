@@ -5,6 +5,9 @@ Nothing below a directory is ever deleted unless its marker is there and valid a
     <directory>/weir-store.json   {"format": "weir-rocksdb-store", "version": 1}
     <directory>/weir-store.lock   flock of the process that has the store open; holds its process id
     <directory>/rocksdb/          RocksDB's own files
+    <directory>/snapshots/        images of the store that are being published
+    <directory>/images/           images from which state is being restored
+    <directory>/published/        files that are in a checkpoint store on another machine, so as not to fetch them
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from weir.errors import StateError
 MARKER_NAME = "weir-store.json"
 LOCK_NAME = "weir-store.lock"
 DATA_NAME = "rocksdb"
+SNAPSHOTS_NAME = "snapshots"
+IMAGES_NAME = "images"
+PUBLISHED_NAME = "published"
 FORMAT_NAME = "weir-rocksdb-store"
 #: Covers the key layout (``weir.state.layout``) and the split of the directory.
 FORMAT_VERSION = 1
@@ -31,10 +37,10 @@ _OWN_NAMES = {LOCK_NAME, MARKER_NAME + ".new"}
 class StoreDirectory:
     """A claimed directory; :meth:`release` gives it up. ``data_path`` is where RocksDB may write."""
 
-    def __init__(self, path: Path, lock_descriptor: int) -> None:
+    def __init__(self, path: Path, lock_descriptor: int | None) -> None:
         self.path = path
         self.data_path = path / DATA_NAME
-        self._lock_descriptor: int | None = lock_descriptor
+        self._lock_descriptor = lock_descriptor
 
     def release(self) -> None:
         """Let other processes open the store; safe to call twice."""
@@ -75,13 +81,22 @@ def _claim(path: Path, *, fresh: bool) -> StoreDirectory:
         _refuse_foreign_files(path)
         if not (path / MARKER_NAME).exists():
             _write_marker(path)
-        elif fresh and directory.data_path.exists():
-            shutil.rmtree(directory.data_path)
+        else:
+            # What only the process before this one needed.
+            _remove(path / SNAPSHOTS_NAME)
+            _remove(path / IMAGES_NAME)
+            if fresh:
+                _remove(directory.data_path)
         directory.data_path.mkdir(exist_ok=True)
     except BaseException:
         directory.release()
         raise
     return directory
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def _refuse_foreign_files(path: Path) -> None:
