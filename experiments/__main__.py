@@ -100,7 +100,8 @@ def soak(
             print(
                 f"{result.strategy}: {result.rescales} rescales, slowest {result.slowest_s:.2f} s, "
                 f"{result.groups_moved} groups and {result.bytes_moved / 1e6:.1f} MB moved; memory grew by at most "
-                f"{result.growth_bytes / 1e6:.1f} MB; counts right, digest {result.digest}"
+                f"{result.growth_bytes / 1e6:.1f} MB; {result.events_left} events left for the end; "
+                f"counts right, digest {result.digest}"
             )
         differ = len({result.digest for result in results}) > 1
         grew = [result.strategy for result in results if result.growth_bytes > GROWTH_BYTES_MAX]

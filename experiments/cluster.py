@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 import psutil
@@ -23,6 +24,8 @@ import psutil
 from weir.errors import WeirError
 
 _POLL_S = 0.05
+#: Time-outs are for what hangs, so they are generous: a busy machine can take several times as long as an idle one.
+_WAIT_TIMEOUT_S, _END_TIMEOUT_S = 90.0, 120.0
 _STOP_TIMEOUT_S = 20.0
 #: The ports that README.md names, which are the defaults of config.json.
 _GRPC_PORT, _HTTP_PORT, _TASK_MANAGER_PORT, _TASK_MANAGER_PORT_STEP = 8008, 9008, 8018, 10
@@ -69,6 +72,36 @@ class WeirProcess:
                 self.peak_rss_bytes = max(self.peak_rss_bytes, int(line.split()[1]) * 1024)
             elif line.startswith("VmRSS:"):
                 self.rss_bytes = int(line.split()[1]) * 1024
+
+    def wait(self, timeout_s: float = _END_TIMEOUT_S) -> int:
+        """Wait until it has ended by itself; gives its exit code.
+
+        Raises:
+            ClusterError: it still runs after ``timeout_s``.
+        """
+        try:
+            return self.popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ClusterError(
+                f"{self.name} did not end within {timeout_s:g} s\n--- {self.log_path}\n{self.log_tail()}"
+            ) from None
+
+    def wait_for_text(self, text: str, timeout_s: float = _WAIT_TIMEOUT_S) -> None:
+        """Wait until its log has this text.
+
+        Raises:
+            ClusterError: it has not after ``timeout_s``, or the process ended without it.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            ended = not self.alive()
+            if text in self.log_path.read_text(errors="replace"):
+                return
+            if ended or time.monotonic() > deadline_s:
+                raise ClusterError(
+                    f"{self.name} did not log {text!r}\n--- {self.log_path}\n{self.log_tail()}"
+                )
+            time.sleep(_POLL_S)
 
     def log_tail(self, lines: int = 15) -> str:
         """The end of its log."""
@@ -132,6 +165,7 @@ class Cluster:
         *,
         exit_when_finished: bool = True,
         cpus: Sequence[int] | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> WeirProcess:
         """``python -m control_plane``; gives the process at once. ``cpus`` holds it to processors."""
         arguments = ["--job", job, "--port", str(self.grpc_port), "--http-port", str(self.http_port)]
@@ -139,7 +173,7 @@ class Cluster:
         arguments += ["--exit-when-finished"] if exit_when_finished else []
         for name, value in parameters.items():
             arguments += ["--param", f"{name}={value}"]
-        return self.start("control_plane", "control_plane", arguments, cpus=cpus)
+        return self.start("control_plane", "control_plane", arguments, settings, cpus)
 
     def start_task_manager(
         self,
@@ -171,12 +205,12 @@ class Cluster:
             command += ["--set", f"{key}={value}"]
         log_path = self.directory / f"{name}.log"
         log = self._stack.enter_context(log_path.open("wb"))
-        with held_to(cpus):
+        with signals_later(), held_to(cpus):
             popen = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=self._environment
             )
-        process = WeirProcess(name, popen, log_path)
-        self.processes[name] = process
+            process = WeirProcess(name, popen, log_path)
+            self.processes[name] = process
         return process
 
     def stop(self) -> None:
@@ -184,6 +218,8 @@ class Cluster:
         for process in self.processes.values():
             if process.alive():
                 process.popen.send_signal(signal.SIGTERM)
+                # One that was stopped hears nothing before it goes on.
+                process.popen.send_signal(signal.SIGCONT)
         for process in self.processes.values():
             try:
                 process.popen.wait(_STOP_TIMEOUT_S)
@@ -194,7 +230,7 @@ class Cluster:
 
     # --- waiting ---------------------------------------------------------------------------------------------
 
-    def http(self, method: str, path: str, timeout_s: float = 10.0) -> tuple[int, Any]:
+    def http(self, method: str, path: str, timeout_s: float = 30.0) -> tuple[int, Any]:
         """Call the control plane; gives the status code and the decoded JSON (or the text)."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", method=method)
         try:
@@ -217,7 +253,7 @@ class Cluster:
         self,
         condition: Callable[[dict[str, Any]], bool],
         what: str,
-        timeout_s: float = 60.0,
+        timeout_s: float = _WAIT_TIMEOUT_S,
         on_status: Callable[[dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
         """Poll ``/status`` until it satisfies ``condition``; gives that status.
@@ -239,7 +275,7 @@ class Cluster:
             time.sleep(self._poll_s)
         raise ClusterError(f"{what} did not come within {timeout_s:g} s\n{self.logs()}")
 
-    def wait_ended(self, timeout_s: float = 120.0) -> dict[str, int]:
+    def wait_ended(self, timeout_s: float = _END_TIMEOUT_S) -> dict[str, int]:
         """Wait until every process has ended by itself; gives exit codes by name.
 
         Raises:
@@ -294,6 +330,31 @@ def held_to(cpus: Sequence[int] | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def signals_later() -> Iterator[None]:
+    """Signals whose handlers are Python functions, such as Ctrl-C, are handled behind the block and not inside it.
+
+    So an exception that a handler raises cannot come between the start of a process and the note of it, which would
+    leave the process without anybody to end it. Does nothing outside the main thread, where no handler runs.
+    """
+    came: list[int] = []
+    before: dict[signal.Signals, Callable[[int, FrameType | None], Any]] = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                handler = signal.getsignal(number)
+                # A child inherits what is ignored or left to the system, so that must stay.
+                if callable(handler):
+                    before[number] = handler
+                    signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for came_number in came:
+            signal.raise_signal(came_number)
 
 
 def run_job(

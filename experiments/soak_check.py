@@ -35,8 +35,7 @@ def check_output(events: Path, output: Path, *, ordered: bool = True) -> str:
         WrongResultError: rows are lost, doubled or out of order, or a count is wrong.
     """
     expected = pl.read_ndjson(events).with_columns(odd=pl.col("id") % 2)
-    paths = [path for path in sorted(output.glob("part-*.jsonl")) if path.stat().st_size]
-    found = pl.concat([pl.read_ndjson(path) for path in paths])
+    found = _read(output, "part-*.jsonl")
     if found.height != expected.height or found["id"].n_unique() != expected.height:
         distinct = found["id"].n_unique()
         raise WrongResultError(
@@ -51,6 +50,34 @@ def check_output(events: Path, output: Path, *, ordered: bool = True) -> str:
     _compare(wanted, found.sort("server", "odd", "m"), ["server", "odd", "m"], output)
     final = found.group_by("server", "odd").agg(pl.col("m").max(), pl.col("highest").max(), pl.col("n").max())
     return hashlib.sha256(final.sort("server", "odd").write_csv().encode()).hexdigest()[:16]
+
+
+def check_rows_so_far(events: Path, output: Path) -> int:
+    """Compare what a job with one source subtask wrote before it failed; gives the number of rows.
+
+    Raises:
+        WrongResultError: a row is doubled, or one is there that the whole job would not have written.
+    """
+    found = _read(output, ".part-*.unfinished", "part-*.jsonl")
+    if found["id"].n_unique() != found.height:
+        raise WrongResultError(f"{output}: {found.height} rows with {found['id'].n_unique()} ids")
+    expected = pl.read_ndjson(events).sort("id").with_columns(odd=pl.col("id") % 2)
+    number = pl.int_range(1, pl.len() + 1)
+    wanted = expected.with_columns(n=number.over("server"), m=number.over("server", "odd"))
+    _compare(
+        found.select("id").join(wanted, on="id", how="left", maintain_order="left"),
+        found,
+        ["server", "n", "odd", "m"],
+        output,
+    )
+    return found.height
+
+
+def _read(output: Path, *patterns: str) -> pl.DataFrame:
+    """All whole rows; a process that was killed may have left a part of one."""
+    texts = [path.read_bytes() for pattern in patterns for path in sorted(output.glob(pattern))]
+    whole = [text[: text.rfind(b"\n") + 1] for text in texts]
+    return pl.concat([pl.read_ndjson(text) for text in whole if text])
 
 
 def _compare(wanted: pl.DataFrame, found: pl.DataFrame, columns: list[str], output: Path) -> None:

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 import weir
+from experiments.held_source import held
 
 SCHEMA = {"id": int, "server": str}
 #: Stages that can be scaled.
@@ -60,6 +61,7 @@ def build(
     source_parallelism: int = 1,
     load_ms: float = 0.0,
     ballast_bytes: int = 0,
+    release: str = "",
 ) -> weir.Dataflow:
     """The dataflow.
 
@@ -70,9 +72,10 @@ def build(
         source_parallelism: subtasks of stage 0; with one, the order of rows can be checked.
         load_ms: CPU per event in stage 3.
         ballast_bytes: size of the entries that fill the state of stage 1; 0: none.
+        release: the source neither ends nor leaves its rate before this file exists; empty: it need not exist.
     """
     flow = weir.Dataflow("soak")
-    source = weir.JsonLines(input, schema=SCHEMA, rate=rate)
+    source = held(weir.JsonLines(input, schema=SCHEMA, rate=rate), release)
     lines = flow.source("lines", source, parallelism=source_parallelism)
     counts = lines.key_by("server").count("counted", "n", parallelism=1)
     remembered = counts.process("remember", functools.partial(Remember, ballast_bytes))

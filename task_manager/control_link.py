@@ -101,9 +101,9 @@ class ControlLink:
                 return
             try:
                 reply = self._heartbeat(server)
-            except grpc.RpcError:
+            except grpc.RpcError as error:
                 silent_since_s = silent_since_s or time.monotonic()
-                if self._drain_until_s is not None:
+                if self._drain_until_s is not None and not _is_late(error, self._drain_until_s):
                     log.info("the control plane at %s does not answer; stopping", self._address)
                     return
                 if time.monotonic() - silent_since_s > self._config.connect_timeout_s:
@@ -133,6 +133,8 @@ class ControlLink:
         try:
             reply = self._stub.Drain(request, timeout=_HEARTBEAT_TIMEOUT_S)
         except grpc.RpcError as error:
+            if _is_late(error, until_s):
+                return False
             log.warning("the control plane does not empty this task manager: %s; stopping", error.details())
             return True
         if not self._drain_asked:
@@ -157,7 +159,7 @@ class ControlLink:
             self._heartbeat(server)
             self._stub.Deregister(
                 control_pb2.DeregisterRequest(address=server.address, incarnation=server.incarnation),
-                timeout=1.0,
+                timeout=_HEARTBEAT_TIMEOUT_S,
             )
         except grpc.RpcError:
             log.debug("the control plane is gone already")
@@ -217,6 +219,11 @@ class ControlLink:
             f"no control plane answered at {self._address} for {self._config.connect_timeout_s:g} s; start one with "
             "'python -m control_plane --job MODULE', or name another with --control-plane HOST:PORT"
         )
+
+
+def _is_late(error: grpc.RpcError, until_s: float) -> bool:
+    """Whether a control plane is there and only slow, and may be waited for until a monotonic second."""
+    return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and time.monotonic() < until_s
 
 
 class _NotYetError(Exception):

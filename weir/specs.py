@@ -79,6 +79,9 @@ def _describe_callable(function: Callable[..., object]) -> str:
 class SourceSpec(OperatorSpec):
     """Base of sources. ``schema`` has the user columns only; the reader appends the system columns."""
 
+    #: "module:class" of the reader of a source that Weir does not have itself; its constructor takes the spec.
+    reader: ClassVar[str] = ""
+
     schema: pa.Schema
     #: Column that holds the event time in ms since the epoch (integer); None: the ingest time.
     event_time_column: str | None = None

@@ -18,7 +18,7 @@ def run_benchmark(tmp_path: Path, *arguments: object) -> dict[str, object]:
     """The JSON document of one benchmark."""
     path = tmp_path / "result.json"
     command = [sys.executable, "-m", "benchmarks", *map(str, arguments), "--json", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(path.read_text())
     assert str(arguments[0]) in document["command"]
@@ -63,7 +63,7 @@ sys.argv[1:] = ["throughput", "--events", "2000", "--keys", "10", "--repeat", "1
 app()
 """
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=250, check=False)
     assert done.returncode == 1
     assert "benchmarks: error: final counts:" in done.stderr
     assert "events lost, 0 duplicated" in done.stderr

@@ -1,13 +1,45 @@
 import signal
+import subprocess
 import urllib.error
 
 import pytest
 
-from experiments.cluster import Cluster, ClusterError, free_port
+from experiments.cluster import Cluster, ClusterError, free_port, signals_later
 
 
 def test_free_ports_differ():
     assert len({free_port() for _ in range(20)}) > 1
+
+
+def test_a_signal_is_handled_behind_the_block_that_it_would_interrupt():
+    steps = []
+
+    def interrupted():
+        with signals_later():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("whole block")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert steps == ["whole block"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.scenario
+def test_a_process_is_ended_although_a_signal_comes_while_it_is_started(tmp_path, monkeypatch):
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *arguments, **settings):
+            super().__init__(*arguments, **settings)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    cluster = Cluster(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.start_control_plane("jobs.throughput", {"input": "x"})
+    process = cluster.processes["control_plane"]
+    assert process.alive()
+    cluster.stop()
+    assert process.popen.returncode is not None
 
 
 @pytest.mark.scenario

@@ -36,7 +36,7 @@ def start(directory, *arguments, **environment):
 
 def run(directory, *arguments, **environment):
     with start(directory, *arguments, **environment) as process:
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=250)
     return process.returncode, out, err
 
 
@@ -58,7 +58,7 @@ def small_workload(tmp_path):
 @pytest.mark.scenario
 @pytest.mark.spark
 def test_the_demo_shows_all_numbers_and_leaves_a_latency_file_and_pictures(tmp_path):
-    code, out, err = run(tmp_path, *SMALL, "--rate=1000", "--seconds=8", "--count-load-ms=0.1")
+    code, out, err = run(tmp_path, *SMALL, "--rate=1000", "--seconds=16", "--count-load-ms=0.1")
     assert (code, err) == (0, "")
     expected = count_in_batch(tmp_path / EVENTS_DIRECTORY)
     assert expected["events_in"] == EVENTS
@@ -68,7 +68,7 @@ def test_the_demo_shows_all_numbers_and_leaves_a_latency_file_and_pictures(tmp_p
         match[1]: re.split(r" {2,}", match[2])
         for match in re.finditer(r"(?m)^([a-z][a-z0-9 ]*?)  +(.*)$", out)
     }
-    assert rows["events in"][:2] == [f"{EVENTS:,}", "8,000"]
+    assert rows["events in"][:2] == [f"{EVENTS:,}", "16,000"]
     assert rows["events out"][0] == f"{expected['events_out']:,}"
     assert rows["distinct keys"][0] == f"{KEYS:,}"
     assert rows["throughput"][0].endswith("/s")
@@ -92,7 +92,7 @@ def test_the_demo_shows_all_numbers_and_leaves_a_latency_file_and_pictures(tmp_p
 @pytest.mark.scenario
 def test_a_signal_ends_all_processes(small_workload):
     with start(small_workload, *SMALL, "--rate=200", "--seconds=90") as process:
-        watchdog = threading.Timer(90, process.kill)
+        watchdog = threading.Timer(250, process.kill)
         watchdog.start()
         seen = ""
         for line in process.stdout:
@@ -102,7 +102,7 @@ def test_a_signal_ends_all_processes(small_workload):
                 break
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        rest, err = process.communicate(timeout=60)
+        rest, err = process.communicate(timeout=250)
         watchdog.cancel()
     assert len(children) == 2, seen
     assert "Spark" not in seen.partition("2/4")[2], "the workload was not reused"

@@ -63,7 +63,7 @@ def test_phases_begin_with_the_request_and_end_with_the_completion():
 
 @pytest.mark.scenario
 def test_results_and_sidecars_are_written(tmp_path):
-    settings = RunSettings(events=400, warm_up_s=0.5, scale_after_s=0.5, repeat=1, keys=20)
+    settings = RunSettings(events=1000, warm_up_s=0.5, scale_after_s=0.5, repeat=1, keys=20)
     common = {"count_ms": 0.5, "junk": 1}
     lines = []
     paths = run_matrix(
@@ -80,7 +80,7 @@ def test_results_and_sidecars_are_written(tmp_path):
     for path in paths:
         rows = [line.split(",") for line in path.read_text().splitlines()]
         # Three quarters of what is read after the warm-up.
-        assert len(rows) == 300
+        assert len(rows) == 750
         assert rows == sorted(rows, key=lambda row: int(row[0]))
     calm, scaled = (json.loads(path.with_suffix(".json").read_bytes()) for path in paths)
     assert calm["label"] == "calm: source=5, count=0.5, replicas=1, localkv, junk=1"
@@ -111,7 +111,7 @@ def test_unknown_names_are_refused(tmp_path, arguments, message):
         text=True,
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT)},
-        timeout=60,
+        timeout=250,
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")

@@ -34,6 +34,12 @@ def write_events():
 
 
 @pytest.fixture
+def release(tmp_path):
+    """A file that a test makes to let a held source (:mod:`experiments.held_source`) end."""
+    return tmp_path / "release"
+
+
+@pytest.fixture
 def make_cluster(tmp_path, environment):
     """Clusters below the test's directory; all of their processes end with the test."""
     clusters = []

@@ -12,6 +12,8 @@ from experiments.cluster import FINAL_STATES, Cluster
 pytestmark = pytest.mark.scenario
 
 EVENTS = 2_000
+#: Of the one test that is about a lease; short, and long enough for a survivor on a busy machine.
+LEASE_S = 5
 JOB = "flow_faulty"
 FLOWS = Path(__file__).parent / "flows"
 
@@ -38,10 +40,15 @@ def run_again(long_lived):
         process = long_lived.start_control_plane(JOB, parameters, exit_when_finished=False)
         status = long_lived.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
         process.popen.terminate()
-        code = process.popen.wait(20)
+        code = process.wait()
         return status, code, process.log_path.read_text()
 
     return run
+
+
+def held(events, release):
+    """Parameters of a job that does not end by itself."""
+    return {"input": events, "rate": 100, "release": release}
 
 
 def errors(log):
@@ -84,35 +91,36 @@ def test_a_bad_record_that_fails_the_job(run_again, tmp_path):
     assert f"{path} at byte {10 * len(good)}" in status["cause"]
 
 
-def test_sigterm_to_a_task_manager(long_lived, events):
-    process = long_lived.start_control_plane(JOB, {"input": events, "rate": 100}, exit_when_finished=False)
+def test_sigterm_to_a_task_manager(long_lived, events, release):
+    process = long_lived.start_control_plane(JOB, held(events, release), exit_when_finished=False)
     long_lived.wait_for(lambda status: status["totals"]["events_out"] > 0, "the first events")
     victim = long_lived.processes["second"]
-    began_s = time.monotonic()
     victim.popen.terminate()
-    assert victim.popen.wait(15) == 0
+    assert victim.wait() == 0
     status = long_lived.wait_for(lambda status: status["state"] in FINAL_STATES, "the failure")
-    assert time.monotonic() - began_s < 10
     assert status["state"] == "FAILED"
     assert f"task manager {address(victim)} is lost: it was stopped" in status["cause"]
     assert [item["address"] for item in status["task_managers"]] == [address(long_lived.processes["first"])]
     process.popen.terminate()
-    assert process.popen.wait(20) == 1
+    assert process.wait() == 1
 
 
-def test_kill_of_a_task_manager(long_lived, events):
+def test_kill_of_a_task_manager(long_lived, events, release):
     """After the test above: with one of the first two and a new one."""
     victim = long_lived.start_task_manager("third")
-    process = long_lived.start_control_plane(JOB, {"input": events, "rate": 100}, exit_when_finished=False)
+    lease = {"controlPlane.lease_timeout_ms": LEASE_S * 1000}
+    process = long_lived.start_control_plane(
+        JOB, held(events, release), exit_when_finished=False, settings=lease
+    )
     long_lived.wait_for(lambda status: status["totals"]["events_out"] > 0, "the first events")
     began_s = time.monotonic()
     victim.popen.kill()
     status = long_lived.wait_for(lambda status: status["state"] in FINAL_STATES, "the failure")
-    assert time.monotonic() - began_s < 2.0 + 6.0, "the lease of 2 s and a bit"
+    assert time.monotonic() - began_s < LEASE_S + 30, "the lease and a bit"
     assert status["state"] == "FAILED"
     assert address(victim) in status["cause"]
     process.popen.terminate()
-    assert process.popen.wait(20) == 1
+    assert process.wait() == 1
     # The other one takes the next job, which needs 6 slots and gets them when a fourth one comes.
     process = long_lived.start_control_plane(
         JOB, {"input": events, "parallelism": 3}, exit_when_finished=False
@@ -135,7 +143,7 @@ def test_failure_ends_all_processes(make_cluster, events):
     cluster.start_control_plane(JOB, {"input": events, "explodes": "true"})
     cluster.start_task_manager("first")
     cluster.start_task_manager("second")
-    assert cluster.wait_ended(60) == {"control_plane": 1, "first": 0, "second": 0}
+    assert cluster.wait_ended() == {"control_plane": 1, "first": 0, "second": 0}
 
 
 def test_a_store_directory_that_is_not_ours(make_cluster, events, tmp_path):
@@ -151,7 +159,7 @@ def test_a_store_directory_that_is_not_ours(make_cluster, events, tmp_path):
         ["--control-plane", f"127.0.0.1:{cluster.grpc_port}"],
         {"taskManager.tm_port": 0},
     )
-    assert cluster.wait_ended(60) == {"control_plane": 1, "task_manager": 0}
+    assert cluster.wait_ended() == {"control_plane": 1, "task_manager": 0}
     lines = errors(cluster.processes["control_plane"].log_path.read_text())
     assert len(lines) == 1
     assert str(foreign) in lines[0]
@@ -173,20 +181,20 @@ def test_a_task_manager_with_other_code(make_cluster, events, tmp_path, environm
     with changed:
         changed.grpc_port = cluster.grpc_port
         task_manager = changed.start_task_manager("changed")
-        assert cluster.wait_ended(60) == {"control_plane": 1}
-        assert task_manager.popen.wait(20) == 0
+        assert cluster.wait_ended() == {"control_plane": 1}
+        assert task_manager.wait() == 0
     lines = errors(cluster.processes["control_plane"].log_path.read_text())
     assert len(lines) == 1
     assert "fingerprint" in lines[0]
     assert "start both processes from the same code" in lines[0]
 
 
-def test_sigterm_to_the_control_plane_cancels_the_job(make_cluster, events):
+def test_sigterm_to_the_control_plane_cancels_the_job(make_cluster, events, release):
     cluster = make_cluster()
-    control_plane = cluster.start_control_plane(JOB, {"input": events, "rate": 100})
+    control_plane = cluster.start_control_plane(JOB, held(events, release))
     cluster.start_task_manager("first")
     cluster.start_task_manager("second")
     cluster.wait_for(lambda status: status["totals"]["events_out"] > 0, "the first events")
     control_plane.popen.send_signal(signal.SIGTERM)
-    assert cluster.wait_ended(20) == {"control_plane": 3, "first": 0, "second": 0}
+    assert cluster.wait_ended() == {"control_plane": 3, "first": 0, "second": 0}
     assert errors(control_plane.log_path.read_text()) == []

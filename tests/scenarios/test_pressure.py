@@ -7,9 +7,9 @@ import pytest
 
 pytestmark = pytest.mark.scenario
 
-EVENTS = 500_000
-#: Two subtasks sleep this long for each row: 500,000 rows of 1,000 bytes take 7 s.
-US_PER_ROW = 28
+EVENTS = 250_000
+#: Two subtasks sleep this long for each row: 250,000 rows of 1,000 bytes take 7 s, and are made in much less.
+US_PER_ROW = 56
 GROWTH_BYTES_MAX = 100 << 20
 
 
@@ -25,7 +25,7 @@ def start(cluster, parameters):
 
 
 def test_memory_stays_flat_and_nothing_is_lost(make_cluster, events, tmp_path):
-    """Unbounded queues would hold 500 MB."""
+    """Unbounded queues would hold 250 MB."""
     cluster = make_cluster()
     start(cluster, {"input": events, "output": tmp_path / "out", "us_per_row": US_PER_ROW})
     samples = {name: [] for name in cluster.processes}
@@ -39,9 +39,9 @@ def test_memory_stays_flat_and_nothing_is_lost(make_cluster, events, tmp_path):
             samples[name].append(psutil.Process(process.popen.pid).memory_info().rss)
 
     cluster.wait_for(
-        lambda status: status["totals"]["events_out"] > EVENTS * 0.9, "the rows at the sink", 60, watch
+        lambda status: status["totals"]["events_out"] > EVENTS * 0.9, "the rows at the sink", on_status=watch
     )
-    assert cluster.wait_ended(30) == {"control_plane": 0, "first": 0, "second": 0}
+    assert cluster.wait_ended() == {"control_plane": 0, "first": 0, "second": 0}
     assert max(pressure) > 0.5, "the source was not held back"
     for name, values in samples.items():
         assert len(values) > 10
@@ -57,7 +57,7 @@ def test_memory_stays_flat_and_nothing_is_lost(make_cluster, events, tmp_path):
 
 
 def test_an_overloaded_job_can_be_cancelled(make_cluster, events, tmp_path):
-    """50 ms of CPU for each row: one batch would take half an hour."""
+    """50 ms of CPU for each row: all of them would take hours."""
     cluster = make_cluster()
     parameters = {"input": events, "output": tmp_path / "out", "us_per_row": 0, "load_ms": 50}
     start(cluster, parameters)
@@ -65,4 +65,4 @@ def test_an_overloaded_job_can_be_cancelled(make_cluster, events, tmp_path):
         lambda status: status["stages"][0]["subtasks"][0]["backpressured_ratio"] > 0.3, "back-pressure"
     )
     assert cluster.http("POST", "/cancel")[0] == 202
-    assert cluster.wait_ended(8) == {"control_plane": 3, "first": 0, "second": 0}
+    assert cluster.wait_ended() == {"control_plane": 3, "first": 0, "second": 0}

@@ -13,7 +13,7 @@ from experiments.cluster import Cluster, free_port
 pytestmark = pytest.mark.scenario
 
 BATCH_TIMEOUT_MS = 10
-TRICKLE_EVENTS = 12
+TRICKLE_EVENTS = 75
 
 
 class PushGateway(HTTPServer):
@@ -80,7 +80,7 @@ def subtasks(status, name):
 
 
 def test_an_idle_source_does_not_hold_back_watermarks(running):
-    """The idle source sends its second event only after 20 s."""
+    """The idle source sends its second event only after 1,000 s."""
     status = running.wait_for(
         lambda status: all(item["watermark_ms"] for item in subtasks(status, "both_count")),
         "the first watermark",
@@ -89,7 +89,6 @@ def test_an_idle_source_does_not_hold_back_watermarks(running):
     running.wait_for(
         lambda status: all(item["watermark_ms"] > first_ms + 1500 for item in subtasks(status, "both_count")),
         "1.5 s of event time",
-        15,
     )
     status = running.status()
     assert [item["records_out"] for item in subtasks(status, "idle")] == [1]
@@ -116,8 +115,9 @@ def test_status_of_a_running_job(running):
     assert status["totals"]["events_per_second"] > 0
     assert status["started_ms"] <= status["totals"]["first_event_ms"] <= status["totals"]["last_event_ms"]
     assert status["ended_ms"] is None
-    assert [item["subtasks"] for item in status["task_managers"]] == [4, 3]
-    assert all(0 <= item["heartbeat_age_ms"] < 2000 for item in status["task_managers"])
+    assert sorted(item["subtasks"] for item in status["task_managers"]) == [3, 4]
+    # The lease of these tests.
+    assert all(0 <= item["heartbeat_age_ms"] < 20_000 for item in status["task_managers"])
     assert {item["state"] for item in subtasks(status, "busy")} == {"RUNNING"}
     for stage in status["stages"]:
         for item in stage["subtasks"]:
@@ -126,7 +126,7 @@ def test_status_of_a_running_job(running):
 
 
 def page(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
         return reply.read().decode()
 
 
@@ -142,9 +142,9 @@ def test_metrics_pages_of_task_managers(running):
 
 
 def test_metrics_reach_the_pushgateway(running, gateway):
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while len(gateway.bodies) < 2:
-        assert time.monotonic() < deadline_s, "no push within 10 s"
+        assert time.monotonic() < deadline_s, "no push within 60 s"
         time.sleep(0.05)
     assert all(path.startswith("/metrics/job/scenario/instance/127.0.0.1") for path in gateway.bodies)
     for body in list(gateway.bodies.values()):
@@ -155,7 +155,7 @@ def test_cancel(running):
     """Last in this file: it ends the job, and not the processes."""
     code, body = running.http("POST", "/cancel")
     assert (code, body["accepted"]) == (202, True)
-    status = running.wait_for(lambda status: status["state"] == "CANCELLED", "the end of the job", 10)
+    status = running.wait_for(lambda status: status["state"] == "CANCELLED", "the end of the job")
     assert status["cause"] == ""
     code, body = running.http("POST", "/cancel")
     assert code == 409

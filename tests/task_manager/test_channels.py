@@ -105,10 +105,10 @@ def test_a_broken_channel_wakes_the_sender_and_takes_nothing_more():
 def test_wake_ends_a_poll_without_an_element():
     inbox = Inbox()
     results: list[object] = []
-    thread = threading.Thread(target=lambda: results.append(inbox.poll(60.0)))
+    thread = threading.Thread(target=lambda: results.append(inbox.poll(600.0)))
     thread.start()
     inbox.wake()
-    thread.join(5.0)
+    thread.join(60.0)
     assert results == [None]
 
 
@@ -130,12 +130,12 @@ def test_cancel_ends_a_wait_for_credit():
     def wait() -> None:
         try:
             while True:
-                mailbox.wait_for_credit(60.0)
+                mailbox.wait_for_credit(600.0)
         except CancelledError as error:
             errors.append(error)
 
     thread = threading.Thread(target=wait)
     thread.start()
     mailbox.cancel()
-    thread.join(5.0)
+    thread.join(60.0)
     assert len(errors) == 1

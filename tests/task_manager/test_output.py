@@ -98,7 +98,8 @@ def test_rows_gather_up_to_the_batch_size():
 
 
 def test_rows_leave_when_their_time_is_over():
-    out, inbox = writer(BatchPolicy(1000, 10.0))
+    # Long enough that it does not run out while the test gets here.
+    out, inbox = writer(BatchPolicy(1000, 100_000.0))
     keep_busy(out, inbox)
     add(out, batch(["b"]))
     out.pump(out.deadline_s - 0.001)

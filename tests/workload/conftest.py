@@ -27,7 +27,7 @@ def run_script():
 
     def run(script: str, *arguments: object, env: dict[str, str] | None = None) -> Any:
         command = [sys.executable, str(ROOT / script), *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=100, check=False)
+        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=250, check=False)
 
     return run
 

@@ -79,7 +79,7 @@ def create_reader(spec: SourceSpec) -> SourceReader:
     Raises:
         GraphError: there is no reader for this spec.
     """
-    reader = _create(READERS.get(type(spec)), spec)
+    reader = _create(READERS.get(type(spec)) or spec.reader or None, spec)
     assert isinstance(reader, SourceReader)
     return reader
 

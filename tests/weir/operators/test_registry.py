@@ -3,10 +3,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from weir import specs
 from weir.errors import GraphError
+from weir.operators.json_lines import JsonLinesReader
 from weir.operators.registry import OPERATORS, READERS, create_operator, create_reader
 from weir.operators.stateless import FilterOperator
 
@@ -14,6 +16,17 @@ from weir.operators.stateless import FilterOperator
 @dataclass(frozen=True)
 class StrangeSpec(specs.OperatorSpec):
     kind: ClassVar[str] = "strange"
+
+
+@dataclass(frozen=True)
+class StrangeSource(specs.SourceSpec):
+    kind: ClassVar[str] = "strange_source"
+
+
+@dataclass(frozen=True)
+class OwnSource(specs.JsonLinesSpec):
+    kind: ClassVar[str] = "own_source"
+    reader: ClassVar[str] = "weir.operators.json_lines:JsonLinesReader"
 
 
 def concrete_specs(base):
@@ -42,5 +55,9 @@ def test_create_operator():
 def test_unknown_spec():
     with pytest.raises(GraphError, match="StrangeSpec has no runtime"):
         create_operator(StrangeSpec())
-    with pytest.raises(GraphError, match="StrangeSpec has no runtime"):
-        create_reader(StrangeSpec())
+    with pytest.raises(GraphError, match="StrangeSource has no runtime"):
+        create_reader(StrangeSource(pa.schema([])))
+
+
+def test_a_source_may_bring_its_own_reader():
+    assert isinstance(create_reader(OwnSource(pa.schema([]))), JsonLinesReader)

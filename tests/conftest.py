@@ -1,0 +1,20 @@
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
+
+#: Only few tests are about a lease that ends, and they set it themselves; in others a process may be kept waiting.
+LEASE_TIMEOUT_MS = 20_000
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Processes that a test of kind ``scenario`` starts have a long lease; runs before all fixtures."""
+    if item.get_closest_marker("scenario"):
+        os.environ["WEIR_CONTROLPLANE_LEASE_TIMEOUT_MS"] = str(LEASE_TIMEOUT_MS)
+    else:
+        os.environ.pop("WEIR_CONTROLPLANE_LEASE_TIMEOUT_MS", None)
