@@ -75,18 +75,20 @@ class OutputEdge:
         """Switch to other consumers at a batch boundary; see docs/design/0001.
 
         Rows that were not sent yet follow the new table. With HASH a route marker separates old from new rows on
-        every channel; the end of the stream goes to retired consumers. Gives the writers of added channels that
-        have yet to learn the present watermark.
+        every channel; the end of the stream goes to retired consumers. Where the stream has ended already nothing
+        follows. Gives the writers of added channels that have yet to learn the present watermark.
         """
         unsent = {index: writer.take_back() for index, writer in self._writers.items()}
         new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
         self._writers.update(new)
         if self.edge.exchange is Exchange.HASH:
             for writer in self.writers:
-                writer.channel.send(RouteMarker(version))
+                if not writer.has_ended:
+                    writer.channel.send(RouteMarker(version))
         for index in retired:
             writer = self._writers.pop(index)
-            writer.channel.send(EndOfStream())
+            if not writer.has_ended:
+                writer.channel.send(EndOfStream())
             writer.channel.close()
         self._group_to_subtask = group_to_subtask
         self._next = 0
@@ -207,10 +209,13 @@ class Output:
         return next_s
 
     def finish(self) -> None:
-        """Send everything and the end of the stream; waits for credit."""
+        """Send everything and the end of the stream; waits for credit.
+
+        No channel ends before all rows were sent on all of them: until then a reroute can move rows to any channel.
+        """
+        self._settle(lambda writer: writer.is_empty, everything=True)
         self._finished = True
         self.broadcast(EndOfStream())
-        self._settle(lambda writer: writer.is_empty, everything=True)
 
     def reroute(
         self,

@@ -50,6 +50,11 @@ class ChannelWriter:
         """Whether everything was sent."""
         return not self._pending
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end of the stream was queued, or sent: nothing can follow."""
+        return self._ended
+
     def add(self, element: Element) -> None:
         """Queue rows or a control element behind what is there already; :meth:`pump` sends.
 

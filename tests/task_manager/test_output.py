@@ -234,6 +234,61 @@ def test_reroute_moves_unsent_rows_marks_every_channel_and_ends_retired_ones():
     assert sorted(rows) == list(range(200))
 
 
+def test_a_reroute_while_the_rest_is_sent_loses_nothing():
+    """One consumer has credit for all, the other one for nothing: its rows go to the first one when it retires."""
+    before = initial_table(1, 2, 128)
+    after, _ = rescaled(before, (0,))
+    links = [channel(0), channel(1, elements_max=1)]
+    edge = OutputEdge(
+        edge_of(Exchange.HASH),
+        {index: link for index, (link, _) in enumerate(links)},
+        BatchPolicy(10_000, 10_000.0),
+        before.group_to_subtask,
+    )
+    waits = []
+
+    def reroute_once(timeout_s: float) -> None:
+        waits.append(timeout_s)
+        output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {}, [1])
+
+    output = Output([edge], reroute_once)
+    for start in (0, 100):
+        output.emit(batch([f"server-{n}" for n in range(100)], start))
+    output.finish()
+    assert len(waits) == 1
+    received = [drain(inbox) for _, inbox in links]
+    rows = [
+        n
+        for part in received
+        for e in part
+        if isinstance(e, pa.RecordBatch)
+        for n in e.column("n").to_pylist()
+    ]
+    assert sorted(rows) == list(range(200))
+    for elements in received:
+        assert sum(isinstance(element, EndOfStream) for element in elements) == 1
+        assert isinstance(elements[-1], EndOfStream)
+        assert RouteMarker(after.version) in elements
+
+
+def test_a_reroute_after_the_end_tells_new_consumers_only():
+    before = initial_table(1, 2, 128)
+    after, _ = rescaled(before, (0, 2))
+    links = [channel(index) for index in range(3)]
+    edge = OutputEdge(
+        edge_of(Exchange.HASH),
+        {0: links[0][0], 1: links[1][0]},
+        BatchPolicy(10_000, 10_000.0),
+        before.group_to_subtask,
+    )
+    output = Output([edge], never_waits)
+    output.emit(batch(["a", "b"]))
+    output.finish()
+    assert [isinstance(drain(inbox)[-1], EndOfStream) for _, inbox in links[:2]] == [True, True]
+    output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {2: links[2][0]}, [1])
+    assert [drain(inbox) for _, inbox in links] == [[], [], [RouteMarker(after.version), EndOfStream()]]
+
+
 def test_a_new_consumer_learns_the_watermark_that_the_others_have():
     before = initial_table(1, 1, 128)
     after, _ = rescaled(before, 2)
