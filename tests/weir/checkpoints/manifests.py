@@ -12,7 +12,13 @@ from weir.types import SubtaskId
 def manifest_of(checkpoint_id: int, files: Iterable[FileRef] = (), generation: int = 1) -> Manifest:
     """A checkpoint of a job with one subtask, whose one image has these files."""
     image = StoreImage(f"image-{checkpoint_id}", {f"{n}.sst": file for n, file in enumerate(files)})
-    part = SubtaskPart(SubtaskId(1, 0), {0: GroupPlace(image.image_id)}, (image,), {"source": {"row": 17}}, 5)
+    part = SubtaskPart(
+        SubtaskId(1, 0),
+        {0: GroupPlace(image.image_id)},
+        (image,),
+        operators={"source": {"row": 17}},
+        new_bytes=5,
+    )
     return Manifest(
         checkpoint_id=checkpoint_id,
         job_name="job",
