@@ -46,6 +46,9 @@ class GrpcStateClient:
         self._epochs = epochs
         self._stub = state_pb2_grpc.StateStub(connection)
 
+    def close(self) -> None:
+        """Nothing to do: the connection is the caller's."""
+
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``."""
         values: list[bytes | None] = []

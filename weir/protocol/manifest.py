@@ -46,7 +46,8 @@ class GroupPlace:
 
     #: Image that holds it; what is in it counts.
     image_id: str
-    #: Image with what ``image_id`` has not got yet, for a group that was on its way; "" if there is none.
+    #: Image with what ``image_id`` has not got yet, for a group that was on its way; "" if there is none. Several,
+    #: joined by "+", each with what those before it have not got, if the job was restarted before the group was here.
     base_image_id: str = ""
     #: Keys (hexadecimal) that are in the base but were deleted since.
     tombstones: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Literal
 
 from weir.errors import FencedError
 from weir.state.layout import state_prefix
@@ -32,6 +33,18 @@ class MigratingGroup:
 
 #: None: in the local store; an address: in that peer's store.
 Place = str | MigratingGroup | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGroup:
+    """Where the state of an owned key group is, as a checkpoint notes it."""
+
+    #: "migrating": what is in the local store counts before what is at ``address``.
+    kind: Literal["local", "remote", "migrating"]
+    #: Of the peer's store or of images; "" if everything is here.
+    address: str = ""
+    #: Keys that may be at ``address`` but were deleted since.
+    tombstones: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ local      local store                     local store                          
 remote     peer, one call per batch        peer                                   peer
 migrating  local store; what is not there  local store                            local store, and a tombstone that
            comes from the peer and stays                                          hides the peer's copy
+restored   as migrating, from images of a  local store                            as migrating
+           checkpoint instead of a peer
 =========  ==============================  =====================================  =================================
 
 A write is atomic within each store that it touches. Keys of groups that the subtask does not own are refused
@@ -17,13 +19,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from weir.errors import StateError
 from weir.state.api import StateBackend, StateSnapshot, StoreStats
 from weir.state.group_places import (
     GROUP_OF,
     GroupPlaces,
+    HeldGroup,
     MigratingGroup,
     Piece,
     Place,
@@ -31,12 +34,19 @@ from weir.state.group_places import (
     state_bounds,
 )
 from weir.state.hybrid_views import HybridSnapshot, open_scan
+from weir.state.image_client import is_image
 from weir.state.remote import Connect, RemoteStateClient
 
 #: Asks the control plane for the addresses of key groups.
 Locate = Callable[[Sequence[int]], Mapping[int, str]]
 #: Fetched keys that are kept at a time, while other threads wait for this backend: 1 to 2 ms.
 _KEPT_AT_ONCE = 500
+
+
+def _held(place: Place) -> HeldGroup:
+    if isinstance(place, MigratingGroup):
+        return HeldGroup("migrating", place.address, tuple(place.tombstones))
+    return HeldGroup("local") if place is None else HeldGroup("remote", place)
 
 
 class HybridBackend(StateBackend):
@@ -46,7 +56,7 @@ class HybridBackend(StateBackend):
         local: the task manager's store; it stays open when this is closed.
         address: the task manager's own address: state located there is local.
         state_ids: the states of the subtask's stage; other entries of the store are invisible.
-        connect: makes the client of a peer.
+        connect: makes the client of a peer, or of images (``weir.state.image_client``).
         use_migrate: whether groups that are adopted from a peer are fetched (else they stay there).
         locate: asked before every batch of keys if given (no ``useCache``); None: what ``adopt`` said counts.
     """
@@ -80,19 +90,35 @@ class HybridBackend(StateBackend):
     # --- ownership ---------------------------------------------------------------------------------------------
 
     def adopt(
-        self, groups: Mapping[int, int], location: str | None = None, *, migrate: bool | None = None
+        self,
+        groups: Mapping[int, int],
+        location: str | None = None,
+        *,
+        migrate: bool | None = None,
+        tombstones: Mapping[int, Iterable[bytes]] | None = None,
+        keep_local: bool = False,
     ) -> None:
-        """Own these groups from now on; called by the subtask when it deploys and at a handover. Does no call.
+        """Own these groups from now on; called by the subtask when it deploys and at a handover.
+
+        Calls nobody, but opens images of a checkpoint.
 
         Args:
             groups: owner epoch of each key group.
-            location: address of the store where their state is; None or the own address: here.
+            location: address of the store, or of images (always fetched), where their state is; None or the own
+                address: here.
             migrate: fetch them from there; None: as the strategy says.
+            tombstones: by key group, keys that are there but were deleted since.
+            keep_local: what is here of these groups is newer than what is there; else it is of no use, and deleted.
 
         Raises:
-            StateError: one of them is still being fetched from an earlier owner.
+            StateError: one of them is still being fetched from an earlier owner, or an image cannot be opened.
+            CheckpointError: an image cannot be fetched.
         """
         fetch = self._use_migrate if migrate is None else migrate
+        if location is not None and is_image(location):
+            fetch = True
+            # Now, and not at the first read: in the meantime the checkpoint may expire.
+            self.client(location)
         with self._lock:
             self._check_open()
             self._check_settled(groups)
@@ -101,7 +127,9 @@ class HybridBackend(StateBackend):
                 if location is not None and location != self.address:
                     place = MigratingGroup(group, location) if fetch else location
                 if isinstance(place, MigratingGroup):
-                    self._clear_leftovers(group)
+                    place.tombstones.update((tombstones or {}).get(group, ()))
+                    if not keep_local:
+                        self._clear_leftovers(group)
                 self._epochs[group] = epoch
                 self._places.put(group, place)
 
@@ -137,13 +165,21 @@ class HybridBackend(StateBackend):
                     self._places.put(group, MigratingGroup(group, place))
 
     def locations(self) -> dict[int, str]:
-        """Address of the store of every owned group; of a migrating one the peer's."""
+        """Address of the store of every owned group; of a migrating one the peer's, if it comes from a peer."""
+        return {
+            group: self.address if not held.address or is_image(held.address) else held.address
+            for group, held in self.places().items()
+        }
+
+    def places(self) -> dict[int, HeldGroup]:
+        """Where every owned group is now; cheap. At a checkpoint this comes first, then images of the stores.
+
+        In that order no key is missed: keys move from a peer to the local store only.
+        """
         with self._lock:
+            self._check_open()
             return {
-                int.from_bytes(group, "big"): place.address
-                if isinstance(place, MigratingGroup)
-                else place or self.address
-                for group, place in self._places.by_group.items()
+                int.from_bytes(group, "big"): _held(place) for group, place in self._places.by_group.items()
             }
 
     def client(self, address: str) -> RemoteStateClient:
@@ -157,6 +193,12 @@ class HybridBackend(StateBackend):
         moving = {migrating.group for migrating in self._places.migrating()} | self._cleaning
         unsettled = moving.intersection(groups)
         if unsettled:
+            place = self._places.get(min(unsettled))
+            if isinstance(place, MigratingGroup) and is_image(place.address):
+                raise StateError(
+                    f"key group {min(unsettled)} is still being restored from its checkpoint; "
+                    "it can move again when that is complete"
+                )
             raise StateError(
                 f"key group {min(unsettled)} is still being fetched from its former owner; "
                 "it can move again when its migration is complete"
@@ -320,7 +362,12 @@ class HybridBackend(StateBackend):
                 place = piece.place
                 if not isinstance(place, str):
                     self._local.delete_range(piece.start, piece.stop)
-                if place is not None:
+                if isinstance(place, MigratingGroup) and is_image(place.address):
+                    # An image never changes; what it has of the range is hidden key by key.
+                    peer = self.client(place.address)
+                    entries = peer.scan(piece.start, piece.stop, prefixes=[piece.prefix])
+                    place.tombstones.update(key for key, _ in entries)
+                elif place is not None:
                     address = place if isinstance(place, str) else place.address
                     self.client(address).delete_range(piece.start, piece.stop)
                 if isinstance(place, MigratingGroup):
@@ -376,6 +423,11 @@ class HybridBackend(StateBackend):
         """Refuse all later calls; the shared store and the connections stay open. Safe to call twice."""
         with self._lock:
             self._closed = True
+            self._close_images(())
+
+    def _close_images(self, needed: Collection[str]) -> None:
+        for address in [address for address in self._clients if is_image(address) and address not in needed]:
+            self._clients.pop(address).close()
 
     # --- migration, called by weir.state.migration ---------------------------------------------------------------
 
@@ -451,15 +503,20 @@ class HybridBackend(StateBackend):
     def complete(self, migrating: MigratingGroup) -> None:
         """Every key of the group is here: from now on it is local, and the peer's copy is deleted.
 
+        An image stays as it is; it is closed when no other group of this subtask needs it.
+
         Raises:
             FencedError, ConnectionLostError, StateError: the peer's copy could not be deleted.
         """
         with self._lock:
             self._check_open()
             self._local.flush()
-            self._cleaning.add(migrating.group)
             self._places.put(migrating.group, None)
             migrating.tombstones.clear()
+            if is_image(migrating.address):
+                self._close_images({group.address for group in self._places.migrating()})
+                return
+            self._cleaning.add(migrating.group)
         for state_id in self._places.state_ids:
             self.client(migrating.address).delete_range(*state_bounds(migrating.group, state_id))
         with self._lock:

@@ -53,6 +53,10 @@ class RemoteStateClient(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """The caller needs this access no longer; safe to call twice."""
+        ...
 
-#: Makes the client of a peer's address; the mapping holds the caller's owner epochs and changes with them.
+
+#: Makes the client of an address; the mapping holds the caller's owner epochs and changes with them.
 Connect = Callable[[str, Mapping[int, int]], RemoteStateClient]
