@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,23 @@ class DeadLetters(Protocol):
 
         Raises:
             InputError: the job was told to stop at the first bad record.
+        """
+        ...
+
+
+@runtime_checkable
+class RepeatableDeadLetters(DeadLetters, Protocol):
+    """Dead letters that a source can go back in: what it rejects again is not written again."""
+
+    def position_bytes(self) -> int:
+        """How much was written so far; for the snapshot."""
+        ...
+
+    def skip_known(self, positions: Mapping[int, int]) -> None:
+        """Do not write again what subtasks wrote behind these positions; before the first ``reject``.
+
+        Args:
+            positions: by subtask index, what ``position_bytes`` gave at the snapshot.
         """
         ...
 

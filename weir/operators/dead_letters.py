@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,6 +29,9 @@ from weir.specs import OnBadRecord
 #: Bytes of a rejected record that the file keeps, unless told otherwise.
 RAW_BYTES_MAX = 4096
 
+#: Records, written since the snapshot that a source goes back to, that are remembered.
+KNOWN_MAX = 200_000
+
 _NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _CUT_CHARACTER_BYTES_MAX = 3
 
@@ -38,6 +42,10 @@ class DeadLetterFile:
     The file is ``<directory>/<job>/<operator>.<subtask>.jsonl``, appended to and opened at the first record,
     so a clean run leaves nothing behind. Each record reaches the operating system before ``reject`` returns:
     it survives the death of the process. Called by the subtask's thread only.
+
+    Once each, also when a source goes back and rejects a record again, as long as its subtask comes back to the
+    same file. On another machine, or beyond ``KNOWN_MAX`` records to be remembered, a record can be there twice: its
+    source and position tell.
     """
 
     def __init__(
@@ -49,7 +57,10 @@ class DeadLetterFile:
         on_bad_record: OnBadRecord = "dead_letter",
         raw_bytes_max: int = RAW_BYTES_MAX,
     ) -> None:
-        self.path = Path(directory) / _file_name(job) / f"{_file_name(operator)}.{subtask_index}.jsonl"
+        self._stem = str(Path(directory) / _file_name(job) / _file_name(operator))
+        self.path = Path(f"{self._stem}.{subtask_index}.jsonl")
+        #: Source and position of records that are in the files already and will be rejected again.
+        self._known: set[tuple[str, int]] = set()
         #: Records rejected so far.
         self.rejected = 0
         self._operator = operator
@@ -78,6 +89,9 @@ class DeadLetterFile:
                 f"{source} at byte {position}: {reason}; correct the record, or let the source "
                 f'{self._operator} put bad records aside with on_bad_record="dead_letter"'
             )
+        if self._known and (source, position) in self._known:
+            self._known.discard((source, position))
+            return
         length = len(raw) if length_bytes is None else length_bytes
         kept = raw[: self._raw_bytes_max]
         entry: dict[str, object] = {
@@ -92,13 +106,49 @@ class DeadLetterFile:
             entry["raw_base64"] = base64.b64encode(kept).decode()
         try:
             if self._file is None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+                self._file = self._open()
             self._file.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
         except OSError as error:
             raise InputError(
                 f"cannot write dead letters to {self.path}: {error.strerror}; make the directory writable"
             ) from error
+
+    def position_bytes(self) -> int:
+        """How much is in the file; see :class:`weir.operators.base.RepeatableDeadLetters`."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    def skip_known(self, positions: Mapping[int, int]) -> None:
+        """Remember what is in the files behind these positions; files that are not on this machine are passed over."""
+        for index, position in positions.items():
+            try:
+                with open(f"{self._stem}.{index}.jsonl", "rb") as file:
+                    file.seek(position)
+                    for line in file:
+                        if len(self._known) >= KNOWN_MAX:
+                            return
+                        self._remember(line)
+            except OSError:
+                continue
+
+    def _remember(self, line: bytes) -> None:
+        try:
+            entry = orjson.loads(line)
+            self._known.add((entry["source"], entry["position"]))
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            # Cut short by the death of a process: the record is written again.
+            return
+
+    def _open(self) -> BinaryIO:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
+        if file.seek(0, 2):
+            file.seek(-1, 2)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        return file
 
     def close(self) -> None:
         """Release the file; safe to call twice."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.json_decode import JsonDecoder
-from weir.operators.json_strict import too_long
+from weir.operators.json_strict import Rejection, too_long
 from weir.operators.line_reader import BUFFER_BYTES, LineReader
+from weir.operators.line_shapes import SHAPE_BLANK, cut_lines, line_shapes
 from weir.operators.pacing import BatchSource
-from weir.operators.splits import Split, assign, line_quotas, list_input_files, plan_splits
+from weir.operators.positions import Rest
+from weir.operators.splits import Split, assign, cut_splits, line_quotas, list_input_files, plan_splits
 from weir.specs import JsonLinesSpec
 
 #: Bytes that a paced source holds, unless a line is longer.
@@ -21,16 +24,17 @@ class JsonLinesReader(BatchSource):
     """Reads one subtask's splits of JSON-lines files; ``json_strict`` defines which lines are good.
 
     Lines that are not good go to ``context.dead_letters`` with their byte offset; blank lines are
-    passed over.
+    passed over. Replayable: a snapshot holds the byte offset of the first line whose row was not given out.
     """
 
     def __init__(self, spec: JsonLinesSpec) -> None:
-        super().__init__(spec)
+        super().__init__(spec, spec.path)
         self._spec = spec
-        #: Lines rejected so far.
-        self.rejected = 0
         self._pending: list[Split] = []
         self._reader: LineReader | None = None
+        #: Where the last decoded batch begins in the reader's window, and its bad lines.
+        self._decoded_start = 0
+        self._rejections: list[Rejection] = []
 
     def close(self) -> None:
         """Release the file."""
@@ -39,10 +43,20 @@ class JsonLinesReader(BatchSource):
             self._reader = None
 
     def _open_input(self, context: OperatorContext) -> None:
-        files = list_input_files(self._spec.path)
-        splits = plan_splits(files, context.parallelism)
-        self._assigned = assign([split.size_bytes for split in splits], splits, context.parallelism)
-        self._pending = self._assigned[context.subtask_index][::-1]
+        splits = plan_splits(list_input_files(self._spec.path), self._subtasks)
+        self._read_shares(assign([split.size_bytes for split in splits], splits, self._subtasks))
+
+    def _resume_input(self, shares: list[list[Rest]]) -> None:
+        self._read_shares([[_split(rest) for rest in share] for share in shares])
+
+    def _share(self, rests: list[Rest]) -> list[list[Rest]]:
+        splits = cut_splits([_split(rest) for rest in rests], self._subtasks)
+        shares = assign([split.size_bytes for split in splits], splits, self._subtasks)
+        return [[_rest(split) for split in share] for share in shares]
+
+    def _read_shares(self, shares: list[list[Split]]) -> None:
+        self._assigned = shares
+        self._pending = shares[self._rank][::-1]
         time_column = self._spec.event_time_column
         # A paced source reads little at a time, so that no poll takes long.
         self._buffer_bytes = BUFFER_BYTES if self._spec.rate is None else PACED_BUFFER_BYTES
@@ -53,11 +67,36 @@ class JsonLinesReader(BatchSource):
             lines_max=self.rows_decoded_max,
         )
 
+    def _rests(self) -> list[Rest]:
+        rests = [_rest(split) for split in reversed(self._pending)]
+        reader = self._reader
+        if reader is not None:
+            handled_to = reader.line_offset(reader.start)
+            start = handled_to
+            if self._batch is not None:
+                start = reader.line_offset(self._line_of_row(reader, self._batch_offset))
+            split = reader.split
+            at_end = reader.exhausted and reader.start == reader.stop and self._batch is None
+            if not at_end and (split.compressed or start < split.stop_bytes):
+                rejected_to = max(handled_to, split.rejected_to_bytes)
+                rests.insert(0, Rest(split.path, start, split.stop_bytes, rejected_to, begun=True))
+        return rests
+
+    def _line_of_row(self, reader: LineReader, row: int) -> int:
+        """Position in the reader's window of the line that gave a row of the last decoded batch."""
+        lines = np.empty((self.rows_decoded_max, 3), dtype=np.int64)
+        _, count = cut_lines(reader.data, self._decoded_start, reader.start, len(lines), lines)
+        shapes = np.empty(count, dtype=np.uint8)
+        line_shapes(reader.data, lines, count, self._spec.line_bytes_max, shapes)
+        bad = [rejection.start for rejection in self._rejections]
+        gave_row = (shapes != SHAPE_BLANK) & ~np.isin(lines[:count, 0], bad)
+        return int(lines[np.flatnonzero(gave_row)[row], 0])
+
     def _has_input(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
 
     def _event_quota(self, events_max: int) -> int:
-        return line_quotas(events_max, self._assigned)[self._context.subtask_index]
+        return line_quotas(events_max, self._assigned)[self._rank]
 
     def _next_batch(self) -> pa.RecordBatch | None:
         while True:
@@ -77,20 +116,24 @@ class JsonLinesReader(BatchSource):
         if not reader.exhausted and 2 * (reader.stop - reader.start) < len(reader.data):
             for line in reader.refill():
                 reason = too_long(self._spec.line_bytes_max)
-                self._reject(reader.path, line.position, reason, line.head, line.length_bytes)
+                self._reject(reader.split, line.position, reason, line.head, line.length_bytes)
         if reader.start == reader.stop:
             return None
         decoded = self._decoder.decode(reader.data, reader.start, reader.stop)
+        self._decoded_start, self._rejections = reader.start, decoded.rejections
         for rejection in decoded.rejections:
             raw = reader.data[rejection.start : rejection.stop].tobytes().rstrip(b"\r\n")
-            self._reject(reader.path, reader.base_offset + rejection.start, rejection.reason, raw)
+            self._reject(reader.split, reader.base_offset + rejection.start, rejection.reason, raw)
         reader.start = decoded.next_start
         return decoded.batch
 
     def _reject(
-        self, path: str, position: int, reason: str, raw: bytes, length_bytes: int | None = None
+        self, split: Split, position: int, reason: str, raw: bytes, length_bytes: int | None = None
     ) -> None:
+        if position < split.rejected_to_bytes:
+            return
         self.rejected += 1
+        path = split.path
         if self._spec.on_bad_record == "fail":
             raise InputError(
                 f"{path} at byte {position}: {reason}; correct the line, or let the source "
@@ -98,3 +141,12 @@ class JsonLinesReader(BatchSource):
             )
         if self._context.dead_letters is not None:
             self._context.dead_letters.reject(path, position, reason, raw, length_bytes)
+
+
+def _rest(split: Split) -> Rest:
+    return Rest(split.path, split.start_bytes, split.stop_bytes, split.rejected_to_bytes, split.resumed)
+
+
+def _split(rest: Rest) -> Split:
+    compressed = rest.path.endswith(".gz")
+    return Split(rest.path, rest.start, rest.stop, compressed, rest.begun, rest.rejected_to)

@@ -56,16 +56,34 @@ class LineReader:
         #: Nothing is left to read from the file.
         self.exhausted = False
         self._filled = 0
+        self._has_mark = False
         try:
             self._source = _SplitSource(split)
-        except OSError as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise self._unreadable(error) from error
         self.base_offset = self._source.offset
+        if split.resumed and self.base_offset != split.start_bytes:
+            self._source.close()
+            raise InputError(
+                f"input {split.path} has changed since the checkpoint: no line starts at byte {split.start_bytes}; "
+                "put the file back as it was, or start without the checkpoint"
+            )
 
     @property
     def path(self) -> str:
         """The file being read."""
         return self._split.path
+
+    @property
+    def split(self) -> Split:
+        """What is being read."""
+        return self._split
+
+    def line_offset(self, position: int) -> int:
+        """Offset in the (decompressed) file of the line at a position of ``data``."""
+        offset = self.base_offset + position
+        # Whoever starts there must see the byte order mark, which belongs to no line.
+        return 0 if self._has_mark and offset == len(_BYTE_ORDER_MARK) else offset
 
     def refill(self) -> list[OverlongLine]:
         """Drop what was consumed and read until the buffer is full or the split ends.
@@ -126,6 +144,7 @@ class LineReader:
         if newline >= 0:
             self.stop = newline + 1
         if at_file_start and self._bytes.startswith(_BYTE_ORDER_MARK) and self._filled >= 3:
+            self._has_mark = True
             self.start = 3
             self.stop = max(self.stop, 3)
 

@@ -2,18 +2,34 @@
 
 Open loop: event ``k`` of subtask ``i`` of ``p`` is due at ``job_start + (k * p + i) / rate`` whatever the
 engine does; if it falls behind, the events carry their scheduled time, so that the delay shows in the latency.
+
+After a restart each subtask goes on at its next event. As long as the job's start is the same, so is the schedule: what
+was missed is due at once, with its old time. With another start (a savepoint is started later) the next event is due at
+that start. If the subtasks are others, what is left is shared among them, and events count on from the sum of those
+given so far.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from weir.errors import GraphError
-from weir.operators.base import OperatorContext, Poll, SourceReader
+from weir.errors import GraphError, InputError
+from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
+from weir.operators.positions import (
+    FileMark,
+    Rest,
+    SchedulePlace,
+    SourcePosition,
+    check_files,
+    mark_files,
+    restored_positions,
+)
+from weir.operators.splits import assign
 from weir.records import system_schema
 from weir.specs import SourceSpec
 
@@ -24,11 +40,13 @@ PACED_DECODE_ROWS = 4_096
 
 
 class Schedule:
-    """Due times of one subtask's events."""
+    """Due times of one subtask's events; ``skipped`` events of the source come before its event 0."""
 
-    def __init__(self, rate: float, start_us: int, subtask_index: int, parallelism: int) -> None:
+    def __init__(
+        self, rate: float, start_us: int, subtask_index: int, parallelism: int, skipped: int = 0
+    ) -> None:
         self._start_us = start_us
-        self._subtask_index = subtask_index
+        self._subtask_index = subtask_index + skipped
         self._parallelism = parallelism
         self._us_per_event = 1e6 / rate
 
@@ -68,13 +86,18 @@ class BatchSource(SourceReader):
 
     Args:
         spec: what to read and how fast.
+        path: the input, as the spec names it.
 
     Raises:
         GraphError: rate, event limit or event-time column make no sense.
     """
 
-    def __init__(self, spec: SourceSpec) -> None:
+    #: What positions count: "byte" or "row".
+    _position_unit = "byte"
+
+    def __init__(self, spec: SourceSpec, path: str = "") -> None:
         self._source_spec = spec
+        self._path = path
         if spec.rate is not None and not spec.rate > 0:
             raise GraphError(f"source rate must be above 0 events/s, not {spec.rate}")
         if spec.events_max is not None and spec.events_max < 0:
@@ -90,9 +113,16 @@ class BatchSource(SourceReader):
         self._batch: pa.RecordBatch | None = None
         self._batch_offset = 0
         self._batch_time_us = 0
+        #: Rows given by this subtask, since ``_emitted_before`` rows had been given by all of them.
         self._emitted = 0
+        self._emitted_before = 0
+        #: Records rejected so far.
+        self.rejected = 0
         self._quota: int | None = None
         self._schedule: Schedule | None = None
+        self._place: SchedulePlace | None = None
+        self._old_schedule: SchedulePlace | None = None
+        self._marks: dict[str, FileMark] = {}
         self._schema = system_schema(spec.schema)
         self._next_poll_us = 0
 
@@ -100,18 +130,112 @@ class BatchSource(SourceReader):
         """Choose splits, set the schedule and decode the first rows. See the base class."""
         self._context = context
         self._clock = context.clock
-        self._open_input(context)
+        indices = context.subtask_indices or tuple(range(context.parallelism))
+        #: Number of subtasks, and this one's place among them.
+        self._subtasks, self._rank = len(indices), indices.index(context.subtask_index)
+        start_us = context.job_start_us or context.clock.now_us()
+        positions = restored_positions(context, self._source_spec.kind, self._path)
+        if positions:
+            self._restore(positions, indices, start_us)
+        else:
+            self._open_input(context)
+            self._begin(start_us)
+        if self._schedule is not None:
+            self._ensure_batch()
+
+    def _begin(self, start_us: int) -> None:
+        """Schedule and limit from here on, for the input that was chosen."""
+        limit = self._source_spec.events_max
+        if limit is not None:
+            self._quota = self._event_quota(max(0, limit - self._emitted_before))
         rate = self._source_spec.rate
         if rate is not None:
             # Only subtasks with something to read share the rate, so that a small input keeps its pace too.
-            readers = [index for index, has_input in enumerate(self._has_input()) if has_input]
-            start_us = context.job_start_us or context.clock.now_us()
-            place = readers.index(context.subtask_index) if context.subtask_index in readers else 0
-            self._schedule = Schedule(rate, start_us, place, max(len(readers), 1))
-        if self._source_spec.events_max is not None:
-            self._quota = self._event_quota(self._source_spec.events_max)
-        if self._schedule is not None:
-            self._ensure_batch()
+            readers = [rank for rank, has_input in enumerate(self._has_input()) if has_input]
+            place = readers.index(self._rank) if self._rank in readers else 0
+            first = self._first_event(start_us)
+            self._set_schedule(SchedulePlace(start_us, rate, first, place, max(len(readers), 1)))
+
+    def _first_event(self, start_us: int) -> int:
+        """Number of the event that is due at the schedule's beginning."""
+        old = self._old_schedule
+        same = old is not None and (old.start_us, old.rate) == (start_us, self._source_spec.rate)
+        return old.first if old is not None and same else self._emitted_before
+
+    def _set_schedule(self, place: SchedulePlace) -> None:
+        self._place = place
+        self._schedule = Schedule(
+            place.rate, place.start_us, place.place, place.readers, self._emitted_before - place.first
+        )
+
+    def _restore(
+        self, positions: Mapping[int, SourcePosition], indices: tuple[int, ...], start_us: int
+    ) -> None:
+        """Go on where the snapshots of all subtasks stand."""
+        same = set(positions) == set(indices)
+        if same:
+            shares = [list(positions[index].rests) for index in indices]
+        else:
+            rests = [rest for position in positions.values() for rest in position.rests]
+            shares = self._share(sorted(rests, key=lambda rest: (rest.path, rest.start)))
+        marks = {path: mark for position in positions.values() for path, mark in position.files.items()}
+        mine = shares[self._rank]
+        check_files(mine, marks, self._position_unit)
+        self._marks = {rest.path: marks[rest.path] for rest in mine}
+        self._resume_input(shares)
+        self._old_schedule = next(iter(positions.values())).schedule
+        if same and self._goes_on(positions[self._context.subtask_index], start_us):
+            return
+        # Counted anew, since the subtasks, the limit or the schedule are others.
+        first = next(iter(positions.values()))
+        self._emitted_before = first.emitted_before + sum(p.emitted for p in positions.values())
+        if self._rank == 0:
+            self.rejected = sum(position.rejected for position in positions.values())
+        self._skip_known_dead_letters({index: p.dead_letter_bytes for index, p in positions.items()})
+        self._begin(start_us)
+
+    def _goes_on(self, position: SourcePosition, start_us: int) -> bool:
+        """Take counts and schedule over as they are, if they still hold."""
+        spec, old = self._source_spec, position.schedule
+        if position.events_max != spec.events_max:
+            return False
+        if (spec.rate, start_us if spec.rate else 0) != ((old.rate, old.start_us) if old else (None, 0)):
+            return False
+        self._emitted, self._emitted_before = position.emitted, position.emitted_before
+        self._quota, self.rejected = position.quota, position.rejected
+        if old is not None:
+            self._set_schedule(old)
+        self._skip_known_dead_letters({self._context.subtask_index: position.dead_letter_bytes})
+        return True
+
+    def _skip_known_dead_letters(self, positions: Mapping[int, int]) -> None:
+        letters = self._context.dead_letters
+        if isinstance(letters, RepeatableDeadLetters):
+            letters.skip_known(positions)
+
+    def snapshot(self) -> Json:
+        """Positions, counts and schedule, in the form of ``weir.operators.positions``."""
+        letters = self._context.dead_letters
+        known = letters.position_bytes() if isinstance(letters, RepeatableDeadLetters) else 0
+        rests = self._rests()
+        return SourcePosition(
+            kind=self._source_spec.kind,
+            input=self._path,
+            rests=tuple(rests),
+            files=self._marks_of(rests),
+            emitted=self._emitted,
+            emitted_before=self._emitted_before,
+            events_max=self._source_spec.events_max,
+            quota=self._quota,
+            rejected=self.rejected,
+            dead_letter_bytes=known,
+            schedule=self._place,
+        ).to_json()
+
+    def _marks_of(self, rests: Sequence[Rest]) -> dict[str, FileMark]:
+        """Marks of the files that are left to read; each file is looked at once."""
+        self._marks |= mark_files(rest.path for rest in rests if rest.path not in self._marks)
+        return self._marks
 
     @property
     def rows_decoded_max(self) -> int:
@@ -121,11 +245,23 @@ class BatchSource(SourceReader):
 
     @abstractmethod
     def _open_input(self, context: OperatorContext) -> None:
-        """Choose this subtask's share and open it."""
+        """Choose this subtask's share of the whole input and open it."""
+
+    def _rests(self) -> list[Rest]:
+        """What is left to read behind the last row that was given out; first what is read next."""
+        raise InputError("this source cannot be read again from a position: it takes no part in checkpoints")
+
+    def _share(self, rests: list[Rest]) -> list[list[Rest]]:
+        """Share what other subtasks left, given in input order: for every subtask its part."""
+        return assign([rest.stop - rest.start for rest in rests], rests, self._subtasks)
+
+    def _resume_input(self, shares: list[list[Rest]]) -> None:
+        """Instead of :meth:`_open_input`: read this subtask's share of these."""
+        raise InputError("this source cannot be read on from a position")
 
     @abstractmethod
     def _has_input(self) -> list[bool]:
-        """For every subtask of the source, whether it has anything to read; known after :meth:`_open_input`."""
+        """For every subtask, by rank, whether it has anything to read; known when the input was chosen."""
 
     @abstractmethod
     def _event_quota(self, events_max: int) -> int:

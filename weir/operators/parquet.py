@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,18 +13,25 @@ import pyarrow.parquet as pq
 from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.pacing import BatchSource
+from weir.operators.positions import Rest
 from weir.operators.splits import assign, list_input_files, share_events
 from weir.specs import ParquetSpec
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group of one file; ``first_row`` is its first row's number in the file."""
+    """What is to be read of one row group: half-open, in row numbers of the file; it ends with the group."""
 
     path: str
-    index: int
-    first_row: int
-    rows: int
+    next_row: int
+    stop_row: int
+    #: Bad rows before this one were put aside before.
+    rejected_to: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows left."""
+        return self.stop_row - self.next_row
 
 
 class ParquetReader(BatchSource):
@@ -31,22 +39,27 @@ class ParquetReader(BatchSource):
 
     Columns are found by name and must have the schema's types; other columns are not read. A row with a null in
     a field that is not nullable (or in the event-time column) goes to the dead letters; its position is the
-    row's number in the file.
+    row's number in the file. Replayable: a snapshot holds the number of the first row that was not given out.
     """
 
+    _position_unit = "row"
+
     def __init__(self, spec: ParquetSpec) -> None:
-        super().__init__(spec)
+        super().__init__(spec, spec.path)
         self._spec = spec
-        #: Rows rejected so far.
-        self.rejected = 0
         time_column = spec.event_time_column
         self._required = [f.name for f in spec.schema if not f.nullable or f.name == time_column]
         self._file: pq.ParquetFile | None = None
         self._file_path = ""
         self._pending: list[RowGroup] = []
         self._batches: list[pa.RecordBatch] = []
+        #: Row numbers at which the open file's row groups end.
+        self._group_stops: list[int] = []
         self._row_group: RowGroup | None = None
-        self._row_offset = 0
+        #: Row number of the first row that was not decoded.
+        self._next_row = 0
+        #: Of the last decoded batch: its first row's number, and bool, shape (rows,), which rows were good.
+        self._decoded_row, self._good = 0, np.empty(0, dtype=np.bool_)
 
     def close(self) -> None:
         """Release the file."""
@@ -59,8 +72,30 @@ class ParquetReader(BatchSource):
         groups: list[RowGroup] = []
         for path in list_input_files(self._spec.path):
             groups += self._row_groups(path)
-        self._assigned = assign([group.rows for group in groups], groups, context.parallelism)
-        self._pending = self._assigned[context.subtask_index][::-1]
+        self._read_shares(assign([group.rows for group in groups], groups, self._subtasks))
+
+    def _resume_input(self, shares: list[list[Rest]]) -> None:
+        for path in dict.fromkeys(rest.path for rest in shares[self._rank]):
+            self._row_groups(path)
+        self._read_shares(
+            [[RowGroup(r.path, r.start, r.stop, r.rejected_to) for r in share] for share in shares]
+        )
+
+    def _read_shares(self, shares: list[list[RowGroup]]) -> None:
+        self._assigned = shares
+        self._pending = shares[self._rank][::-1]
+
+    def _rests(self) -> list[Rest]:
+        rests = [Rest(g.path, g.next_row, g.stop_row, g.rejected_to) for g in reversed(self._pending)]
+        group = self._row_group
+        if group is not None:
+            start = self._next_row
+            if self._batch is not None:
+                start = self._decoded_row + int(np.flatnonzero(self._good)[self._batch_offset])
+            if start < group.stop_row:
+                rejected_to = max(self._next_row, group.rejected_to)
+                rests.insert(0, Rest(group.path, start, group.stop_row, rejected_to, begun=True))
+        return rests
 
     def _row_groups(self, path: str) -> list[RowGroup]:
         try:
@@ -69,8 +104,8 @@ class ParquetReader(BatchSource):
                 counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(path, error) from error
-        firsts = np.cumsum([0, *counts]).tolist()
-        return [RowGroup(path, i, firsts[i], rows) for i, rows in enumerate(counts) if rows]
+        edges = np.cumsum([0, *counts]).tolist()
+        return [RowGroup(path, start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
 
     def _check_schema(self, path: str, found: pa.Schema) -> None:
         for field in self._spec.schema:
@@ -91,7 +126,7 @@ class ParquetReader(BatchSource):
 
     def _event_quota(self, events_max: int) -> int:
         available = [sum(group.rows for group in groups) for groups in self._assigned]
-        return share_events(events_max, available)[self._context.subtask_index]
+        return share_events(events_max, available)[self._rank]
 
     def _next_batch(self) -> pa.RecordBatch | None:
         while True:
@@ -99,12 +134,12 @@ class ParquetReader(BatchSource):
                 if not self._pending:
                     return None
                 self._row_group = self._pending.pop()
-                self._row_offset = 0
+                self._next_row = self._row_group.next_row
                 self._batches = self._read(self._row_group)
             batch = self._batches.pop()
-            first_row = self._row_offset
-            self._row_offset += batch.num_rows
-            good = self._good_rows(batch, first_row)
+            self._decoded_row = self._next_row
+            self._next_row += batch.num_rows
+            good = self._good_rows(batch, self._decoded_row)
             if good.num_rows:
                 return good
 
@@ -115,8 +150,13 @@ class ParquetReader(BatchSource):
                 self.close()
                 self._file = pq.ParquetFile(group.path)
                 self._file_path = group.path
+                metadata = self._file.metadata
+                counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+                self._group_stops = np.cumsum(counts).tolist()
             names = self._spec.schema.names
-            table = self._file.read_row_group(group.index, columns=names, use_threads=False).select(names)
+            index = self._group_stops.index(group.stop_row)
+            table = self._file.read_row_group(index, columns=names, use_threads=False).select(names)
+            table = table.slice(table.num_rows - group.rows)
             table = table.cast(pa.schema([f.with_nullable(True) for f in self._spec.schema]))
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(group.path, error) from error
@@ -134,12 +174,14 @@ class ParquetReader(BatchSource):
                 good &= ~missing
         if not good.all():
             batch = batch.filter(pa.array(good))
+        self._good = good
         return pa.RecordBatch.from_arrays(batch.columns, schema=self._spec.schema)
 
     def _reject(self, row: int, reason: str, batch: pa.RecordBatch) -> None:
         assert self._row_group is not None
-        path = self._row_group.path
-        position = self._row_group.first_row + row
+        if row < self._row_group.rejected_to:
+            return
+        path, position = self._row_group.path, row
         self.rejected += 1
         if self._spec.on_bad_record == "fail":
             raise InputError(

@@ -10,7 +10,7 @@ import glob
 import gzip
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
@@ -30,17 +30,24 @@ _Unit = TypeVar("_Unit")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Half-open byte range of one file; a compressed file is one split, its stop the size on disk."""
+    """Half-open byte range of one file; a compressed file is one split, its stop the size on disk.
+
+    What is left of a split is a split too: its start is where a line starts (in decompressed bytes).
+    """
 
     path: str
     start_bytes: int
     stop_bytes: int
     compressed: bool = False
+    #: Some of it was read before: a line starts at ``start_bytes``, or the file has changed.
+    resumed: bool = False
+    #: Bad lines before this position were put aside before.
+    rejected_to_bytes: int = 0
 
     @property
     def size_bytes(self) -> int:
-        """Bytes on disk that this split covers."""
-        return self.stop_bytes - self.start_bytes
+        """Bytes on disk that this split covers; a guess for the rest of a compressed file."""
+        return max(1, self.stop_bytes - self.start_bytes)
 
 
 def list_input_files(path: str) -> list[str]:
@@ -87,18 +94,32 @@ def plan_splits(files: Sequence[str], parallelism: int) -> list[Split]:
         InputError: a file cannot be read.
     """
     sizes = [_size_bytes(path) for path in files]
-    share_bytes = sum(sizes) // (parallelism * SPLITS_PER_SUBTASK)
-    split_bytes = min(SPLIT_BYTES_MAX, max(SPLIT_BYTES_MIN, share_bytes))
-    splits = []
-    for path, size in zip(files, sizes, strict=True):
-        if path.endswith(".gz"):
-            splits.append(Split(path, 0, size, compressed=True))
+    wholes = [
+        Split(path, 0, size, compressed=path.endswith(".gz"))
+        for path, size in zip(files, sizes, strict=True)
+        if size
+    ]
+    return cut_splits(wholes, parallelism)
+
+
+def cut_splits(splits: Sequence[Split], parallelism: int) -> list[Split]:
+    """Cut splits of plain files into pieces for so many subtasks, in the order given."""
+    share_bytes = sum(split.size_bytes for split in splits) // (parallelism * SPLITS_PER_SUBTASK)
+    piece_bytes = min(SPLIT_BYTES_MAX, max(SPLIT_BYTES_MIN, share_bytes))
+    cut: list[Split] = []
+    for split in splits:
+        if split.compressed:
+            cut.append(split)
             continue
         # The last piece is never tiny: the remainder is spread over all pieces.
-        pieces = max(1, round(size / split_bytes))
-        edges = [size * piece // pieces for piece in range(pieces + 1)]
-        splits += [Split(path, a, b) for a, b in itertools.pairwise(edges) if b > a]
-    return splits
+        size = split.size_bytes
+        pieces = max(1, round(size / piece_bytes))
+        edges = [split.start_bytes + size * piece // pieces for piece in range(pieces + 1)]
+        for start, stop in itertools.pairwise(edges):
+            resumed = split.resumed and start == split.start_bytes
+            piece = replace(split, start_bytes=start, stop_bytes=stop, resumed=resumed)
+            cut.append(piece)
+    return cut
 
 
 def _size_bytes(path: str) -> int:
