@@ -110,6 +110,11 @@ class OperatorChain:
                 for out in operator.finish():
                     self.process(out, index + 1)
                 operator.flush()
+        # Without checkpoints the end is the only commit.
+        for operator, context in self._operators:
+            with naming_step(context.operator_name):
+                operator.snapshot(0)
+                operator.commit(0)
 
     def close(self) -> None:
         """Close what was opened, whatever fails on the way; the first error is raised at the end."""

@@ -15,17 +15,19 @@ The names here are all that a job needs::
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from weir.aggregates import count, max, mean, min, sum
 from weir.builder import Dataflow
-from weir.connectors import Blackhole, JsonLines, JsonLinesSink, LatencySink, Parquet, Print
+from weir.connectors import Blackhole, JsonLines, JsonLinesSink, LatencySink, Parquet, Print, UserSink
 from weir.errors import GraphError, WeirError
 from weir.schemas import Nullable
 from weir.streams import KeyedStream, Stream
 
 if TYPE_CHECKING:
     from weir.operators.keyed import KeyedProcess, KeyedState
+    from weir.operators.two_phase import TransactionId, TwoPhaseSink
 
 __version__ = "0.1.0"
 
@@ -43,6 +45,9 @@ __all__ = [
     "Parquet",
     "Print",
     "Stream",
+    "TransactionId",
+    "TwoPhaseSink",
+    "UserSink",
     "WeirError",
     "__version__",
     "count",
@@ -53,13 +58,16 @@ __all__ = [
 ]
 
 #: Names whose modules are loaded on first use, because they need compiled kernels.
-_LAZY = ("KeyedProcess", "KeyedState")
+_LAZY = {
+    "KeyedProcess": "weir.operators.keyed",
+    "KeyedState": "weir.operators.keyed",
+    "TransactionId": "weir.operators.two_phase",
+    "TwoPhaseSink": "weir.operators.two_phase",
+}
 
 
 def __getattr__(name: str) -> object:
     """Load a lazy name."""
     if name in _LAZY:
-        from weir.operators import keyed
-
-        return getattr(keyed, name)
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'weir' has no attribute {name!r}")

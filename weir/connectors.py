@@ -19,12 +19,14 @@ from weir.specs import (
     ParquetSpec,
     PrintSpec,
     SourceSpec,
+    UserSinkSpec,
 )
 
 Blackhole = BlackholeSpec
 Print = PrintSpec
 JsonLinesSink = JsonLinesSinkSpec
 LatencySink = LatencySinkSpec
+UserSink = UserSinkSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,7 +231,7 @@ class PrintSpec(OperatorSpec):
 
 @dataclass(frozen=True)
 class JsonLinesSinkSpec(OperatorSpec):
-    """Write user columns as JSON lines to ``path/part-<subtask>.jsonl``."""
+    """Write user columns as JSON lines to ``path/part-<subtask>-<generation>-<sequence>.jsonl``."""
 
     kind: ClassVar[str] = "json_lines_sink"
     path: str
@@ -246,5 +246,13 @@ class LatencySinkSpec(OperatorSpec):
     name: str
 
 
-SINK_SPECS = (BlackholeSpec, PrintSpec, JsonLinesSinkSpec, LatencySinkSpec)
+@dataclass(frozen=True)
+class UserSinkSpec(OperatorSpec):
+    """A user's sink: ``factory()`` makes a ``weir.TwoPhaseSink`` (or another operator) per subtask."""
+
+    kind: ClassVar[str] = "user_sink"
+    factory: Callable[[], Operator]
+
+
+SINK_SPECS = (BlackholeSpec, PrintSpec, JsonLinesSinkSpec, LatencySinkSpec, UserSinkSpec)
 KEYED_SPECS = (KeyedAggregateSpec, KeyedProcessSpec)

@@ -96,10 +96,12 @@ def check_last_values(found, events):
 
 
 def check_copies(directory, table, parallelism):
-    parts = sorted(directory.glob("part-*.jsonl"))
-    assert len(parts) == parallelism
-    for part in parts:
+    by_subtask = defaultdict(list)
+    for part in sorted(directory.glob("part-*.jsonl")):
         ids = [json.loads(line)["id"] for line in part.read_text().splitlines()]
+        by_subtask[part.name.split("-")[1]] += ids
+    assert len(by_subtask) == parallelism
+    for ids in by_subtask.values():
         assert ids == [item["id"] for item in table]
 
 

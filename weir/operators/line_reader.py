@@ -96,7 +96,8 @@ class LineReader:
             self._compact()
             while not self.exhausted:
                 if self._filled == self._capacity:
-                    if self.stop:
+                    # Behind a byte order mark the window does not begin at 0.
+                    if self.stop > self.start:
                         break
                     if self._filled <= self._line_bytes_max:
                         self._grow()

@@ -29,6 +29,7 @@ from weir.specs import (
     PrintSpec,
     SourceSpec,
     UnionSpec,
+    UserSinkSpec,
     WithColumnsSpec,
 )
 
@@ -43,7 +44,7 @@ READERS: Mapping[type[SourceSpec], str] = {
     ParquetSpec: "weir.operators.parquet:ParquetReader",
 }
 
-#: Spec class -> "module:class" of the operator; its constructor takes the spec.
+#: Spec class -> "module:class" of the operator; called with the spec, it makes one.
 OPERATORS: Mapping[type[OperatorSpec], str] = {
     FilterSpec: "weir.operators.stateless:FilterOperator",
     WithColumnsSpec: "weir.operators.stateless:WithColumnsOperator",
@@ -57,7 +58,8 @@ OPERATORS: Mapping[type[OperatorSpec], str] = {
     KeyedProcessSpec: "weir.operators.keyed:KeyedProcessOperator",
     BlackholeSpec: "weir.operators.sinks:BlackholeSink",
     PrintSpec: "weir.operators.sinks:PrintSink",
-    JsonLinesSinkSpec: "weir.operators.sinks:JsonLinesSink",
+    JsonLinesSinkSpec: "weir.operators.json_lines_sink:JsonLinesSink",
+    UserSinkSpec: "weir.operators.two_phase:create_user_sink",
     LatencySinkSpec: "weir.operators.latency_sink:LatencySink",
 }
 
