@@ -115,6 +115,23 @@ class LatencyText:
         self.events += len(ingest_us)
         return self._out.data[:length]
 
+    def state(self) -> dict[str, object]:
+        """The statistics as JSON values, for a snapshot; histogram buckets only where there is something."""
+        filled = np.flatnonzero(self._buckets)
+        return {
+            "events": self.events,
+            "totals_us": self._totals.tolist(),
+            "buckets": [filled.tolist(), self._buckets[filled].tolist()],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what :meth:`state` gave."""
+        numbers, counts = state["buckets"]
+        self._buckets[:] = 0
+        self._buckets[numbers] = counts
+        self._totals[:] = state["totals_us"]
+        self.events = int(state["events"])
+
     def percentile_ms(self, percent: float) -> float | None:
         """Nearest-rank percentile, exact below 2.048 ms and within 0.1 % above; None without events."""
         if not self.events:

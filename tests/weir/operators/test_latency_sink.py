@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from weir.errors import InputError
+from weir.errors import InputError, StateError
 from weir.operators.base import OperatorContext
 from weir.operators.latency_format import LatencyText
 from weir.operators.latency_sink import LatencySink
@@ -22,7 +22,7 @@ def batch(ingest_us):
     return with_system_columns(pa.record_batch({"id": pa.array(range(len(times)))}), times // 1000, times)
 
 
-def opened(directory, clock, subtask=0, parallelism=1):
+def opened(directory, clock, subtask=0, parallelism=1, **context):
     sink = LatencySink(LatencySinkSpec(str(directory), "run"))
     sink.open(
         OperatorContext(
@@ -34,6 +34,7 @@ def opened(directory, clock, subtask=0, parallelism=1):
             job_start_us=START_US,
             clock=clock,
             run_facts={"batch_size": 7, "odd": pa.int64()},
+            **context,
         )
     )
     return sink
@@ -116,3 +117,102 @@ def test_percentiles_agree_with_numpy():
 
 def test_no_events_no_percentiles():
     assert LatencyText().summary()["latency_ms_p99"] is None
+
+
+def snapshot(sink, checkpoint=1):
+    """As it comes back from a manifest."""
+    return json.loads(json.dumps(sink.snapshot(checkpoint)))
+
+
+def write(sink, *latencies_us):
+    sink.process(batch([sink._context.clock.now_us() - latency for latency in latencies_us]))
+
+
+def written(path):
+    return [round(float(line.split(",")[1]) * 1000) for line in path.read_text().splitlines()]
+
+
+def facts(path):
+    return json.loads(path.with_suffix(".json").read_text())
+
+
+def test_a_restart_goes_on_behind_the_checkpoint_in_the_same_file(tmp_path):
+    first = opened(tmp_path, ManualClock(START_US))
+    write(first, 10, 20, 5000)
+    restored = {0: snapshot(first)}
+    write(first, 30, 40)
+    first.flush()
+    later = ManualClock(START_US + 5_000_000)
+    second = opened(tmp_path, later, generation=2, restored=restored)
+    assert second.path == first.path
+    # The first one only slept: it writes on, and marks its run as stopped; nobody sees either.
+    write(first, 50)
+    first.flush()
+    first.close()
+    write(second, 30, 40, 60)
+    second.finish()
+    third = opened(tmp_path, later, generation=3, restored={0: snapshot(second, 0)})
+    assert facts(third.path)["status"] == "running"
+    third.finish()
+    third.close()
+    second.close()
+    path = (tmp_path / "latest.txt").resolve()
+    assert written(path) == [10, 20, 5000, 30, 40, 60]
+    found = facts(path)
+    assert (found["status"], found["generation"], found["restarts"], found["events"]) == ("finished", 3, 2, 6)
+    assert (found["latency_ms_min"], found["latency_ms_max"]) == (0.01, 5.0)
+    assert found["latency_ms_mean"] == pytest.approx(sum([10, 20, 5000, 30, 40, 60]) / 6000)
+    assert {entry.name for entry in tmp_path.iterdir()} == {path.name, path.with_suffix(".json").name, *LINKS}
+
+
+LINKS = ("latest.txt", "latest.json")
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3)])
+def test_other_subtasks_share_the_files_of_a_run(tmp_path, before, after):
+    clock = ManualClock(START_US)
+    sinks = [opened(tmp_path, clock, index, before) for index in range(before)]
+    for index, sink in enumerate(sinks):
+        write(sink, 10 + index)
+    restored = {index: snapshot(sink) for index, sink in enumerate(sinks)}
+    for sink in sinks:
+        write(sink, 999)
+        sink.flush()
+    successors = [
+        opened(
+            tmp_path,
+            clock,
+            index,
+            after,
+            generation=2,
+            restored=restored,
+            subtask_indices=tuple(range(after)),
+        )
+        for index in range(after)
+    ]
+    for index, sink in enumerate(successors):
+        write(sink, 20 + index)
+        sink.finish()
+    for sink in (*successors, *sinks):
+        sink.close()
+    found = [latency for path in sorted(tmp_path.glob("latest*.txt")) for latency in written(path)]
+    assert sorted(found) == [10 + n for n in range(before)] + [20 + n for n in range(after)]
+    assert len(list(tmp_path.glob("run-*.txt"))) == max(before, after)
+
+
+def test_a_machine_without_the_file_begins_a_new_one(tmp_path, caplog):
+    first = opened(tmp_path / "here", ManualClock(START_US))
+    write(first, 10)
+    second = opened(tmp_path / "there", ManualClock(START_US), generation=2, restored={0: snapshot(first)})
+    write(second, 20)
+    second.finish()
+    second.close()
+    first.close()
+    assert "up to the checkpoint are not in" in caplog.text
+    assert written(second.path) == [20]
+    assert facts(second.path)["events"] == 1
+
+
+def test_a_foreign_snapshot_is_refused(tmp_path):
+    with pytest.raises(StateError, match="something else than a latency file of version 1"):
+        opened(tmp_path, ManualClock(START_US), generation=2, restored={0: {"kind": "two_phase_sink"}})
