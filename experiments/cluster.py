@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ _WAIT_TIMEOUT_S, _END_TIMEOUT_S = 90.0, 120.0
 _STOP_TIMEOUT_S = 20.0
 #: The ports that README.md names, which are the defaults of config.json.
 _GRPC_PORT, _HTTP_PORT, _TASK_MANAGER_PORT, _TASK_MANAGER_PORT_STEP = 8008, 9008, 8018, 10
+#: The last ones of :func:`free_port`; few of all that there are.
+_ports_given: deque[int] = deque(maxlen=1000)
 #: Job states that never change again.
 FINAL_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED"})
 
@@ -405,8 +408,11 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that was free a moment ago, and that was not given to anybody lately: who got it may not use it yet."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port not in _ports_given:
+            _ports_given.append(port)
+            return port
