@@ -40,7 +40,9 @@ def open_arrow_files(uri: str, below: Sequence[str]) -> ArrowFiles:
     try:
         filesystem, root = fs.FileSystem.from_uri(uri)
     except (OSError, ValueError, NotImplementedError) as error:
-        raise checkpoint_error(error, location) from error
+        # Its text may have the URI in it, and that the credentials.
+        text = str(error).replace(uri, location)
+        raise checkpoint_error(ValueError(text), location) from error
     root = "/".join([root.rstrip("/"), *below])
     return ArrowFiles(filesystem, root, "/".join([location, *below]))
 

@@ -32,6 +32,7 @@ from weir.protocol.manifest import (
     manifest_from_json,
     manifest_to_json,
 )
+from weir.protocol.retention import expired
 
 log = logging.getLogger(__name__)
 
@@ -239,9 +240,8 @@ class CheckpointStore:
     ) -> Expired:
         """Delete old manifests, then the files that nobody needs; called by the leader only.
 
-        A file goes if no manifest that stays names it and its checkpoint is older than the oldest manifest that
-        stays and than any checkpoint in flight. Manifests go first, so a crash leaves files too many, never too few;
-        the next call removes them, and the files of checkpoints that failed.
+        ``weir.protocol.retention`` decides. Manifests go first, so a crash leaves files too many, never too few; the
+        next call removes them, and the files of checkpoints that failed.
 
         Args:
             retained: this many of the newest readable manifests stay.
@@ -254,22 +254,31 @@ class CheckpointStore:
         paths = {
             number: path for path in self.list_manifests() if (number := checkpoint_of(path)) is not None
         }
-        newest: dict[int, frozenset[str]] = {}
-        for number in sorted(paths, reverse=True):
-            if len(newest) < max(retained, 1) and (named := self._names(number)) is not None:
-                newest[number] = named
-        if not newest:
-            return Expired()
-        oldest = min(newest)
-        kept = {n: named for n in paths.keys() & set(keep) if (named := self._names(n)) is not None}
-        old = [number for number in paths if number < oldest and number not in kept]
-        self._do(MANIFESTS, lambda: self._place.delete([paths[number] for number in old]))
-        for number in old:
-            self._named.pop(number, None)
-        needed = frozenset().union(*newest.values(), *kept.values())
-        floor = oldest if oldest_in_flight is None else min(oldest, oldest_in_flight)
-        files, size_bytes = self._delete_files(floor, needed)
-        return Expired(len(old), files, size_bytes)
+        manifests = {number: named for number in paths if (named := self._names(number)) is not None}
+        folders = {
+            number: f"{FILES}/{name}"
+            for name in self._do(FILES, lambda: self._place.folders(FILES))
+            if (number := checkpoint_of(f"{FILES}/{name}")) is not None
+        }
+        listed = {
+            number: self._do(folder, functools.partial(self._place.files, folder))
+            for number, folder in folders.items()
+            if number < max(manifests, default=0)
+        }
+        sizes = {file.path: file.size_bytes for files in listed.values() for file in files}
+        in_flight = {*keep, *(() if oldest_in_flight is None else (oldest_in_flight,))}
+        gone = expired(manifests, retained, directories=folders, in_flight=in_flight, files=sizes)
+        stay = manifests.keys() - set(gone.manifests)
+        damaged = [number for number in paths if number not in manifests and number < min(stay, default=0)]
+        self._do(MANIFESTS, lambda: self._place.delete([paths[n] for n in (*gone.manifests, *damaged)]))
+        self._named = {number: named for number, named in self._named.items() if number in stay}
+        for number in gone.directories:
+            self._do(folders[number], functools.partial(self._place.delete_folder, folders[number]))
+        doomed = sorted(sizes.keys() & set(gone.paths))
+        if doomed:
+            self._do(doomed[0], lambda: self._place.delete(doomed))
+        deleted = [*doomed, *(file.path for number in gone.directories for file in listed[number])]
+        return Expired(len(gone.manifests) + len(damaged), len(deleted), sum(sizes[path] for path in deleted))
 
     def _names(self, number: int) -> frozenset[str] | None:
         """Paths that a manifest names; None: it is damaged."""
@@ -281,24 +290,6 @@ class CheckpointStore:
                 self._refuse_newer(path, error)
                 return None
         return self._named[number]
-
-    def _delete_files(self, floor: int, needed: frozenset[str]) -> tuple[int, int]:
-        """Delete what is not needed of checkpoints below ``floor``; gives files and bytes."""
-        count = size_bytes = 0
-        for name in self._do(FILES, lambda: self._place.folders(FILES)):
-            folder = f"{FILES}/{name}"
-            number = checkpoint_of(folder)
-            if number is None or number >= floor:
-                continue
-            files = self._do(folder, functools.partial(self._place.files, folder))
-            doomed = [file for file in files if file.path not in needed]
-            if len(doomed) == len(files):
-                self._do(folder, functools.partial(self._place.delete_folder, folder))
-            elif doomed:
-                self._do(folder, functools.partial(self._place.delete, [file.path for file in doomed]))
-            count += len(doomed)
-            size_bytes += sum(file.size_bytes for file in doomed)
-        return count, size_bytes
 
     # --- savepoints --------------------------------------------------------------------------------------------
 

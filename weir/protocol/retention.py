@@ -34,6 +34,7 @@ def expired(
     *,
     directories: Iterable[int] = (),
     in_flight: Iterable[int] = (),
+    files: Iterable[str] = (),
 ) -> Expired:
     """Choose what may go, so that the newest manifests stay, with every file that they name.
 
@@ -46,6 +47,7 @@ def expired(
         retained: so many of the newest stay; at least one.
         directories: numbers of the directories below ``files/``, those of checkpoints that failed included.
         in_flight: checkpoints that are being made, or that a job starts from.
+        files: paths that are in the store, if that is known: those that no manifest ever named may go too.
 
     Raises:
         ValueError: ``retained`` is not positive.
@@ -63,7 +65,7 @@ def expired(
     needed = {checkpoint_of(path) for path in named}
     gone = {number for number in directories if number < below and number not in needed}
     paths = set()
-    for path in {path for checkpoint_id in leaving for path in manifests[checkpoint_id]} - named:
+    for path in {*files, *(path for checkpoint_id in leaving for path in manifests[checkpoint_id])} - named:
         number = checkpoint_of(path)
         if number is not None and number < below and number not in gone:
             paths.add(path)

@@ -96,7 +96,7 @@ class HybridBackend(StateBackend):
         *,
         migrate: bool | None = None,
         tombstones: Mapping[int, Iterable[bytes]] | None = None,
-        keep_local: bool = False,
+        keeps_own: bool = False,
     ) -> None:
         """Own these groups from now on; called by the subtask when it deploys and at a handover.
 
@@ -108,7 +108,7 @@ class HybridBackend(StateBackend):
                 address: here.
             migrate: fetch them from there; None: as the strategy says.
             tombstones: by key group, keys that are there but were deleted since.
-            keep_local: what is here of these groups is newer than what is there; else it is of no use, and deleted.
+            keeps_own: what is here of these groups is newer than what is there; else it is of no use, and deleted.
 
         Raises:
             StateError: one of them is still being fetched from an earlier owner, or an image cannot be opened.
@@ -128,7 +128,7 @@ class HybridBackend(StateBackend):
                     place = MigratingGroup(group, location) if fetch else location
                 if isinstance(place, MigratingGroup):
                     place.tombstones.update((tombstones or {}).get(group, ()))
-                    if not keep_local:
+                    if not keeps_own:
                         self._clear_leftovers(group)
                 self._epochs[group] = epoch
                 self._places.put(group, place)

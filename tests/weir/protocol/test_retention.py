@@ -26,6 +26,13 @@ def test_single_files_go_from_a_directory_that_stays():
     assert expired(manifests, 1, directories=[3]) == Expired((3,), (), ("files/3/a/1.sst",))
 
 
+def test_files_that_nobody_named_go_too_if_they_are_told():
+    manifests = {3: {"files/3/a/1.sst"}, 5: {"files/3/a/1.sst"}}
+    files = ["files/2/a/9.sst", "files/3/a/1.sst", "files/3/a/lost.sst", "files/5/a/7.sst", "files/6/a/8.sst"]
+    result = expired(manifests, 1, directories=[2, 3, 5, 6], files=files)
+    assert result == Expired((3,), (2,), ("files/3/a/lost.sst",))
+
+
 def test_what_is_in_flight_keeps_files_and_manifests():
     assert expired(MANIFESTS, 1, directories=[1, 2, 3, 5], in_flight=[3]) == Expired((4, 6), (2,), ()), (
         "3 and its files stay: a job starts from it"
@@ -57,9 +64,10 @@ PATHS = st.builds("files/{}/s/{}".format, NUMBERS, st.integers(1, 3))
     st.integers(1, 4),
     st.sets(NUMBERS),
     st.sets(NUMBERS, max_size=2),
+    st.sets(PATHS, max_size=5),
 )
-def test_no_file_goes_that_somebody_may_need(manifests, retained, directories, in_flight):
-    result = expired(manifests, retained, directories=directories, in_flight=in_flight)
+def test_no_file_goes_that_somebody_may_need(manifests, retained, directories, in_flight, files):
+    result = expired(manifests, retained, directories=directories, in_flight=in_flight, files=files)
     staying = [i for i in manifests if i not in result.manifests]
     assert len(staying) >= min(retained, len(manifests))
     assert not set(result.manifests) & in_flight

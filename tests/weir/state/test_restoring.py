@@ -200,7 +200,7 @@ def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed):
                 state.adopt({group: generation})
             elif opens_own:
                 gone = {group: place.tombstones}
-                state.adopt({group: generation}, image_address(base), tombstones=gone, keep_local=True)
+                state.adopt({group: generation}, image_address(base), tombstones=gone, keeps_own=True)
             else:
                 gone = {group: place.tombstones}
                 state.adopt({group: generation}, image_address(own.image_id, base), tombstones=gone)

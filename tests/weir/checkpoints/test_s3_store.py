@@ -1,0 +1,156 @@
+"""The checkpoint store on S3-compatible storage, over a real socket."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.weir.checkpoints.manifests import manifest_of
+from tests.weir.checkpoints.s3_server import SECRET, free_port, s3_server, uri_of
+from tests.weir.state.conftest import SMALL_SETTINGS
+from weir.checkpoints.store import CheckpointStore, files_folder, manifest_path
+from weir.errors import CheckpointError
+from weir.protocol.manifest import FileRef
+from weir.state.image_client import image_address
+from weir.state.image_publisher import ImagePublisher
+from weir.state.images import Images
+from weir.state.layout import encode_key
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with s3_server() as port:
+        yield port
+
+
+@pytest.fixture
+def store(port: int, request: pytest.FixtureRequest) -> CheckpointStore:
+    return CheckpointStore.open(uri_of(port), request.node.name)
+
+
+def publish(store: CheckpointStore, tmp_path: Path, checkpoint_id: int, name: str, data=b"data") -> FileRef:
+    source = tmp_path / f"{checkpoint_id}-{name}"
+    source.write_bytes(data)
+    return store.publish(source, f"{files_folder(checkpoint_id)}/store/{name}")
+
+
+def keys_in_bucket(port: int, request: pytest.FixtureRequest) -> set[str]:
+    """As the service sees it, markers of folders too."""
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{port}/bucket?prefix=checkpoints/{request.node.name}/"
+    ) as reply:
+        text = reply.read().decode()
+    return {part.partition("<")[0].split("/", 2)[2] for part in text.split("<Key>")[1:]}
+
+
+def test_manifests_and_files(store, tmp_path):
+    large = bytes(range(256)) * 40_000
+    files = [publish(store, tmp_path, 1, "small"), publish(store, tmp_path, 1, "large", large)]
+    assert store.latest() is None
+    assert not store.is_local
+    path = store.write_manifest(manifest_of(1, files))
+    assert store.latest() == store.read_manifest(path) == manifest_of(1, files)
+    with pytest.raises(CheckpointError, match="exists already"):
+        store.write_manifest(manifest_of(1))
+    targets = [tmp_path / "fetched-small", tmp_path / "fetched-large"]
+    store.fetch_all(list(zip(files, targets, strict=True)))
+    assert [target.read_bytes() for target in targets] == [b"data", large]
+    with pytest.raises(CheckpointError, match="does not exist"):
+        store.fetch(FileRef("files/000000000001/nothing", 1), tmp_path / "nothing")
+
+
+def test_expiry_leaves_what_is_named(port, store, tmp_path, request):
+    shared, gone = publish(store, tmp_path, 1, "shared"), publish(store, tmp_path, 1, "gone")
+    store.write_manifest(manifest_of(1, [shared, gone]))
+    publish(store, tmp_path, 2, "failed")
+    store.write_manifest(manifest_of(3, [shared]))
+    expired = store.expire(1)
+    assert (expired.manifests, expired.files) == (1, 2)
+    files = {key for key in keys_in_bucket(port, request) if not key.endswith("/")}
+    assert files == {shared.path, manifest_path(3)}
+    store.write_manifest(manifest_of(4))
+    store.expire(1)
+    # No marker of a checkpoint's folder stays either.
+    assert keys_in_bucket(port, request) - {"files/", "manifests/"} == {manifest_path(4)}
+
+
+def test_missing_file_is_noticed_before_the_commit(store, tmp_path):
+    with pytest.raises(CheckpointError, match=r"files/000000000001/lost: checkpoint 2 needs it"):
+        store.write_manifest(manifest_of(2, [FileRef("files/000000000001/lost", 1)]))
+    assert store.latest() is None
+
+
+@pytest.mark.parametrize("direction", ["within", "to a directory", "from a directory"])
+def test_savepoints(port, tmp_path, direction, request):
+    here, there = (
+        uri_of(port),
+        uri_of(port).replace("/checkpoints", f"/savepoints/{direction.replace(' ', '-')}"),
+    )
+    if direction == "to a directory":
+        there = str(tmp_path / "savepoint")
+    elif direction == "from a directory":
+        here = str(tmp_path / "checkpoints")
+    store = CheckpointStore.open(here, request.node.name)
+    file = publish(store, tmp_path, 1, "1.sst", b"abc")
+    store.write_manifest(manifest_of(1, [file]))
+    store.copy_savepoint(store.latest(), there)
+    store.write_manifest(manifest_of(2))
+    store.expire(1)
+    savepoint = CheckpointStore.open_savepoint(there)
+    assert savepoint.latest().is_savepoint
+    imported = store.import_savepoint(savepoint, savepoint.latest(), 3)
+    store.write_manifest(imported)
+    (path,) = store.latest().paths
+    store.fetch(FileRef(path, 3), tmp_path / "fetched")
+    assert (tmp_path / "fetched").read_bytes() == b"abc"
+
+
+def test_survivor_opens_its_image_without_fetching_tables(store, tmp_path, caplog):
+    """Another task manager downloads them; both then have the content, and serve groups of it."""
+    caplog.set_level("INFO")
+    images = Images(store, tmp_path / "survivor", SMALL_SETTINGS)
+    main = images.open_main(None)
+    entries = {encode_key(group, 2, str(n).encode()): bytes(100) for group in range(2) for n in range(2_000)}
+    main.write(list(entries.items()))
+    publisher = ImagePublisher(store, main, tmp_path / "survivor", "store-1")
+    publisher.take(1).publish()
+    main.write([(encode_key(0, 2, b"x"), b"y")])
+    image, new_bytes = publisher.take(2).publish()
+    assert new_bytes < 20_000
+    publisher.committed(2)
+    main.write([(encode_key(0, 2, b"later"), b"y")])
+    images.close()
+    main.close()
+    expected = entries | {encode_key(0, 2, b"x"): b"y"}
+
+    for name, fetches in (("survivor", False), ("another", True), ("another", False)):
+        caplog.clear()
+        images = Images(store, tmp_path / name, SMALL_SETTINGS)
+        images.register([image])
+        main = images.open_main(image)
+        assert dict(main.scan()) == expected
+        assert ("fetching" in caplog.text) == fetches
+        client = images.connect(image_address(image.image_id))
+        assert client.get_many([encode_key(0, 2, b"x"), encode_key(0, 2, b"later")]) == [b"y", None]
+        client.close()
+        images.close()
+        main.close()
+
+
+def test_unknown_bucket_is_one_clear_error(port):
+    uri = uri_of(port, "nobody").replace("&allow_bucket_creation=true", "")
+    store = CheckpointStore.open(uri, "job")
+    with pytest.raises(CheckpointError, match="the bucket does not exist") as caught:
+        store.write_manifest(manifest_of(1))
+    assert SECRET not in str(caught.value)
+
+
+def test_unreachable_endpoint_is_one_clear_error():
+    store = CheckpointStore.open(uri_of(free_port()), "job")
+    with pytest.raises(CheckpointError, match="cannot be reached; check endpoint and network") as caught:
+        store.latest()
+    assert SECRET not in str(caught.value)
+    assert "s3://bucket/checkpoints/job" in str(caught.value)
