@@ -32,6 +32,8 @@ class Delivery:
     channel: ChannelId
     element: Element | ChannelOpened
     release: Callable[[], None]
+    #: About how many bytes a batch occupies, for metrics.
+    size_bytes: int = 0
 
 
 def no_release() -> None:
@@ -82,13 +84,15 @@ class Channel(Protocol):
     """The sending end of a link."""
 
     gate: CreditGate
+    #: Whether the consumer is in another process.
+    is_remote: bool
     #: Bytes that one batch may have; larger ones must be cut. None: any.
     batch_bytes_max: int | None
 
     def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element behind all earlier ones; never waits. The sender has looked at the gate before.
 
-        ``size_bytes``: ``batch_bytes`` of a batch, where the sender knows it already.
+        ``size_bytes``: ``batch_bytes`` of a batch, or nearly, where the sender knows it already.
 
         Raises:
             ConnectionLostError: the receiver is gone.
@@ -105,6 +109,7 @@ class LocalChannel:
 
     def __init__(self, gate: CreditGate, inbox: Inbox, channel: ChannelId) -> None:
         self.gate = gate
+        self.is_remote = False
         self.batch_bytes_max: int | None = None
         self._inbox = inbox
         self._channel = channel
@@ -112,9 +117,9 @@ class LocalChannel:
     def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element; see :class:`Channel`."""
         if isinstance(element, pa.RecordBatch):
-            self.gate.take(element.num_rows, batch_bytes(element) if size_bytes is None else size_bytes)
-            gate = self.gate
-            self._inbox.put(Delivery(self._channel, element, lambda: gate.release(1)))
+            size_bytes = batch_bytes(element) if size_bytes is None else size_bytes
+            self.gate.take(element.num_rows, size_bytes)
+            self._inbox.put(Delivery(self._channel, element, self.gate.release_one, size_bytes))
         else:
             self._inbox.put(Delivery(self._channel, element, no_release))
 

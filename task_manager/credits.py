@@ -118,6 +118,10 @@ class CreditGate:
         if self.wake_on_release:
             self._sender.wake()
 
+    def release_one(self) -> None:
+        """The receiver has finished the oldest batch; see :meth:`release`."""
+        self.release(1)
+
     def fail(self, error: WeirError) -> None:
         """Break the channel: the sender's next :meth:`take` or :meth:`check` raises ``error``."""
         self._error = self._error or error

@@ -22,6 +22,9 @@ from weir.records import (
     Watermark,
 )
 
+_KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
+#: Of parts of a smaller batch the bytes are estimated by rows: counting them takes 10 µs each. Far below any bound.
+_ESTIMATED_BYTES_MAX = 64 << 10
 #: Waiting for credit, look again this often; releases end the wait at once.
 _WAIT_S = 0.5
 
@@ -41,12 +44,9 @@ class OutputEdge:
         self._policy = policy
         self._group_to_subtask = group_to_subtask
         self._writers = {index: ChannelWriter(channel, policy) for index, channel in channels.items()}
+        #: In the order in which they are pumped.
+        self.writers = self._in_order()
         self._next = 0
-
-    @property
-    def writers(self) -> list[ChannelWriter]:
-        """By consumer index."""
-        return [self._writers[index] for index in sorted(self._writers)]
 
     @property
     def consumer_indices(self) -> list[int]:
@@ -56,11 +56,11 @@ class OutputEdge:
     def add(self, batch: pa.RecordBatch) -> None:
         """Queue one batch; never waits."""
         if self.edge.exchange is Exchange.HASH:
-            self._add_hashed(_with_key_hash(batch, hash_keys(key_bytes(batch, self.edge.key_columns))))
+            hashes = hash_keys(key_bytes(batch, self.edge.key_columns))
+            self._add_hashed(_with_key_hash(batch, hashes), hashes)
         elif self.edge.exchange is Exchange.ROUND_ROBIN:
-            writers = self.writers
-            self._next = (self._next + 1) % len(writers)
-            writers[self._next].add(batch)
+            self._next = (self._next + 1) % len(self.writers)
+            self.writers[self._next].add(batch)
         else:
             for writer in self._writers.values():
                 writer.add(batch)
@@ -81,6 +81,7 @@ class OutputEdge:
         unsent = {index: writer.take_back() for index, writer in self._writers.items()}
         new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
         self._writers.update(new)
+        self.writers = self._in_order()
         if self.edge.exchange is Exchange.HASH:
             for writer in self.writers:
                 if not writer.has_ended:
@@ -90,9 +91,15 @@ class OutputEdge:
             if not writer.has_ended:
                 writer.channel.send(EndOfStream())
             writer.channel.close()
+        self.writers = self._in_order()
         self._group_to_subtask = group_to_subtask
         self._next = 0
         return [] if self._add_again(unsent) else list(new.values())
+
+    def _in_order(self) -> list[ChannelWriter]:
+        """Those to other processes first: their rows have the longer way. Otherwise by consumer index."""
+        by_index = [self._writers[index] for index in sorted(self._writers)]
+        return sorted(by_index, key=lambda writer: not writer.channel.is_remote)
 
     def _add_again(self, unsent: Mapping[int, Sequence[Element]]) -> bool:
         """Queue taken-back rows in order, and behind all of them the control elements that were among them.
@@ -105,7 +112,7 @@ class OutputEdge:
                 if not isinstance(element, pa.RecordBatch):
                     control[type(element)] = element
                 elif self.edge.exchange is Exchange.HASH:
-                    self._add_hashed(element)
+                    self._add_hashed(element, element.column(KEY_HASH_COLUMN).to_numpy())
                 elif self.edge.exchange is Exchange.BROADCAST:
                     if index in self._writers:
                         self._writers[index].add(element)
@@ -118,29 +125,31 @@ class OutputEdge:
                     writer.add(control[kind])
         return Watermark in control
 
-    def _add_hashed(self, batch: pa.RecordBatch) -> None:
+    def _add_hashed(self, batch: pa.RecordBatch, hashes: np.ndarray) -> None:
+        """Queue each row where its hash (uint64, shape (rows,), also in the batch) leads."""
         assert self._group_to_subtask is not None
         if len(self._writers) == 1:
             next(iter(self._writers.values())).add(batch)
             return
-        hashes = batch.column(KEY_HASH_COLUMN).to_numpy()
         count = max(self._writers) + 1
         order, offsets = partition_hashes(hashes, self._group_to_subtask, count)
         ordered = batch.take(pa.array(order))
+        size_bytes = ordered.get_total_buffer_size()
+        ends = offsets.tolist()
         for index, writer in self._writers.items():
-            rows = int(offsets[index + 1] - offsets[index])
+            rows = ends[index + 1] - ends[index]
             if rows:
-                writer.add(ordered.slice(int(offsets[index]), rows))
+                share = None if size_bytes > _ESTIMATED_BYTES_MAX else size_bytes * rows // batch.num_rows
+                writer.add(ordered.slice(ends[index], rows), share)
 
 
 def _with_key_hash(batch: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
     """Set the key hash column, replacing one from an earlier exchange by other columns."""
-    column = pa.array(hashes, type=pa.uint64())
+    column = pa.array(hashes)
     index = batch.schema.get_field_index(KEY_HASH_COLUMN)
-    field = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
     if index >= 0:
-        return batch.set_column(index, field, column)
-    return batch.append_column(field, column)
+        return batch.set_column(index, _KEY_HASH_FIELD, column)
+    return batch.append_column(_KEY_HASH_FIELD, column)
 
 
 class Output:

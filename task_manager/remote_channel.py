@@ -54,6 +54,7 @@ class RemoteChannel:
         message_bytes_max: int,
     ) -> None:
         self.gate = gate
+        self.is_remote = True
         self.batch_bytes_max: int | None = message_bytes_max
         self._address = address
         self._channel = channel
@@ -188,6 +189,10 @@ def _receive(
 ) -> None:
     """Read frames until the end of the stream; the last thing put into ``credits`` ends the reply side."""
     decoder = FrameDecoder()
+
+    def release_one() -> None:
+        credits.put(1)
+
     try:
         for frame in frames:
             element = decoder.decode(frame)
@@ -195,8 +200,10 @@ def _receive(
                 # The stream stays open until the consumer has come so far, so that all credits get back.
                 inbox.put(Delivery(channel, element, lambda: credits.put(None)))
                 return
-            release = (lambda: credits.put(1)) if isinstance(element, pa.RecordBatch) else no_release
-            inbox.put(Delivery(channel, element, release))
+            if isinstance(element, pa.RecordBatch):
+                inbox.put(Delivery(channel, element, release_one, element.get_total_buffer_size()))
+            else:
+                inbox.put(Delivery(channel, element, no_release))
     except HandshakeError as error:
         credits.put(error)
     except grpc.RpcError:

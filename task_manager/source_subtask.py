@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import numpy as np
-import pyarrow as pa
-
 from task_manager.mailbox import Mailbox
 from task_manager.operator_chain import OperatorChain, naming_step
 from task_manager.subtask import Subtask, SubtaskTimers
 from weir.clock import Clock
 from weir.operators.base import OperatorContext, SourceReader
-from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark, int64_column
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.types import SubtaskId
 
 
@@ -60,7 +57,10 @@ class SourceSubtask(Subtask):
         while True:
             polled = self._reader.poll(self._rows_max)
             if polled.batch is not None:
-                self._emit(polled.batch)
+                self._process(polled.batch, polled.size_bytes)
+                self._event_time_ms_max = max(self._event_time_ms_max, polled.event_time_ms_max)
+                self._last_data_s = time.monotonic()
+                self._idle = False
             if polled.finished:
                 return
             deadline_s = self._housekeeping()
@@ -70,13 +70,6 @@ class SourceSubtask(Subtask):
             if wait_us > 0:
                 until_s = time.monotonic() + wait_us / 1e6
                 self._poll(min(until_s, deadline_s, self._next_watermark_s))
-
-    def _emit(self, batch: pa.RecordBatch) -> None:
-        self._process(batch)
-        newest_ms = int(np.max(int64_column(batch, EVENT_TIME_COLUMN)))
-        self._event_time_ms_max = max(self._event_time_ms_max, newest_ms)
-        self._last_data_s = time.monotonic()
-        self._idle = False
 
     def _make_watermark(self) -> None:
         now_s = time.monotonic()

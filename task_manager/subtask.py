@@ -137,12 +137,15 @@ class Subtask(ABC):
         self.progress.state = state
         self._on_change()
 
-    def _process(self, batch: pa.RecordBatch) -> None:
-        """Run one batch through the chain and account for the time."""
+    def _process(self, batch: pa.RecordBatch, size_bytes: int | None = None) -> None:
+        """Run one batch through the chain and account for the time.
+
+        ``size_bytes``: ``batch_bytes`` of the batch, or nearly, where it is known already.
+        """
         progress, output = self.progress, self._chain.output
         progress.records_in += batch.num_rows
         progress.batches_in += 1
-        progress.bytes_in += batch_bytes(batch)
+        progress.bytes_in += batch_bytes(batch) if size_bytes is None else size_bytes
         progress.first_batch_us = progress.first_batch_us or self._clock.now_us()
         began_s, waited_s = time.monotonic(), output.waited_s
         self._chain.process(batch)

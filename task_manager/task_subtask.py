@@ -104,7 +104,7 @@ class TaskSubtask(Subtask):
         self._idle_forwarded = False
         rows = batch if self._ownership is None else self._ownership.admit(batch)
         if rows is not None:
-            self._process(rows)
+            self._process(rows, delivery.size_bytes if rows is batch else None)
         if self._ownership is not None and self._ownership.parked_bytes > _PARKED_BYTES_MAX:
             self._held_releases.append(delivery.release)
         else:

@@ -34,6 +34,8 @@ class ChannelWriter:
         self._policy = policy
         self._pending: deque[Element] = deque()
         self._rows = 0
+        #: The batch added last, with its bytes, if they were given.
+        self._measured: tuple[pa.RecordBatch, int] | None = None
         self._ended = False
         #: Monotonic seconds at which the oldest pending rows must leave; infinity when there are none.
         self.deadline_s = float("inf")
@@ -55,10 +57,12 @@ class ChannelWriter:
         """Whether the end of the stream was queued, or sent: nothing can follow."""
         return self._ended
 
-    def add(self, element: Element) -> None:
+    def add(self, element: Element, size_bytes: int | None = None) -> None:
         """Queue rows or a control element behind what is there already; :meth:`pump` sends.
 
         Nothing can follow the end of the stream; a second end is ignored.
+
+        ``size_bytes``: ``batch_bytes`` of a batch, or nearly, where it is known already.
         """
         if self._ended:
             return
@@ -68,6 +72,7 @@ class ChannelWriter:
             if not self._rows:
                 self.deadline_s = time.monotonic() + self._policy.timeout_ms / 1e3
             self._rows += element.num_rows
+            self._measured = None if size_bytes is None else (element, size_bytes)
         elif (
             isinstance(element, Watermark | Idle)
             and self._pending
@@ -110,7 +115,6 @@ class ChannelWriter:
         batch = self._gather(min(gate.rows_free, self._policy.rows_max))
         if batch is None:
             return False
-        # Asked for once per batch: it takes 10 µs and gives up the GIL.
         batch, size_bytes = self._cut(batch)
         if not gate.has_room(size_bytes):
             self._put_back(batch)
@@ -143,7 +147,8 @@ class ChannelWriter:
     def _cut(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Put rows back until the batch fits into a message; gives it and its bytes."""
         limit = self.channel.batch_bytes_max
-        size_bytes = batch_bytes(batch)
+        measured, self._measured = self._measured, None
+        size_bytes = measured[1] if measured is not None and measured[0] is batch else batch_bytes(batch)
         while limit is not None and size_bytes > limit:
             if batch.num_rows == 1:
                 raise WireLimitError(

@@ -27,6 +27,9 @@ import pyarrow.types as pat
 from weir import key_kernels as kernels
 from weir.errors import GraphError, InputError
 
+_WIDE_BYTES_IDS = frozenset(plain.id for plain in (pa.large_string(), pa.large_binary()))
+#: Types whose buffers are the keys as they stand.
+_PLAIN_BYTES_IDS = _WIDE_BYTES_IDS | {pa.string().id, pa.binary().id}
 #: The key of a row whose only key column is null.
 NULL_KEY = b"\xff"
 INTEGER_BYTES = 8
@@ -43,12 +46,14 @@ class KeyColumn:
     def __init__(
         self, data: np.ndarray | None, offsets: np.ndarray | None, integers: np.ndarray | None = None
     ) -> None:
-        self._data = data
-        self._offsets = offsets
         self.integers = integers
-        if integers is None and (data is None or offsets is None):
+        if data is not None and offsets is not None:
+            self.data, self.offsets = data, offsets
+            self.rows = len(offsets) - 1
+        elif integers is not None:
+            self.rows = len(integers)
+        else:
             raise ValueError("a key column needs bytes with offsets, or integers")
-        self.rows = len(integers) if offsets is None and integers is not None else len(self.offsets) - 1
 
     def __len__(self) -> int:
         return self.rows
@@ -56,8 +61,6 @@ class KeyColumn:
     @cached_property
     def data(self) -> np.ndarray:
         """All key bytes, uint8."""
-        if self._data is not None:
-            return self._data
         out = np.empty(INTEGER_BYTES * self.rows, dtype=np.uint8)
         kernels.write_integers(self.integers, out)
         return out
@@ -65,8 +68,6 @@ class KeyColumn:
     @cached_property
     def offsets(self) -> np.ndarray:
         """Where each key starts, and the last one ends; int32 or int64, shape (rows + 1,)."""
-        if self._offsets is not None:
-            return self._offsets
         return np.arange(0, INTEGER_BYTES * self.rows + 1, INTEGER_BYTES, dtype=np.int64)
 
     def key(self, row: int) -> bytes:
@@ -118,6 +119,11 @@ def key_bytes(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyColumn:
     """
     if not columns:
         raise GraphError("key_by needs at least one key column")
+    if len(columns) == 1 and (index := batch.schema.get_field_index(columns[0])) >= 0:
+        # The commonest case, ahead of everything else: small batches pay for every look at a type.
+        array = batch.column(index)
+        if array.type.id in _PLAIN_BYTES_IDS and not array.null_count:
+            return KeyColumn(*_views(array))
     arrays = [_column(batch, name) for name in columns]
     if len(arrays) > 1:
         return _composite(arrays)
@@ -177,7 +183,7 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 def _views(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Data and offsets of a string or binary array; views of its buffers, of its own rows only."""
-    offset_type = np.int64 if pat.is_large_string(array.type) or pat.is_large_binary(array.type) else np.int32
+    offset_type = np.int64 if array.type.id in _WIDE_BYTES_IDS else np.int32
     _, offsets_buffer, data_buffer = array.buffers()
     if len(array) == 0 or offsets_buffer is None:
         return np.empty(0, dtype=np.uint8), np.zeros(len(array) + 1, dtype=np.int64)

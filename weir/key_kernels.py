@@ -176,24 +176,35 @@ def groups_of_hashes(hashes: Any, max_parallelism: Any, groups: Any) -> None:
         groups[row] = ((hashes[row] >> np.uint64(32)) * max_parallelism) >> np.uint64(32)
 
 
-@_kernel(types.boolean(_U64, _I32, _OUT_U16, _OUT_I64))
-def destinations_of_hashes(hashes: Any, group_to_subtask: Any, destinations: Any, counts: Any) -> bool:
-    """Destination of each hash, and rows per destination; False if the table names an unknown subtask."""
+@_kernel(types.boolean(_U64, _I32, _OUT_I64, _OUT_U32))
+def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, order: Any) -> bool:
+    """Row numbers by destination, stable, into ``order``; False if the table names an unknown subtask.
+
+    ``positions`` is zero, shape (subtasks + 2,); the rows of subtask s get to ``positions[s]`` until
+    ``positions[s + 1]`` of ``order``. One call, because calls are what small batches pay for.
+    """
+    subtasks = positions.size - 2
     for group in range(group_to_subtask.size):
-        if group_to_subtask[group] < 0 or group_to_subtask[group] >= counts.size:
+        if group_to_subtask[group] < 0 or group_to_subtask[group] >= subtasks:
             return False
     group_count = np.uint64(group_to_subtask.size)
-    for row in range(destinations.size):
+    for row in range(order.size):
         group = ((hashes[row] >> np.uint64(32)) * group_count) >> np.uint64(32)
-        destination = group_to_subtask[group]
-        destinations[row] = destination
-        counts[destination] += 1
+        positions[group_to_subtask[group] + 2] += 1
+    for subtask in range(subtasks):
+        positions[subtask + 2] += positions[subtask + 1]
+    # Now positions[s + 1] is where the rows of s begin, and each of them moves it on by one.
+    for row in range(order.size):
+        group = ((hashes[row] >> np.uint64(32)) * group_count) >> np.uint64(32)
+        place = group_to_subtask[group] + 1
+        order[positions[place]] = row
+        positions[place] += 1
     return True
 
 
 @_kernel(types.boolean(_U16, _I32, _OUT_U16, _OUT_I64))
 def destinations_of_groups(groups: Any, group_to_subtask: Any, destinations: Any, counts: Any) -> bool:
-    """As :func:`destinations_of_hashes`, from key groups; False also for a group outside the table."""
+    """Destination of each group, and rows per destination; False for an unknown subtask or group."""
     for group in range(group_to_subtask.size):
         if group_to_subtask[group] < 0 or group_to_subtask[group] >= counts.size:
             return False

@@ -74,26 +74,33 @@ def partition(
     Raises:
         ValueError: a group or a destination is out of range.
     """
-    destinations, counts = _outputs(len(groups), subtask_count)
+    _check_subtasks(subtask_count)
+    destinations = np.empty(len(groups), dtype=np.uint16)
+    counts = np.zeros(subtask_count, dtype=np.int64)
     if not kernels.destinations_of_groups(groups, group_to_subtask, destinations, counts):
         raise ValueError(_range_message(group_to_subtask, subtask_count))
-    return _scatter(destinations, counts)
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    order = np.empty(len(destinations), dtype=np.uint32)
+    kernels.scatter_rows(destinations, offsets[:-1].copy(), order)
+    return order, offsets
 
 
 def partition_hashes(
     hashes: np.ndarray, group_to_subtask: np.ndarray, subtask_count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """As :func:`partition` from hashes (uint64, shape (rows,)) in one pass, without the groups in between."""
-    destinations, counts = _outputs(len(hashes), subtask_count)
-    if not kernels.destinations_of_hashes(hashes, group_to_subtask, destinations, counts):
+    _check_subtasks(subtask_count)
+    positions = np.zeros(subtask_count + 2, dtype=np.int64)
+    order = np.empty(len(hashes), dtype=np.uint32)
+    if not kernels.order_by_destination(hashes, group_to_subtask, positions, order):
         raise ValueError(_range_message(group_to_subtask, subtask_count))
-    return _scatter(destinations, counts)
+    return order, positions[:-1]
 
 
-def _outputs(rows: int, subtask_count: int) -> tuple[np.ndarray, np.ndarray]:
+def _check_subtasks(subtask_count: int) -> None:
     if not 1 <= subtask_count <= _SUBTASKS_MAX:
         raise ValueError(f"subtask_count is {subtask_count}; it must be in 1..{_SUBTASKS_MAX}")
-    return np.empty(rows, dtype=np.uint16), np.zeros(subtask_count, dtype=np.int64)
 
 
 def _range_message(group_to_subtask: np.ndarray, subtask_count: int) -> str:
@@ -101,11 +108,3 @@ def _range_message(group_to_subtask: np.ndarray, subtask_count: int) -> str:
         f"routing table of {len(group_to_subtask)} groups names subtasks up to {group_to_subtask.max()}, "
         f"but there are {subtask_count} subtasks, or a row's group is not in the table"
     )
-
-
-def _scatter(destinations: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    order = np.empty(len(destinations), dtype=np.uint32)
-    kernels.scatter_rows(destinations, offsets[:-1].copy(), order)
-    return order, offsets

@@ -151,6 +151,32 @@ def test_hash_exchange_sends_each_group_to_its_owner_and_keeps_order(subtasks):
     assert seen == 500
 
 
+@pytest.mark.parametrize("text_bytes", [1, 10_000])
+def test_deliveries_of_a_hash_exchange_say_how_large_they_are(text_bytes):
+    links = [channel(index) for index in range(2)]
+    table = initial_table(1, 2, 128).group_to_subtask
+    edge = OutputEdge(
+        edge_of(Exchange.HASH), {i: link for i, (link, _) in enumerate(links)}, BatchPolicy(1000, 1.0), table
+    )
+    Output([edge], never_waits).emit(batch([f"{n:0{text_bytes}d}" for n in range(200)]))
+    deliveries = [inbox.poll(0.0) for _, inbox in links]
+    for delivery, writer in zip(deliveries, edge.writers, strict=True):
+        # Parts of a small batch are estimated by their share of the rows; padding of buffers counts.
+        assert delivery.size_bytes == pytest.approx(delivery.element.nbytes, rel=0.2)
+        assert writer.bytes_sent == delivery.size_bytes
+
+
+def test_consumers_in_other_processes_are_served_first():
+    (near, _), (far, _) = channel(0), channel(1)
+    far.is_remote = True
+    edge = OutputEdge(edge_of(Exchange.BROADCAST), {0: near, 1: far}, BatchPolicy(1000, 1.0))
+    assert [writer.channel for writer in edge.writers] == [far, near]
+    (added, _) = channel(2)
+    added.is_remote = True
+    edge.reroute(2, None, {2: added}, [1])
+    assert [writer.channel for writer in edge.writers] == [added, near]
+
+
 def test_a_second_hash_exchange_replaces_the_hash_of_the_first():
     link, inbox = channel()
     edge = OutputEdge(

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from weir.clock import Clock, SystemClock
 from weir.errors import InputError
+from weir.records import WATERMARK_MIN_MS
 
 if TYPE_CHECKING:
     from weir.state.api import StateBackend
@@ -169,6 +170,10 @@ class Poll:
 
     #: Rows with system columns, or None.
     batch: pa.RecordBatch | None = None
+    #: About how many bytes these rows occupy, for metrics.
+    size_bytes: int = 0
+    #: The largest event time up to these rows; watermarks follow it.
+    event_time_ms_max: int = WATERMARK_MIN_MS
     #: Wall clock (epoch µs) before which another poll is useless; 0 = poll again at once.
     next_poll_us: int = 0
     #: No more rows will ever come.

@@ -13,7 +13,7 @@ from weir.errors import StateError
 from weir.operators import aggregate_kernels as kernels
 from weir.operators.aggregates import Accumulator, cell_count, make_accumulators
 from weir.operators.base import Operator, OperatorContext
-from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS
+from weir.records import KEY_HASH_COLUMN, user_columns
 from weir.specs import KeyedAggregateSpec, KeyedProcessSpec
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
@@ -54,6 +54,8 @@ class KeyedAggregateOperator(Operator):
         self._keys_at_close = 0
         self._input_schema: pa.Schema | None = None
         self._accumulators: list[Accumulator] = []
+        #: Where the aggregates stand: behind the user columns.
+        self._user_columns = 0
         self._last = np.empty(0, dtype=np.int32)
 
     def open(self, context: OperatorContext) -> None:
@@ -99,6 +101,7 @@ class KeyedAggregateOperator(Operator):
         if self._input_schema is None or not self._input_schema.equals(batch.schema):
             self._input_schema = batch.schema
             self._accumulators = make_accumulators(self._spec.aggregates, batch.schema)
+            self._user_columns = len(user_columns(batch.schema))
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
         hashes = row_hashes(batch, keys)
         for start, stop, slots in state.pieces(hashes, keys.data, keys.offsets):
@@ -124,19 +127,10 @@ class KeyedAggregateOperator(Operator):
 
     def _with_columns(self, piece: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBatch:
         """User columns, aggregates, system columns."""
-        schema = piece.schema
-        user = [index for index, name in enumerate(schema.names) if name not in SYSTEM_COLUMNS]
-        system = [index for index, name in enumerate(schema.names) if name in SYSTEM_COLUMNS]
-        fields = [
-            *(schema.field(index) for index in user),
-            *(
-                pa.field(accumulator.aggregate.output, column.type)
-                for accumulator, column in zip(self._accumulators, columns, strict=True)
-            ),
-            *(schema.field(index) for index in system),
-        ]
-        arrays = [*(piece.column(i) for i in user), *columns, *(piece.column(i) for i in system)]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        for index, (accumulator, column) in enumerate(zip(self._accumulators, columns, strict=True)):
+            field = pa.field(accumulator.aggregate.output, column.type)
+            piece = piece.add_column(self._user_columns + index, field, column)
+        return piece
 
     def flush(self) -> None:
         """Write changed accumulators to the store and make them durable."""

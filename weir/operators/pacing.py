@@ -30,7 +30,7 @@ from weir.operators.positions import (
     restored_positions,
 )
 from weir.operators.splits import assign
-from weir.records import system_schema
+from weir.records import batch_bytes, system_schema
 from weir.specs import SourceSpec
 
 #: A poll gives at least this much of the schedule at once, if events are due more often.
@@ -110,9 +110,12 @@ class BatchSource(SourceReader):
                 raise GraphError(
                     f"event_time_column {time_column} must be an integer column (ms since the epoch)"
                 )
+        #: Decoded rows with their time columns.
         self._batch: pa.RecordBatch | None = None
+        #: The largest event time up to each of these rows; int64, shape (rows,).
+        self._event_times_ms_max = np.empty(0, dtype=np.int64)
+        self._batch_bytes = 0
         self._batch_offset = 0
-        self._batch_time_us = 0
         #: Rows given by this subtask, since ``_emitted_before`` rows had been given by all of them.
         self._emitted = 0
         self._emitted_before = 0
@@ -284,54 +287,65 @@ class BatchSource(SourceReader):
         if due <= 0:
             self._next_poll_us = self._schedule.due_us(self._emitted)
             return Poll(next_poll_us=self._next_poll_us)
-        rows = self._take(min(due, rows_max))
-        times_us = self._schedule.due_times_us(self._emitted, rows.num_rows)
-        batch = self._with_times(rows, times_us, times_us // 1000)
-        self._emitted += rows.num_rows
+        rows = self._rows_at_hand(min(due, rows_max))
         self._next_poll_us = 0
-        if rows.num_rows == due:
-            self._next_poll_us = max(
-                self._schedule.due_us(self._emitted), self._schedule.next_turn_us(now_us)
-            )
-        return Poll(batch=batch, next_poll_us=self._next_poll_us)
+        if rows == due:
+            next_due_us = self._schedule.due_us(self._emitted + rows)
+            self._next_poll_us = max(next_due_us, self._schedule.next_turn_us(now_us))
+        return self._take(rows, self._next_poll_us)
 
     def _poll_now(self, rows_max: int) -> Poll:
         if not self._ensure_batch():
             return Poll(finished=True)
-        rows = self._take(rows_max)
-        times_us = np.full(rows.num_rows, self._batch_time_us, dtype=np.int64)
-        times_ms = np.full(rows.num_rows, self._batch_time_us // 1000, dtype=np.int64)
-        batch = self._with_times(rows, times_us, times_ms)
-        self._emitted += rows.num_rows
-        return Poll(batch=batch)
+        return self._take(self._rows_at_hand(rows_max), 0)
 
     def _ensure_batch(self) -> bool:
         """Have decoded rows at hand; False at the end."""
         if self._quota is not None and self._emitted >= self._quota:
             return False
         if self._batch is None:
-            self._batch_time_us = self._clock.now_us()
-            self._batch = self._next_batch()
-            self._batch_offset = 0
-        return self._batch is not None
+            read_us = self._clock.now_us()
+            rows = self._next_batch()
+            if rows is None:
+                return False
+            self._set_batch(rows, read_us)
+        return True
 
-    def _take(self, rows_max: int) -> pa.RecordBatch:
+    def _set_batch(self, rows: pa.RecordBatch, read_us: int) -> None:
+        """Append the time columns to decoded rows, once for all polls that give them out in slices."""
+        if self._schedule is None:
+            ingest_us = np.full(rows.num_rows, read_us, dtype=np.int64)
+        else:
+            ingest_us = self._schedule.due_times_us(self._emitted, rows.num_rows)
+        column = self._source_spec.event_time_column
+        event_ms = pa.array(ingest_us // 1000) if column is None else rows.column(column).cast(pa.int64())
+        self._batch = pa.RecordBatch.from_arrays(
+            [*rows.columns, event_ms, pa.array(ingest_us)], schema=self._schema
+        )
+        self._event_times_ms_max = np.maximum.accumulate(event_ms.to_numpy(zero_copy_only=True))
+        self._batch_bytes = batch_bytes(self._batch)
+        self._batch_offset = 0
+
+    def _rows_at_hand(self, rows_max: int) -> int:
+        """How many of the next rows one poll may give."""
         assert self._batch is not None
         if self._quota is not None:
             rows_max = min(rows_max, self._quota - self._emitted)
-        left = self._batch.num_rows - self._batch_offset
-        if left <= rows_max:
-            rows = self._batch.slice(self._batch_offset) if self._batch_offset else self._batch
-            self._batch = None
-            return rows
-        rows = self._batch.slice(self._batch_offset, rows_max)
-        self._batch_offset += rows_max
-        return rows
+        left: int = self._batch.num_rows - self._batch_offset
+        return min(rows_max, left)
 
-    def _with_times(
-        self, rows: pa.RecordBatch, ingest_us: np.ndarray, ingest_ms: np.ndarray
-    ) -> pa.RecordBatch:
-        """Append the time columns; the same as ``with_system_columns`` with the schema at hand."""
-        column = self._source_spec.event_time_column
-        event_ms = pa.array(ingest_ms) if column is None else rows.column(column).cast(pa.int64())
-        return pa.RecordBatch.from_arrays([*rows.columns, event_ms, pa.array(ingest_us)], schema=self._schema)
+    def _take(self, rows: int, next_poll_us: int) -> Poll:
+        """Give out the next rows. What costs time was done for the whole decoded batch, not here."""
+        assert self._batch is not None
+        batch, start = self._batch, self._batch_offset
+        stop = start + rows
+        if stop == batch.num_rows:
+            self._batch = None
+        self._batch_offset = stop
+        self._emitted += rows
+        return Poll(
+            batch=batch if rows == batch.num_rows else batch.slice(start, rows),
+            size_bytes=self._batch_bytes * rows // batch.num_rows,
+            event_time_ms_max=int(self._event_times_ms_max[stop - 1]),
+            next_poll_us=next_poll_us,
+        )

@@ -95,7 +95,10 @@ class ColumnarState:
         """
         start, rows = 0, len(hashes)
         while start < rows:
-            stop = min(rows, start + self._table.rows_max)
+            # Half of the slots may always be pinned; asking for the exact bound takes longer than a small batch.
+            stop = rows
+            if rows - start > self._table.capacity // 2:
+                stop = min(rows, start + self._table.rows_max)
             stop = self._limit_key_bytes(key_offsets, start, stop)
             # Until the lookup is through, new slots are empty although the store may have their state.
             self._check_usable()
@@ -163,7 +166,8 @@ class ColumnarState:
 
     def _check_groups(self, groups: np.ndarray) -> None:
         """Find out, once for each key group, whether the backend holds any key of this state."""
-        for group in np.unique(groups[self._group_status[groups] == _UNCHECKED]).tolist():
+        unchecked = groups[self._group_status[groups] == _UNCHECKED]
+        for group in np.unique(unchecked).tolist() if len(unchecked) else ():
             prefix = layout.state_prefix(group, self._state_id)
             holds = next(iter(self._backend.scan_prefix(prefix)), None) is not None
             self._group_status[group] = _MAY_BE_STORED if holds else _ALL_CACHED

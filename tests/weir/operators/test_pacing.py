@@ -104,6 +104,20 @@ def test_overdue_rows_come_at_once_in_bounded_batches():
     assert max(sizes) <= 300
 
 
+@pytest.mark.parametrize("rate", [None, 100_000.0])
+def test_polls_say_how_much_they_give_and_how_late_its_events_are(rate):
+    source, clock = opened(rate, event_time_column="n")
+    rows = size_bytes = 0
+    while not (poll := source.poll(300)).finished:
+        if poll.batch is not None:
+            rows += poll.batch.num_rows
+            size_bytes += poll.size_bytes
+            assert poll.event_time_ms_max == rows - 1
+        advance_us(clock, 1000)
+    assert rows == 2000
+    assert size_bytes == pytest.approx(2000 * 3 * 8, rel=0.01), "three columns of 8 bytes"
+
+
 def test_limit_on_events_ends_a_paced_source():
     source, clock = opened(1000.0, events_max=701)
     assert sum(batch.num_rows for _, batch in drain(source, clock)) == 701
