@@ -93,6 +93,13 @@ def test_high_rates_are_polled_at_intervals_and_low_rates_on_time():
     assert [at for at, _ in drain(source, clock)] == [k * 10_000 for k in range(20)]
 
 
+def test_subtasks_take_turns():
+    for subtask in range(3):
+        source, clock = opened(100_000.0, rows=100, subtask=subtask, parallelism=3)
+        polls = [at for at, _ in drain(source, clock)][1:]
+        assert {at % COALESCE_US for at in polls} == {subtask * COALESCE_US // 3}
+
+
 def test_overdue_rows_come_at_once_in_bounded_batches():
     source, clock = opened(1_000_000.0, rows=2000)
     advance_us(clock, 10_000_000)
