@@ -55,8 +55,6 @@ def _without_credentials(uri: str) -> str:
 class ArrowFiles(FilePlace):
     """See the module; made by :func:`open_arrow_files`."""
 
-    is_local = False
-
     def __init__(self, filesystem: Any, root: str, location: str) -> None:
         self.filesystem = filesystem
         self.root = root
@@ -66,6 +64,10 @@ class ArrowFiles(FilePlace):
 
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}"
+
+    def links_to(self, directory: Path) -> bool:
+        """Never."""
+        return False
 
     def create(self, path: str, data: bytes) -> bool:
         """Write a small file unless it is there; see the module for the race that this leaves open."""

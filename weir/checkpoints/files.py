@@ -30,8 +30,10 @@ class FilePlace(ABC):
 
     #: Where it is, for messages: no credentials.
     location: str
-    #: Whether its files are on this machine, so that they may be linked.
-    is_local: bool
+
+    @abstractmethod
+    def links_to(self, directory: Path) -> bool:
+        """Whether links can be made between it and a directory of this machine: they are on one file system."""
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:

@@ -19,11 +19,13 @@ _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTS
 class LocalFiles(FilePlace):
     """See the module; ``root`` need not exist yet."""
 
-    is_local = True
-
     def __init__(self, root: Path) -> None:
         self.root = root
         self.location = str(root)
+
+    def links_to(self, directory: Path) -> bool:
+        """Whether both are on one device."""
+        return _device(self.root) == _device(directory)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write a small file durably unless it is there; of several writers exactly one wins."""
@@ -140,6 +142,13 @@ def link_or_copy(source: Path, target: Path) -> None:
             shutil.copyfile(source, draft)
             sync(draft)
             draft.rename(target)
+
+
+def _device(path: Path) -> int:
+    """The device of a path, or of where it would be created."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path.stat().st_dev
 
 
 def sync(path: Path) -> None:

@@ -104,10 +104,9 @@ class CheckpointStore:
         """Where the store is, for messages; no credentials."""
         return self._place.location
 
-    @property
-    def is_local(self) -> bool:
-        """Whether the files are on this machine, where fetching makes a link at best."""
-        return self._place.is_local
+    def links_to(self, directory: Path) -> bool:
+        """Whether files come from and go to a directory as links, which takes no time, whatever their size."""
+        return self._do("", lambda: self._place.links_to(directory.absolute()))
 
     # --- manifests ---------------------------------------------------------------------------------------------
 

@@ -65,7 +65,8 @@ class ImagePublisher:
         self._backend = backend
         self._snapshots = directory / SNAPSHOTS_NAME
         self._store_id = store_id
-        self._copies = LocalCopies(directory)
+        #: None: files are in the checkpoint store as links, so copies of our own save nothing.
+        self._copies = None if store.links_to(directory) else LocalCopies(directory)
         self._lock = threading.Lock()
         self._taken = 0
         self._known: dict[str, _Known] = {}
@@ -102,7 +103,7 @@ class ImagePublisher:
             self._committed_id = max(self._committed_id, checkpoint_id)
             self._known = {n: k for n, k in self._known.items() if k.checkpoint_id >= self._committed_id}
             paths = {known.file.path for known in self._known.values()}
-        if not self._store.is_local:
+        if self._copies is not None:
             self._copies.keep_only(paths)
 
     def _learn(self, files: Iterable[tuple[str, FileRef]], checkpoint_id: int) -> None:
@@ -123,7 +124,7 @@ class ImagePublisher:
             new = [name for name in tables if name not in files]
             refs = self._store.publish_all([(pending.directory / name, f"{folder}/{name}") for name in new])
             files |= zip(new, refs, strict=True)
-            if not self._store.is_local:
+            if self._copies is not None:
                 for name, file in zip(new, refs, strict=True):
                     self._copies.add(file, pending.directory / name)
             self._learn(files.items(), pending.checkpoint_id)

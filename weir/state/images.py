@@ -63,7 +63,8 @@ class Images:
         self._store = store
         self._directory = directory
         self._settings = settings
-        self._copies = LocalCopies(directory)
+        #: None: files come from the checkpoint store as links, so copies of our own save nothing.
+        self._copies = None if store.links_to(directory) else LocalCopies(directory)
         #: Ours while the main store is open.
         self._is_claimed = False
         #: To be released here: a store in memory holds no directory.
@@ -274,15 +275,16 @@ class Images:
         others: list[tuple[FileRef, Path]] = []
         for name, file in image.files.items():
             (tables if name.endswith(TABLE_SUFFIX) else others).append((file, folder / _plain(name)))
-        if not self._store.is_local:
-            tables = [(file, target) for file, target in tables if not self._copies.bring(file, target)]
+        copies = self._copies
+        if copies is not None:
+            tables = [(file, target) for file, target in tables if not copies.bring(file, target)]
             if tables:
                 log.info("fetching %d table files of image %s", len(tables), image.image_id)
         self._store.fetch_all(tables)
         self._store.fetch_all(others, own=own)
-        if not self._store.is_local:
+        if copies is not None:
             for file, target in tables:
-                self._copies.add(file, target)
+                copies.add(file, target)
 
 
 class _ImageFolder(StoreDirectory):

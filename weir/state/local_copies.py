@@ -1,4 +1,4 @@
-"""Files that are in a checkpoint store on another machine, kept as links beside the store that they came from.
+"""Files that are in a checkpoint store on another file system, kept as links beside the store that they came from.
 
 A task manager that outlives a failure opens its own image again without fetching it.
 """

@@ -7,7 +7,7 @@ Nothing below a directory is ever deleted unless its marker is there and valid a
     <directory>/rocksdb/          RocksDB's own files
     <directory>/snapshots/        images of the store that are being published
     <directory>/images/           images from which state is being restored
-    <directory>/published/        files that are in a checkpoint store on another machine, so as not to fetch them
+    <directory>/published/        files that are in a checkpoint store elsewhere, so as not to fetch them again
 """
 
 from __future__ import annotations

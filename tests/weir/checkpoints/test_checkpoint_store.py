@@ -125,6 +125,9 @@ def test_names_that_are_no_folder_are_refused(tmp_path, name):
 def test_files_are_linked_and_publishing_again_is_harmless(store, tmp_path):
     first = publish(store, tmp_path, 1, "1.sst", b"abc")
     source = tmp_path / "1-1.sst"
+    assert store.links_to(tmp_path)
+    assert store.links_to(tmp_path / "not" / "there" / "yet")
+    assert not store.links_to(Path("/proc"))
     assert source.stat().st_nlink == 2
     assert store.publish(source, first.path) == first == FileRef("files/000000000001/store/1.sst", 3)
     store.fetch(first, tmp_path / "fetched")

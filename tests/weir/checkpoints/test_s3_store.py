@@ -50,7 +50,7 @@ def test_manifests_and_files(store, tmp_path):
     large = bytes(range(256)) * 40_000
     files = [publish(store, tmp_path, 1, "small"), publish(store, tmp_path, 1, "large", large)]
     assert store.latest() is None
-    assert not store.is_local
+    assert not store.links_to(tmp_path)
     path = store.write_manifest(manifest_of(1, files))
     assert store.latest() == store.read_manifest(path) == manifest_of(1, files)
     with pytest.raises(CheckpointError, match="exists already"):
