@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,16 @@ from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.operators import aggregate_kernels as kernels
 from weir.operators.aggregates import Accumulator, cell_count, make_accumulators
-from weir.operators.base import Operator, OperatorContext
+from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.state_codec import (
+    AggregateCodec,
+    aggregate_codec,
+    check_aggregate_codecs,
+    check_user_codec,
+    codec_from_json,
+    kept_snapshots,
+    keyed_snapshot,
+)
 from weir.records import KEY_HASH_COLUMN, user_columns
 from weir.specs import KeyedAggregateSpec, KeyedProcessSpec
 from weir.state import layout
@@ -45,9 +56,13 @@ class KeyedAggregateOperator(Operator):
     columns. ``per_event``: every row, with the values after that row. ``per_batch``: the last row of each key
     of the batch, with the final values (a batch whose keys do not fit in the cache counts as several).
     Nulls are skipped; an aggregate without a value so far is null, a count is 0.
+
+    State survives restarts as long as key columns and aggregates stay the same; see ``weir.operators.state_codec``.
     """
 
     def __init__(self, spec: KeyedAggregateSpec) -> None:
+        #: Keys met by deployments before this one.
+        self._keys_before = 0
         self._spec = spec
         self._backend: StateBackend | None = None
         self._state: ColumnarState | None = None
@@ -62,8 +77,21 @@ class KeyedAggregateOperator(Operator):
         """Take the stage's store.
 
         Raises:
-            StateError: there is none.
+            StateError: there is none, or a checkpoint's state cannot be read with this spec.
         """
+        self._step = context.operator_name
+        kept = kept_snapshots(context, self._spec.kind)
+        self._stored_codecs = {codec_from_json(value["codec"]) for value in kept.values()}
+        self._codec = aggregate_codec(self._spec, None)
+        check_aggregate_codecs(self._step, self._stored_codecs, self._codec)
+        # Each key is counted once over all subtasks: what subtasks counted that are gone counts for the lowest one.
+        indices = context.subtask_indices or tuple(range(context.parallelism))
+        lowest = context.subtask_index == min(indices)
+        self._keys_before = sum(
+            value["distinct_keys"]
+            for index, value in kept.items()
+            if index == context.subtask_index or (lowest and index not in indices)
+        )
         self._backend = _open_backend(context)
         self._state = ColumnarState(
             self._backend,
@@ -86,9 +114,12 @@ class KeyedAggregateOperator(Operator):
 
     @property
     def distinct_keys(self) -> int:
-        """Keys met for the first time by this subtask; read by heartbeats from another thread, also after the end."""
+        """Keys met for the first time by this subtask, also before the checkpoint that the job started from.
+
+        Read by heartbeats from another thread, also after the end.
+        """
         state = self._state
-        return self._keys_at_close if state is None else state.keys_created
+        return self._keys_at_close if state is None else self._keys_before + state.keys_created
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Update the state of the rows' keys. Emits as the spec says.
@@ -100,6 +131,9 @@ class KeyedAggregateOperator(Operator):
         state = self.state
         if self._input_schema is None or not self._input_schema.equals(batch.schema):
             self._input_schema = batch.schema
+            codec = aggregate_codec(self._spec, batch.schema)
+            check_aggregate_codecs(self._step, self._stored_codecs, codec)
+            self._codec = codec
             self._accumulators = make_accumulators(self._spec.aggregates, batch.schema)
             self._user_columns = len(user_columns(batch.schema))
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
@@ -146,6 +180,12 @@ class KeyedAggregateOperator(Operator):
             self._backend.flush()
         return True
 
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """What the bytes in the store mean; the accumulators themselves are there, written by :meth:`flush`."""
+        known = [codec for codec in self._stored_codecs if _knows_types(codec)]
+        codec = self._codec if _knows_types(self._codec) or not known else known[0]
+        return keyed_snapshot(self._spec.kind, codec.to_json(), distinct_keys=self.distinct_keys)
+
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write changed accumulators of these key groups; they stay cached."""
         self.state.flush_groups(groups)
@@ -166,6 +206,10 @@ class KeyedAggregateOperator(Operator):
         """Forget the cache without writing; the task manager flushes before and closes the store after."""
         self._keys_at_close = self.distinct_keys
         self._state = None
+
+
+def _knows_types(codec: AggregateCodec) -> bool:
+    return None not in {item[-1] for item in (*codec.keys, *codec.aggregates)}
 
 
 class KeyedState:
@@ -235,7 +279,16 @@ class KeyedProcess(Operator):
 
     Everything below ``open`` is as in :class:`weir.operators.base.Operator`; an overridden ``open`` calls
     ``super().open(context)`` first.
+
+    Only what is in ``keyed_state`` survives a restart and moves with its keys; attributes of the object are lost.
+    Whoever changes what the bytes of values mean gives ``state_codec`` another name, and lists in ``readable_codecs``
+    the older ones that the operator can still read; state of any other codec is refused at the start from a checkpoint.
     """
+
+    #: Name of the form of the values that are written.
+    state_codec: ClassVar[str] = "1"
+    #: Names of older forms that are understood.
+    readable_codecs: ClassVar[tuple[str, ...]] = ()
 
     _keyed_state: KeyedState | None = None
     _key_columns: tuple[str, ...] = ()
@@ -297,6 +350,7 @@ class KeyedProcessOperator(Operator):
     """Runs a user's :class:`KeyedProcess` in a subtask."""
 
     def __init__(self, spec: KeyedProcessSpec) -> None:
+        self._spec = spec
         self._user = spec.factory()
         if isinstance(self._user, KeyedProcess):
             self._user.bind(spec.key_columns)
@@ -307,8 +361,23 @@ class KeyedProcessOperator(Operator):
         return self._user
 
     def open(self, context: OperatorContext) -> None:
-        """Open the user's operator."""
-        self._user.open(context)
+        """Open the user's operator; it finds in ``context.restored`` what its own ``snapshot`` gave.
+
+        Raises:
+            StateError: it cannot read the checkpoint's state.
+        """
+        kept = kept_snapshots(context, self._spec.kind)
+        for value in kept.values():
+            readable = getattr(self._user, "readable_codecs", ())
+            check_user_codec(context.operator_name, value["codec"], self._codec(), readable)
+        restored = {index: value["user"] for index, value in kept.items()}
+        self._user.open(replace(context, restored=restored))
+
+    def _codec(self) -> dict[str, Json]:
+        return {
+            "name": getattr(self._user, "state_codec", KeyedProcess.state_codec),
+            "keys": list(self._spec.key_columns),
+        }
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of a batch."""
@@ -321,6 +390,18 @@ class KeyedProcessOperator(Operator):
     def flush(self) -> None:
         """Make the user's state durable."""
         self._user.flush()
+
+    def flush_part(self, share: float) -> bool:
+        """Make a share of the user's state durable."""
+        return self._user.flush_part(share)
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """The codec of the user's state, and what the user's operator gives."""
+        return keyed_snapshot(self._spec.kind, self._codec(), user=self._user.snapshot(checkpoint_id))
+
+    def commit(self, checkpoint_id: int) -> None:
+        """Tell the user's operator."""
+        self._user.commit(checkpoint_id)
 
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write the user's changed state of these key groups."""

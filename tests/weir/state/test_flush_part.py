@@ -63,3 +63,22 @@ def test_evictions_and_drops_between_the_parts_lose_nothing():
         for _, _, slots in state.pieces(hash_keys(keys), keys.data, keys.offsets):
             total += int(np.sum(state.cells[slots, 0]))
     assert total == 60_000
+
+
+def test_a_flush_in_between_writes_everything_and_the_parts_go_on():
+    backend = MemoryBackend()
+    state = ColumnarState(backend, 0, 1, 64 << 20, 128)
+    count = 4 * columnar.FLUSH_KEYS_MAX
+    touch(state, range(count))
+    assert not state.flush_part(0.25)
+    # Some of it written and changed again, some not written yet, some new.
+    touch(state, range(0, count, 2))
+    touch(state, range(100_000, 100_010))
+    state.flush()
+    once, twice = [int.from_bytes(value[2:10], "little") for _, value in backend.scan()].count(1), count // 2
+    assert (stored(backend), once) == (count + 10, count + 10 - twice)
+    touch(state, range(5))
+    while not state.flush_part(1.0):
+        pass
+    assert state.flush_part(1.0)
+    assert [int.from_bytes(value[2:10], "little") for _, value in backend.scan()].count(3) == 3
