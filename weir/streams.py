@@ -87,7 +87,7 @@ class Stream:
         """Call ``function(batch) -> batch`` with record batches: user columns, then both time columns.
 
         ``schema`` has the user columns of the result (None: the same as the input's). A result without time
-        columns gets those of the input if it has as many rows.
+        columns gets those of the input if it has as many rows. What the function remembers does not survive a restart.
         """
         return self._step(
             name, MapBatchesSpec(_callable(name, function), self._schema(name, schema)), parallelism

@@ -2,6 +2,9 @@
 
 ``_key_hash`` does not survive: a function may change the keys, and the next HASH exchange computes it
 again. Both time columns do.
+
+Nothing that a function remembers survives a restart, and rows since the last checkpoint come to it again: only
+keyed state survives (:class:`weir.KeyedProcess`).
 """
 
 from __future__ import annotations
