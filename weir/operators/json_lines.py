@@ -86,6 +86,8 @@ class JsonLinesReader(BatchSource):
         """Position in the reader's window of the line that gave a row of the last decoded batch."""
         lines = np.empty((self.rows_decoded_max, 3), dtype=np.int64)
         _, count = cut_lines(reader.data, self._decoded_start, reader.start, len(lines), lines)
+        if self._batch is not None and count == self._batch.num_rows:
+            return int(lines[row, 0])
         shapes = np.empty(count, dtype=np.uint8)
         line_shapes(reader.data, lines, count, self._spec.line_bytes_max, shapes)
         bad = [rejection.start for rejection in self._rejections]
