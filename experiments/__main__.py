@@ -1,4 +1,4 @@
-"""``python -m experiments``: the latency experiments and the soak of rescales, on real processes."""
+"""``python -m experiments``: latency experiments and the soak of rescales on real processes; simulated recoveries."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ python -m experiments report
 python plot.py zout/ --out plots/ --overwrite
 python -m experiments soak --rescales 200
 python -m experiments soak --rescales 50 --strategy hybrid
+python -m experiments simulate --seeds 5000
+python -m experiments simulate --seed 17
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)
@@ -110,6 +112,34 @@ def soak(
         if grew:
             print(f"error: memory grew by more than {GROWTH_BYTES_MAX / 1e6:.0f} MB with {', '.join(grew)}")
         return 1 if differ or grew else 0
+
+    run_command("experiments", main)
+
+
+@app.command()
+def simulate(
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, 2 and so on, so many.")] = 5000,
+    seed: Annotated[int | None, typer.Option(help="Only this one, with its whole course.")] = None,
+    break_fence: Annotated[
+        str, typer.Option(help="Break this fence or rule on purpose; the run must fail then.")
+    ] = "",
+) -> None:
+    """Checkpoints and recovery in virtual time with random faults; exit code 1 at the first wrong result."""
+
+    def main() -> int:
+        from experiments.simulation.run import FENCES, outcome, run_seeds
+
+        if break_fence and break_fence not in FENCES:
+            known = "; ".join(f"{name!r}: {what}" for name, what in FENCES.items())
+            raise ConfigError(f"--break-fence {break_fence!r}: there are {known}")
+        if seed is not None:
+            print(dict(outcome(seed, broken=break_fence, print_line=print)))
+            return 0
+        began_s = time.monotonic()
+        counts = run_seeds(range(seeds), break_fence, lambda line: print(line, flush=True))
+        what = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+        print(f"{seeds} seeds, none failed, {time.monotonic() - began_s:.0f} s; {what}")
+        return 0
 
     run_command("experiments", main)
 

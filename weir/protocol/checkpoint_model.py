@@ -202,7 +202,10 @@ class Committed:
 
 @dataclass(frozen=True)
 class CommitFailed:
-    """The other answer: the manifest is not in the store and never will be."""
+    """The other answer: the manifest is not in the store and never will be.
+
+    If another control plane took over, the right answer is the end of this one: it would go on to use up ids.
+    """
 
     checkpoint_id: int
     cause: str

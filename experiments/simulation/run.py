@@ -1,0 +1,162 @@
+"""Run seeds: faults at random for a while, then everybody is healthy, and the output must be right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from experiments.simulation.control_plane import ControlPlane
+from experiments.simulation.plan import Job
+from experiments.simulation.storage import ManifestStore, Output, Register
+from experiments.simulation.task_manager import CONTROL_PLANE, TaskManager, Writers
+from experiments.simulation.world import Violation, World
+from weir.errors import WeirError
+
+_SHOW_EVERY = 500
+
+#: What can be broken on purpose, and what that is.
+FENCES = {
+    "acknowledgement": "the control plane takes parts of earlier generations and of ended leases",
+    "channel": "task managers take rows of other generations",
+    "commit": "a control plane commits checkpoints of a generation that was replaced",
+    "create": "manifests are overwritten",
+    "names": "names of pending files do not tell the generation",
+    "last part": "a last part counts for a checkpoint whose barrier was passed before",
+    "settled": "a job starts again while a manifest is being written, without a register that fences",
+    "told": "the job counts as finished although not all sinks know the last checkpoint",
+    "retired": "a subtask that a rescale retired is left out of the next checkpoint",
+}
+
+
+class SimulationError(WeirError):
+    """A seed failed; the message says how to replay it."""
+
+
+class Simulation:
+    """One run."""
+
+    def __init__(
+        self, seed: int, *, broken: str = "", print_line: Callable[[str], None] | None = None
+    ) -> None:
+        self.world = World(seed, broken=broken, print_line=print_line)
+        rng = self.world.rng
+        self.job = Job.random(rng)
+        self.store = ManifestStore(self.world)
+        self.register = Register(self.world, self.store, is_fenced=rng.random() < 0.5)
+        self.output, self.writers = Output(self.world), Writers()
+        self.names = [f"tm{index}:1" for index in range(rng.randint(1, 3))]
+        self._start_control_plane()
+        for name in self.names:
+            self._start_task_manager(name)
+        self._faults_end_ms = rng.choice([0, 100, 250, 400])
+        self._fault_ms = rng.choice([15.0, 40.0, 80.0])
+        self.world.later(rng.random() * 40, self._fault_at_random)
+        self.world.on_risk = self._fault if self._faults_end_ms else None
+        self.world.later(self._faults_end_ms, self._heal)
+
+    def run(self) -> Counter[str]:
+        """Let it happen; gives what happened how often.
+
+        Raises:
+            Violation: something went wrong that must not.
+        """
+        while not self.register.is_finished:
+            if not self.world.step():
+                raise Violation("nothing happens any more, and the job is not finished")
+        self.output.check(self.job.expected, in_order=self.job.sinks > 0)
+        counts = self.world.counts
+        counts["steps"] = self.world.steps
+        counts["generations"] = self.register.generation
+        counts["results"] = sum(len(results) for _, _, results in self.output.delivered)
+        return counts
+
+    def _start_control_plane(self) -> None:
+        if not self.register.is_finished:
+            self.world.processes[CONTROL_PLANE] = ControlPlane(
+                self.world, CONTROL_PLANE, self.job, self.store, self.register
+            )
+
+    def _start_task_manager(self, name: str) -> None:
+        self.world.processes[name] = TaskManager(self.world, name, self.job, self.output, self.writers)
+
+    # --- faults -------------------------------------------------------------------------------------------------
+
+    def _fault_at_random(self) -> None:
+        if self.world.now_ms < self._faults_end_ms:
+            self.world.later(self.world.rng.random() * 2 * self._fault_ms, self._fault_at_random)
+            self._fault()
+
+    def _fault(self) -> None:
+        world, rng = self.world, self.world.rng
+        kind = rng.choice(["crash", "crash", "pause", "pause", "cut", "cut", "control plane", "control plane", "disk"])
+        name = rng.choice(self.names)
+        manager = world.processes[name]
+        duration_ms = rng.choice([5.0, 30.0, 80.0, 150.0])
+        if kind == "crash" and manager.is_alive:
+            world.crash(manager)
+            world.later(rng.random() * 60, self._start_task_manager, name)
+        elif kind == "pause":
+            world.pause(manager, duration_ms)
+        elif kind == "cut":
+            other = rng.choice([*self.names, CONTROL_PLANE])
+            if other != name:
+                world.counts["faults"] += 1
+                world.say("network", f"CUT {name} from {other} for {duration_ms:.0f} ms")
+                world.cut(name, other, duration_ms)
+        elif kind == "control plane":
+            self._break_control_plane(duration_ms)
+        elif kind == "disk":
+            world.counts["faults"] += 1
+            self.store.is_full = True
+            world.later(duration_ms, self._empty_disk)
+
+    def _break_control_plane(self, duration_ms: float) -> None:
+        """Kill it, or let another one take over while it is paused."""
+        world, old = self.world, self.world.processes[CONTROL_PLANE]
+        if not old.is_alive:
+            return
+        if world.rng.random() < 0.5:
+            world.crash(old)
+            world.later(world.rng.random() * 40, self._start_control_plane)
+        else:
+            world.pause(old, duration_ms)
+            if self.register.is_fenced:
+                self._start_control_plane()
+
+    def _empty_disk(self) -> None:
+        self.store.is_full = False
+
+    def _heal(self) -> None:
+        self.world.say("world", "no more faults")
+        self.world.heal()
+
+
+def replay_command(seed: int, broken: str = "") -> str:
+    """How to see the whole course of a seed."""
+    return f"python -m experiments simulate --seed {seed}" + (f' --break-fence "{broken}"' if broken else "")
+
+
+def outcome(seed: int, *, broken: str = "", print_line: Callable[[str], None] | None = None) -> Counter[str]:
+    """Run a seed; gives what happened how often.
+
+    Raises:
+        SimulationError: it failed.
+    """
+    try:
+        return Simulation(seed, broken=broken, print_line=print_line).run()
+    except (WeirError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise SimulationError(f"seed {seed}: {error!r}; replay: {replay_command(seed, broken)}") from error
+
+
+def run_seeds(seeds: Iterable[int], broken: str, show: Callable[[str], None]) -> Counter[str]:
+    """Run seeds until one fails; gives what happened how often in all of them.
+
+    Raises:
+        SimulationError: one failed.
+    """
+    counts: Counter[str] = Counter()
+    for number, seed in enumerate(seeds, 1):
+        counts += outcome(seed, broken=broken)
+        if number % _SHOW_EVERY == 0:
+            show(f"{number} seeds")
+    return counts

@@ -1,0 +1,206 @@
+"""Virtual time, processes that crash and pause, and a network that delays, drops, doubles, reorders and parts."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from weir.errors import ConnectionLostError, InvalidTransitionError, WeirError
+
+#: Events of one run at most; more means that it does not end.
+STEPS_MAX = 60_000
+#: When a caller gives up waiting for a reply.
+_RPC_TIMEOUT_MS = 25.0
+#: How often a fault comes at a moment at which it hurts.
+_RISK = 0.06
+
+Call = Callable[..., None]
+
+
+class Violation(AssertionError):
+    """The protocol did what it must never do."""
+
+
+class Process:
+    """Something with an address that can crash or pause; a restarted one is another object."""
+
+    def __init__(self, world: World, address: str) -> None:
+        self.world, self.address = world, address
+        self.is_alive = True
+        self.is_paused = False
+        #: What came while it was paused.
+        self.backlog: list[tuple[Call, tuple[Any, ...]]] = []
+
+    def later(self, delay_ms: float, call: Call, *args: Any) -> None:
+        """Do something in this process, unless it is gone by then."""
+        self.world.at(self.world.now_ms + delay_ms, self, call, *args)
+
+
+class World:
+    """Everything outside of the processes."""
+
+    def __init__(
+        self, seed: int, *, broken: str = "", print_line: Callable[[str], None] | None = None
+    ) -> None:
+        self.rng = random.Random(seed)
+        self.broken = broken
+        self.print_line = print_line
+        self.now_ms = 0.0
+        self.steps = 0
+        self.processes: dict[str, Process] = {}
+        #: Called at moments at which a fault hurts most; None: there are no more faults.
+        self.on_risk: Callable[[], None] | None = None
+        #: What happened how often.
+        self.counts: Counter[str] = Counter()
+        self._queue: list[tuple[float, int, Process | None, Call, tuple[Any, ...]]] = []
+        self._order = 0
+        self._arrivals: dict[object, float] = {}
+        #: Pairs of addresses that cannot reach each other, until when.
+        self._cuts: dict[frozenset[str], float] = {}
+        rng = self.rng
+        self._delay_ms = rng.choice([0.3, 1.0, 3.0])
+        self._late = rng.choice([0.0, 0.01, 0.03])
+        self._drop = rng.choice([0.0, 0.01, 0.03])
+        self._double = rng.choice([0.0, 0.05])
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def at(self, time_ms: float, process: Process | None, call: Call, *args: Any) -> None:
+        """Do something at a time, in a process or (None) outside of all."""
+        self._order += 1
+        heapq.heappush(self._queue, (time_ms, self._order, process, call, args))
+
+    def later(self, delay_ms: float, call: Call, *args: Any) -> None:
+        """Do something outside of all processes."""
+        self.at(self.now_ms + delay_ms, None, call, *args)
+
+    def step(self) -> bool:
+        """Let the next thing happen; False if nothing is left."""
+        if not self._queue:
+            return False
+        self.now_ms, _, process, call, args = heapq.heappop(self._queue)
+        if process is not None and not process.is_alive:
+            return True
+        if process is not None and process.is_paused:
+            process.backlog.append((call, args))
+            return True
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            raise Violation("the run does not end")
+        call(*args)
+        return True
+
+    def say(self, who: str, what: str) -> None:
+        """One line of the course of a run that is replayed."""
+        if self.print_line is not None:
+            self.print_line(f"{self.steps:5} {self.now_ms:8.2f} {who:10} {what}")
+
+    # --- network ------------------------------------------------------------------------------------------------
+
+    def delay_ms(self) -> float:
+        """How long a message takes; now and then much longer."""
+        rng = self.rng
+        return rng.random() * (40 if rng.random() < self._late else self._delay_ms)
+
+    def is_cut(self, one: str, other: str) -> bool:
+        """Whether two addresses cannot reach each other now."""
+        return self._cuts.get(frozenset((one, other)), 0.0) > self.now_ms
+
+    def cut(self, one: str, other: str, duration_ms: float) -> None:
+        """Part two addresses for a while."""
+        self._cuts[frozenset((one, other))] = self.now_ms + duration_ms
+
+    def heal(self) -> None:
+        """From now on every message arrives, once."""
+        self._cuts.clear()
+        self._late = self._drop = self._double = 0.0
+        self.on_risk = None
+
+    def rpc(
+        self, source: Process, address: str, method: str, args: tuple[Any, ...], done: Callable[[Any], None]
+    ) -> None:
+        """Call a method of the process at an address; ``done`` gets its result or an exception, once.
+
+        The call may be carried out although it failed, and twice.
+        """
+        answered: list[bool] = []
+
+        def answer(result: Any) -> None:
+            if not answered:
+                answered.append(True)
+                done(result)
+
+        def arrive() -> None:
+            target = self.processes.get(address)
+            if target is None or not target.is_alive:
+                self._reply(source, address, answer, ConnectionLostError(f"nothing answers at {address}"))
+            else:
+                self.at(self.now_ms, target, carry_out, target)
+
+        def carry_out(target: Process) -> None:
+            try:
+                result = getattr(target, method)(*args)
+            except InvalidTransitionError:
+                # A bug in a machine is no answer.
+                raise
+            except WeirError as error:
+                result = error
+            self._reply(source, address, answer, result)
+
+        for _ in range(2 if self.rng.random() < self._double else 1):
+            if self.rng.random() >= self._drop and not self.is_cut(source.address, address):
+                self.later(self.delay_ms(), arrive)
+        source.later(_RPC_TIMEOUT_MS, answer, ConnectionLostError(f"{address} does not answer"))
+
+    def _reply(self, source: Process, address: str, answer: Callable[[Any], None], result: Any) -> None:
+        if self.rng.random() >= self._drop and not self.is_cut(source.address, address):
+            self.at(self.now_ms + self.delay_ms(), source, answer, result)
+
+    def stream(
+        self, source: Process, address: str, channel: object, method: str, args: tuple[Any, ...]
+    ) -> bool:
+        """Send on a connection: in order; False if the connection is broken."""
+        if address == source.address:
+            source.later(0.0, getattr(source, method), *args)
+            return True
+        target = self.processes.get(address)
+        if target is None or not target.is_alive or self.is_cut(source.address, address):
+            return False
+        arrival = max(self.now_ms + self.delay_ms(), self._arrivals.get((target, channel), 0.0))
+        self._arrivals[target, channel] = arrival
+        self.at(arrival, target, getattr(target, method), *args)
+        return True
+
+    # --- faults -------------------------------------------------------------------------------------------------
+
+    def crash(self, process: Process) -> None:
+        """Kill it with signal 9."""
+        self.counts["faults"] += 1
+        self.say(process.address, "CRASH")
+        process.is_alive = False
+
+    def pause(self, process: Process, duration_ms: float) -> None:
+        """SIGSTOP, and SIGCONT after a while."""
+        if process.is_paused or not process.is_alive:
+            return
+        self.counts["faults"] += 1
+        self.say(process.address, f"PAUSE for {duration_ms:.0f} ms")
+        process.is_paused = True
+        self.later(duration_ms, self._resume, process)
+
+    def risk(self) -> None:
+        """A moment at which a fault hurts: between two steps that belong together."""
+        if self.on_risk is not None and self.rng.random() < _RISK:
+            self.later(self.rng.random(), self.on_risk)
+
+    def _resume(self, process: Process) -> None:
+        if not process.is_alive:
+            return
+        self.say(process.address, "RESUME")
+        process.is_paused = False
+        backlog, process.backlog = process.backlog, []
+        for call, args in backlog:
+            process.later(0.0, call, *args)
