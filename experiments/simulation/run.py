@@ -88,7 +88,9 @@ class Simulation:
 
     def _fault(self) -> None:
         world, rng = self.world, self.world.rng
-        kind = rng.choice(["crash", "crash", "pause", "pause", "cut", "cut", "control plane", "control plane", "disk"])
+        kind = rng.choice(
+            ["crash", "crash", "pause", "pause", "cut", "cut", "control plane", "control plane", "disk"]
+        )
         name = rng.choice(self.names)
         manager = world.processes[name]
         duration_ms = rng.choice([5.0, 30.0, 80.0, 150.0])
