@@ -206,6 +206,11 @@ class CheckpointStore:
         self._do(items[0][1], lambda: self._place.put(items))
         return refs
 
+    def present(self, files: Sequence[FileRef]) -> list[bool]:
+        """Whether each of these files is here, in its full size."""
+        sizes = self._do(FILES, lambda: self._place.sizes([check_path(file.path) for file in files]))
+        return [size == file.size_bytes for file, size in zip(files, sizes, strict=True)]
+
     def fetch(self, file: FileRef, target: Path) -> None:
         """Bring one file to this machine, as a link if possible: nobody may change it. See :meth:`fetch_all`."""
         self.fetch_all([(file, target)])

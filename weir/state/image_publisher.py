@@ -6,7 +6,6 @@ checkpoint store and stays there, so it is named again instead of being copied. 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -71,6 +70,10 @@ class ImagePublisher:
         self._taken = 0
         self._known: dict[str, _Known] = {}
         self._committed_id = checkpoint_id
+        #: A checkpoint was given up, perhaps because a known file is gone.
+        self._is_doubtful = False
+        #: Images that nobody has published or discarded yet.
+        self._pending: dict[str, PendingImage] = {}
         #: So that a table file goes up once, when several images with it are published at the same time.
         self._publish_lock = threading.Lock()
         if opened_from is not None:
@@ -95,16 +98,41 @@ class ImagePublisher:
         except (OSError, StateError) as error:
             shutil.rmtree(directory, ignore_errors=True)
             raise CheckpointError(f"checkpoint {checkpoint_id}: no image could be taken: {error}") from error
-        return PendingImage(self, image_id, checkpoint_id, number, directory)
+        pending = PendingImage(self, image_id, checkpoint_id, number, directory)
+        with self._lock:
+            self._pending[image_id] = pending
+        return pending
 
     def committed(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: what only older ones name may be deleted at any time from now on."""
+        self._discard_until(checkpoint_id)
         with self._lock:
             self._committed_id = max(self._committed_id, checkpoint_id)
             self._known = {n: k for n, k in self._known.items() if k.checkpoint_id >= self._committed_id}
             paths = {known.file.path for known in self._known.values()}
         if self._copies is not None:
             self._copies.keep_only(paths)
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up: its images that are not being published yet are discarded.
+
+        The next image looks whether the files are there that it does not bring itself. If this store missed the news
+        of a commit, they may not be, and every later checkpoint would be given up too.
+        """
+        self._discard_until(checkpoint_id)
+        with self._lock:
+            self._is_doubtful = True
+
+    def _discard_until(self, checkpoint_id: int) -> None:
+        with self._lock:
+            pending = [image for image in self._pending.values() if image.checkpoint_id <= checkpoint_id]
+        for image in pending:
+            image.discard(wait=False)
+
+    def settled(self, image_id: str) -> None:
+        """For :class:`PendingImage`: it was published or discarded."""
+        with self._lock:
+            self._pending.pop(image_id, None)
 
     def _learn(self, files: Iterable[tuple[str, FileRef]], checkpoint_id: int) -> None:
         with self._lock:
@@ -119,6 +147,7 @@ class ImagePublisher:
         tables = [name for name in names if name.endswith(TABLE_SUFFIX)]
         folder = f"{files_folder(pending.checkpoint_id)}/{self._store_id}"
         with self._publish_lock:
+            self._look_again()
             with self._lock:
                 files = {name: self._known[name].file for name in tables if name in self._known}
             new = [name for name in tables if name not in files]
@@ -135,6 +164,23 @@ class ImagePublisher:
         new_bytes = sum(file.size_bytes for file in (*refs, *small_refs))
         files |= zip(small, small_refs, strict=True)
         return StoreImage(pending.image_id, files), new_bytes
+
+    def _look_again(self) -> None:
+        with self._lock:
+            is_doubtful, self._is_doubtful = self._is_doubtful, False
+            known = list(self._known.items())
+        if not is_doubtful:
+            return
+        try:
+            present = self._store.present([entry.file for _, entry in known])
+        except CheckpointError:
+            with self._lock:
+                self._is_doubtful = True
+            raise
+        with self._lock:
+            for (name, entry), is_there in zip(known, present, strict=True):
+                if not is_there and self._known.get(name) is entry:
+                    del self._known[name]
 
 
 class PendingImage:
@@ -171,14 +217,19 @@ class PendingImage:
                     self._result = CheckpointError(f"{self.directory} cannot be read: {error}")
                 finally:
                     shutil.rmtree(self.directory, ignore_errors=True)
+                    self._publisher.settled(self.image_id)
             if isinstance(self._result, CheckpointError):
                 raise self._result
             return self._result
 
-    def discard(self) -> None:
-        """Give the image up; safe to call at any time, also after :meth:`publish`."""
-        with self._lock:
+    def discard(self, *, wait: bool = True) -> None:
+        """Give the image up; safe to call at any time. One that is being published is left alone, or waited for."""
+        if not self._lock.acquire(blocking=wait):
+            return
+        try:
             if self._result is None:
                 self._result = CheckpointError(f"checkpoint {self.checkpoint_id} was given up")
-                with contextlib.suppress(OSError):
-                    shutil.rmtree(self.directory)
+                shutil.rmtree(self.directory, ignore_errors=True)
+                self._publisher.settled(self.image_id)
+        finally:
+            self._lock.release()

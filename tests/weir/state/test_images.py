@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.weir.checkpoints.manifests import manifest_of
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.store import CheckpointStore
 from weir.errors import CheckpointError, StateError
@@ -238,6 +239,35 @@ def test_discarded_image_is_gone(world):
     with pytest.raises(CheckpointError, match="was given up"):
         pending.publish()
     assert not world.files()
+
+
+def test_images_that_nobody_published_go_with_the_next_checkpoint(world):
+    backend = world.main("one")
+    publisher = world.publisher(backend, "one")
+    pending = [publisher.take(number) for number in (1, 2, 3, 4)]
+    publisher.aborted(1)
+    publisher.committed(3)
+    assert [image.directory.exists() for image in pending] == [False, False, False, True]
+    pending[3].publish()
+
+
+def test_missing_news_of_a_commit_costs_one_checkpoint_only(rocksdb_world):
+    """The file expired, and this store did not hear of the checkpoint that made it expire."""
+    world = rocksdb_world
+    backend = world.main("one")
+    publisher = world.publisher(backend, "one")
+    backend.write([(key("a"), b"1")])
+    image, _ = publisher.take(1).publish()
+    for number in (1, 2):
+        world.store.write_manifest(manifest_of(number, image.files.values() if number == 1 else []))
+    world.store.expire(1)
+    image, _ = publisher.take(3).publish()
+    with pytest.raises(CheckpointError, match="the checkpoint is given up"):
+        world.store.write_manifest(manifest_of(3, image.files.values()))
+    publisher.aborted(3)
+    image, _ = publisher.take(4).publish()
+    world.store.write_manifest(manifest_of(4, image.files.values()))
+    assert dict(world.read_only("two", image).scan()) == {key("a"): b"1"}
 
 
 def test_image_of_a_closed_store_is_one_clear_error(world):
