@@ -58,7 +58,7 @@ def check_rows_so_far(events: Path, output: Path) -> int:
     Raises:
         WrongResultError: a row is doubled, or one is there that the whole job would not have written.
     """
-    found = _read(output, ".part-*.unfinished", "part-*.jsonl")
+    found = _read(output, ".part-*.pending", "part-*.jsonl")
     if found["id"].n_unique() != found.height:
         raise WrongResultError(f"{output}: {found.height} rows with {found['id'].n_unique()} ids")
     expected = pl.read_ndjson(events).sort("id").with_columns(odd=pl.col("id") % 2)
@@ -77,6 +77,8 @@ def _read(output: Path, *patterns: str) -> pl.DataFrame:
     """All whole rows; a process that was killed may have left a part of one."""
     texts = [path.read_bytes() for pattern in patterns for path in sorted(output.glob(pattern))]
     whole = [text[: text.rfind(b"\n") + 1] for text in texts]
+    if not any(whole):
+        raise WrongResultError(f"{output}: no rows")
     return pl.concat([pl.read_ndjson(text) for text in whole if text])
 
 

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections import defaultdict
 
 import numpy as np
 import polars as pl
@@ -123,10 +124,13 @@ def test_copies_for_every_subtask(make_cluster, tmp_path, release):
         cluster.wait_for(lambda status, seen=seen: status["totals"]["events_in"] > seen, "further rows")
     release.touch()
     finish(cluster)
+    by_subtask = defaultdict(list)
+    for part in sorted((tmp_path / "out").glob("part-*.jsonl")):
+        by_subtask[part.name.split("-")[1]].append(pl.read_ndjson(part))
     copies = np.zeros(count, dtype=np.int64)
-    for part in (tmp_path / "out").glob("part-*.jsonl"):
-        ids = pl.read_ndjson(part)["id"].to_numpy()
-        assert np.array_equal(ids, np.arange(ids[0], ids[-1] + 1)), part
+    for subtask, parts in by_subtask.items():
+        ids = pl.concat(parts)["id"].to_numpy()
+        assert np.array_equal(ids, np.arange(ids[0], ids[-1] + 1)), subtask
         copies[ids] += 1
     changes = np.flatnonzero(np.diff(copies)) + 1
     assert copies[[0, *changes]].tolist() == [2, 3, 1, 2]
