@@ -18,6 +18,7 @@ Examples:
 python -m control_plane --job jobs.server_count
 python -m control_plane --job jobs.server_count --task-managers 2 --param rate=50000
 python -m control_plane --job jobs.server_count --exit-when-finished
+python -m control_plane --job jobs.server_count --from-savepoint savepoints/monday
 python -m control_plane --job jobs.server_count --show-parameters
 """
 
@@ -45,6 +46,16 @@ def main(
             "--exit-when-finished", help="End all processes, task managers too, when the job has ended."
         ),
     ] = False,
+    from_savepoint: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Start from this savepoint (of POST /savepoint).")
+    ] = None,
+    allow_dropped_state: Annotated[
+        bool,
+        typer.Option(
+            "--allow-dropped-state",
+            help="Let state of the savepoint go whose steps the job has not got any more.",
+        ),
+    ] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")] = None,
     set_flags: Annotated[
         list[str] | None,
@@ -70,7 +81,16 @@ def main(
         run("control_plane", lambda: _show_parameters(job))
     run(
         "control_plane",
-        lambda: _serve(job, _pairs(param or []), config, set_flags or [], overrides, exit_when_finished),
+        lambda: _serve(
+            job,
+            _pairs(param or []),
+            config,
+            set_flags or [],
+            overrides,
+            exit_when_finished,
+            from_savepoint or "",
+            allow_dropped_state,
+        ),
     )
 
 
@@ -98,11 +118,22 @@ def _serve(
     set_flags: list[str],
     overrides: dict[str, str],
     exit_when_finished: bool,
+    savepoint: str,
+    allow_dropped: bool,
 ) -> int:
     loaded = settings(path, set_flags, overrides)
     from control_plane.process import serve
 
-    return asyncio.run(serve(loaded.config, job, parameters, exit_when_finished=exit_when_finished))
+    return asyncio.run(
+        serve(
+            loaded.config,
+            job,
+            parameters,
+            exit_when_finished=exit_when_finished,
+            savepoint=savepoint,
+            allow_dropped=allow_dropped,
+        )
+    )
 
 
 if __name__ == "__main__":

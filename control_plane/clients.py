@@ -97,6 +97,20 @@ class TaskManagerClient:
         except grpc.aio.AioRpcError as error:
             raise self._explain(error) from error
 
+    async def trigger_checkpoint(self, request: control_pb2.TriggerCheckpointRequest) -> None:
+        """Let sources send a barrier; raises like :meth:`deploy`."""
+        try:
+            await self._stub.TriggerCheckpoint(request, timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+
+    async def end_checkpoint(self, request: control_pb2.EndCheckpointRequest) -> None:
+        """Tell that a checkpoint is over; raises like :meth:`deploy`."""
+        try:
+            await self._stub.EndCheckpoint(request, timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+
     async def pull_state(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
         """Let owners fetch their state from a store; raises like :meth:`deploy`."""
         try:

@@ -9,28 +9,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 
 from control_plane import requests, status_views
+from control_plane.checkpointer import Checkpointer
 from control_plane.clients import TaskManagerClient
 from control_plane.drain import Drainer
+from control_plane.recovery import Recovery, StartPoint, graph_and_routing
 from control_plane.rescaler import Rescaler
 from control_plane.state_locations import StateLocations
+from control_plane.takeover import Takeover
 from control_plane.views import PlanView, RoutingView, StatusView
 from proto import common_pb2, control_pb2
+from weir.checkpoints.store import CheckpointStore
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
 from weir.errors import ConnectionLostError, HandshakeError, InvalidTransitionError, PlacementError, WeirError
-from weir.graph import Exchange, physical_graph
+from weir.graph import physical_graph
 from weir.job_loading import LoadedJob
+from weir.protocol import checkpoint_model
 from weir.protocol import job as machine
 from weir.protocol.job import Assignment, JobMachine, JobState, SubtaskStatus
+from weir.protocol.manifest import Manifest
 from weir.protocol.membership import HeartbeatAnswer, Member, Membership
 from weir.protocol.placement import TaskManagerLoad, place
 from weir.protocol.rescale_plan import RescaleRefusal
-from weir.protocol.routing import RoutingTable, initial_table
+from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 from weir.wire import (
     JobIdentity,
@@ -66,26 +72,44 @@ class Coordinator:
         *,
         end_task_managers: bool,
         migrates: bool = False,
+        start: StartPoint,
+        checkpoint_store: CheckpointStore | None,
+        save: Callable[[bytes], None] | None = None,
     ) -> None:
-        """``end_task_managers``: tell them to end when the job has ended; ``migrates``: as ``useMigrate``."""
+        """A job that waits for task managers.
+
+        Args:
+            config: section ``controlPlane``.
+            job_module: what task managers import.
+            job: the loaded job.
+            clock: wall and monotonic time.
+            end_task_managers: tell them to end when the job has ended.
+            migrates: as ``useMigrate``.
+            start: what the job begins with.
+            checkpoint_store: None: no checkpoints are made.
+            save: keeps the record with which another control plane takes over; None: there is none.
+        """
         self.job_module = job_module
         self.parameters = job.parameters
-        self.graph = physical_graph(job.graph)
-        self.identity = JobIdentity(
-            f"{job.graph.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
-            job.graph.fingerprint,
-            1,
+        manifest = None if start.latest is None else start.latest.manifest
+        since = start.left or manifest
+        self.graph, self.routing_tables = graph_and_routing(physical_graph(job.graph), since)
+        self.identity = JobIdentity(start.job_id, job.graph.fingerprint, start.generation)
+        #: Task managers tell by it that another control plane has taken over.
+        self.control_plane_id = secrets.token_hex(8)
+        self.recovery = Recovery(self, config)
+        self.machine = JobMachine(
+            self.graph.subtasks(),
+            restarts=self.recovery.policy.is_allowed and checkpoint_store is not None,
+            commits_at_end=True,
+            generation=start.generation,
         )
-        self.machine = JobMachine(self.graph.subtasks())
         self.membership = Membership(config.lease_timeout_ms)
         self.reports: dict[SubtaskId, control_pb2.SubtaskReport] = {}
-        self.routing_tables: dict[int, RoutingTable] = {
-            stage.index: initial_table(stage.index, stage.parallelism, job.graph.max_parallelism)
-            for stage in self.graph.stages
-            if any(edge.exchange is Exchange.HASH for edge in stage.inputs)
-        }
+        #: Numbers of the states of keyed steps in the stores.
+        self.state_ids = start.state_ids(job.graph)
         self.waiting_for = f"{config.min_task_managers} task manager(s); none has registered"
-        self.started_us: int | None = None
+        self.started_us: int | None = (since.job_start_us or None) if since is not None else None
         self.ended_us: int | None = None
         self.ended = asyncio.Event()
         self._config = config
@@ -98,6 +122,10 @@ class Coordinator:
         self.locations = StateLocations(self._owner_address)
         self.rescaler = Rescaler(self, migrates=migrates)
         self.drainer = Drainer(self)
+        self.takeover = Takeover(self, start.left, save)
+        self.checkpointer = Checkpointer(
+            self, config, checkpoint_store, start.latest, start.next_checkpoint_id
+        )
 
     # --- called by services and HTTP -------------------------------------------------------------------------
 
@@ -134,12 +162,15 @@ class Coordinator:
             self.drainer.left(registration.replaced.name)
             self._lost(registration.replaced, "another process registered at its address")
         log.info("task manager %s registered, %d slots", address, request.operator_quota)
+        keeps_job = self.takeover.registered(request)
         self._place_if_possible()
-        if self.machine.state is JobState.RUNNING:
+        if self.machine.state is JobState.RUNNING and not keeps_job:
             self.spawn(self._warm_up([request.address]))
         return control_pb2.RegisterReply(
             heartbeat_interval_ms=self._config.heartbeat_interval_ms,
             lease_timeout_ms=self._config.lease_timeout_ms,
+            control_plane_id=self.control_plane_id,
+            keep_job=keeps_job,
         )
 
     def heartbeat(self, request: control_pb2.HeartbeatRequest) -> control_pb2.HeartbeatReply:
@@ -158,6 +189,7 @@ class Coordinator:
         return control_pb2.HeartbeatReply(
             known=known,
             shutdown=self._end_task_managers and self.machine.state.is_final,
+            control_plane_id=self.control_plane_id,
             forgotten=self._forgotten(request) if known and self.machine.state is JobState.RUNNING else (),
         )
 
@@ -199,6 +231,18 @@ class Coordinator:
         self.handle(machine.CancelRequested())
         return True
 
+    def begin_generation(self, generation: int, manifest: Manifest | None) -> None:
+        """Deploy the job anew, as a checkpoint has it or from nothing; everything of earlier deployments is fenced."""
+        self.identity = replace(self.identity, generation=generation)
+        self.graph, self.routing_tables = graph_and_routing(self.graph, manifest)
+        self.reports.clear()
+        self.retired_reports.clear()
+        self.locations = StateLocations(self._owner_address)
+        if manifest is not None:
+            self.started_us = manifest.job_start_us
+        self.handle(machine.RestartNow(tuple(self.graph.subtasks()), generation))
+        self._place_if_possible()
+
     def expire_leases(self) -> None:
         """Give up task managers that have been silent for too long; called once per heartbeat interval."""
         for member in self.membership.expire(self.now_ms()):
@@ -225,6 +269,7 @@ class Coordinator:
         self.graph = self.graph.with_subtasks(stage_index, subtask_indices)
         if table is not None:
             self.routing_tables[stage_index] = table
+        self.takeover.save()
 
     def _owner_address(self, stage_index: int, group: int) -> str:
         owner = self.owner(stage_index, group)
@@ -239,6 +284,17 @@ class Coordinator:
         if name not in self._clients:
             raise ConnectionLostError(f"task manager {name} is not registered any more")
         return self._clients[name]
+
+    def is_registered(self, name: str) -> bool:
+        """Whether a task manager holds a lease."""
+        return name in self._clients
+
+    def by_task_manager(self, subtasks: Iterable[SubtaskId]) -> dict[str, list[SubtaskId]]:
+        """Subtasks by the task managers that run them; those of one that is gone are left out."""
+        placement = self.machine.placement
+        return self._reachable(
+            Assignment(subtask, placement[subtask]) for subtask in subtasks if subtask in placement
+        )
 
     def is_reachable(self, subtask: SubtaskId) -> bool:
         """Whether the task manager of a subtask is registered."""
@@ -295,12 +351,32 @@ class Coordinator:
             log.error("ignored: %s", error)
             return
         if self.machine.state is not before:
-            log.info("job %s: %s", self.identity.job_id, self.machine.state.value)
-            if before is JobState.RUNNING:
-                finished = self.machine.state is JobState.FINISHED
-                self.rescaler.job_left_running(self.machine.cause, finished=finished)
+            self._state_changed(before)
         for action in actions:
             self._carry_out(action)
+
+    def _state_changed(self, before: JobState) -> None:
+        self.takeover.save()
+        state = self.machine.state
+        cause = self.machine.restart_cause if state is JobState.RESTARTING else self.machine.cause
+        log.info("job %s: %s", self.identity.job_id, state.value)
+        if before is JobState.RUNNING:
+            at_end = state in (JobState.FINISHING, JobState.FINISHED)
+            self.rescaler.job_left_running(cause, finished=at_end)
+        if state is JobState.RUNNING:
+            self.recovery.policy.running(self.now_ms())
+            sources = frozenset(
+                subtask for stage in self.graph.stages if stage.is_source for subtask in stage.subtasks()
+            )
+            self.checkpointer.handle(
+                checkpoint_model.JobRuns(self.identity.generation, self.machine.placement, sources)
+            )
+        elif before in (JobState.RUNNING, JobState.FINISHING) and state not in (
+            JobState.FINISHING,
+            JobState.FINISHED,
+        ):
+            ends = state is not JobState.RESTARTING
+            self.checkpointer.handle(checkpoint_model.JobStops(cause or state.value, ends))
 
     def _carry_out(self, action: machine.Action) -> None:
         match action:
@@ -310,6 +386,10 @@ class Coordinator:
                 self.spawn(self._start(assignments))
             case machine.Cancel(assignments):
                 self.spawn(self._cancel(assignments))
+            case machine.Restart(cause):
+                self.spawn(self.recovery.restart(cause))
+            case machine.CommitFinal():
+                self.checkpointer.handle(checkpoint_model.FinalRequested(tuple(self.machine.statuses)))
             case machine.JobEnded(state, cause):
                 self._end(state, cause)
 
@@ -326,15 +406,17 @@ class Coordinator:
 
     def _place_if_possible(self) -> None:
         members = self.membership.members()
-        if self.machine.state is not JobState.WAITING_FOR_TASK_MANAGERS:
+        if self.machine.state is not JobState.WAITING_FOR_TASK_MANAGERS or self.takeover.is_waiting:
             return
-        if len(members) < self._config.min_task_managers:
+        if len(members) < self._config.min_task_managers and not self.recovery.restarts:
             self.waiting_for = f"{self._config.min_task_managers} task manager(s); {len(members)} registered"
             log.info("waiting for %s", self.waiting_for)
             return
         try:
             placement = place(
-                [TaskManagerLoad(member.name, member.quota) for member in members], self.graph.subtasks()
+                [TaskManagerLoad(member.name, member.quota) for member in members],
+                self.graph.subtasks(),
+                self.recovery.preferred,
             )
         except PlacementError as error:
             self.waiting_for = str(error)
@@ -347,6 +429,7 @@ class Coordinator:
         situation = self.rescaler.situation()
         self.rescaler.task_manager_lost(member.name, cause)
         self.handle(machine.TaskManagerLost(member.name, cause + situation))
+        self.checkpointer.handle(checkpoint_model.TaskManagerLost(member.name, cause))
         self._fail_without_state(member.name, cause + situation)
         self._place_if_possible()
 
@@ -427,6 +510,10 @@ class Coordinator:
             self.routing_tables.values(),
             subtasks,
             deployed_us,
+            # Subtasks that a rescale adds begin with nothing.
+            self.checkpointer.restore_point() if self.machine.state is JobState.DEPLOYING else None,
+            self.checkpointer.machine.next_id - 1,
+            self.state_ids,
         )
 
     async def _warm_up(self, names: Iterable[str]) -> None:

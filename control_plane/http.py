@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import dataclasses
 import socket
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi_swagger import patch_fastapi
@@ -20,6 +20,7 @@ import weir
 from control_plane.coordinator import Coordinator
 from control_plane.views import (
     AcceptedView,
+    CheckpointView,
     DrainView,
     ErrorView,
     HealthView,
@@ -31,6 +32,7 @@ from control_plane.views import (
 )
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError
+from weir.protocol.checkpoint_model import CheckpointRecord, CheckpointRefusal
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 
@@ -86,6 +88,7 @@ def create_app(coordinator: Coordinator, registry: CollectorRegistry) -> FastAPI
 
     _add_rescale_pages(app, coordinator)
     _add_drain_pages(app, coordinator)
+    _add_checkpoint_pages(app, coordinator)
     return app
 
 
@@ -145,6 +148,35 @@ def _add_drain_pages(app: FastAPI, coordinator: Coordinator) -> None:
     @app.get("/drains", summary="Task managers that are being emptied")
     async def drains() -> list[DrainView]:
         return [DrainView(**dataclasses.asdict(item)) for item in coordinator.drainer.drains.values()]
+
+
+def _add_checkpoint_pages(app: FastAPI, coordinator: Coordinator) -> None:
+    refusals: dict[int | str, dict[str, Any]] = {
+        409: {"model": ErrorView, "description": "none can be made now; the error says why"}
+    }
+
+    def accepted(result: CheckpointRecord | CheckpointRefusal) -> CheckpointView:
+        if isinstance(result, CheckpointRefusal):
+            raise HTTPException(409, result.message)
+        return coordinator.checkpointer.view(result)
+
+    @app.post("/checkpoints", status_code=202, summary="Make a checkpoint now", responses=refusals)
+    async def checkpoint() -> CheckpointView:
+        return accepted(coordinator.checkpointer.request())
+
+    @app.get("/checkpoints", summary="The latest checkpoints and savepoints, newest first")
+    async def checkpoints() -> list[CheckpointView]:
+        checkpointer = coordinator.checkpointer
+        return [checkpointer.view(record) for record in checkpointer.machine.records]
+
+    @app.post(
+        "/savepoint",
+        status_code=202,
+        summary="Make a savepoint: a checkpoint that is kept, at a path of its own",
+        responses=refusals,
+    )
+    async def savepoint(path: Annotated[str, Query(min_length=1)]) -> CheckpointView:
+        return accepted(coordinator.checkpointer.request(path))
 
 
 def _accepted(result: RescaleMachine | RescaleRefusal) -> RescaleAcceptedView:

@@ -7,12 +7,16 @@ import contextlib
 import logging
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from control_plane.coordinator import Coordinator
 from control_plane.http import HttpServer, create_app
+from control_plane.job_record import JobRecord
+from control_plane.keeper import FileKeeper
 from control_plane.service import serve_grpc
+from control_plane.start import start_from_savepoint, start_or_take_over
 from control_plane.status_views import job_facts
 from weir.clock import SystemClock
 from weir.config import Config
@@ -26,14 +30,30 @@ log = logging.getLogger("control_plane")
 _FAREWELL_S = 10.0
 #: How long to wait, after a signal, for subtasks to stop.
 _CANCEL_S = 5.0
+#: Checkpoints begin at most so late.
+_TICK_S = 0.05
 _JOB_FAILED_EXIT_CODE = 1
 _CANCELLED_EXIT_CODE = 3
 
 
 async def serve(
-    config: Config, job_module: str, parameters: Mapping[str, str], *, exit_when_finished: bool
+    config: Config,
+    job_module: str,
+    parameters: Mapping[str, str],
+    *,
+    exit_when_finished: bool,
+    savepoint: str = "",
+    allow_dropped: bool = False,
 ) -> int:
     """Run until the job has ended (``exit_when_finished``) or a signal comes, which cancels it.
+
+    Args:
+        config: of all processes.
+        job_module: module of the job.
+        parameters: of the job, as text.
+        exit_when_finished: end when the job has ended, task managers too.
+        savepoint: start from it; "": from nothing.
+        allow_dropped: steps of the savepoint that the job has not got any more lose their state.
 
     Returns:
         The exit code: 0 the job finished, 1 it failed, 3 it was cancelled.
@@ -41,10 +61,26 @@ async def serve(
     Raises:
         GraphError: the job cannot be loaded.
         AddressInUseError: a port is taken.
+        CheckpointError: the savepoint or the checkpoint store cannot be used.
     """
     section = config.control_plane
+    if section.checkpoint_uri and "://" not in section.checkpoint_uri:
+        # Task managers may run in other directories.
+        section = section.model_copy(update={"checkpoint_uri": str(Path(section.checkpoint_uri).absolute())})
     job = load_job(
         job_module, parameters, {"input": config.file_name, "max_parallelism": section.max_parallelism}
+    )
+    uri = section.checkpoint_uri
+    keeper = FileKeeper(Path(section.state_path)) if section.state_path else None
+    record = None
+    if keeper is not None:
+        await asyncio.to_thread(keeper.lead)
+        data = await asyncio.to_thread(keeper.load)
+        record = None if data is None else JobRecord.from_bytes(data, section.state_path)
+    start, store = (
+        start_from_savepoint(job.graph, uri, savepoint, allow_dropped=allow_dropped)
+        if savepoint
+        else start_or_take_over(job.graph, uri, record)
     )
     coordinator = Coordinator(
         section,
@@ -53,6 +89,9 @@ async def serve(
         SystemClock(),
         end_task_managers=exit_when_finished,
         migrates=config.task_manager.use_migrate,
+        start=start,
+        checkpoint_store=store,
+        save=keeper.save if keeper is not None else None,
     )
     registry = CollectorRegistry()
     register_process_metrics(registry, "control_plane")
@@ -60,6 +99,7 @@ async def serve(
     http = HttpServer(create_app(coordinator, registry), section)
     grpc_server, grpc_port = await serve_grpc(coordinator, section)
     http.start()
+    coordinator.takeover.start(section.lease_timeout_ms)
     log.info("job %s: %d stages", coordinator.identity.job_id, len(coordinator.graph.stages))
     log.info(
         "task managers register at %s:%d; http://%s:%d/status",
@@ -71,7 +111,7 @@ async def serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    timers = asyncio.create_task(_timers(coordinator, section.heartbeat_interval_ms / 1e3))
+    timers = asyncio.create_task(_timers(coordinator, min(section.heartbeat_interval_ms / 1e3, _TICK_S)))
     try:
         await _until_over(coordinator, stop, exit_when_finished=exit_when_finished)
     finally:
@@ -79,6 +119,8 @@ async def serve(
         await http.stop()
         await grpc_server.stop(grace=0.5)
         await coordinator.close()
+        if keeper is not None:
+            keeper.close()
     return _exit_code(coordinator.machine.state)
 
 
@@ -106,6 +148,7 @@ async def _timers(coordinator: Coordinator, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
         coordinator.expire_leases()
+        coordinator.checkpointer.tick()
 
 
 def _exit_code(state: JobState) -> int:

@@ -53,8 +53,11 @@ def deploy_request(
     tables: Iterable[RoutingTable],
     subtasks: Iterable[SubtaskId],
     deployed_us: int,
+    restore: control_pb2.Restore | None,
+    ended_checkpoint_id: int,
+    state_ids: Mapping[str, int],
 ) -> control_pb2.DeployRequest:
-    """Create ``subtasks`` on one task manager."""
+    """Create ``subtasks`` on one task manager; ``restore`` names the checkpoint from which the job starts."""
     return control_pb2.DeployRequest(
         handshake=handshake_to_proto(identity),
         job_module=job_module,
@@ -67,4 +70,9 @@ def deploy_request(
         out_of_order_grace_period_ms=round(config.out_of_order_grace_period * 1000),
         idle_timeout_ms=config.idle_timeout_ms,
         deployed_us=deployed_us,
+        checkpoint_uri=config.checkpoint_uri,
+        restore=restore,
+        alignment_timeout_ms=config.checkpoint_alignment_timeout_ms,
+        ended_checkpoint_id=ended_checkpoint_id,
+        state_ids=state_ids,
     )

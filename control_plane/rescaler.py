@@ -15,6 +15,7 @@ from control_plane import requests
 from proto import control_pb2
 from weir.errors import InvalidTransitionError
 from weir.graph import Exchange, Stage
+from weir.protocol import checkpoint_model
 from weir.protocol import job as job_machine
 from weir.protocol import rescale_model as model
 from weir.protocol.job import JobState, SubtaskStatus
@@ -33,6 +34,8 @@ log = logging.getLogger("control_plane")
 #: Tells one task manager something about some of its subtasks.
 _Tell = Callable[[str, list[SubtaskId]], Awaitable[None]]
 
+#: Who holds checkpoints back.
+_HOLDER = "rescale"
 _ENDED_BADLY = (SubtaskStatus.FAILED, SubtaskStatus.LOST)
 
 
@@ -89,6 +92,8 @@ class Rescaler:
             list(plan.before),
             list(plan.after),
         )
+        # No checkpoint cuts through the switch: one in flight is given up, the next begins behind it.
+        coordinator.checkpointer.handle(checkpoint_model.Hold(_HOLDER))
         self._carry_out_all(rescale, actions)
         return rescale
 
@@ -253,6 +258,9 @@ class Rescaler:
             return
         if rescale.phase is not before:
             log.info("rescale %d: %s", rescale.rescale_id, rescale.phase.value)
+            if rescale.phase is model.RescalePhase.MIGRATING or rescale.phase.is_final:
+                self._coordinator.checkpointer.handle(checkpoint_model.Release(_HOLDER))
+                self._coordinator.takeover.save()
         self._carry_out_all(rescale, actions)
 
     def _carry_out_all(self, rescale: RescaleMachine, actions: Iterable[model.RescaleAction]) -> None:
@@ -272,6 +280,11 @@ class Rescaler:
                 coordinator.install(stage_index, subtasks, table)
                 coordinator.handle(job_machine.KeepSubtasks(rescale.plan.new))
                 coordinator.handle(job_machine.RetireSubtasks(rescale.plan.retiring))
+                placed = coordinator.machine.placement
+                coordinator.checkpointer.handle(
+                    checkpoint_model.SubtasksAdded({subtask: placed[subtask] for subtask in rescale.plan.new})
+                )
+                coordinator.checkpointer.handle(checkpoint_model.SubtasksRetired(rescale.plan.retiring))
             case model.SendReroute():
                 coordinator.spawn(self._reroute(rescale, action.to, (), action.version))
             case model.SendProceed(to, version):

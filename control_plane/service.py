@@ -44,6 +44,16 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
             addresses=self._coordinator.locations.locate(request.stage_index, request.key_groups)
         )
 
+    async def AcknowledgeCheckpoint(
+        self, request: control_pb2.AcknowledgeCheckpointRequest, context: Context
+    ) -> control_pb2.AcknowledgeCheckpointReply:
+        """A part of a checkpoint."""
+        try:
+            return self._coordinator.checkpointer.acknowledged(request)
+        except WeirError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
+
     async def Drain(self, request: control_pb2.DrainRequest, context: Context) -> control_pb2.DrainReply:
         """A task manager wants to be emptied before it leaves."""
         return self._coordinator.drain(request)

@@ -31,6 +31,13 @@ class StateLocations:
         """(stage, group) of all state that was reported to be in this store."""
         return sorted(item for item, known in self._addresses.items() if known == address)
 
+    def has_remote(self) -> bool:
+        """Whether the state of any group is not, or not completely, with its owner."""
+        return any(
+            address != self._owner_address(stage, group)
+            for (stage, group), address in self._addresses.items()
+        )
+
     def locate(self, stage_index: int, groups: Sequence[int]) -> list[str]:
         """The address of each group's store."""
         return [

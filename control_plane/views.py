@@ -67,7 +67,10 @@ class StatusView(BaseModel):
     state_meaning: str
     cause: str = ""
     waiting_for: str = Field("", description="what the job needs to go on, if it waits")
-    generation: int
+    generation: int = Field(description="grows with every restart")
+    restarts: int = Field(0, description="since this control plane took over")
+    restart_cause: str = Field("", description="why the job started again last")
+    latest_checkpoint: int | None = Field(None, description="what a restart begins with")
     fingerprint: str
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -163,6 +166,23 @@ class DrainView(BaseModel):
     cause: str
     rescales: list[int] = Field(description="ids of the rescales that move its subtasks")
     groups_left: int = Field(description="key groups that their owners still fetch from its store")
+
+
+class CheckpointView(BaseModel):
+    """A checkpoint or savepoint."""
+
+    id: int
+    kind: str = Field(description="checkpoint or savepoint")
+    path: str = Field(description="of a savepoint: give it to --from-savepoint")
+    state: str = Field(description="QUEUED, IN_PROGRESS, COMMITTING, COMPLETE, FAILED or ABORTED")
+    is_last: bool = Field(description="made when all subtasks had ended")
+    created_ms: int = Field(description="wall clock, ms since the epoch")
+    started_ms: int | None
+    ended_ms: int | None
+    duration_ms: int | None
+    new_bytes: int = Field(description="written to the checkpoint store for it")
+    size_bytes: int = Field(description="all its files; the same file may belong to several checkpoints")
+    cause: str
 
 
 class ErrorView(BaseModel):

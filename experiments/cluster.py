@@ -145,6 +145,8 @@ class Cluster:
         self._settings = {
             "taskManager.dead_letter_path": str(directory / "dead_letters"),
             "taskManager.rocksDBPath": str(directory / "data.db"),
+            "controlPlane.checkpoint_uri": str(directory / "checkpoints"),
+            "controlPlane.state_path": str(directory / "control_plane.json"),
             **(settings or {}),
         }
         self._environment = {**os.environ, **(environment or {})}
@@ -169,14 +171,15 @@ class Cluster:
         exit_when_finished: bool = True,
         cpus: Sequence[int] | None = None,
         settings: Mapping[str, object] | None = None,
+        arguments: Sequence[str] = (),
     ) -> WeirProcess:
         """``python -m control_plane``; gives the process at once. ``cpus`` holds it to processors."""
-        arguments = ["--job", job, "--port", str(self.grpc_port), "--http-port", str(self.http_port)]
-        arguments += ["--task-managers", str(self.task_managers)]
-        arguments += ["--exit-when-finished"] if exit_when_finished else []
+        flags = [*arguments, "--job", job, "--port", str(self.grpc_port), "--http-port", str(self.http_port)]
+        flags += ["--task-managers", str(self.task_managers)]
+        flags += ["--exit-when-finished"] if exit_when_finished else []
         for name, value in parameters.items():
-            arguments += ["--param", f"{name}={value}"]
-        return self.start("control_plane", "control_plane", arguments, settings, cpus)
+            flags += ["--param", f"{name}={value}"]
+        return self.start("control_plane", "control_plane", flags, settings, cpus)
 
     def start_task_manager(
         self,

@@ -62,6 +62,7 @@ def build(
     load_ms: float = 0.0,
     ballast_bytes: int = 0,
     release: str = "",
+    count_parallelism: int = 1,
 ) -> weir.Dataflow:
     """The dataflow.
 
@@ -73,11 +74,12 @@ def build(
         load_ms: CPU per event in stage 3.
         ballast_bytes: size of the entries that fill the state of stage 1; 0: none.
         release: the source neither ends nor leaves its rate before this file exists; empty: it need not exist.
+        count_parallelism: subtasks of stage 1 at the start.
     """
     flow = weir.Dataflow("soak")
     source = held(weir.JsonLines(input, schema=SCHEMA, rate=rate), release)
     lines = flow.source("lines", source, parallelism=source_parallelism)
-    counts = lines.key_by("server").count("counted", "n", parallelism=1)
+    counts = lines.key_by("server").count("counted", "n", parallelism=count_parallelism)
     remembered = counts.process("remember", functools.partial(Remember, ballast_bytes))
     parities = remembered.rebalance().with_columns("parity", odd=pl.col("id") % 2)
     by_parity = parities.key_by("server", "odd").busy("load", load_ms)

@@ -37,24 +37,32 @@ DRAIN_STATE_EMPTY: DrainState
 DRAIN_STATE_REFUSED: DrainState
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol_version", "address", "incarnation", "operator_quota")
+    __slots__ = ("protocol_version", "address", "incarnation", "operator_quota", "job_id", "generation")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     address: str
     incarnation: str
     operator_quota: int
-    def __init__(self, protocol_version: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ...) -> None: ...
+    job_id: str
+    generation: int
+    def __init__(self, protocol_version: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("heartbeat_interval_ms", "lease_timeout_ms")
+    __slots__ = ("heartbeat_interval_ms", "lease_timeout_ms", "control_plane_id", "keep_job")
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     LEASE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_PLANE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEEP_JOB_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval_ms: int
     lease_timeout_ms: int
-    def __init__(self, heartbeat_interval_ms: _Optional[int] = ..., lease_timeout_ms: _Optional[int] = ...) -> None: ...
+    control_plane_id: str
+    keep_job: bool
+    def __init__(self, heartbeat_interval_ms: _Optional[int] = ..., lease_timeout_ms: _Optional[int] = ..., control_plane_id: _Optional[str] = ..., keep_job: _Optional[bool] = ...) -> None: ...
 
 class SubtaskReport(_message.Message):
     __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys")
@@ -123,14 +131,16 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("known", "shutdown", "forgotten")
+    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id")
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_PLANE_ID_FIELD_NUMBER: _ClassVar[int]
     known: bool
     shutdown: bool
     forgotten: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
-    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
+    control_plane_id: str
+    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
     __slots__ = ("stage_index", "key_groups")
@@ -223,7 +233,14 @@ class StageSubtasks(_message.Message):
     def __init__(self, stage_index: _Optional[int] = ..., subtask_indices: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeployRequest(_message.Message):
-    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "checkpoint_uri", "restore", "alignment_timeout_ms")
+    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "checkpoint_uri", "restore", "alignment_timeout_ms", "ended_checkpoint_id", "state_ids")
+    class StateIdsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     JOB_MODULE_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +255,8 @@ class DeployRequest(_message.Message):
     CHECKPOINT_URI_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FIELD_NUMBER: _ClassVar[int]
     ALIGNMENT_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_IDS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     job_module: str
     parameters_json: str
@@ -252,15 +271,19 @@ class DeployRequest(_message.Message):
     checkpoint_uri: str
     restore: Restore
     alignment_timeout_ms: int
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., checkpoint_uri: _Optional[str] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., alignment_timeout_ms: _Optional[int] = ...) -> None: ...
+    ended_checkpoint_id: int
+    state_ids: _containers.ScalarMap[str, int]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., checkpoint_uri: _Optional[str] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., alignment_timeout_ms: _Optional[int] = ..., ended_checkpoint_id: _Optional[int] = ..., state_ids: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Restore(_message.Message):
-    __slots__ = ("checkpoint_uri", "manifest_path")
+    __slots__ = ("checkpoint_uri", "manifest_path", "job_id")
     CHECKPOINT_URI_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_PATH_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
     checkpoint_uri: str
     manifest_path: str
-    def __init__(self, checkpoint_uri: _Optional[str] = ..., manifest_path: _Optional[str] = ...) -> None: ...
+    job_id: str
+    def __init__(self, checkpoint_uri: _Optional[str] = ..., manifest_path: _Optional[str] = ..., job_id: _Optional[str] = ...) -> None: ...
 
 class DeployReply(_message.Message):
     __slots__ = ()
@@ -431,38 +454,34 @@ class TriggerCheckpointReply(_message.Message):
     def __init__(self, ended: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
 
 class EndCheckpointRequest(_message.Message):
-    __slots__ = ("handshake", "checkpoint_id", "committed")
+    __slots__ = ("handshake", "checkpoint_id", "committed", "ended")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     checkpoint_id: int
     committed: bool
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., committed: _Optional[bool] = ...) -> None: ...
+    ended: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., committed: _Optional[bool] = ..., ended: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
 
 class EndCheckpointReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class AcknowledgeCheckpointRequest(_message.Message):
-    __slots__ = ("address", "incarnation", "job_id", "generation", "checkpoint_id", "part_json", "subtask", "failure")
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    JOB_ID_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("handshake", "subtask", "checkpoint_id", "part_json", "failure")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    SUBTASK_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     PART_JSON_FIELD_NUMBER: _ClassVar[int]
-    SUBTASK_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
-    address: str
-    incarnation: str
-    job_id: str
-    generation: int
+    handshake: _common_pb2.Handshake
+    subtask: _common_pb2.SubtaskId
     checkpoint_id: int
     part_json: bytes
-    subtask: _common_pb2.SubtaskId
     failure: str
-    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., checkpoint_id: _Optional[int] = ..., part_json: _Optional[bytes] = ..., subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., failure: _Optional[str] = ...) -> None: ...
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., part_json: _Optional[bytes] = ..., failure: _Optional[str] = ...) -> None: ...
 
 class AcknowledgeCheckpointReply(_message.Message):
     __slots__ = ("taken",)

@@ -14,7 +14,15 @@ from proto import control_pb2, control_pb2_grpc
 from task_manager.server import TaskManagerServer
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
-from weir.wire import CONTROL_MESSAGE_BYTES_MAX, PROTOCOL_VERSION, message_size_options
+from weir.types import SubtaskId
+from weir.wire import (
+    CONTROL_MESSAGE_BYTES_MAX,
+    PROTOCOL_VERSION,
+    JobIdentity,
+    handshake_to_proto,
+    message_size_options,
+    subtask_to_proto,
+)
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +31,7 @@ _REGISTER_TIMEOUT_S = 10.0
 #: A heartbeat that waits for a control plane that is being replaced must not hold up registering at the new one.
 _HEARTBEAT_TIMEOUT_S = 2.0
 _LOCATE_TIMEOUT_S = 10.0
+_ACKNOWLEDGE_TIMEOUT_S = 10.0
 #: While waiting, say so this often.
 _REMIND_S = 5.0
 
@@ -51,6 +60,7 @@ class ControlLink:
         self._drain_until_s: float | None = None
         self._drain_asked = False
         self._registered = False
+        self._control_plane_id = ""
 
     def locate(self, stage_index: int, groups: Sequence[int]) -> Mapping[int, str]:
         """Ask where the state of key groups is; called by subtasks when ``useCache`` is off.
@@ -67,6 +77,31 @@ class ControlLink:
                 "with taskManager.useCache it need not be asked"
             ) from error
         return dict(zip(groups, reply.addresses, strict=True))
+
+    def acknowledge(
+        self, identity: JobIdentity, subtask: SubtaskId, checkpoint_id: int, part_json: bytes, failure: str
+    ) -> None:
+        """Deliver a part of a checkpoint; see ``control_calls``. A last part is sent until it is taken."""
+        request = control_pb2.AcknowledgeCheckpointRequest(
+            handshake=handshake_to_proto(identity),
+            subtask=subtask_to_proto(subtask),
+            checkpoint_id=checkpoint_id,
+            part_json=part_json,
+            failure=failure,
+        )
+        patience_s = self._config.connect_timeout_s if checkpoint_id == 0 else 0
+        retrying = Retrying(
+            retry=retry_if_exception_type(grpc.RpcError),
+            stop=lambda state: self._stopped or stop_after_delay(patience_s)(state),
+            wait=wait_fixed(_RETRY_S),
+            reraise=True,
+        )
+        try:
+            retrying(self._stub.AcknowledgeCheckpoint, request, timeout=_ACKNOWLEDGE_TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise ConnectionLostError(
+                f"the control plane at {self._address} did not take the part of subtask {subtask}: {error.details()}"
+            ) from error
 
     def notify(self) -> None:
         """Report at once instead of at the next heartbeat; called by subtasks."""
@@ -115,6 +150,10 @@ class ControlLink:
             if reply.shutdown:
                 log.info("the control plane ended the job; stopping")
                 return
+            if not reply.known and reply.control_plane_id != self._control_plane_id:
+                log.info("another control plane has taken over; registering there, the job goes on")
+                interval_s = self._register(server)
+                continue
             if not reply.known:
                 log.warning(
                     "the control plane gave up this task manager's lease; stopping its job, registering again"
@@ -180,11 +219,14 @@ class ControlLink:
 
     def _register(self, server: TaskManagerServer) -> float:
         """Register, waiting for the control plane; gives the heartbeat interval in seconds."""
+        runtime = server.runtime
         request = control_pb2.RegisterRequest(
             protocol_version=PROTOCOL_VERSION,
             address=server.address,
             incarnation=server.incarnation,
             operator_quota=self._config.operator_quota,
+            job_id=runtime.identity.job_id if runtime else "",
+            generation=runtime.identity.generation if runtime else 0,
         )
         retrying = Retrying(
             retry=retry_if_exception_type(_NotYetError),
@@ -200,6 +242,13 @@ class ControlLink:
                 return _RETRY_S
             raise self._gone() from None
         self._registered = True
+        self._control_plane_id = reply.control_plane_id
+        if runtime is not None and reply.keep_job:
+            # The parts of subtasks that have ended were told to another control plane.
+            runtime.checkpoints.deliver_last_parts_again()
+        elif runtime is not None:
+            log.info("the control plane does not want job %s any more; stopping it", runtime.identity.job_id)
+            server.drop_job()
         log.info("registered at the control plane %s as %s", self._address, server.address)
         return float(reply.heartbeat_interval_ms) / 1e3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from task_manager.job_state import Adoption
 from weir.operators.base import Operator
 from weir.state.hybrid import HybridBackend
 
@@ -20,8 +21,12 @@ class SubtaskGroupState:
         state_ids: Sequence[int],
         owned: Mapping[int, int],
         on_adopt: Callable[[SubtaskGroupState], None],
+        adoptions: Sequence[Adoption] = (),
     ) -> None:
-        """``owned`` are the groups (with epochs) at the start; ``on_adopt`` is called when others came."""
+        """``owned`` are the groups (with epochs) at the start; ``on_adopt`` is called when others came.
+
+        ``adoptions`` says of some of them where their state is; that of the others is in the own store.
+        """
         #: What the operators read and write.
         self.backend = backend
         #: Numbers of the operators' states in the store.
@@ -32,11 +37,16 @@ class SubtaskGroupState:
         self._hot_keys: list[bytes] = []
         #: Most wanted keys of groups that came, until somebody fetches them.
         self.wanted_keys: list[bytes] = []
-        backend.adopt(owned)
+        elsewhere = {group for adoption in adoptions for group in adoption.groups}
+        backend.adopt({group: epoch for group, epoch in owned.items() if group not in elsewhere})
+        for adoption in adoptions:
+            adoption.carry_out(backend, owned)
 
     def bind(self, operators: Sequence[Operator]) -> None:
         """Set the subtask's operators; called once, before its thread starts."""
         self._operators = operators
+        # Groups of an image that the job is restored from.
+        self._on_adopt(self)
 
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write dirty entries of groups that will be given away, and note which of their keys are hot."""

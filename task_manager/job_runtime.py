@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from task_manager.channels import ChannelOpened, Delivery, Inbox, no_release
+from task_manager.checkpointing import CheckpointParticipant
+from task_manager.control_calls import ControlCalls
+from task_manager.job_state import JobState
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.progress import FINAL_STATES, SubtaskProgress
 from task_manager.remote_channel import check_channel_job
 from task_manager.rescaling import RescaleParticipant
-from task_manager.subtask_factory import JobSettings, LocateGroups, RunningSubtask, SubtaskFactory
+from task_manager.source_subtask import SourceSubtask
+from task_manager.subtask_factory import JobSettings, RunningSubtask, SubtaskFactory
+from task_manager.task_subtask import TaskSubtask
 from task_manager.topology import Topology
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
@@ -20,7 +27,6 @@ from weir.metrics import SubtaskLabels
 from weir.operators.registry import preload_operators
 from weir.protocol.fencing import EpochFence
 from weir.records import EndOfStream
-from weir.state.api import StateBackend
 from weir.types import ChannelId, SubtaskId
 from weir.wire import JobIdentity
 
@@ -37,21 +43,22 @@ class JobRuntime:
         settings: JobSettings,
         config: TaskManagerConfig,
         address: str,
-        store: StateBackend,
+        state: JobState,
         metrics: TaskManagerMetrics,
         clock: Clock,
         on_change: Callable[[], None],
-        locate: LocateGroups,
+        control: ControlCalls,
     ) -> None:
         preload_operators(topology.graph)
         self.identity = identity
-        self.store = store
+        self.store = state.store
+        self._state = state
         self.fence = EpochFence()
         self._topology = topology
         self._address = address
         self._metrics = metrics
         self._on_change = on_change
-        metrics.show_store(address, config.state_backend, store)
+        metrics.show_store(address, config.state_backend, state.store)
         self._inboxes: dict[SubtaskId, Inbox] = {}
         self._running: dict[SubtaskId, RunningSubtask] = {}
         #: Channels that a subtask was made with and that were not opened yet.
@@ -59,10 +66,19 @@ class JobRuntime:
         self._opened: set[ChannelId] = set()
         self._cancelled = False
         self._factory = SubtaskFactory(
-            identity, settings, config, address, store, metrics, clock, self._open_local, locate
+            identity, settings, config, address, state, metrics, clock, self._open_local, control.locate
+        )
+        self.checkpoints = CheckpointParticipant(
+            identity,
+            address,
+            state.checkpoint_store,
+            state.publisher,
+            self._factory.connection,
+            control.acknowledge,
+            state.images_by_id,
         )
         self.rescaling = RescaleParticipant(
-            identity, address, self._running, self._inboxes, self._factory, store, config, on_change
+            identity, address, self._running, self._inboxes, self._factory, state.store, config, on_change
         )
 
     def deploy(self, subtasks: Sequence[SubtaskId], topology: Topology) -> None:
@@ -87,6 +103,7 @@ class JobRuntime:
                 self._on_change,
                 self.rescaling.reports_of(subtask),
                 self.rescaling.adopted(subtask),
+                self.checkpoints,
             )
             self._running[subtask] = running
             self._metrics.subtasks.add(
@@ -119,6 +136,30 @@ class JobRuntime:
         """Every subtask of the job is ready: sources read; event 0 of a paced one is due at ``job_start_us``."""
         for running in self._running.values():
             running.subtask.begin(job_start_us)
+
+    def trigger_checkpoint(self, checkpoint_id: int, sources: Sequence[SubtaskId]) -> list[SubtaskId]:
+        """Let sources here send a barrier; gives those that have ended, whose last parts count."""
+        ended = []
+        for subtask in sources:
+            running = self._running.get(subtask)
+            if running is None or not isinstance(running.subtask, SourceSubtask):
+                raise HandshakeError(f"source {subtask} does not run on task manager {self._address}")
+            source = running.subtask
+            if source.mailbox.post(partial(source.checkpoint, checkpoint_id)) is None:
+                ended.append(subtask)
+        return ended
+
+    def end_checkpoint(self, checkpoint_id: int, ended: Sequence[SubtaskId], *, committed: bool) -> None:
+        """A checkpoint is complete, or was given up; ``ended``: subtasks whose last parts it holds.
+
+        Returns when sinks that have ended have delivered; the others do so between two batches.
+        """
+        self.checkpoints.ended(checkpoint_id, committed=committed)
+        for subtask, running in list(self._running.items()):
+            if committed:
+                running.subtask.commit(checkpoint_id, is_last=subtask in ended)
+            if isinstance(running.subtask, TaskSubtask):
+                running.subtask.mailbox.post(partial(running.subtask.end_checkpoint, checkpoint_id))
 
     def find_inbox(self, identity: JobIdentity, channel: ChannelId) -> Inbox:
         """The inbox of a channel's consumer; one that runs already learns of a channel that it did not expect.
@@ -185,17 +226,19 @@ class JobRuntime:
     def close(self, timeout_s: float) -> None:
         """Stop everything and release the store; called once."""
         self.cancel()
+        deadline_s = time.monotonic() + timeout_s
         for running in self._running.values():
-            if not running.subtask.join(timeout_s):
+            if not running.subtask.join(max(deadline_s - time.monotonic(), 0)):
                 log.warning("subtask %s did not stop within %g s", running.subtask.subtask, timeout_s)
             elif running.dead_letters is not None:
                 running.dead_letters.close()
         self.rescaling.close()
+        self.checkpoints.close()
         self._factory.close()
         self._metrics.hide_store()
         for subtask in self._running:
             self._metrics.subtasks.remove(self._labels(subtask))
-        self.store.close()
+        self._state.close()
 
     def _open_local(self, channel: ChannelId) -> Inbox:
         """The inbox in which a channel ends, for a producer here or on another task manager."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from task_manager.output import Output
 from weir.errors import WeirError
-from weir.operators.base import Operator, OperatorContext
+from weir.operators.base import Json, Operator, OperatorContext
 
 
 class StepError(Exception):
@@ -108,6 +108,24 @@ class OperatorChain:
             self._flushed.clear()
         return done
 
+    def snapshot(self, checkpoint_id: int) -> dict[str, Json]:
+        """Write dirty state, and collect what operators need besides, by their names."""
+        self.flush()
+        self._flushed.clear()
+        snapshots = {}
+        for operator, context in self._operators:
+            with naming_step(context.operator_name):
+                value = operator.snapshot(checkpoint_id)
+            if value is not None:
+                snapshots[context.operator_name] = value
+        return snapshots
+
+    def commit(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete: sinks deliver what belongs to it."""
+        for operator, context in self._operators:
+            with naming_step(context.operator_name):
+                operator.commit(checkpoint_id)
+
     def finish(self) -> None:
         """The input has ended: let operators emit what they hold, and flush."""
         for index, (operator, context) in enumerate(self._operators):
@@ -115,11 +133,6 @@ class OperatorChain:
                 for out in operator.finish():
                     self.process(out, index + 1)
                 operator.flush()
-        # Without checkpoints the end is the only commit.
-        for operator, context in self._operators:
-            with naming_step(context.operator_name):
-                operator.snapshot(0)
-                operator.commit(0)
 
     def close(self) -> None:
         """Close what was opened, whatever fails on the way; the first error is raised at the end."""

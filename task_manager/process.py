@@ -36,9 +36,7 @@ class TaskManagerProcess:
         self._link = ControlLink(self._config.task_manager)
         clock = SystemClock()
         self._metrics = TaskManagerMetrics(clock)
-        self._server = TaskManagerServer(
-            self._config, self._metrics, clock, self._link.notify, self._link.locate
-        )
+        self._server = TaskManagerServer(self._config, self._metrics, clock, self._link.notify, self._link)
 
     def stop(self) -> None:
         """Cancel the subtasks, deregister and return from :meth:`run`."""

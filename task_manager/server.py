@@ -14,17 +14,18 @@ import grpc
 
 from proto import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
 from task_manager.channels import Inbox
+from task_manager.control_calls import ControlCalls
 from task_manager.job_runtime import JobRuntime
+from task_manager.job_state import open_job_state
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.progress import SubtaskProgress, SubtaskState
 from task_manager.remote_channel import ExchangeService, check_channel_job
 from task_manager.state_service import StateService
-from task_manager.store import open_job_store
-from task_manager.subtask_factory import JobSettings, LocateGroups
+from task_manager.subtask_factory import JobSettings
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config
-from weir.errors import AddressInUseError, HandshakeError, WeirError
+from weir.errors import AddressInUseError, FencedError, HandshakeError, WeirError
 from weir.graph import physical_graph
 from weir.job_loading import load_job
 from weir.protocol.fencing import EpochFence
@@ -46,6 +47,8 @@ log = logging.getLogger(__name__)
 _SERVER_THREADS_MAX = 4096
 #: How long subtasks may take to stop.
 _STOP_TIMEOUT_S = 10.0
+#: How long the subtasks of an older deployment may take: the new one waits for them.
+_MAKE_WAY_TIMEOUT_S = 1.0
 
 _STATES = {
     SubtaskState.OPENING: control_pb2.SUBTASK_STATE_OPENING,
@@ -66,16 +69,16 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         metrics: TaskManagerMetrics,
         clock: Clock,
         on_change: Callable[[], None],
-        locate: LocateGroups,
+        control: ControlCalls,
     ) -> None:
-        """``on_change`` is called when there is something to report; ``locate`` asks the control plane."""
+        """``on_change`` is called when there is something to report."""
         self.incarnation = secrets.token_hex(8)
         self.address = ""
         self._config = config
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
-        self._locate = locate
+        self._control = control
         self._runtime: JobRuntime | None = None
         self._lock = threading.Lock()
         self._server = grpc.server(
@@ -107,18 +110,19 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
 
     def renew_incarnation(self) -> None:
         """The lease is lost: what runs here was given up by the control plane; begin anew under another name."""
+        self.drop_job()
+        self.incarnation = secrets.token_hex(8)
+
+    def drop_job(self) -> None:
+        """Stop what runs here and release its store."""
         with self._lock:
             runtime, self._runtime = self._runtime, None
-            self.incarnation = secrets.token_hex(8)
         if runtime is not None:
             runtime.close(_STOP_TIMEOUT_S)
 
     def stop(self) -> None:
         """Cancel the job, release the store and stop listening."""
-        with self._lock:
-            runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            runtime.close(_STOP_TIMEOUT_S)
+        self.drop_job()
         self._server.stop(grace=0.5).wait()
 
     @property
@@ -232,6 +236,45 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             )
         return control_pb2.AbortRescaleReply()
 
+    def TriggerCheckpoint(
+        self, request: control_pb2.TriggerCheckpointRequest, context: grpc.ServicerContext
+    ) -> control_pb2.TriggerCheckpointReply:
+        """Let sources here send a barrier."""
+        with _errors_to(context):
+            ended = self._current(handshake_from_proto(request.handshake)).trigger_checkpoint(
+                request.checkpoint_id, [subtask_from_proto(subtask) for subtask in request.subtasks]
+            )
+        return control_pb2.TriggerCheckpointReply(ended=[subtask_to_proto(subtask) for subtask in ended])
+
+    def EndCheckpoint(
+        self, request: control_pb2.EndCheckpointRequest, context: grpc.ServicerContext
+    ) -> control_pb2.EndCheckpointReply:
+        """A checkpoint is complete, or was given up."""
+        with _errors_to(context):
+            self._current(handshake_from_proto(request.handshake)).end_checkpoint(
+                request.checkpoint_id,
+                [subtask_from_proto(subtask) for subtask in request.ended],
+                committed=request.committed,
+            )
+        return control_pb2.EndCheckpointReply()
+
+    def TakeImage(
+        self, request: control_pb2.TakeImageRequest, context: grpc.ServicerContext
+    ) -> control_pb2.TakeImageReply:
+        """Note the store here for an owner elsewhere."""
+        with _errors_to(context):
+            checkpoints = self._current(handshake_from_proto(request.handshake)).checkpoints
+            return control_pb2.TakeImageReply(image_id=checkpoints.take_for_peer(request.checkpoint_id))
+
+    def CollectImage(
+        self, request: control_pb2.CollectImageRequest, context: grpc.ServicerContext
+    ) -> control_pb2.CollectImageReply:
+        """Wait until an image is published."""
+        with _errors_to(context):
+            checkpoints = self._current(handshake_from_proto(request.handshake)).checkpoints
+            image_json, new_bytes = checkpoints.collect_for_peer(request.image_id)
+        return control_pb2.CollectImageReply(image_json=image_json, new_bytes=new_bytes)
+
     def PullState(
         self, request: control_pb2.PullStateRequest, context: grpc.ServicerContext
     ) -> control_pb2.PullStateReply:
@@ -256,12 +299,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         if self._runtime is not None and self._runtime.identity == identity:
             return self._runtime
         if self._runtime is not None:
-            if not self._runtime.ended:
-                raise HandshakeError(
-                    f"task manager {self.address} still runs job {self._runtime.identity.job_id}"
-                )
-            self._runtime.close(_STOP_TIMEOUT_S)
-            self._runtime = None
+            self._make_way(self._runtime, identity)
         parameters = json.loads(request.parameters_json)
         loaded = load_job(request.job_module, {}, parameters)
         if loaded.graph.fingerprint != identity.fingerprint:
@@ -270,16 +308,34 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
                 f"{loaded.graph.fingerprint}, the control plane's has {identity.fingerprint}: start both processes "
                 "from the same code"
             )
+        topology = topology_from_proto(
+            physical_graph(loaded.graph), request.stages, request.locations, request.routing_tables
+        )
+        here = [subtask for subtask, address in topology.locations.items() if address == self.address]
+        restore = (
+            request.restore.checkpoint_uri,
+            request.restore.job_id,
+            request.restore.manifest_path,
+        )
+        state = open_job_state(
+            self._config.task_manager,
+            identity.job_id,
+            request.checkpoint_uri,
+            restore if request.HasField("restore") else None,
+            topology,
+            here,
+            request.state_ids,
+        )
         self._runtime = JobRuntime(
             identity,
-            topology_from_proto(
-                physical_graph(loaded.graph), request.stages, request.locations, request.routing_tables
-            ),
+            topology,
             JobSettings(
                 request.watermark_interval_ms,
                 request.out_of_order_grace_period_ms,
                 request.idle_timeout_ms,
+                request.alignment_timeout_ms,
                 request.deployed_us,
+                dict(request.state_ids),
                 {
                     "job_module": request.job_module,
                     "parameters": parameters,
@@ -288,13 +344,32 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             ),
             self._config.task_manager,
             self.address,
-            open_job_store(self._config.task_manager),
+            state,
             self._metrics,
             self._clock,
             self._on_change,
-            self._locate,
+            self._control,
         )
+        self._runtime.checkpoints.ended_id = request.ended_checkpoint_id
         return self._runtime
+
+    def _make_way(self, runtime: JobRuntime, identity: JobIdentity) -> None:
+        """Drop what an older deployment of this job runs here, or a job that has ended.
+
+        Raises:
+            FencedError: the caller's deployment is the older one.
+            HandshakeError: another job runs here.
+        """
+        ours = runtime.identity
+        if ours.job_id == identity.job_id and ours.generation > identity.generation:
+            raise FencedError(
+                f"task manager {self.address} runs deployment {ours.generation} of job {ours.job_id}; "
+                f"{identity.generation} is older"
+            )
+        if ours.job_id != identity.job_id and not runtime.ended:
+            raise HandshakeError(f"task manager {self.address} still runs job {ours.job_id}")
+        self._runtime = None
+        runtime.close(_STOP_TIMEOUT_S if runtime.ended else _MAKE_WAY_TIMEOUT_S)
 
     def _current(self, identity: JobIdentity) -> JobRuntime:
         runtime = self._runtime

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from task_manager.checkpoint_parts import Checkpoints
 from task_manager.mailbox import Mailbox
 from task_manager.operator_chain import OperatorChain, naming_step
 from task_manager.subtask import Subtask, SubtaskTimers
 from weir.clock import Clock
-from weir.operators.base import OperatorContext, SourceReader
+from weir.operators.base import Json, OperatorContext, SourceReader
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.types import SubtaskId
 
@@ -25,12 +26,13 @@ class SourceSubtask(Subtask):
         timers: SubtaskTimers,
         clock: Clock,
         on_change: Callable[[], None],
+        checkpoints: Checkpoints,
         reader: SourceReader,
         reader_context: Callable[[int], OperatorContext],
         rows_max: int,
     ) -> None:
         """``reader_context`` makes the reader's context from the job's start (epoch µs)."""
-        super().__init__(subtask, chain, mailbox, timers, clock, on_change)
+        super().__init__(subtask, chain, mailbox, timers, clock, on_change, checkpoints)
         self._reader = reader
         self._reader_context = reader_context
         self._rows_max = rows_max
@@ -38,6 +40,23 @@ class SourceSubtask(Subtask):
         self._last_data_s = 0.0
         self._next_watermark_s = 0.0
         self._idle = False
+        #: Name of the reader's step, once it is open.
+        self._step = ""
+
+    def checkpoint(self, checkpoint_id: int) -> None:
+        """Put a barrier behind what was sent; runs in the subtask's thread, between two batches."""
+        if not self._step:
+            self._checkpoints.fail(
+                self.subtask, checkpoint_id, f"source {self.subtask} has not begun to read"
+            )
+            return
+        part = self._snapshot(checkpoint_id)
+        if part is not None:
+            self._checkpoints.deliver(part)
+
+    def _position(self) -> dict[str, Json]:
+        with naming_step(self._step):
+            return {self._step: self._reader.snapshot()}
 
     def _loop(self) -> None:
         while self._job_start_us is None:
@@ -46,6 +65,7 @@ class SourceSubtask(Subtask):
         try:
             with naming_step(context.operator_name):
                 self._reader.open(context)
+                self._step = context.operator_name
                 self._read()
         finally:
             self._reader.close()

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weir.config import TaskManagerConfig
 from weir.state.api import StateBackend
+
+if TYPE_CHECKING:
+    from weir.state.rocksdb_settings import RocksDbSettings
+
+
+def rocksdb_settings(config: TaskManagerConfig) -> RocksDbSettings | None:
+    """Of section ``taskManager.rocksdb``; None: state is kept in memory."""
+    if config.state_backend == "memory":
+        return None
+    from weir.state.rocksdb_settings import RocksDbSettings
+
+    return RocksDbSettings(**config.rocksdb.model_dump())
 
 
 def open_job_store(config: TaskManagerConfig) -> StateBackend:
@@ -14,11 +27,11 @@ def open_job_store(config: TaskManagerConfig) -> StateBackend:
     Raises:
         StateError: the directory is not ours, in use, or cannot be written.
     """
-    if config.state_backend == "memory":
+    settings = rocksdb_settings(config)
+    if settings is None:
         from weir.state.memory import MemoryBackend
 
         return MemoryBackend()
     from weir.state.rocksdb import open_store
-    from weir.state.rocksdb_settings import RocksDbSettings
 
-    return open_store(Path(config.rocksdb_path), RocksDbSettings(**config.rocksdb.model_dump()), fresh=True)
+    return open_store(Path(config.rocksdb_path), settings, fresh=True)

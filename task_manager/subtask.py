@@ -12,13 +12,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from task_manager.channels import Delivery
+from task_manager.checkpoint_parts import Checkpoints, TakenPart
 from task_manager.credits import CancelledError
 from task_manager.mailbox import Mailbox
 from task_manager.operator_chain import OperatorChain, StepError
 from task_manager.progress import SubtaskProgress, SubtaskState
 from weir.clock import Clock
 from weir.errors import WeirError
-from weir.records import EndOfStream, batch_bytes
+from weir.operators.base import Json
+from weir.records import Barrier, EndOfStream, batch_bytes
+from weir.state.hybrid import HybridBackend
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,8 @@ class SubtaskTimers:
     out_of_order_grace_period_ms: float
     idle_timeout_ms: float
     state_flush_interval_ms: float
+    #: A barrier that waits longer for those of other inputs overtakes rows.
+    alignment_timeout_ms: float
 
 
 class Subtask(ABC):
@@ -51,6 +56,7 @@ class Subtask(ABC):
         timers: SubtaskTimers,
         clock: Clock,
         on_change: Callable[[], None],
+        checkpoints: Checkpoints,
     ) -> None:
         self.subtask = subtask
         self.mailbox = mailbox
@@ -59,11 +65,14 @@ class Subtask(ABC):
         self._timers = timers
         self._clock = clock
         self._on_change = on_change
+        self._checkpoints = checkpoints
         self._job_start_us: int | None = None
         self._next_flush_s = 0.0
         #: Monotonic second at which the flush under way began; 0: none.
         self._flush_began_s = 0.0
         self._ends_stream_when_cancelled = False
+        #: The last checkpoint whose barrier was passed on.
+        self._passed_id = 0
         self._thread = threading.Thread(target=self._run, name=f"subtask {subtask}", daemon=True)
 
     def start(self) -> None:
@@ -101,6 +110,7 @@ class Subtask(ABC):
             self._count_output()
             self._chain.output.finish()
             self._run_last_commands()
+            self._deliver_last_part()
             self._chain.close()
             self._chain.output.close()
         except CancelledError:
@@ -122,6 +132,49 @@ class Subtask(ABC):
         """The end of the stream was sent; what was ordered before anybody could know is still carried out."""
         while not self.mailbox.close():
             self.mailbox.run_commands()
+
+    def _snapshot(self, checkpoint_id: int) -> TakenPart | None:
+        """The barrier is here: pass it on, and note the state; None if that fails, which fails the checkpoint only."""
+        self._chain.output.broadcast(Barrier(checkpoint_id))
+        self._passed_id = checkpoint_id
+        began_s = time.monotonic()
+        try:
+            operators = self._position() | self._chain.snapshot(checkpoint_id)
+            return self._checkpoints.take(
+                self.subtask, checkpoint_id, operators, self._backend, self._passed_id
+            )
+        except WeirError as error:
+            self._checkpoints.fail(self.subtask, checkpoint_id, str(error))
+            return None
+        finally:
+            self._next_flush_s, self._flush_began_s = self._flush_time_s(), 0.0
+            self.progress.busy_s += time.monotonic() - began_s
+
+    def _deliver_last_part(self) -> None:
+        """What there is at the end counts for every later checkpoint."""
+        operators = self._position() | self._chain.snapshot(0)
+        part = self._checkpoints.take(self.subtask, 0, operators, self._backend, self._passed_id)
+        self._checkpoints.deliver(part)
+
+    def _position(self) -> dict[str, Json]:
+        """What a source adds to the snapshots of its operators."""
+        return {}
+
+    @property
+    def _backend(self) -> HybridBackend | None:
+        """The state of a subtask that owns key groups."""
+        return None
+
+    def commit(self, checkpoint_id: int, *, is_last: bool) -> None:
+        """Let sinks deliver what belongs to a complete checkpoint; ``is_last``: it holds the last part of this subtask.
+
+        Called by the task manager's server. Done in the subtask's thread, or here if the subtask has ended.
+        """
+        if is_last:
+            if self.progress.state is SubtaskState.FINISHED:
+                self._chain.commit(0)
+        else:
+            self.mailbox.post(lambda: self._chain.commit(checkpoint_id))
 
     def _abandon(self) -> None:
         """Free everything after a failure; a second failure on the way must not hide the first."""

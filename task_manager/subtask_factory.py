@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 import grpc
 
 from task_manager.channels import Channel, Inbox, LocalChannel
+from task_manager.checkpointing import CheckpointParticipant
 from task_manager.credits import ChannelLimits, CreditGate
 from task_manager.group_state import SubtaskGroupState
+from task_manager.job_state import JobState
 from task_manager.mailbox import Mailbox
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.operator_chain import OperatorChain
@@ -32,7 +34,6 @@ from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
 from weir.protocol.rescale_owner import OwnerMachine
 from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec
-from weir.state.api import StateBackend
 from weir.state.hybrid import HybridBackend
 from weir.state.remote import RemoteStateClient
 from weir.types import ChannelId, SubtaskId
@@ -49,8 +50,11 @@ class JobSettings:
     watermark_interval_ms: float
     out_of_order_grace_period_ms: float
     idle_timeout_ms: float
+    alignment_timeout_ms: float
     #: Wall clock of the deployment, epoch µs, the same on all task managers.
     deployed_us: int
+    #: Numbers of the states of keyed steps in the store.
+    state_ids: Mapping[str, int]
     #: Configuration of the run, for sidecars.
     run_facts: dict[str, object] = field(default_factory=dict)
 
@@ -75,7 +79,7 @@ class SubtaskFactory:
         settings: JobSettings,
         config: TaskManagerConfig,
         address: str,
-        store: StateBackend,
+        state: JobState,
         metrics: TaskManagerMetrics,
         clock: Clock,
         find_local_inbox: Callable[[ChannelId], Inbox],
@@ -86,7 +90,7 @@ class SubtaskFactory:
         self._settings = settings
         self._config = config
         self._address = address
-        self._store = store
+        self._state = state
         self._metrics = metrics
         self._clock = clock
         self._find_local_inbox = find_local_inbox
@@ -102,6 +106,7 @@ class SubtaskFactory:
         on_change: Callable[[], None],
         reports: RescaleReports,
         on_adopt: Callable[[SubtaskGroupState], None],
+        checkpoints: CheckpointParticipant,
     ) -> RunningSubtask:
         """A subtask that is ready to start, with its channels open.
 
@@ -139,17 +144,31 @@ class SubtaskFactory:
                 self._timers(),
                 self._clock,
                 on_change,
+                checkpoints,
                 reader=create_reader(node.spec),
                 reader_context=lambda start_us: context(node, start_us),
                 rows_max=self._config.batch_size,
             )
             return RunningSubtask(source, chain, dead_letters, None)
         inputs = topology.input_channels(subtask)
-        task = TaskSubtask(subtask, chain, mailbox, self._timers(), self._clock, on_change, inputs)
+        task = TaskSubtask(
+            subtask,
+            chain,
+            mailbox,
+            self._timers(),
+            self._clock,
+            on_change,
+            checkpoints,
+            inputs,
+            checkpoints.ended_id,
+            self._state.rows_for(subtask, topology),
+        )
         if group_state is not None:
             group_state.bind(chain.operators)
             machine = OwnerMachine(subtask.subtask_index, topology.routing[stage.index], inputs)
-            task.own_groups(machine, group_state, reports)
+            # Without states there is nothing to keep.
+            backend = group_state.backend if group_state.state_ids else None
+            task.own_groups(machine, group_state, reports, backend)
         return RunningSubtask(task, chain, dead_letters, group_state)
 
     def channel(self, channel: ChannelId, sender: Inbox, location: str) -> Channel:
@@ -201,17 +220,23 @@ class SubtaskFactory:
     ) -> SubtaskGroupState:
         table = topology.routing[stage.index]
         uses_locations = self._config.use_hybrid and not self._config.use_cache
-        state_ids = [topology.graph.logical.state_id(node.name) for node in stage.nodes if node.is_keyed]
+        state_ids = [self._settings.state_ids[node.name] for node in stage.nodes if node.is_keyed]
         backend = HybridBackend(
-            self._store,
+            self._state.store,
             self._address,
             state_ids,
-            lambda address, epochs: self.state_client(stage.index, address, epochs),
+            lambda address, epochs: self._peer(stage.index, address, epochs),
             use_migrate=self._config.use_migrate,
             locate=(lambda groups: self._locate(stage.index, groups)) if uses_locations else None,
         )
         owned = {group: table.owner_epochs[group] for group in table.groups_of(subtask.subtask_index)}
-        return SubtaskGroupState(backend, state_ids, owned, on_adopt)
+        return SubtaskGroupState(
+            backend, state_ids, owned, on_adopt, self._state.adoptions(stage.index, owned)
+        )
+
+    def _peer(self, stage_index: int, address: str, epochs: Mapping[int, int]) -> RemoteStateClient:
+        """Access to what ``HybridBackend`` has under an address: another task manager, or an image."""
+        return self._state.image_client(address) or self.state_client(stage_index, address, epochs)
 
     def _output_edge(self, subtask: SubtaskId, edge: Edge, inbox: Inbox, topology: Topology) -> OutputEdge:
         channels = {
@@ -228,6 +253,7 @@ class SubtaskFactory:
             out_of_order_grace_period_ms=self._settings.out_of_order_grace_period_ms,
             idle_timeout_ms=self._settings.idle_timeout_ms,
             state_flush_interval_ms=self._config.state_flush_interval_ms,
+            alignment_timeout_ms=self._settings.alignment_timeout_ms,
         )
 
     def _context(
@@ -243,7 +269,7 @@ class SubtaskFactory:
     ) -> OperatorContext:
         logical = topology.graph.logical
         labels = SubtaskLabels(logical.name, stage.index, stage.name, subtask.subtask_index)
-        state = group_state.backend if group_state is not None else self._store
+        state = group_state.backend if group_state is not None else self._state.store
         return OperatorContext(
             job_name=logical.name,
             operator_name=node.name,
@@ -255,11 +281,14 @@ class SubtaskFactory:
             job_start_us=job_start_us or self._settings.deployed_us,
             clock=self._clock,
             state=state if node.is_keyed else None,
-            state_id=logical.state_id(node.name) if node.is_keyed else 0,
+            state_id=self._settings.state_ids[node.name] if node.is_keyed else 0,
             state_cache_bytes=cache_bytes,
             dead_letters=dead_letters,
             observe_latencies_us=self._metrics.observe_latencies(labels) if node.is_sink else None,
             run_facts=self._settings.run_facts,
+            generation=self._identity.generation,
+            restored=self._state.restored(subtask, node.name),
+            subtask_indices=tuple(stage.subtask_indices),
         )
 
     def _state_cache_bytes(self, topology: Topology) -> int:

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from task_manager.channels import ChannelOpened, Delivery
+from task_manager.checkpoint_inputs import CheckpointInputs
+from task_manager.checkpoint_parts import Checkpoints
 from task_manager.mailbox import Mailbox
 from task_manager.operator_chain import OperatorChain
 from task_manager.ownership import GroupState, Ownership, RescaleReports
 from task_manager.subtask import Subtask, SubtaskTimers
 from weir.clock import Clock
 from weir.errors import StateError
+from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine
 from weir.protocol.watermark_hold import WatermarkHold
 from weir.protocol.watermarks import WatermarkTracker
 from weir.records import (
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
+    Barrier,
     EndOfStream,
     Idle,
     RouteMarker,
     Watermark,
 )
+from weir.state.hybrid import HybridBackend
 from weir.types import ChannelId, SubtaskId
 
 #: Parked rows up to this size give their credit back at once; beyond, upstream has to wait for the handover.
@@ -43,9 +48,13 @@ class TaskSubtask(Subtask):
         timers: SubtaskTimers,
         clock: Clock,
         on_change: Callable[[], None],
-        inputs: Iterable[ChannelId],
+        checkpoints: Checkpoints,
+        inputs: Sequence[ChannelId],
+        ended_checkpoint_id: int = 0,
+        restored_rows: Sequence[pa.RecordBatch] = (),
     ) -> None:
-        super().__init__(subtask, chain, mailbox, timers, clock, on_change)
+        """``ended_checkpoint_id``: checkpoints up to it are over; ``restored_rows`` come before all input."""
+        super().__init__(subtask, chain, mailbox, timers, clock, on_change, checkpoints)
         self._watermarks = WatermarkTracker(inputs)
         self._hold = WatermarkHold()
         self._ownership: Ownership | None = None
@@ -53,9 +62,19 @@ class TaskSubtask(Subtask):
         self._forwarded_s = float("-inf")
         self._shown_ms = WATERMARK_MIN_MS
         self._idle_forwarded = False
+        self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id))
+        self._restored_rows = deque(restored_rows)
+        self._state: HybridBackend | None = None
 
-    def own_groups(self, machine: OwnerMachine, state: GroupState, reports: RescaleReports) -> None:
+    def own_groups(
+        self,
+        machine: OwnerMachine,
+        state: GroupState,
+        reports: RescaleReports,
+        backend: HybridBackend | None,
+    ) -> None:
         """Make this a subtask of a stage with a HASH input; called before the thread starts."""
+        self._state = backend
         self._ownership = Ownership(machine, state, reports, self._process)
 
     def handle(self, event: OwnerEvent) -> None:
@@ -64,9 +83,20 @@ class TaskSubtask(Subtask):
             self._ownership.handle(event)
             self._after_rescale_event()
 
+    def end_checkpoint(self, checkpoint_id: int) -> None:
+        """A checkpoint is over, maybe without success: nothing waits for it; runs in the subtask's thread."""
+        self._barriers.give_up(checkpoint_id)
+
+    @property
+    def _backend(self) -> HybridBackend | None:
+        return self._state
+
     def _loop(self) -> None:
+        while self._restored_rows:
+            self._process(self._restored_rows.popleft())
+            self.mailbox.run_commands()
         while self._watermarks.open_inputs or not self._may_finish:
-            delivery = self._poll(self._housekeeping())
+            delivery = self._next()
             if delivery is not None:
                 self._take(delivery)
             self._forward_watermark()
@@ -79,8 +109,21 @@ class TaskSubtask(Subtask):
     def _may_finish(self) -> bool:
         return self._ownership is None or self._ownership.may_finish
 
+    def _next(self) -> Delivery | None:
+        """What was put aside comes first, in order; else what arrives."""
+        due_s = self._housekeeping()
+        if self._barriers.is_overdue:
+            self._overtake()
+        delivery = self._barriers.next_ready()
+        if delivery is None:
+            return self._poll(min(due_s, self._barriers.overdue_s))
+        self.mailbox.run_commands()
+        return delivery
+
     def _take(self, delivery: Delivery) -> None:
         element, channel = delivery.element, delivery.channel
+        if self._barriers.put_aside(delivery):
+            return
         if isinstance(element, pa.RecordBatch):
             self._take_rows(delivery, element)
             return
@@ -90,16 +133,41 @@ class TaskSubtask(Subtask):
             self._watermarks.mark_idle(channel)
         elif isinstance(element, RouteMarker):
             self.handle(MarkerReceived(channel, element.routing_version))
+        elif isinstance(element, Barrier):
+            self._after_barrier(self._barriers.aligner.barrier(channel, element.checkpoint_id), element)
         elif isinstance(element, ChannelOpened):
             self._watermarks.add(channel)
+            self._barriers.aligner.add(channel)
             self.handle(InputAdded(channel))
         elif isinstance(element, EndOfStream):
             self._watermarks.end(channel)
             self.handle(InputEnded(channel))
+            under_way = Barrier(self._barriers.aligner.checkpoint_id)
+            self._after_barrier(self._barriers.aligner.end(channel), under_way)
         self._show_watermark()
         delivery.release()
 
+    def _after_barrier(self, step: Step, barrier: Barrier) -> None:
+        match step:
+            case Step.BEGIN:
+                self._barriers.begin(self._timers.alignment_timeout_ms)
+            case Step.SNAPSHOT:
+                part = self._snapshot(barrier.checkpoint_id)
+                if part is not None:
+                    self._checkpoints.deliver(part)
+                self._barriers.go_on()
+            case Step.RECORDED:
+                self._barriers.deliver_recorded(self._checkpoints)
+            case Step.GO_ON:
+                pass
+
+    def _overtake(self) -> None:
+        """Barriers have waited too long for others: they overtake the rows before them."""
+        part = self._snapshot(self._barriers.aligner.checkpoint_id)
+        self._barriers.overtake(part)
+
     def _take_rows(self, delivery: Delivery, batch: pa.RecordBatch) -> None:
+        self._barriers.record(delivery.channel, batch)
         self._watermarks.mark_active(delivery.channel)
         self._idle_forwarded = False
         rows = batch if self._ownership is None else self._ownership.admit(batch)

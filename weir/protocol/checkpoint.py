@@ -255,7 +255,13 @@ class CheckpointMachine:
 
     def _hold(self, event: Hold) -> list[CheckpointAction]:
         self._holders.add(event.holder)
-        return [Held()] if self._flight is None else []
+        flight = self._flight
+        if flight is None or flight.is_committing:
+            # With all parts there, a commit is nobody's business any more.
+            return [Held()]
+        self._end_record(flight.record, CheckpointState.ABORTED, f"{event.holder} began")
+        self._flight = None
+        return [self._notify(flight, committed=False), Held()]
 
     def _release(self, event: Release) -> list[CheckpointAction]:
         self._holders.discard(event.holder)
@@ -470,7 +476,7 @@ class CheckpointMachine:
         return flight
 
     def _check_nothing_in_flight(self, what: str) -> None:
-        if self._flight is not None:
+        if self._flight is not None and not self._flight.is_committing:
             raise InvalidTransitionError(
                 f"checkpoints: subtasks are {what} while checkpoint {self._flight.checkpoint_id} is in flight"
             )

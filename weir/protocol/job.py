@@ -40,6 +40,7 @@ from weir.protocol.job_model import (
     Start,
     SubtaskReported,
     SubtaskStatus,
+    TakeOver,
     TaskManagerLost,
 )
 from weir.types import SubtaskId
@@ -68,6 +69,7 @@ __all__ = [
     "Start",
     "SubtaskReported",
     "SubtaskStatus",
+    "TakeOver",
     "TaskManagerLost",
 ]
 
@@ -271,7 +273,17 @@ class JobMachine:
         self._statuses = dict.fromkeys(sorted(event.subtasks), SubtaskStatus.WAITING)
         self._placement = {}
         self._provisional, self._retiring, self._removed = set(), set(), set()
-        self._move(JobState.WAITING_FOR_TASK_MANAGERS, f"generation {event.generation}")
+        if self._state is not JobState.WAITING_FOR_TASK_MANAGERS:
+            self._move(JobState.WAITING_FOR_TASK_MANAGERS, f"generation {event.generation}")
+        return []
+
+    def _take_over(self, event: TakeOver) -> list[Action]:
+        if set(event.placement) != set(self._statuses):
+            raise self._invalid("a placement must name exactly the job's subtasks")
+        self._placement = dict(event.placement)
+        for subtask in self._statuses:
+            self._statuses[subtask] = SubtaskStatus.RUNNING
+        self._move(JobState.RUNNING, "another control plane deployed it")
         return []
 
     def _restart_refused(self, event: RestartRefused) -> list[Action]:
@@ -487,6 +499,8 @@ class JobMachine:
             CancelRequested: _cancel,
             TaskManagerLost: _ignore,
             FailRequested: _ignore,
+            RestartNow: _restart_now,
+            TakeOver: _take_over,
         },
         JobState.DEPLOYING: _LIVE,
         JobState.RUNNING: _RUNNING,

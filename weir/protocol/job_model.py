@@ -81,7 +81,9 @@ SUBTASK_TRANSITIONS: Mapping[SubtaskStatus, frozenset[SubtaskStatus]] = {
 
 #: Legal moves of a job.
 TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
-    JobState.WAITING_FOR_TASK_MANAGERS: frozenset({JobState.DEPLOYING, JobState.CANCELLING}),
+    JobState.WAITING_FOR_TASK_MANAGERS: frozenset(
+        {JobState.DEPLOYING, JobState.RUNNING, JobState.CANCELLING}
+    ),
     JobState.DEPLOYING: frozenset(
         {JobState.RUNNING, JobState.RESTARTING, JobState.FAILING, JobState.CANCELLING}
     ),
@@ -178,6 +180,13 @@ class RestartRefused:
 
 
 @dataclass(frozen=True)
+class TakeOver:
+    """Another control plane deployed the job, and it runs: on these task managers, all of which are back."""
+
+    placement: Mapping[SubtaskId, str]
+
+
+@dataclass(frozen=True)
 class FinalCommitted:
     """The last checkpoint is complete and all sinks know it (``checkpoint_model.FinalDone``)."""
 
@@ -219,6 +228,7 @@ Event = (
     | RestartNow
     | RestartRefused
     | FinalCommitted
+    | TakeOver
 )
 
 

@@ -36,6 +36,11 @@ def image_ids_of(address: str) -> tuple[str, ...]:
     return tuple(address.removeprefix(_SCHEME).split(_SEPARATOR))
 
 
+def joined_ids(address: str) -> str:
+    """The ids of such an address as one text, which :func:`image_address` takes like an id."""
+    return address.removeprefix(_SCHEME)
+
+
 class ImageClient:
     """Implements ``RemoteStateClient`` over images. They never change: writes and range deletes are refused.
 

@@ -354,10 +354,10 @@ def test_an_answer_to_another_commit_is_illegal(committing):
 # --- rescales --------------------------------------------------------------------------------------------------
 
 
-def test_a_rescale_waits_for_the_checkpoint_in_flight_and_holds_the_next(in_flight):
-    assert in_flight.tell(Hold("rescale 1")) == []
+def test_a_rescale_gives_up_the_checkpoint_in_flight_and_holds_the_next(in_flight):
+    assert in_flight.tell(Hold("rescale 1")) == [NotifyEnd(7, 1, False, BOTH), Held()]
+    assert in_flight.machine.records[0].cause == "rescale 1 began"
     in_flight.deliver(7, SOURCE, COUNT)
-    assert in_flight.tell(Committed(7)) == [NotifyEnd(7, 1, True, BOTH), Held()]
     record, actions = in_flight.request()
     assert (record.state, actions) == (CheckpointState.QUEUED, [])
     assert in_flight.tell(Tick(), at=5000) == []
@@ -370,9 +370,12 @@ def test_a_rescale_waits_for_the_checkpoint_in_flight_and_holds_the_next(in_flig
     assert len(commit.parts) == 3
 
 
-def test_a_time_out_lets_a_rescale_go_on(in_flight):
-    in_flight.tell(Hold("rescale 1"))
-    assert in_flight.tell(Tick(), at=6000) == [NotifyEnd(7, 1, False, BOTH), Held()]
+def test_a_rescale_leaves_a_commit_alone(in_flight):
+    in_flight.deliver(7, SOURCE, COUNT)
+    assert in_flight.tell(Hold("rescale 1")) == [Held()]
+    in_flight.tell(SubtasksAdded({NEW: "tm-c"}))
+    [end, _] = in_flight.tell(Committed(7))
+    assert (end.checkpoint_id, end.committed) == (7, True)
 
 
 def test_with_nothing_in_flight_a_rescale_goes_on_at_once(bench):

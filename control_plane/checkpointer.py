@@ -1,0 +1,262 @@
+"""Drives checkpoints: feeds reports to the checkpoint machine, carries out its actions, keeps the checkpoint store.
+
+Runs in the coordinator's event loop; what reads or writes the store happens in a thread. See docs/design/0002.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import orjson
+
+from control_plane.restore_point import RestorePoint
+from control_plane.views import CheckpointView
+from proto import control_pb2
+from weir.checkpoints.store import CheckpointStore
+from weir.config import ControlPlaneConfig
+from weir.errors import CheckpointError, InvalidTransitionError, WeirError
+from weir.protocol import checkpoint_model as model
+from weir.protocol import job as job_machine
+from weir.protocol.checkpoint import CheckpointMachine
+from weir.protocol.manifest import Manifest, SubtaskPart, part_from_json
+from weir.types import SubtaskId
+from weir.wire import handshake_from_proto, handshake_to_proto, subtask_from_proto, subtask_to_proto
+
+if TYPE_CHECKING:
+    from control_plane.coordinator import Coordinator
+
+log = logging.getLogger("control_plane")
+
+#: A task manager that does not confirm the end of a checkpoint is asked again after so long, while it is registered.
+_ASK_AGAIN_S = 0.2
+
+
+class Checkpointer:
+    """One per job; all methods are called in the event loop."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        config: ControlPlaneConfig,
+        store: CheckpointStore | None,
+        latest: RestorePoint | None,
+        next_id: int,
+    ) -> None:
+        """``store``: None if there are no checkpoints; ``latest``: what the first deployment begins with."""
+        self._coordinator = coordinator
+        self._config = config
+        self._store = store
+        #: What a restart begins with.
+        self.latest = latest
+        self.machine = CheckpointMachine(
+            model.CheckpointSettings(
+                interval_ms=config.checkpoint_interval_ms if store is not None else 0,
+                pause_ms=config.checkpoint_pause_ms,
+                timeout_ms=config.checkpoint_timeout_ms,
+                failures_max=config.checkpoint_failures_max,
+            ),
+            next_id,
+        )
+        #: Parts of the checkpoint that is being committed, to tell subtasks that have ended.
+        self._ended: dict[int, list[SubtaskId]] = {}
+        self._held = asyncio.Event()
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether there is a checkpoint store."""
+        return self._store is not None
+
+    @property
+    def latest_id(self) -> int | None:
+        """The checkpoint that a restart begins with."""
+        return None if self.latest is None else self.latest.manifest.checkpoint_id
+
+    def restore_point(self) -> control_pb2.Restore | None:
+        """What a deployment now begins with."""
+        if self.latest is None:
+            return None
+        return control_pb2.Restore(
+            checkpoint_uri=self.latest.uri, job_id=self.latest.job_id, manifest_path=self.latest.path
+        )
+
+    # --- requests and reports --------------------------------------------------------------------------------
+
+    def request(self, path: str = "") -> model.CheckpointRecord | model.CheckpointRefusal:
+        """Make a checkpoint now, or a savepoint at ``path``; the record changes as it goes on."""
+        if self._store is None:
+            return model.CheckpointRefusal("there is no checkpoint store: set controlPlane.checkpoint_uri")
+        result = self.machine.request(path, self._coordinator.now_ms())
+        if isinstance(result, model.CheckpointRefusal):
+            return result
+        record, actions = result
+        self._carry_out_all(actions)
+        return record
+
+    def view(self, record: model.CheckpointRecord) -> CheckpointView:
+        """A checkpoint for people, with times of the wall clock."""
+        offset_ms = self._coordinator.wall_ms() - self._coordinator.now_ms()
+        facts = record.to_dict()
+        for name in ("created_ms", "started_ms", "ended_ms"):
+            time_ms = facts[name]
+            facts[name] = time_ms + offset_ms if isinstance(time_ms, int) else None
+        return CheckpointView.model_validate(facts)
+
+    def acknowledged(
+        self, request: control_pb2.AcknowledgeCheckpointRequest
+    ) -> control_pb2.AcknowledgeCheckpointReply:
+        """A subtask's part is in the store, or could not be made.
+
+        Raises:
+            HandshakeError: it speaks another protocol version.
+        """
+        identity = handshake_from_proto(request.handshake)
+        if identity.job_id != self._coordinator.identity.job_id:
+            return control_pb2.AcknowledgeCheckpointReply(taken=False)
+        subtask = subtask_from_proto(request.subtask)
+        failure = request.failure
+        part: SubtaskPart | None = None
+        if not failure:
+            try:
+                part = part_from_json(orjson.loads(request.part_json))
+            except (CheckpointError, orjson.JSONDecodeError) as error:
+                failure = str(error)
+        if part is None:
+            self.handle(model.PartDeclined(identity.generation, request.checkpoint_id, subtask, failure))
+        else:
+            self.handle(model.PartDelivered(identity.generation, request.checkpoint_id, part))
+        return control_pb2.AcknowledgeCheckpointReply(taken=True)
+
+    def tick(self) -> None:
+        """Time has passed; called by the timers."""
+        self.handle(model.Tick())
+
+    def handle(self, event: model.CheckpointEvent) -> None:
+        """Feed one event to the machine and carry out what follows."""
+        try:
+            actions = self.machine.handle(event, self._coordinator.now_ms())
+        except InvalidTransitionError as error:
+            log.error("ignored: %s", error)
+            return
+        self._carry_out_all(actions)
+
+    # --- actions ---------------------------------------------------------------------------------------------
+
+    def _carry_out_all(self, actions: Iterable[model.CheckpointAction]) -> None:
+        for action in actions:
+            match action:
+                case model.Trigger():
+                    self._coordinator.spawn(self._trigger(action))
+                case model.Commit():
+                    self._coordinator.spawn(self._commit(action, self._manifest(action)))
+                case model.NotifyEnd():
+                    self._coordinator.spawn(self._notify_end(action))
+                case model.Held():
+                    self._held.set()
+                case model.FinalDone():
+                    self._coordinator.handle(job_machine.FinalCommitted())
+                case model.FailJob(cause):
+                    self._coordinator.handle(job_machine.FailRequested(cause))
+
+    async def _trigger(self, action: model.Trigger) -> None:
+        by_task_manager = self._coordinator.by_task_manager(action.sources)
+        generation = self._coordinator.identity.generation
+
+        async def tell(name: str, sources: list[SubtaskId]) -> None:
+            request = control_pb2.TriggerCheckpointRequest(
+                handshake=handshake_to_proto(self._coordinator.identity),
+                checkpoint_id=action.checkpoint_id,
+                subtasks=[subtask_to_proto(source) for source in sources],
+            )
+            try:
+                # Sources that have ended need no answer: their last parts are on their way.
+                await self._coordinator.client(name).trigger_checkpoint(request)
+            except WeirError as error:
+                cause = f"the sources could not be told: {error}"
+                self.handle(model.PartDeclined(generation, action.checkpoint_id, sources[0], cause))
+
+        await asyncio.gather(*(tell(name, sources) for name, sources in by_task_manager.items()))
+
+    def _manifest(self, action: model.Commit) -> Manifest:
+        coordinator = self._coordinator
+        graph = coordinator.graph
+        return Manifest(
+            checkpoint_id=action.checkpoint_id,
+            job_name=graph.logical.name,
+            fingerprint=coordinator.identity.fingerprint,
+            generation=action.generation,
+            created_ms=coordinator.wall_ms(),
+            job_start_us=coordinator.started_us or 0,
+            max_parallelism=graph.logical.max_parallelism,
+            stages={stage.index: tuple(stage.subtask_indices) for stage in graph.stages},
+            routing=dict(coordinator.routing_tables),
+            parts=action.parts,
+            operator_names={stage.index: tuple(node.name for node in stage.nodes) for stage in graph.stages},
+            state_ids=coordinator.state_ids,
+            is_savepoint=bool(action.path),
+        )
+
+    async def _commit(self, action: model.Commit, manifest: Manifest) -> None:
+        checkpoint_id = action.checkpoint_id
+        if self._store is None:
+            # Nothing is kept: sinks deliver when the job has ended.
+            self._ended[checkpoint_id] = [part.subtask for part in action.parts if part.finished]
+            self.handle(model.Committed(checkpoint_id))
+            return
+        try:
+            if action.path:
+                await asyncio.to_thread(self._store.copy_savepoint, manifest, action.path)
+            # A savepoint is a checkpoint too: sinks deliver what belongs to it.
+            path = await asyncio.to_thread(self._store.write_manifest, replace(manifest, is_savepoint=False))
+        except WeirError as error:
+            log.warning("checkpoint %d was not committed: %s", checkpoint_id, error)
+            self.handle(model.CommitFailed(checkpoint_id, str(error)))
+            return
+        self.latest = RestorePoint(
+            self._config.checkpoint_uri, self._coordinator.identity.job_id, path, manifest
+        )
+        self._ended[checkpoint_id] = [part.subtask for part in action.parts if part.finished]
+        log.debug("checkpoint %d is complete", checkpoint_id)
+        self.handle(model.Committed(checkpoint_id, manifest.size_bytes))
+        await self._expire()
+
+    async def _expire(self) -> None:
+        assert self._store is not None
+        try:
+            await asyncio.to_thread(
+                self._store.expire, self._config.checkpoints_retained, self.machine.in_flight
+            )
+        except WeirError as error:
+            log.warning("old checkpoints were not removed: %s", error)
+
+    async def _notify_end(self, action: model.NotifyEnd) -> None:
+        ended = self._coordinator.by_task_manager(self._ended.pop(action.checkpoint_id, ()))
+        identity = self._coordinator.identity
+
+        async def tell(name: str) -> bool:
+            request = control_pb2.EndCheckpointRequest(
+                handshake=handshake_to_proto(identity),
+                checkpoint_id=action.checkpoint_id,
+                committed=action.committed,
+                ended=[subtask_to_proto(subtask) for subtask in ended.get(name, ())],
+            )
+            # Inputs wait for a checkpoint that was given up, so everybody must hear of its end.
+            while identity == self._coordinator.identity:
+                try:
+                    await self._coordinator.client(name).end_checkpoint(request)
+                except WeirError as error:
+                    if not error.retryable or not self._coordinator.is_registered(name):
+                        log.warning("the end of checkpoint %d was not told: %s", action.checkpoint_id, error)
+                        return False
+                    await asyncio.sleep(_ASK_AGAIN_S)
+                else:
+                    return True
+            return False
+
+        told = await asyncio.gather(*(tell(name) for name in action.task_managers))
+        if action.committed:
+            unreached = tuple(name for name, done in zip(action.task_managers, told, strict=True) if not done)
+            self.handle(model.EndNotified(action.checkpoint_id, unreached))

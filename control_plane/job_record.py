@@ -1,0 +1,102 @@
+"""What another control plane needs to take over a running job: a small JSON document, written whenever it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from weir.errors import CheckpointError
+from weir.protocol.routing import RoutingTable
+from weir.types import SubtaskId
+
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """One job as it runs; all checkpoints are in the checkpoint store."""
+
+    job_id: str
+    fingerprint: str
+    generation: int
+    job_start_us: int
+    #: Nothing runs any more.
+    is_over: bool = False
+    #: Every subtask runs, and no rescale is switching: the job can be taken over as it is.
+    is_steady: bool = False
+    stages: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    routing: Mapping[int, RoutingTable] = field(default_factory=dict)
+    placement: Mapping[SubtaskId, str] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """The document."""
+        return orjson.dumps(
+            {
+                "format_version": _FORMAT_VERSION,
+                "job_id": self.job_id,
+                "fingerprint": self.fingerprint,
+                "generation": self.generation,
+                "job_start_us": self.job_start_us,
+                "is_over": self.is_over,
+                "is_steady": self.is_steady,
+                "stages": [[stage, list(indices)] for stage, indices in self.stages.items()],
+                "routing": [
+                    {
+                        "stage": table.stage_index,
+                        "version": table.version,
+                        "subtasks": table.subtasks,
+                        "groups": table.groups,
+                        "owner_epochs": table.owner_epochs,
+                    }
+                    for table in self.routing.values()
+                ],
+                "placement": [
+                    [subtask.stage_index, subtask.subtask_index, name]
+                    for subtask, name in self.placement.items()
+                ],
+            },
+            option=orjson.OPT_APPEND_NEWLINE,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str) -> JobRecord:
+        """Read the document; ``source`` says where it was, for messages.
+
+        Raises:
+            CheckpointError: it is damaged, or a newer version of Weir wrote it.
+        """
+        try:
+            value: dict[str, Any] = orjson.loads(data)
+            if value["format_version"] != _FORMAT_VERSION:
+                raise CheckpointError(
+                    f"{source} has format version {value['format_version']}, this version of Weir reads "
+                    f"{_FORMAT_VERSION}: use the version that wrote it, or remove it to start the job anew"
+                )
+            tables = [
+                RoutingTable(
+                    item["stage"],
+                    item["version"],
+                    tuple(item["subtasks"]),
+                    tuple(item["groups"]),
+                    tuple(item["owner_epochs"]),
+                )
+                for item in value["routing"]
+            ]
+            return cls(
+                value["job_id"],
+                value["fingerprint"],
+                value["generation"],
+                value["job_start_us"],
+                value["is_over"],
+                value["is_steady"],
+                {stage: tuple(indices) for stage, indices in value["stages"]},
+                {table.stage_index: table for table in tables},
+                {SubtaskId(stage, index): name for stage, index, name in value["placement"]},
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{source} is damaged ({type(error).__name__}: {error}); remove it to start the job anew"
+            ) from error

@@ -1,0 +1,110 @@
+"""Starts a failed job again from its latest checkpoint: generation, subtasks, routing, and where to go on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from control_plane.job_record import JobRecord
+from control_plane.restore_point import RestorePoint
+from weir.config import ControlPlaneConfig
+from weir.graph import Exchange, LogicalGraph, PhysicalGraph, physical_graph
+from weir.protocol import job as job_machine
+from weir.protocol.job import JobState
+from weir.protocol.manifest import Manifest
+from weir.protocol.restart import GiveUp, RestartPolicy
+from weir.protocol.routing import RoutingTable, initial_table
+from weir.types import SubtaskId
+
+if TYPE_CHECKING:
+    from control_plane.coordinator import Coordinator
+
+log = logging.getLogger("control_plane")
+
+_LOOK_AGAIN_S = 0.01
+
+
+@dataclass(frozen=True)
+class StartPoint:
+    """What the first deployment of a control plane process begins with."""
+
+    job_id: str
+    latest: RestorePoint | None = None
+    generation: int = 1
+    next_checkpoint_id: int = 1
+    #: A job that an earlier control plane left running, as it was then.
+    left: JobRecord | None = None
+
+    def state_ids(self, graph: LogicalGraph) -> dict[str, int]:
+        """Numbers of the states of keyed steps: those of the checkpoint, and free ones for steps that are new."""
+        kept = {} if self.latest is None else dict(self.latest.manifest.state_ids)
+        names = [node.name for node in graph.nodes if node.is_keyed]
+        if not kept:
+            return {name: graph.state_id(name) for name in names}
+        numbers = {name: kept[name] for name in names if name in kept}
+        free = (number for number in itertools.count() if number not in kept.values())
+        return numbers | {name: next(free) for name in names if name not in kept}
+
+
+class Recovery:
+    """One per job; all methods are called in the event loop."""
+
+    def __init__(self, coordinator: Coordinator, config: ControlPlaneConfig) -> None:
+        self.policy = RestartPolicy(
+            config.restart_attempts,
+            config.restart_delay_ms,
+            config.restart_delay_ms_max,
+            config.restart_stable_ms,
+        )
+        #: Restarts so far.
+        self.restarts = 0
+        #: Where subtasks were before the last restart: they go back there.
+        self.preferred: dict[SubtaskId, str] = {}
+        self._coordinator = coordinator
+
+    async def restart(self, cause: str) -> None:
+        """Ask the policy, wait, and let the job start again under a higher generation, or fail."""
+        coordinator = self._coordinator
+        decision = self.policy.decide(coordinator.now_ms(), cause)
+        if isinstance(decision, GiveUp):
+            coordinator.handle(job_machine.RestartRefused(decision.reason))
+            return
+        log.warning("restart %d of the job in %d ms: %s", decision.attempt, decision.delay_ms, cause)
+        self.preferred = dict(coordinator.machine.placement)
+        await asyncio.sleep(decision.delay_ms / 1e3)
+        # A manifest that is being written may yet be what the job starts from.
+        while not coordinator.checkpointer.machine.is_settled:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        if coordinator.machine.state is not JobState.RESTARTING:
+            return
+        self.restarts += 1
+        latest = coordinator.checkpointer.latest
+        manifest = None if latest is None else latest.manifest
+        if manifest is None:
+            log.warning("there is no checkpoint yet: the job starts from nothing")
+        coordinator.begin_generation(coordinator.identity.generation + 1, manifest)
+
+
+def graph_and_routing(
+    graph: PhysicalGraph, manifest: Manifest | JobRecord | None
+) -> tuple[PhysicalGraph, dict[int, RoutingTable]]:
+    """The subtasks and the routing tables that a deployment begins with.
+
+    Args:
+        graph: of the job, with any subtasks.
+        manifest: of the same job, step for step, or the record of the job as it runs; None: as the job's
+            description says.
+    """
+    if manifest is None:
+        fresh = physical_graph(graph.logical)
+        return fresh, {
+            stage.index: initial_table(stage.index, stage.parallelism, graph.logical.max_parallelism)
+            for stage in fresh.stages
+            if any(edge.exchange is Exchange.HASH for edge in stage.inputs)
+        }
+    for stage, indices in manifest.stages.items():
+        graph = graph.with_subtasks(stage, indices)
+    return graph, dict(manifest.routing)

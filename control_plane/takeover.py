@@ -1,0 +1,100 @@
+"""Takes over a job that an earlier control plane left running, and keeps the record that the next one needs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from control_plane.job_record import JobRecord
+from proto import control_pb2
+from weir.errors import WeirError
+from weir.protocol import job as job_machine
+from weir.protocol.job import JobState
+from weir.protocol.rescale_model import RescalePhase
+
+if TYPE_CHECKING:
+    from control_plane.coordinator import Coordinator
+
+log = logging.getLogger("control_plane")
+
+#: Task managers have so many lease times to come back before the job starts again from its latest checkpoint.
+_PATIENCE_LEASES = 2
+
+
+class Takeover:
+    """One per job; all methods are called in the event loop."""
+
+    def __init__(
+        self, coordinator: Coordinator, left: JobRecord | None, save: Callable[[bytes], None] | None
+    ) -> None:
+        """``left``: the job to take over; ``save``: keeps the record."""
+        self._coordinator = coordinator
+        self._left = left
+        self._save = save
+        self._back: set[str] = set()
+        #: Whether the job's task managers are being waited for.
+        self.is_waiting = left is not None
+
+    def start(self, lease_timeout_ms: int) -> None:
+        """Begin to wait for the job's task managers; called when the servers run."""
+        if self._left is not None:
+            log.info("taking over job %s, generation %d", self._left.job_id, self._left.generation)
+            self._coordinator.spawn(self._give_up_later(_PATIENCE_LEASES * lease_timeout_ms / 1e3))
+
+    def registered(self, request: control_pb2.RegisterRequest) -> bool:
+        """A task manager has come; gives whether what it runs goes on."""
+        coordinator = self._coordinator
+        fits = (
+            request.job_id == coordinator.identity.job_id
+            and request.generation == coordinator.identity.generation
+        )
+        if self._left is None or not fits:
+            return False
+        if self.is_waiting:
+            self._back.add(request.address)
+            if self._left.is_steady and set(self._left.placement.values()) <= self._back:
+                self.is_waiting = False
+                log.info("all task managers are back: the job goes on")
+                coordinator.handle(job_machine.TakeOver(self._left.placement))
+        return True
+
+    def save(self) -> None:
+        """The job has changed: keep what the next control plane has to know."""
+        if self._save is None:
+            return
+        coordinator = self._coordinator
+        machine = coordinator.machine
+        rescale = coordinator.rescaler.log.current
+        record = JobRecord(
+            coordinator.identity.job_id,
+            coordinator.identity.fingerprint,
+            coordinator.identity.generation,
+            coordinator.started_us or 0,
+            is_over=machine.state.is_final,
+            is_steady=machine.state in (JobState.RUNNING, JobState.FINISHING)
+            and (rescale is None or rescale.phase is RescalePhase.MIGRATING)
+            and not coordinator.locations.has_remote(),
+            stages={stage.index: tuple(stage.subtask_indices) for stage in coordinator.graph.stages},
+            routing=dict(coordinator.routing_tables),
+            placement=dict(machine.placement),
+        )
+        try:
+            self._save(record.to_bytes())
+        except WeirError as error:
+            # The job goes on; what is lost is that another control plane could take it over as it is.
+            log.error("%s", error)
+
+    async def _give_up_later(self, patience_s: float) -> None:
+        await asyncio.sleep(patience_s)
+        if not self.is_waiting or self._left is None:
+            return
+        self.is_waiting = False
+        missing = sorted(set(self._left.placement.values()) - self._back)
+        reason = f"{', '.join(missing)} did not come back" if missing else "a rescale was under way"
+        latest = self._coordinator.checkpointer.latest
+        log.warning("the job starts again from its latest checkpoint: %s", reason)
+        self._coordinator.begin_generation(
+            self._left.generation + 1, None if latest is None else latest.manifest
+        )

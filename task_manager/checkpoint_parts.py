@@ -1,0 +1,55 @@
+"""What subtasks and the checkpoints of their task manager say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from weir.protocol.manifest import GroupPlace, Json, StoreImage
+from weir.state.hybrid import HybridBackend
+from weir.state.image_publisher import PendingImage
+from weir.types import SubtaskId
+
+
+@dataclass
+class TakenPart:
+    """A part whose images have been taken and are not published yet."""
+
+    subtask: SubtaskId
+    #: 0: the last part of a subtask that ends.
+    checkpoint_id: int
+    operators: Mapping[str, Json]
+    #: The last checkpoint whose barrier the subtask has passed on.
+    passed_id: int
+    groups: dict[int, GroupPlace] = field(default_factory=dict)
+    #: Of the own store, and of peers' by address: image ids.
+    own: PendingImage | None = None
+    peers: dict[str, str] = field(default_factory=dict)
+    #: Images that groups are still being fetched from.
+    bases: list[StoreImage] = field(default_factory=list)
+
+
+class Checkpoints(Protocol):
+    """Where a subtask delivers its parts of checkpoints; implemented by ``checkpointing.CheckpointParticipant``."""
+
+    def take(
+        self,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        operators: Mapping[str, Json],
+        backend: HybridBackend | None,
+        passed_id: int,
+    ) -> TakenPart:
+        """Note where the state is; what was dirty has been written."""
+        ...
+
+    def deliver(self, part: TakenPart, rows: Sequence[pa.RecordBatch] = ()) -> None:
+        """Publish the part, with rows that were under way; returns at once."""
+        ...
+
+    def fail(self, subtask: SubtaskId, checkpoint_id: int, cause: str) -> None:
+        """There is no part."""
+        ...

@@ -1,0 +1,31 @@
+"""What a job on a task manager asks of, and tells, the control plane beside the heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from weir.types import SubtaskId
+from weir.wire import JobIdentity
+
+
+class ControlCalls(Protocol):
+    """Implemented by ``control_link.ControlLink``; methods may be called from any thread."""
+
+    def locate(self, stage_index: int, groups: Sequence[int]) -> Mapping[int, str]:
+        """Where the state of key groups is: address of the store of each.
+
+        Raises:
+            ConnectionLostError: the control plane does not answer.
+        """
+        ...
+
+    def acknowledge(
+        self, identity: JobIdentity, subtask: SubtaskId, checkpoint_id: int, part_json: bytes, failure: str
+    ) -> None:
+        """Deliver a subtask's part of a checkpoint, or say why there is none (then ``part_json`` is empty).
+
+        Raises:
+            ConnectionLostError: the control plane does not answer.
+        """
+        ...

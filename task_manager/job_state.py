@@ -1,0 +1,213 @@
+"""The state of one job on one task manager: its store, where checkpoints go, and what a restart begins with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from task_manager.checkpoint_rows import load_rows
+from task_manager.store import open_job_store, rocksdb_settings
+from task_manager.topology import Topology
+from weir.checkpoints.store import CheckpointStore
+from weir.config import TaskManagerConfig
+from weir.keys import key_groups
+from weir.protocol.manifest import Json, StoreImage
+from weir.protocol.restore_plan import RestorePlan, restore_plan
+from weir.records import KEY_HASH_COLUMN
+from weir.state.api import StateBackend
+from weir.state.hybrid import HybridBackend
+from weir.state.image_client import image_address, is_image
+from weir.state.image_publisher import ImagePublisher
+from weir.state.images import Images, drop_foreign
+from weir.state.remote import RemoteStateClient
+from weir.types import SubtaskId
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """Key groups whose state is in an image, or partly in the own store over an image."""
+
+    groups: tuple[int, ...]
+    #: As ``HybridBackend`` names the image.
+    location: str
+    tombstones: Mapping[int, Sequence[bytes]]
+    #: The own store has newer entries of these groups.
+    keeps_own: bool
+
+    def carry_out(self, backend: HybridBackend, epochs: Mapping[int, int]) -> None:
+        """Let a subtask own the groups; called once, when it is made."""
+        backend.adopt(
+            {group: epochs[group] for group in self.groups},
+            self.location,
+            migrate=True,
+            tombstones=self.tombstones,
+            keeps_own=self.keeps_own,
+        )
+
+
+class JobState:
+    """Made by :func:`open_job_state`; closed with the job."""
+
+    def __init__(
+        self,
+        store: StateBackend,
+        checkpoint_store: CheckpointStore | None,
+        publisher: ImagePublisher | None,
+        images: Images | None,
+        plan: RestorePlan,
+        restored_store: CheckpointStore | None,
+        restored: Iterable[SubtaskId],
+    ) -> None:
+        """``restored``: the subtasks here that the plan is for; those that a rescale adds begin with nothing."""
+        self.store = store
+        self.checkpoint_store = checkpoint_store
+        self.publisher = publisher
+        self._images = images
+        self._plan = plan
+        self._restored_store = restored_store
+        self._restored = set(restored)
+
+    @property
+    def images_by_id(self) -> Mapping[str, StoreImage]:
+        """The images of the manifest that the job was restored from."""
+        return self._plan.images
+
+    def restored(self, subtask: SubtaskId, step: str) -> Mapping[int, Json]:
+        """What the subtasks of a step gave in the checkpoint, for a subtask that was restored."""
+        return self._plan.operators.get(step, {}) if subtask in self._restored else {}
+
+    def adoptions(self, stage_index: int, groups: Iterable[int]) -> list[Adoption]:
+        """Which of these groups are not, or not only, in the own store; together where they are alike."""
+        alike: dict[tuple[str, bool], list[int]] = {}
+        tombstones: dict[int, list[bytes]] = {}
+        main_id = self._plan.main.image_id if self._plan.main is not None else ""
+        for group in groups:
+            place = self._plan.places.get((stage_index, group))
+            if place is None or (place.image_id == main_id and not place.base_image_id):
+                continue
+            keeps_own = place.image_id == main_id
+            location = (
+                image_address(place.base_image_id)
+                if keeps_own
+                else image_address(place.image_id, place.base_image_id)
+            )
+            alike.setdefault((location, keeps_own), []).append(group)
+            tombstones[group] = [bytes.fromhex(key) for key in place.tombstones]
+        return [
+            Adoption(tuple(listed), location, {g: tombstones[g] for g in listed}, keeps_own)
+            for (location, keeps_own), listed in alike.items()
+        ]
+
+    def image_client(self, address: str) -> RemoteStateClient | None:
+        """Access to an image under the address that ``adoptions`` gives; None: it is the address of a peer."""
+        return self._images.connect(address) if self._images is not None and is_image(address) else None
+
+    def rows_for(self, subtask: SubtaskId, topology: Topology) -> list[pa.RecordBatch]:
+        """Rows that were under way to a subtask's stage when the checkpoint was made, as far as they are its own."""
+        files = self._plan.rows.get(subtask.stage_index, ())
+        if not files or subtask not in self._restored or self._restored_store is None:
+            return []
+        rows = load_rows(self._restored_store, files)
+        table = topology.routing.get(subtask.stage_index)
+        if table is None:
+            lowest = min(topology.graph.stage(subtask.stage_index).subtask_indices)
+            return rows if subtask.subtask_index == lowest else []
+        owners = np.asarray(table.groups)
+        mine = []
+        for batch in rows:
+            groups = key_groups(batch.column(KEY_HASH_COLUMN).to_numpy(), len(table.groups))
+            mine.append(batch.filter(pa.array(owners[groups] == subtask.subtask_index)))
+        return [batch for batch in mine if batch.num_rows]
+
+    def close(self) -> None:
+        """Release the store and the images."""
+        if self._images is not None:
+            self._images.close()
+        self.store.close()
+
+
+def open_job_state(
+    config: TaskManagerConfig,
+    job_id: str,
+    checkpoint_uri: str,
+    restore: tuple[str, str, str] | None,
+    topology: Topology,
+    here: Sequence[SubtaskId],
+    state_ids: Mapping[str, int],
+) -> JobState:
+    """Open the store of a job that starts here: empty, or as a checkpoint has it.
+
+    Args:
+        config: where the store is, and its settings.
+        job_id: its folder in the checkpoint store.
+        checkpoint_uri: where checkpoints go; "": there are none.
+        restore: location of the checkpoint store, the job's folder there, and path of the manifest to start from; None:
+            from nothing.
+        topology: the job as it is now.
+        here: the subtasks that will run here.
+        state_ids: numbers of the states of keyed steps in the store.
+
+    Raises:
+        StateError: the directory of the store is not ours, in use, or cannot be written.
+        CheckpointError: the checkpoint store cannot be read.
+    """
+    checkpoint_store = CheckpointStore.open(checkpoint_uri, job_id) if checkpoint_uri else None
+    if restore is None:
+        store = open_job_store(config)
+        publisher = _publisher(checkpoint_store, store, config)
+        return JobState(store, checkpoint_store, publisher, None, RestorePlan(), None, ())
+    uri, folder, manifest_path = restore
+    restored_store = CheckpointStore.open(uri, folder)
+    manifest = restored_store.read_manifest(manifest_path)
+    stages = {stage.index: [node.name for node in stage.nodes] for stage in topology.graph.stages}
+    plan = restore_plan(manifest, stages, topology.routing, here)
+    images = Images(restored_store, Path(config.rocksdb_path), rocksdb_settings(config))
+    images.register(plan.images.values())
+    store = images.open_main(plan.main)
+    try:
+        drop_foreign(store, _kept(plan, topology, state_ids))
+        opened_from = plan.main if (uri, folder) == (checkpoint_uri, job_id) else None
+        publisher = _publisher(checkpoint_store, store, config, opened_from, manifest.checkpoint_id)
+    except BaseException:
+        images.close()
+        store.close()
+        raise
+    return JobState(store, checkpoint_store, publisher, images, plan, restored_store, here)
+
+
+def _publisher(
+    checkpoint_store: CheckpointStore | None,
+    store: StateBackend,
+    config: TaskManagerConfig,
+    opened_from: StoreImage | None = None,
+    checkpoint_id: int = 0,
+) -> ImagePublisher | None:
+    if checkpoint_store is None:
+        return None
+    # Nobody else has this id, not even this process in an earlier deployment: nothing is overwritten.
+    store_id = secrets.token_hex(8)
+    return ImagePublisher(
+        checkpoint_store,
+        store,
+        Path(config.rocksdb_path),
+        store_id,
+        opened_from=opened_from,
+        checkpoint_id=checkpoint_id,
+    )
+
+
+def _kept(plan: RestorePlan, topology: Topology, state_ids: Mapping[str, int]) -> set[tuple[int, int]]:
+    """Key group and state id of what the subtasks here take from the image that is opened as the store."""
+    main_id = plan.main.image_id if plan.main is not None else ""
+    return {
+        (group, state_ids[node.name])
+        for (stage, group), place in plan.places.items()
+        if place.image_id == main_id
+        for node in topology.graph.stage(stage).nodes
+        if node.is_keyed
+    }

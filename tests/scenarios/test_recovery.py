@@ -1,0 +1,201 @@
+"""Processes die, pause and come back while a job runs: what the sinks deliver is what a run without faults delivers."""
+
+import signal
+
+import pytest
+
+from experiments.cluster import FINAL_STATES
+from experiments.soak import JOB
+from experiments.soak_check import check_output, write_events
+
+pytestmark = pytest.mark.scenario
+
+SETTINGS = {
+    "taskManager.operator_quota": 20,
+    "controlPlane.checkpoint_interval_ms": 300,
+    "controlPlane.checkpoint_pause_ms": 100,
+    "controlPlane.lease_timeout_ms": 1000,
+}
+EVENTS = 12_000
+RATE = 1_500
+
+
+def start(cluster, tmp_path, task_managers=("first", "second"), rate=RATE):
+    events = write_events(tmp_path / "events.jsonl", EVENTS, 300, 7)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": rate, "ballast_bytes": 200}
+    cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+    for name in task_managers:
+        cluster.start_task_manager(name)
+    cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 2, "two checkpoints")
+    return events
+
+
+def finish(cluster, events, tmp_path):
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    assert (status["state"], status["cause"]) == ("FINISHED", "")
+    check_output(events, tmp_path / "out")
+    return status
+
+
+def restarted(cluster, generation=2):
+    return cluster.wait_for(
+        lambda status: status["generation"] >= generation and status["state"] in ("RUNNING", "FINISHED"),
+        "the restart",
+        60,
+    )
+
+
+def with_count(cluster):
+    """The task manager that counts."""
+    status = cluster.status()
+    place = status["stages"][1]["subtasks"][0]["task_manager"]
+    return next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
+
+
+def test_checkpoints_follow_one_another(make_cluster, tmp_path):
+    cluster = make_cluster(settings=SETTINGS)
+    events = start(cluster, tmp_path)
+    assert cluster.http("POST", "/checkpoints")[0] == 202
+    finish(cluster, events, tmp_path)
+    checkpoints = cluster.http("GET", "/checkpoints")[1]
+    assert checkpoints[0]["is_last"]
+    assert {item["state"] for item in checkpoints} == {"COMPLETE"}
+    assert len(checkpoints) >= 4
+    assert all(item["new_bytes"] > 0 for item in checkpoints[1:])
+
+
+@pytest.mark.parametrize("useful", ["counts", "reads"])
+def test_kill_a_task_manager_with_a_standby(make_cluster, tmp_path, useful):
+    cluster = make_cluster(settings=SETTINGS)
+    events = start(cluster, tmp_path)
+    cluster.start_task_manager("standby")
+    cluster.wait_for(lambda status: len(status["task_managers"]) == 3, "the standby")
+    victim = with_count(cluster)
+    if useful == "reads":
+        place = cluster.status()["stages"][0]["subtasks"][0]["task_manager"]
+        victim = next(p for p in cluster.processes.values() if place.endswith(f":{p.port}"))
+    victim.popen.kill()
+    status = restarted(cluster)
+    assert "no heartbeat" in status["restart_cause"] or "failed" in status["restart_cause"]
+    finish(cluster, events, tmp_path)
+
+
+def test_kill_the_only_task_manager(make_cluster, tmp_path):
+    cluster = make_cluster(settings=SETTINGS, task_managers=1)
+    events = start(cluster, tmp_path, ["first"])
+    cluster.processes["first"].popen.kill()
+    cluster.wait_for(lambda status: status["state"] == "WAITING_FOR_TASK_MANAGERS", "the loss")
+    cluster.start_task_manager("second")
+    restarted(cluster)
+    finish(cluster, events, tmp_path)
+
+
+def test_a_paused_task_manager_is_fenced(make_cluster, tmp_path):
+    cluster = make_cluster(settings=SETTINGS)
+    events = start(cluster, tmp_path)
+    zombie = with_count(cluster)
+    zombie.popen.send_signal(signal.SIGSTOP)
+    try:
+        cluster.start_task_manager("standby")
+        restarted(cluster)
+    finally:
+        zombie.popen.send_signal(signal.SIGCONT)
+    cluster.wait_for(
+        lambda status: len(status["task_managers"]) == 3, "the return of the paused task manager"
+    )
+    finish(cluster, events, tmp_path)
+
+
+def test_kill_during_a_rescale(make_cluster, tmp_path):
+    cluster = make_cluster(settings=SETTINGS)
+    events = start(cluster, tmp_path)
+    cluster.start_task_manager("standby")
+    cluster.wait_for(lambda status: len(status["task_managers"]) == 3, "the standby")
+    assert cluster.http("POST", "/scale?stage=1&parallelism=2")[0] == 202
+    with_count(cluster).popen.kill()
+    restarted(cluster)
+    finish(cluster, events, tmp_path)
+
+
+def test_kill_after_a_rescale(make_cluster, tmp_path):
+    """Key groups have moved, and a checkpoint was made since."""
+    cluster = make_cluster(settings=SETTINGS)
+    events = start(cluster, tmp_path)
+    assert cluster.http("POST", "/scale?stage=1&parallelism=2")[0] == 202
+    cluster.wait_for(
+        lambda _: cluster.http("GET", "/rescales/1")[1]["phase"] in ("MIGRATING", "COMPLETE"), "the rescale"
+    )
+    latest = cluster.status()["latest_checkpoint"]
+    cluster.wait_for(lambda status: status["latest_checkpoint"] > latest + 1, "a checkpoint behind it")
+    with_count(cluster).popen.kill()
+    cluster.start_task_manager("third")
+    status = restarted(cluster)
+    assert len(status["stages"][1]["subtasks"]) == 2
+    finish(cluster, events, tmp_path)
+
+
+def test_another_control_plane_takes_over(make_cluster, tmp_path):
+    """The job goes on meanwhile, and afterwards without a restart."""
+    cluster = make_cluster(settings=SETTINGS)
+    events = write_events(tmp_path / "events.jsonl", EVENTS, 300, 7)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": RATE}
+    cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+    for name in ("first", "second"):
+        cluster.start_task_manager(name)
+    before = cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 2, "two checkpoints")
+    control_plane = cluster.processes.pop("control_plane")
+    control_plane.popen.kill()
+    control_plane.popen.wait()
+    cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+    status = cluster.wait_for(
+        lambda status: (status["latest_checkpoint"] or 0) > before["latest_checkpoint"] + 1,
+        "a checkpoint of the other control plane",
+    )
+    assert (status["job_id"], status["generation"]) == (before["job_id"], 1)
+    assert status["totals"]["events_in"] > before["totals"]["events_in"]
+    finish(cluster, events, tmp_path)
+
+
+def test_kill_the_control_plane_and_a_task_manager(make_cluster, tmp_path):
+    cluster = make_cluster(settings=SETTINGS)
+    events = start(cluster, tmp_path)
+    victim = with_count(cluster)
+    control_plane = cluster.processes.pop("control_plane")
+    control_plane.popen.kill()
+    control_plane.popen.wait()
+    victim.popen.kill()
+    parameters = {"input": events, "output": tmp_path / "out", "rate": RATE, "ballast_bytes": 200}
+    cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+    cluster.start_task_manager("third")
+    restarted(cluster)
+    finish(cluster, events, tmp_path)
+
+
+def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path):
+    cluster = make_cluster(settings=SETTINGS)
+    events = start(cluster, tmp_path)
+    savepoint = tmp_path / "savepoint"
+    assert cluster.http("POST", f"/savepoint?path={savepoint}")[0] == 202
+    cluster.wait_for(
+        lambda _: any(
+            item["kind"] == "savepoint" and item["state"] == "COMPLETE"
+            for item in cluster.http("GET", "/checkpoints")[1]
+        ),
+        "the savepoint",
+    )
+    assert cluster.http("POST", "/cancel")[0] == 202
+    cluster.wait_for(lambda status: status["state"] == "CANCELLED", "the end")
+    cluster.stop()
+    again = make_cluster(settings=SETTINGS)
+    parameters = {
+        "input": events,
+        "output": tmp_path / "out",
+        "source_parallelism": 1,
+        "count_parallelism": 3,
+    }
+    again.start_control_plane(
+        JOB, parameters, exit_when_finished=False, arguments=["--from-savepoint", str(savepoint)]
+    )
+    for name in ("first", "second"):
+        again.start_task_manager(name)
+    finish(again, events, tmp_path)
