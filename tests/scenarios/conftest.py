@@ -41,11 +41,16 @@ def release(tmp_path):
 
 @pytest.fixture
 def make_cluster(tmp_path, environment):
-    """Clusters below the test's directory; all of their processes end with the test."""
+    """Clusters below the test's directory; all of their processes end with the test.
+
+    A failure ends the job, unless a test sets ``restart_attempts``.
+    """
     clusters = []
 
-    def make(**arguments):
-        cluster = Cluster(tmp_path / f"cluster_{len(clusters)}", environment=environment, **arguments)
+    def make(settings=None, **arguments):
+        settings = {"controlPlane.restart_attempts": 0, **(settings or {})}
+        directory = tmp_path / f"cluster_{len(clusters)}"
+        cluster = Cluster(directory, environment=environment, settings=settings, **arguments)
         clusters.append(cluster)
         return cluster
 

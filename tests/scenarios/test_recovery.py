@@ -15,6 +15,7 @@ SETTINGS = {
     "controlPlane.checkpoint_interval_ms": 300,
     "controlPlane.checkpoint_pause_ms": 100,
     "controlPlane.lease_timeout_ms": 1000,
+    "controlPlane.restart_attempts": 20,
 }
 EVENTS = 12_000
 RATE = 1_500
