@@ -26,7 +26,9 @@ def events(tmp_path_factory, write_events):
 @pytest.fixture(scope="module")
 def long_lived(tmp_path_factory, environment):
     """Two task managers that outlive one control plane after the other."""
-    with Cluster(tmp_path_factory.mktemp("long_lived"), environment=environment) as cluster:
+    settings = {"controlPlane.restart_attempts": 0}
+    directory = tmp_path_factory.mktemp("long_lived")
+    with Cluster(directory, environment=environment, settings=settings) as cluster:
         cluster.start_task_manager("first")
         cluster.start_task_manager("second")
         yield cluster
