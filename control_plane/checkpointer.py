@@ -116,6 +116,9 @@ class Checkpointer:
         identity = handshake_from_proto(request.handshake)
         if identity.job_id != self._coordinator.identity.job_id:
             return control_pb2.AcknowledgeCheckpointReply(taken=False)
+        if request.checkpoint_id == 0 and self.machine.awaits_generation(identity.generation):
+            # A job that is being taken over: its last parts are wanted in a moment.
+            return control_pb2.AcknowledgeCheckpointReply(taken=False)
         subtask = subtask_from_proto(request.subtask)
         failure = request.failure
         part: SubtaskPart | None = None

@@ -8,7 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 
 import grpc
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_delay,
+    wait_fixed,
+)
 
 from proto import control_pb2, control_pb2_grpc
 from task_manager.server import TaskManagerServer
@@ -91,10 +98,10 @@ class ControlLink:
         )
         patience_s = self._config.connect_timeout_s if checkpoint_id == 0 else 0
         retrying = Retrying(
-            retry=retry_if_exception_type(grpc.RpcError),
+            retry=retry_if_exception_type(grpc.RpcError) | retry_if_result(lambda reply: not reply.taken),
             stop=lambda state: self._stopped or stop_after_delay(patience_s)(state),
             wait=wait_fixed(_RETRY_S),
-            reraise=True,
+            retry_error_callback=_outcome,
         )
         try:
             retrying(self._stub.AcknowledgeCheckpoint, request, timeout=_ACKNOWLEDGE_TIMEOUT_S)
@@ -248,7 +255,7 @@ class ControlLink:
             runtime.checkpoints.deliver_last_parts_again()
         elif runtime is not None:
             log.info("the control plane does not want job %s any more; stopping it", runtime.identity.job_id)
-            server.drop_job()
+            server.drop_job(runtime)
         log.info("registered at the control plane %s as %s", self._address, server.address)
         return float(reply.heartbeat_interval_ms) / 1e3
 
@@ -273,6 +280,12 @@ class ControlLink:
 def _is_late(error: grpc.RpcError, until_s: float) -> bool:
     """Whether a control plane is there and only slow, and may be waited for until a monotonic second."""
     return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and time.monotonic() < until_s
+
+
+def _outcome(state: RetryCallState) -> object:
+    """Of the last attempt: its result, or its error is raised."""
+    assert state.outcome is not None
+    return state.outcome.result()
 
 
 class _NotYetError(Exception):

@@ -113,12 +113,14 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         self.drop_job()
         self.incarnation = secrets.token_hex(8)
 
-    def drop_job(self) -> None:
-        """Stop what runs here and release its store."""
+    def drop_job(self, runtime: JobRuntime | None = None) -> None:
+        """Stop what runs here and release its store; only if it is ``runtime``, where that is given."""
+        # With the lock, so that a deployment waits until the store is free.
         with self._lock:
-            runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            runtime.close(_STOP_TIMEOUT_S)
+            if runtime is None or self._runtime is runtime:
+                runtime, self._runtime = self._runtime, None
+                if runtime is not None:
+                    runtime.close(_STOP_TIMEOUT_S)
 
     def stop(self) -> None:
         """Cancel the job, release the store and stop listening."""

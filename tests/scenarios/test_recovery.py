@@ -17,7 +17,7 @@ SETTINGS = {
     "controlPlane.lease_timeout_ms": 1000,
     "controlPlane.restart_attempts": 20,
 }
-EVENTS = 12_000
+EVENTS = 30_000
 RATE = 1_500
 
 

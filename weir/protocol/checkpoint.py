@@ -142,6 +142,10 @@ class CheckpointMachine:
             return self._retry_ms
         return self._due_ms if self._settings.interval_ms and self._may_trigger() else None
 
+    def awaits_generation(self, generation: int) -> bool:
+        """Whether a deployment is known elsewhere that does not run here yet: its parts would be taken later."""
+        return generation > self._generation
+
     def waits_for(self, generation: int, checkpoint_id: int, subtask: SubtaskId) -> bool:
         """Whether a part would be taken: the answer to who delivers it."""
         if generation != self._generation or not self._is_running or subtask not in self._placement:
