@@ -21,13 +21,15 @@ from weir.state.slot_table import bytes_for_slots
 
 CACHED_SHARE = 0.1
 BARS = (Bar("events_per_second", "at least", 400_000), Bar("rss_above_bound_bytes_max", "at most", 300 << 20))
-#: Tuned for updates of many small values: few, large runs to merge.
+#: Tuned for updates of many small values: few, large runs to merge. Mapped are sixteen tables.
 SETTINGS = RocksDbSettings(
     block_cache_bytes=128 << 20,
     write_buffer_bytes=32 << 20,
     write_buffer_count=4,
     write_buffer_total_bytes=128 << 20,
     compression="none",
+    level_0_runs=6,
+    max_open_files=26,
 )
 #: Length of ``server-N`` for most numbers below ten million.
 _KEY_BYTES = 14

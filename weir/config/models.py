@@ -211,7 +211,21 @@ class RocksDbConfig(Section):
     )
     compression: Literal["none", "snappy", "lz4", "zstd"] = setting("none", "Compression of data blocks.")
     background_threads: int = setting(2, "Threads that flush and compact.", "threads", ge=1, le=64)
-    max_open_files: int = setting(512, "File handles that the store may keep open.", "files", ge=16)
+    level_0_runs: int = setting(
+        12, "Flushed memory tables that may wait before they are merged into the rest.", "runs", ge=2, le=64
+    )
+    max_open_files: int = setting(
+        512,
+        "File handles that the store may keep open; with `mmap_reads` this bounds mapped memory, 8 MiB each. "
+        "At least 20 more than `level_0_runs`, or reads open files again and again.",
+        "files",
+        ge=22,
+    )
+    mmap_reads: bool = setting(
+        True,
+        "Read uncompressed tables where the page cache has them instead of copying blocks: faster when state is "
+        "larger than the block cache. Mapped pages count as resident and are not verified at every read.",
+    )
 
     @model_validator(mode="after")
     def _a_memory_table_fits(self) -> Self:

@@ -30,9 +30,6 @@ _COMPRESSIONS = {
 }
 #: Files are small so that the index and filter of each fit well in one shard of the block cache.
 _TABLE_FILE_BYTES = 8 << 20
-#: Runs that may wait in level 0. A merge into the level below rewrites all of it: with few runs, uniform
-#: updates cost 2 µs of background CPU each, with 12 about 0.5; a read asks one Bloom filter per run.
-_LEVEL_0_RUNS = 12
 #: Share of a memory table for a Bloom filter over its keys: saves most reads a walk through every skip list.
 _MEMORY_TABLE_FILTER_SHARE = 0.05
 _LOG_FILE_BYTES = 4 << 20
@@ -57,7 +54,12 @@ class RocksDbSettings:
     compression: Compression = "none"
     #: Threads that flush and compact.
     background_threads: int = 2
-    #: File handles that the store may keep open.
+    #: Runs that may wait in level 0. A merge into the level below rewrites all of it: with few small runs, uniform
+    #: updates cost 2 µs of background CPU each, with 12 about 0.5; a read asks one Bloom filter per run, 0.1 µs.
+    level_0_runs: int = 12
+    #: File handles that the store may keep open, ten of them not for tables. With ``mmap_reads`` it bounds the mapped
+    #: memory too: the tables used last stay mapped, 8 MiB each (in level 0 up to ``write_buffer_bytes``). All runs of
+    #: level 0 must be among them, or each read opens files.
     max_open_files: int = 512
     #: Read table files through the page cache's own memory instead of copying blocks out of it: a read costs a third
     #: less. Only without compression. Mapped pages count as resident, but the kernel takes them back at need.
@@ -101,13 +103,15 @@ def store_options(settings: RocksDbSettings, memory: StoreMemory) -> Options:
     options.set_max_write_buffer_number(settings.write_buffer_count)
     options.set_compression_type(_COMPRESSIONS[settings.compression]())
     options.set_target_file_size_base(_TABLE_FILE_BYTES)
-    options.set_level_zero_file_num_compaction_trigger(_LEVEL_0_RUNS)
-    options.set_level_zero_slowdown_writes_trigger(3 * _LEVEL_0_RUNS)
-    options.set_level_zero_stop_writes_trigger(4 * _LEVEL_0_RUNS)
+    options.set_level_zero_file_num_compaction_trigger(settings.level_0_runs)
+    options.set_level_zero_slowdown_writes_trigger(3 * settings.level_0_runs)
+    options.set_level_zero_stop_writes_trigger(4 * settings.level_0_runs)
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(_MEMORY_TABLE_FILTER_SHARE)
     options.set_max_background_jobs(settings.background_threads)
     options.set_max_open_files(settings.max_open_files)
+    # One list of open tables, not 64 that are each bounded by chance: those used last stay open.
+    options.set_table_cache_num_shard_bits(0)
     options.set_allow_mmap_reads(maps_tables(settings))
     options.set_max_log_file_size(_LOG_FILE_BYTES)
     options.set_keep_log_file_num(2)
