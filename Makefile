@@ -15,7 +15,7 @@ GENERATE := -m grpc_tools.protoc -I.
 PROTO_FILES := $(wildcard proto/*.proto)
 RESULTS := benchmarks/results
 
-.PHONY: help setup java demo test check format proto verify-proto docs bench experiments lock clean
+.PHONY: help setup java demo etcd test check format proto verify-proto docs bench experiments lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -53,8 +53,14 @@ java:
 demo: java setup ## Generate events, run the demo job on real processes, print latencies and draw them
 	@$(RUN) -m experiments.demo
 
-test: check ## Everything that `check` does, then all tests
+test: check etcd ## Everything that `check` does, then all tests
 	$(RUN) -m pytest
+
+# The tests of leader election start a real etcd; Debian has it as a package.
+etcd:
+	@command -v etcd >/dev/null || { echo "test: installing etcd-server with apt-get"; \
+		(apt-get install -y -q etcd-server || (apt-get update -q && apt-get install -y -q etcd-server)) >/dev/null 2>&1; } \
+		|| { echo "make test: error: the tests need etcd on PATH (Debian: apt-get install etcd-server)" >&2; exit 1; }
 
 check: setup ## Format, lint, types, import rules, generated code
 	$(VENV)/bin/ruff format --check

@@ -14,6 +14,11 @@ from weir.errors import AddressInUseError, CheckpointError
 class Keeper(Protocol):
     """Holds one document for the control plane that leads. Methods block; none is called twice at once."""
 
+    @property
+    def place(self) -> str:
+        """Where the document is, for messages."""
+        ...
+
     def lead(self) -> None:
         """Become the leader; waits while another control plane leads, if this place can tell when that ends.
 
@@ -50,6 +55,11 @@ class FileKeeper:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[bytes] | None = None
+
+    @property
+    def place(self) -> str:
+        """The file; see :class:`Keeper`."""
+        return str(self.path)
 
     def lead(self) -> None:
         """Take the lock; see :class:`Keeper`."""

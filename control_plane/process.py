@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -14,12 +14,13 @@ from prometheus_client import CollectorRegistry
 from control_plane.coordinator import Coordinator
 from control_plane.http import HttpServer, create_app
 from control_plane.job_record import JobRecord
-from control_plane.keeper import FileKeeper
+from control_plane.keeper import FileKeeper, Keeper
 from control_plane.service import serve_grpc
 from control_plane.start import start_from_savepoint, start_or_take_over
 from control_plane.status_views import job_facts
 from weir.clock import SystemClock
-from weir.config import Config
+from weir.config import Config, ControlPlaneConfig
+from weir.errors import CheckpointError
 from weir.job_loading import load_job
 from weir.metrics import JobMetrics, register_process_metrics
 from weir.protocol.job import JobState
@@ -71,12 +72,14 @@ async def serve(
         job_module, parameters, {"input": config.file_name, "max_parallelism": section.max_parallelism}
     )
     uri = section.checkpoint_uri
-    keeper = FileKeeper(Path(section.state_path)) if section.state_path else None
-    record = None
-    if keeper is not None:
-        await asyncio.to_thread(keeper.lead)
-        data = await asyncio.to_thread(keeper.load)
-        record = None if data is None else JobRecord.from_bytes(data, section.state_path)
+    lost = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_lost() -> None:
+        loop.call_soon_threadsafe(lost.set)
+
+    keeper = _keeper(section, job.graph.name, on_lost)
+    record = None if keeper is None else await _lead(keeper)
     start, store = (
         start_from_savepoint(job.graph, uri, savepoint, allow_dropped=allow_dropped)
         if savepoint
@@ -113,24 +116,50 @@ async def serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     timers = asyncio.create_task(_timers(coordinator, min(section.heartbeat_interval_ms / 1e3, _TICK_S)))
     try:
-        await _until_over(coordinator, stop, exit_when_finished=exit_when_finished)
+        await _until_over(coordinator, stop, lost, exit_when_finished=exit_when_finished)
     finally:
         timers.cancel()
         await http.stop()
         await grpc_server.stop(grace=0.5)
+        await coordinator.takeover.saved()
         await coordinator.close()
         if keeper is not None:
             keeper.close()
     return _exit_code(coordinator.machine.state)
 
 
-async def _until_over(coordinator: Coordinator, stop: asyncio.Event, *, exit_when_finished: bool) -> None:
-    waits = [asyncio.create_task(stop.wait())]
+def _keeper(section: ControlPlaneConfig, job_name: str, on_lost: Callable[[], None]) -> Keeper | None:
+    if section.etcd_endpoints:
+        from control_plane.etcd_keeper import EtcdKeeper
+
+        return EtcdKeeper(section.etcd_endpoints, job_name, on_lost)
+    return FileKeeper(Path(section.state_path)) if section.state_path else None
+
+
+async def _lead(keeper: Keeper) -> JobRecord | None:
+    """Become the leader; gives what an earlier one left."""
+    try:
+        await asyncio.to_thread(keeper.lead)
+        data = await asyncio.to_thread(keeper.load)
+        return None if data is None else JobRecord.from_bytes(data, keeper.place)
+    except BaseException:
+        keeper.close()
+        raise
+
+
+async def _until_over(
+    coordinator: Coordinator, stop: asyncio.Event, lost: asyncio.Event, *, exit_when_finished: bool
+) -> None:
+    waits = [asyncio.create_task(stop.wait()), asyncio.create_task(lost.wait())]
     if exit_when_finished:
         waits.append(asyncio.create_task(coordinator.ended.wait()))
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
+    if lost.is_set():
+        raise CheckpointError(
+            "this control plane does not lead any more: another one takes over, and the job goes on"
+        )
     if not coordinator.ended.is_set():
         # Nobody watches over the job any more: it must not go on alone.
         log.info("stopping: cancelling job %s", coordinator.identity.job_id)

@@ -33,6 +33,8 @@ class Takeover:
         self._coordinator = coordinator
         self._left = left
         self._save = save
+        self._unsaved: bytes | None = None
+        self._saver: asyncio.Task[None] | None = None
         self._back: set[str] = set()
         #: Whether the job's task managers are being waited for.
         self.is_waiting = left is not None
@@ -80,11 +82,25 @@ class Takeover:
             routing=dict(coordinator.routing_tables),
             placement=dict(machine.placement),
         )
-        try:
-            self._save(record.to_bytes())
-        except WeirError as error:
-            # The job goes on; what is lost is that another control plane could take it over as it is.
-            log.error("%s", error)
+        self._unsaved = record.to_bytes()
+        if self._saver is None or self._saver.done():
+            self._saver = asyncio.create_task(self._save_all())
+
+    async def saved(self) -> None:
+        """Return when what is to be kept has been written."""
+        if self._saver is not None:
+            await self._saver
+
+    async def _save_all(self) -> None:
+        """Write the latest record, again and again while there is a newer one."""
+        assert self._save is not None
+        while self._unsaved is not None:
+            data, self._unsaved = self._unsaved, None
+            try:
+                await asyncio.to_thread(self._save, data)
+            except WeirError as error:
+                # The job goes on; what is lost is that another control plane could take it over as it is.
+                log.error("%s", error)
 
     async def _give_up_later(self, patience_s: float) -> None:
         await asyncio.sleep(patience_s)

@@ -172,14 +172,15 @@ class Cluster:
         cpus: Sequence[int] | None = None,
         settings: Mapping[str, object] | None = None,
         arguments: Sequence[str] = (),
+        name: str = "control_plane",
     ) -> WeirProcess:
         """``python -m control_plane``; gives the process at once. ``cpus`` holds it to processors."""
         flags = [*arguments, "--job", job, "--port", str(self.grpc_port), "--http-port", str(self.http_port)]
         flags += ["--task-managers", str(self.task_managers)]
         flags += ["--exit-when-finished"] if exit_when_finished else []
-        for name, value in parameters.items():
-            flags += ["--param", f"{name}={value}"]
-        return self.start("control_plane", "control_plane", flags, settings, cpus)
+        for parameter, value in parameters.items():
+            flags += ["--param", f"{parameter}={value}"]
+        return self.start(name, "control_plane", flags, settings, cpus)
 
     def start_task_manager(
         self,

@@ -251,7 +251,6 @@ def test_both_names_at_once_are_refused(tmp_path):
 def test_deprecated_keys_are_accepted_with_a_warning(tmp_path):
     path = write(tmp_path, {"controlPlane": {"etcd_endpoints": ["http://a:2379"], "test_etcd_conn": True}})
     assert load_config(path).warnings == [
-        f"{path}: controlPlane.etcd_endpoints is deprecated and ignored; remove it or set it to []",
         f"{path}: controlPlane.test_etcd_conn is deprecated and ignored; remove it or set it to false",
     ]
 

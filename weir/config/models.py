@@ -173,7 +173,9 @@ class ControlPlaneConfig(Section):
         "File that holds what a control plane needs to take over a running job; empty: none.",
     )
     etcd_endpoints: TextList = setting(
-        (), "Accepted with a warning, and ignored: no etcd is used.", deprecated=True
+        (),
+        "etcd servers, `host:port` or `http://host:port`, tried in turn: they keep the record instead of "
+        "`state_path`, and elect the one of several control planes that leads; the others wait.",
     )
     test_etcd_conn: bool = setting(
         False, "Accepted with a warning, and ignored: no etcd is used.", deprecated=True

@@ -1,0 +1,178 @@
+"""Keeps the control plane's record in etcd, and lets several control planes elect the one that leads.
+
+Keys, below ``/weir/<job name>/``::
+
+    leader   random id of the leading process, bound to its lease: it goes when the process does
+    record   the document
+
+A record is written in a transaction that compares the leader, so one that has lost its lease changes nothing.
+Reached through etcd's JSON gateway (etcd 3.4 and later).
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import requests
+from etcd3gw.client import Etcd3Client
+from etcd3gw.exceptions import Etcd3Exception
+from etcd3gw.lease import Lease
+
+from weir.errors import CheckpointError
+from weir.wire import parse_address
+
+log = logging.getLogger("control_plane")
+
+#: The leader's lease; it is renewed three times as often.
+LEASE_S = 3
+_TIMEOUT_S = 2.0
+_LOOK_S = 0.2
+_FAILURES = (Etcd3Exception, requests.RequestException, KeyError, ValueError)
+
+
+class EtcdKeeper:
+    """Implements ``keeper.Keeper``; methods block, and :meth:`close` may come from another thread."""
+
+    def __init__(self, endpoints: Sequence[str], job_name: str, on_lost: Callable[[], None]) -> None:
+        """``on_lost`` is called once, in a thread of its own, when another control plane may lead.
+
+        Raises:
+            HandshakeError: an endpoint is neither ``host:port`` nor ``http://host:port``.
+        """
+        self._clients = []
+        for endpoint in endpoints:
+            protocol, separator, rest = endpoint.partition("://")
+            address = parse_address(rest if separator else endpoint)
+            self._clients.append(
+                Etcd3Client(
+                    address.host,
+                    address.port,
+                    protocol if separator else "http",
+                    timeout=_TIMEOUT_S,
+                    api_path="/v3/",
+                )
+            )
+        self._endpoints = ", ".join(endpoints)
+        self._leader_key, self._record_key = (f"/weir/{job_name}/{name}" for name in ("leader", "record"))
+        self._id = secrets.token_hex(8)
+        self._on_lost = on_lost
+        self._lease_id: int | None = None
+        self._closed = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, name="etcd lease", daemon=True)
+
+    @property
+    def place(self) -> str:
+        """The key; see ``keeper.Keeper``."""
+        return f"the record {self._record_key} in etcd"
+
+    def lead(self) -> None:
+        """Wait until no other control plane leads; see ``keeper.Keeper``.
+
+        Raises:
+            CheckpointError: no endpoint answers.
+        """
+        told = False
+        while not self._closed.is_set():
+            if self._lease_id is None:
+                self._lease_id = self._do(lambda client: client.lease(LEASE_S).id)
+            lease_id = self._lease_id
+            if self._do(partial(self._claim, lease_id=lease_id)):
+                self._renewer.start()
+                return
+            if not told:
+                told = True
+                log.info("another control plane leads; waiting until it is gone")
+            if self._do(_refresh(lease_id)) <= 0:
+                self._lease_id = None
+            self._closed.wait(_LOOK_S)
+
+    def load(self) -> bytes | None:
+        """The record; see ``keeper.Keeper``."""
+        found: list[bytes] = self._do(lambda client: client.get(self._record_key))
+        return found[0] if found else None
+
+    def save(self, data: bytes) -> None:
+        """Replace the record, as long as this process leads; see ``keeper.Keeper``."""
+        put = {"request_put": {"key": _text(self._record_key), "value": _text(data)}}
+        compare = {
+            "key": _text(self._leader_key),
+            "target": "VALUE",
+            "result": "EQUAL",
+            "value": _text(self._id),
+        }
+        answer = self._do(
+            lambda client: client.transaction({"compare": [compare], "success": [put], "failure": []})
+        )
+        if not answer.get("succeeded"):
+            raise CheckpointError(
+                f"the record in etcd ({self._endpoints}) was not written: another control plane leads"
+            )
+
+    def close(self) -> None:
+        """Give up the leadership; see ``keeper.Keeper``."""
+        self._closed.set()
+        if self._lease_id is not None:
+            lease_id, self._lease_id = self._lease_id, None
+            try:
+                self._do(lambda client: Lease(lease_id, client).revoke())
+            except CheckpointError as error:
+                log.debug("the lease runs out by itself: %s", error)
+
+    def _claim(self, client: Etcd3Client, lease_id: int) -> bool:
+        """Create the leader's key; False: somebody has it."""
+        compare = {
+            "key": _text(self._leader_key),
+            "target": "CREATE",
+            "result": "EQUAL",
+            "create_revision": 0,
+        }
+        put = {"request_put": {"key": _text(self._leader_key), "value": _text(self._id), "lease": lease_id}}
+        answer = client.transaction({"compare": [compare], "success": [put], "failure": []})
+        return bool(answer.get("succeeded"))
+
+    def _renew(self) -> None:
+        left_s = float(LEASE_S)
+        while not self._closed.wait(LEASE_S / 3):
+            lease_id = self._lease_id
+            if lease_id is None:
+                return
+            try:
+                renewed_s = self._do(_refresh(lease_id))
+            except CheckpointError as error:
+                log.warning("%s", error)
+                left_s -= LEASE_S / 3
+            else:
+                left_s = float(renewed_s)
+            if left_s <= 0 and not self._closed.is_set():
+                self._on_lost()
+                return
+
+    def _do(self, work: Callable[[Etcd3Client], Any]) -> Any:
+        """Ask the endpoints in turn until one answers."""
+        failure: Exception | None = None
+        for client in list(self._clients):
+            try:
+                return work(client)
+            except _FAILURES as error:
+                failure = error
+                # The next call begins with another one.
+                self._clients.append(self._clients.pop(0))
+        raise CheckpointError(
+            f"no etcd endpoint answers ({self._endpoints}): {type(failure).__name__}; check "
+            "controlPlane.etcd_endpoints"
+        ) from failure
+
+
+def _refresh(lease_id: int) -> Callable[[Etcd3Client], int]:
+    """Renews a lease; gives its seconds, -1 if it has run out."""
+    return lambda client: Lease(lease_id, client).refresh()
+
+
+def _text(value: str | bytes) -> str:
+    return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()

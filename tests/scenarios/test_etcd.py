@@ -1,0 +1,104 @@
+"""Two control planes and a real etcd: one leads, the other waits, takes over and lets the job go on."""
+
+import shutil
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+from control_plane.etcd_keeper import EtcdKeeper
+from experiments.cluster import FINAL_STATES, free_port
+from experiments.soak import JOB
+from experiments.soak_check import check_output, write_events
+from weir.errors import CheckpointError
+
+pytestmark = pytest.mark.scenario
+
+
+@pytest.fixture
+def etcd(tmp_path):
+    """The address of a server of this test's own."""
+    assert shutil.which("etcd"), "etcd is not on PATH; `make test` installs it (Debian: etcd-server)"
+    client, peer = free_port(), free_port()
+    urls = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+    command = ["etcd", "--data-dir", str(tmp_path / "etcd"), "--listen-client-urls", urls[0]]
+    command += ["--advertise-client-urls", urls[0], "--listen-peer-urls", urls[1]]
+    command += ["--initial-advertise-peer-urls", urls[1], "--initial-cluster", f"default={urls[1]}"]
+    log = (tmp_path / "etcd.log").open("wb")
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        wait_until(lambda: is_healthy(urls[0]), "etcd")
+        yield urls[0]
+    finally:
+        process.kill()
+        process.wait()
+        log.close()
+
+
+def is_healthy(url):
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=1) as reply:
+            return b"true" in reply.read()
+    except OSError:
+        return False
+
+
+def wait_until(condition, what, timeout_s=60):
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"{what} did not come"
+        time.sleep(0.05)
+
+
+def test_one_leads_and_only_it_writes(etcd):
+    lost = []
+    first, second = (EtcdKeeper([etcd], "job", lambda name=name: lost.append(name)) for name in ("1", "2"))
+    first.lead()
+    assert first.load() is None
+    first.save(b"one")
+    with pytest.raises(CheckpointError, match="another control plane leads"):
+        second.save(b"two")
+    first.close()
+    second.lead()
+    assert second.load() == b"one"
+    second.save(b"two")
+    with pytest.raises(CheckpointError, match="another control plane leads"):
+        first.save(b"three")
+    second.close()
+    assert lost == []
+
+
+def test_no_etcd_is_one_clear_error():
+    keeper = EtcdKeeper([f"127.0.0.1:{free_port()}"], "job", lambda: None)
+    with pytest.raises(CheckpointError, match=r"no etcd endpoint answers .*controlPlane\.etcd_endpoints"):
+        keeper.lead()
+
+
+def test_a_second_control_plane_takes_over(make_cluster, etcd, tmp_path, release):
+    settings = {
+        "taskManager.operator_quota": 20,
+        "controlPlane.checkpoint_interval_ms": 300,
+        "controlPlane.restart_attempts": 20,
+        "controlPlane.etcd_endpoints": etcd,
+    }
+    cluster = make_cluster(settings=settings)
+    events = write_events(tmp_path / "events.jsonl", 8_000, 300, 7)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": 500, "release": release}
+    cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+    for name in ("first", "second"):
+        cluster.start_task_manager(name)
+    before = cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 2, "two checkpoints")
+    leader = cluster.processes.pop("control_plane")
+    standby = cluster.start_control_plane(JOB, parameters, exit_when_finished=False, name="standby")
+    wait_until(lambda: "another control plane leads" in standby.log_path.read_text(), "the second one")
+    leader.popen.kill()
+    leader.popen.wait()
+    status = cluster.wait_for(
+        lambda status: (status["latest_checkpoint"] or 0) > before["latest_checkpoint"] + 1, "a checkpoint"
+    )
+    assert (status["job_id"], status["generation"]) == (before["job_id"], 1)
+    release.touch()
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end", 90)
+    assert (status["state"], status["cause"]) == ("FINISHED", "")
+    check_output(events, tmp_path / "out")
