@@ -96,6 +96,14 @@ class Checkpointer:
         self._carry_out_all(actions)
         return record
 
+    async def remove(self) -> None:
+        """The job has ended as it should: its checkpoints are of no use any more; savepoints stay."""
+        if self._store is not None:
+            try:
+                await asyncio.to_thread(self._store.remove)
+            except WeirError as error:
+                log.warning("the job's checkpoints were not removed: %s", error)
+
     def view(self, record: model.CheckpointRecord) -> CheckpointView:
         """A checkpoint for people, with times of the wall clock."""
         offset_ms = self._coordinator.wall_ms() - self._coordinator.now_ms()

@@ -514,6 +514,7 @@ class Coordinator:
             self.checkpointer.restore_point() if self.machine.state is JobState.DEPLOYING else None,
             self.checkpointer.machine.next_id - 1,
             self.state_ids,
+            sorted(self.recovery.isolated_steps),
         )
 
     async def _warm_up(self, names: Iterable[str]) -> None:
@@ -569,4 +570,11 @@ class Coordinator:
             log.error("job %s %s: %s", self.identity.job_id, state.value.lower(), cause)
         else:
             log.info("job %s %s", self.identity.job_id, state.value.lower())
+        if state is JobState.FAILED:
+            self.ended.set()
+        else:
+            self.spawn(self._clean_up())
+
+    async def _clean_up(self) -> None:
+        await self.checkpointer.remove()
         self.ended.set()

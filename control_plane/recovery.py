@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("control_plane")
 
 _LOOK_AGAIN_S = 0.01
+#: How a task manager reports a step that raised (``operator_chain.StepError``, ``operators.functions``).
+_STEP_RAISED = re.compile(r"failed: step '(?P<step>[^']+)'")
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ class Recovery:
         self.restarts = 0
         #: Where subtasks were before the last restart: they go back there.
         self.preferred: dict[SubtaskId, str] = {}
+        #: Steps that raised again and again: rows that make them raise are put aside.
+        self.isolated_steps: set[str] = set()
+        self._poison_attempts = config.poison_attempts
+        self._raised: Counter[str] = Counter()
         self._coordinator = coordinator
 
     async def restart(self, cause: str) -> None:
@@ -72,6 +80,7 @@ class Recovery:
         if isinstance(decision, GiveUp):
             coordinator.handle(job_machine.RestartRefused(decision.reason))
             return
+        self._look_for_poison(cause)
         log.warning("restart %d of the job in %d ms: %s", decision.attempt, decision.delay_ms, cause)
         self.preferred = dict(coordinator.machine.placement)
         await asyncio.sleep(decision.delay_ms / 1e3)
@@ -86,6 +95,17 @@ class Recovery:
         if manifest is None:
             log.warning("there is no checkpoint yet: the job starts from nothing")
         coordinator.begin_generation(coordinator.identity.generation + 1, manifest)
+
+    def _look_for_poison(self, cause: str) -> None:
+        """Count the failures of each step; a step that raises again and again meets the same rows each time."""
+        found = _STEP_RAISED.search(cause)
+        if found is None or not self._poison_attempts:
+            return
+        step = found.group("step")
+        self._raised[step] += 1
+        if self._raised[step] >= self._poison_attempts and step not in self.isolated_steps:
+            log.warning("rows that make step %r raise go to the dead letters after this restart", step)
+            self.isolated_steps.add(step)
 
 
 def graph_and_routing(

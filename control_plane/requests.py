@@ -56,6 +56,7 @@ def deploy_request(
     restore: control_pb2.Restore | None,
     ended_checkpoint_id: int,
     state_ids: Mapping[str, int],
+    isolated_steps: Iterable[str],
 ) -> control_pb2.DeployRequest:
     """Create ``subtasks`` on one task manager; ``restore`` names the checkpoint from which the job starts."""
     return control_pb2.DeployRequest(
@@ -75,4 +76,5 @@ def deploy_request(
         alignment_timeout_ms=config.checkpoint_alignment_timeout_ms,
         ended_checkpoint_id=ended_checkpoint_id,
         state_ids=state_ids,
+        isolated_steps=isolated_steps,
     )

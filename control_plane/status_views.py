@@ -117,6 +117,7 @@ def _subtask_view(coordinator: Coordinator, subtask: SubtaskId) -> SubtaskView:
         backpressured_ratio=round(report.backpressured_us / known_us, 4),
         watermark_ms=report.watermark_ms if has_watermark else None,
         distinct_keys=report.distinct_keys,
+        restoring_groups=report.restoring_groups,
     )
 
 

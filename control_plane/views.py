@@ -21,6 +21,7 @@ class SubtaskView(BaseModel):
     backpressured_ratio: float = Field(0.0, description="share of its time spent waiting for credit")
     watermark_ms: int | None = Field(None, description="event time, ms since the epoch")
     distinct_keys: int = 0
+    restoring_groups: int = Field(0, description="key groups whose state still comes from a checkpoint")
 
 
 class StageView(BaseModel):

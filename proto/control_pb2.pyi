@@ -65,7 +65,7 @@ class RegisterReply(_message.Message):
     def __init__(self, heartbeat_interval_ms: _Optional[int] = ..., lease_timeout_ms: _Optional[int] = ..., control_plane_id: _Optional[str] = ..., keep_job: _Optional[bool] = ...) -> None: ...
 
 class SubtaskReport(_message.Message):
-    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys")
+    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,7 @@ class SubtaskReport(_message.Message):
     FIRST_BATCH_US_FIELD_NUMBER: _ClassVar[int]
     LAST_BATCH_US_FIELD_NUMBER: _ClassVar[int]
     DISTINCT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    RESTORING_GROUPS_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     state: SubtaskState
     cause: str
@@ -94,7 +95,8 @@ class SubtaskReport(_message.Message):
     first_batch_us: int
     last_batch_us: int
     distinct_keys: int
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ...) -> None: ...
+    restoring_groups: int
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ...) -> None: ...
 
 class OwnershipReport(_message.Message):
     __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved", "locations", "failure")
@@ -233,7 +235,7 @@ class StageSubtasks(_message.Message):
     def __init__(self, stage_index: _Optional[int] = ..., subtask_indices: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeployRequest(_message.Message):
-    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "checkpoint_uri", "restore", "alignment_timeout_ms", "ended_checkpoint_id", "state_ids")
+    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "checkpoint_uri", "restore", "alignment_timeout_ms", "ended_checkpoint_id", "state_ids", "isolated_steps")
     class StateIdsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -257,6 +259,7 @@ class DeployRequest(_message.Message):
     ALIGNMENT_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     ENDED_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_IDS_FIELD_NUMBER: _ClassVar[int]
+    ISOLATED_STEPS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     job_module: str
     parameters_json: str
@@ -273,7 +276,8 @@ class DeployRequest(_message.Message):
     alignment_timeout_ms: int
     ended_checkpoint_id: int
     state_ids: _containers.ScalarMap[str, int]
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., checkpoint_uri: _Optional[str] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., alignment_timeout_ms: _Optional[int] = ..., ended_checkpoint_id: _Optional[int] = ..., state_ids: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    isolated_steps: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., checkpoint_uri: _Optional[str] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., alignment_timeout_ms: _Optional[int] = ..., ended_checkpoint_id: _Optional[int] = ..., state_ids: _Optional[_Mapping[str, int]] = ..., isolated_steps: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Restore(_message.Message):
     __slots__ = ("checkpoint_uri", "manifest_path", "job_id")

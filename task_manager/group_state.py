@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from task_manager.job_state import Adoption
 from weir.operators.base import Operator
 from weir.state.hybrid import HybridBackend
+from weir.state.image_client import is_image
 
 #: Keys that a new owner fetches before everything else, at most.
 HOT_KEYS_MAX = 20_000
@@ -37,6 +38,7 @@ class SubtaskGroupState:
         self._hot_keys: list[bytes] = []
         #: Most wanted keys of groups that came, until somebody fetches them.
         self.wanted_keys: list[bytes] = []
+        self._is_restoring = bool(adoptions)
         elsewhere = {group for adoption in adoptions for group in adoption.groups}
         backend.adopt({group: epoch for group, epoch in owned.items() if group not in elsewhere})
         for adoption in adoptions:
@@ -47,6 +49,14 @@ class SubtaskGroupState:
         self._operators = operators
         # Groups of an image that the job is restored from.
         self._on_adopt(self)
+
+    def restoring_groups(self) -> int:
+        """Groups whose state still comes from a checkpoint; called by the heartbeat."""
+        if self._is_restoring:
+            left = sum(is_image(migrating.address) for migrating in self.backend.migrating())
+            self._is_restoring = left > 0
+            return left
+        return 0
 
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write dirty entries of groups that will be given away, and note which of their keys are hot."""

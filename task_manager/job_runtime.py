@@ -177,11 +177,15 @@ class JobRuntime:
             progress = running.subtask.progress
             if running.dead_letters is not None:
                 progress.records_rejected = running.dead_letters.rejected
+            if running.isolation is not None:
+                progress.records_rejected = running.isolation.rejected
             # Read here, because a subtask that is held back cannot write it.
             progress.backpressured_s = running.chain.output.waited_s
             progress.distinct_keys = sum(
                 getattr(operator, "distinct_keys", 0) for operator in running.chain.operators
             )
+            if running.group_state is not None:
+                progress.restoring_groups = running.group_state.restoring_groups()
             inbox = self._inboxes.get(subtask)
             result[subtask] = (progress, 0 if inbox is None else len(inbox))
         return result
@@ -232,6 +236,9 @@ class JobRuntime:
                 log.warning("subtask %s did not stop within %g s", running.subtask.subtask, timeout_s)
             elif running.dead_letters is not None:
                 running.dead_letters.close()
+        for running in self._running.values():
+            if running.isolation is not None:
+                running.isolation.close()
         self.rescaling.close()
         self.checkpoints.close()
         self._factory.close()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from task_manager.isolation import Isolation
 from task_manager.output import Output
 from weir.errors import WeirError
 from weir.operators.base import Json, Operator, OperatorContext
@@ -38,8 +39,12 @@ class OperatorChain:
         operators: Sequence[tuple[Operator, OperatorContext]],
         output: Output,
         check_cancelled: Callable[[], None],
+        isolation: Isolation | None = None,
     ) -> None:
-        """``check_cancelled`` raises CancelledError when the subtask is to stop; called between outputs."""
+        """``check_cancelled`` raises CancelledError when the subtask is to stop; called between outputs.
+
+        ``isolation``: puts rows aside that make steps raise, until it is taken away.
+        """
         self._operators = list(operators)
         self._opened: list[Operator] = []
         #: Operators that have written everything in the flush that is under way.
@@ -49,6 +54,7 @@ class OperatorChain:
         self.rows_into_last = 0
         self._last = len(self._operators) - 1
         self._check_cancelled = check_cancelled
+        self.isolation = isolation
 
     @property
     def operators(self) -> list[Operator]:
@@ -72,7 +78,13 @@ class OperatorChain:
             self.rows_into_last += batch.num_rows
         # naming_step by hand: a context manager is a dozen calls, for every operator and batch.
         try:
-            for out in operator.process(batch):
+            isolation = self.isolation
+            outputs = (
+                operator.process(batch)
+                if isolation is None or not isolation.concerns(context.operator_name)
+                else isolation.process(operator, context, batch)
+            )
+            for out in outputs:
                 self._check_cancelled()
                 if out.num_rows:
                     self.process(out, start + 1)

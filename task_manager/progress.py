@@ -50,3 +50,5 @@ class SubtaskProgress:
     first_batch_us: int = 0
     last_batch_us: int = 0
     distinct_keys: int = 0
+    #: Key groups whose state still comes from a checkpoint.
+    restoring_groups: int = 0

@@ -338,6 +338,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
                 request.alignment_timeout_ms,
                 request.deployed_us,
                 dict(request.state_ids),
+                tuple(request.isolated_steps),
                 {
                     "job_module": request.job_module,
                     "parameters": parameters,
@@ -415,4 +416,5 @@ def _report(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> control_p
         first_batch_us=progress.first_batch_us,
         last_batch_us=progress.last_batch_us,
         distinct_keys=progress.distinct_keys,
+        restoring_groups=progress.restoring_groups,
     )

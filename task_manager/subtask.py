@@ -174,7 +174,12 @@ class Subtask(ABC):
             if self.progress.state is SubtaskState.FINISHED:
                 self._chain.commit(0)
         else:
-            self.mailbox.post(lambda: self._chain.commit(checkpoint_id))
+            self.mailbox.post(lambda: self._commit(checkpoint_id))
+
+    def _commit(self, checkpoint_id: int) -> None:
+        # Rows that made a step raise are behind this checkpoint.
+        self._chain.isolation = None
+        self._chain.commit(checkpoint_id)
 
     def _abandon(self) -> None:
         """Free everything after a failure; a second failure on the way must not hide the first."""

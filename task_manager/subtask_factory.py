@@ -12,6 +12,7 @@ from task_manager.channels import Channel, Inbox, LocalChannel
 from task_manager.checkpointing import CheckpointParticipant
 from task_manager.credits import ChannelLimits, CreditGate
 from task_manager.group_state import SubtaskGroupState
+from task_manager.isolation import Isolation
 from task_manager.job_state import JobState
 from task_manager.mailbox import Mailbox
 from task_manager.metrics import TaskManagerMetrics
@@ -55,6 +56,8 @@ class JobSettings:
     deployed_us: int
     #: Numbers of the states of keyed steps in the store.
     state_ids: Mapping[str, int]
+    #: Steps that raised again and again: rows that make them raise are put aside.
+    isolated_steps: tuple[str, ...] = ()
     #: Configuration of the run, for sidecars.
     run_facts: dict[str, object] = field(default_factory=dict)
 
@@ -68,6 +71,7 @@ class RunningSubtask:
     dead_letters: DeadLetterFile | None
     #: In stages whose subtasks own key groups.
     group_state: SubtaskGroupState | None
+    isolation: Isolation | None = None
 
 
 class SubtaskFactory:
@@ -133,7 +137,8 @@ class SubtaskFactory:
         )
         nodes = stage.nodes[1:] if stage.is_source else stage.nodes
         operators = [(create_operator(node.spec), context(node, 0)) for node in nodes]
-        chain = OperatorChain(operators, output, mailbox.check_cancelled)
+        isolation = self._isolation(subtask, stage)
+        chain = OperatorChain(operators, output, mailbox.check_cancelled, isolation)
         if stage.is_source:
             node = stage.nodes[0]
             assert isinstance(node.spec, SourceSpec)
@@ -149,7 +154,7 @@ class SubtaskFactory:
                 reader_context=lambda start_us: context(node, start_us),
                 rows_max=self._config.batch_size,
             )
-            return RunningSubtask(source, chain, dead_letters, None)
+            return RunningSubtask(source, chain, dead_letters, None, isolation)
         inputs = topology.input_channels(subtask)
         task = TaskSubtask(
             subtask,
@@ -169,7 +174,7 @@ class SubtaskFactory:
             # Without states there is nothing to keep.
             backend = group_state.backend if group_state.state_ids else None
             task.own_groups(machine, group_state, reports, backend)
-        return RunningSubtask(task, chain, dead_letters, group_state)
+        return RunningSubtask(task, chain, dead_letters, group_state, isolation)
 
     def channel(self, channel: ChannelId, sender: Inbox, location: str) -> Channel:
         """Open a channel; a remote one is accepted when this returns.
@@ -300,6 +305,20 @@ class SubtaskFactory:
             for node in topology.graph.stage(subtask.stage_index).nodes
         )
         return self._config.state_cache_bytes // max(sharers, 1)
+
+    def _isolation(self, subtask: SubtaskId, stage: Stage) -> Isolation | None:
+        if not {node.name for node in stage.nodes} & set(self._settings.isolated_steps):
+            return None
+        return Isolation(
+            self._settings.isolated_steps,
+            lambda step: DeadLetterFile(
+                self._config.dead_letter_path,
+                self._identity.job_id,
+                step,
+                subtask.subtask_index,
+                raw_bytes_max=self._config.dead_letter_raw_bytes_max,
+            ),
+        )
 
     def _dead_letters(self, subtask: SubtaskId, node: Node) -> DeadLetterFile | None:
         if not isinstance(node.spec, SourceSpec):

@@ -1,5 +1,6 @@
 """Processes die, pause and come back while a job runs: what the sinks deliver is what a run without faults delivers."""
 
+import json
 import signal
 
 import pytest
@@ -200,3 +201,20 @@ def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path)
     for name in ("first", "second"):
         again.start_task_manager(name)
     finish(again, events, tmp_path)
+
+
+def test_a_poison_record_is_put_aside(make_cluster, tmp_path):
+    """It fails the job a few times; then the job goes on without it, and everything else arrives once."""
+    events = write_events(tmp_path / "events.jsonl", 3_000, 30, 7)
+    cluster = make_cluster(settings={**SETTINGS, "controlPlane.restart_delay_ms": 10}, task_managers=1)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": 1_500, "poison": 2_000}
+    cluster.start_control_plane("flow_poison", parameters, exit_when_finished=False)
+    cluster.start_task_manager("first")
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    assert (status["state"], status["restarts"]) == ("FINISHED", 3)
+    found = [json.loads(line) for path in (tmp_path / "out").glob("part-*") for line in path.open()]
+    assert sorted(row["id"] for row in found) == [number for number in range(3_000) if number != 2_000]
+    [letters] = (cluster.directory / "dead_letters").rglob("picky*.jsonl")
+    [letter] = [json.loads(line) for line in letters.open()]
+    assert "too hot" in letter["reason"]
+    assert not list((cluster.directory / "checkpoints").rglob("*.json")), "no use any more"

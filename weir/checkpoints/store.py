@@ -295,6 +295,14 @@ class CheckpointStore:
                 return None
         return self._named[number]
 
+    def remove(self) -> None:
+        """Delete all checkpoints of the job, manifests first; called when it has ended and needs none any more."""
+        paths = self.list_manifests()
+        self._do(MANIFESTS, lambda: self._place.delete(paths))
+        for folder in (FILES, MANIFESTS):
+            self._do(folder, functools.partial(self._place.delete_folder, folder))
+        self._named.clear()
+
     # --- savepoints --------------------------------------------------------------------------------------------
 
     def copy_savepoint(self, manifest: Manifest, uri: str) -> str:

@@ -168,6 +168,14 @@ class ControlPlaneConfig(Section):
         ge=0,
         le=86_400_000,
     )
+    poison_attempts: int = setting(
+        3,
+        "A step that raised in so many restarts meets the same rows each time: after the next restart, rows that make "
+        "it raise go to the dead letters, and the job goes on. 0: never.",
+        "restarts",
+        ge=0,
+        le=1000,
+    )
     state_path: str = setting(
         "control_plane.json",
         "File that holds what a control plane needs to take over a running job; empty: none.",

@@ -1,0 +1,77 @@
+"""Puts rows aside that make a step raise, so that they do not restart the job for ever.
+
+Used after several restarts for the same step, until the next checkpoint is complete: see docs/guarantees.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import orjson
+import pyarrow as pa
+
+from task_manager.credits import CancelledError
+from weir.errors import GraphError, WeirError
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.dead_letters import DeadLetterFile
+from weir.records import user_columns
+
+
+class Isolation:
+    """Of one subtask; called by its thread."""
+
+    def __init__(self, steps: Collection[str], open_file: Callable[[str], DeadLetterFile]) -> None:
+        """``steps``: names of those that raised; ``open_file`` gives the dead letters of a step."""
+        self._steps = frozenset(steps)
+        self._open_file = open_file
+        self._files: dict[str, DeadLetterFile] = {}
+
+    @property
+    def rejected(self) -> int:
+        """Rows that were put aside."""
+        return sum(file.rejected for file in self._files.values())
+
+    def concerns(self, step: str) -> bool:
+        """Whether rows of this step are looked at."""
+        return step in self._steps
+
+    def process(
+        self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch
+    ) -> list[pa.RecordBatch]:
+        """What the operator makes of the batch, without the rows that make it raise.
+
+        A step without state gets halves of a batch that it could not take; one with state or an effect outside gets
+        row by row from the start, because what it did before it raised cannot be taken back.
+
+        Raises:
+            WeirError, CancelledError: not the rows' fault.
+        """
+        has_effect = context.state is not None or context.observe_latencies_us is not None
+        if has_effect and batch.num_rows > 1:
+            rows = (batch.slice(row, 1) for row in range(batch.num_rows))
+            return [out for row in rows for out in self.process(operator, context, row)]
+        try:
+            return list(operator.process(batch))
+        except CancelledError:
+            raise
+        except Exception as error:
+            # What a user's function raises comes as a GraphError that names the step.
+            if isinstance(error, WeirError) and not isinstance(error, GraphError):
+                raise
+            if batch.num_rows == 1:
+                self._reject(context.operator_name, batch, error)
+                return []
+            half = batch.num_rows // 2
+            parts = (batch.slice(0, half), batch.slice(half))
+            return [out for part in parts for out in self.process(operator, context, part)]
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+
+    def _reject(self, step: str, row: pa.RecordBatch, error: Exception) -> None:
+        if step not in self._files:
+            self._files[step] = self._open_file(step)
+        raw = orjson.dumps(row.select(user_columns(row.schema)).to_pylist()[0], default=str)
+        self._files[step].reject(f"step {step}", -1, f"{type(error).__name__}: {error}", raw)
