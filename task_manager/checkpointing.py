@@ -105,6 +105,8 @@ class CheckpointParticipant:
             WeirError: a store cannot be noted; the subtask goes on, and the checkpoint fails.
         """
         part = TakenPart(subtask, checkpoint_id, operators, passed_id)
+        # The files of a last part belong to the next checkpoint: under number 0 they would count as expired.
+        checkpoint_id = checkpoint_id or max(self.ended_id, passed_id) + 1
         if backend is None or self._publisher is None:
             return part
         # In this order, and see the design note: a key only ever moves from a peer's store to the own one.
@@ -165,8 +167,11 @@ class CheckpointParticipant:
     def ended(self, checkpoint_id: int, *, committed: bool) -> None:
         """The control plane has ended a checkpoint."""
         self.ended_id = max(self.ended_id, checkpoint_id)
-        if committed and self._publisher is not None:
-            self._publisher.committed(checkpoint_id)
+        if self._publisher is not None:
+            if committed:
+                self._publisher.committed(checkpoint_id)
+            else:
+                self._publisher.aborted(checkpoint_id)
 
     def deliver_last_parts_again(self) -> None:
         """Another control plane has taken over."""
@@ -240,7 +245,9 @@ class CheckpointParticipant:
             if checkpoint_id == 0 and part_json:
                 self._last_parts[subtask] = part_json
             if failure:
-                log.warning("checkpoint %d: no part of subtask %s: %s", checkpoint_id, subtask, failure)
+                # Nobody waits for a part of a checkpoint that is over.
+                level = logging.DEBUG if 0 < checkpoint_id <= self.ended_id else logging.WARNING
+                log.log(level, "checkpoint %d: no part of subtask %s: %s", checkpoint_id, subtask, failure)
             try:
                 self._acknowledge(self._identity, subtask, checkpoint_id, part_json, failure)
             except WeirError as error:

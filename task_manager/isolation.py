@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from task_manager.credits import CancelledError
-from weir.errors import GraphError, WeirError
+from weir.errors import UserFunctionError, WeirError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.records import user_columns
@@ -55,8 +55,7 @@ class Isolation:
         except CancelledError:
             raise
         except Exception as error:
-            # What a user's function raises comes as a GraphError that names the step.
-            if isinstance(error, WeirError) and not isinstance(error, GraphError):
+            if isinstance(error, WeirError) and not isinstance(error, UserFunctionError):
                 raise
             if batch.num_rows == 1:
                 self._reject(context.operator_name, batch, error)

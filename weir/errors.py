@@ -71,6 +71,10 @@ class CheckpointError(WeirError):
     """A checkpoint cannot be written or read; the message names the file and the checkpoint store."""
 
 
+class UserFunctionError(WeirError):
+    """A function of the job's author raised, or returned what it should not; the message names the step."""
+
+
 class WireLimitError(WeirError):
     """One record is larger than a message may be; the message names the setting."""
 

@@ -212,9 +212,10 @@ def test_a_poison_record_is_put_aside(make_cluster, tmp_path):
     cluster.start_task_manager("first")
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
     assert (status["state"], status["restarts"]) == ("FINISHED", 3)
-    found = [json.loads(line) for path in (tmp_path / "out").glob("part-*") for line in path.open()]
+    paths = (tmp_path / "out").glob("part-*")
+    found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     assert sorted(row["id"] for row in found) == [number for number in range(3_000) if number != 2_000]
     [letters] = (cluster.directory / "dead_letters").rglob("picky*.jsonl")
-    [letter] = [json.loads(line) for line in letters.open()]
+    [letter] = map(json.loads, letters.read_text().splitlines())
     assert "too hot" in letter["reason"]
     assert not list((cluster.directory / "checkpoints").rglob("*.json")), "no use any more"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir.errors import WeirError
+from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
 from weir.records import (
     EVENT_TIME_COLUMN,
@@ -59,8 +59,8 @@ class FunctionOperator(Operator):
             name = getattr(self._function, "__qualname__", type(self._function).__name__)
             raise self._error(f"function {name} raised {type(error).__name__}: {error}") from error
 
-    def _error(self, text: str) -> WeirError:
-        return WeirError(f"step {self._step!r}: {text}")
+    def _error(self, text: str) -> UserFunctionError:
+        return UserFunctionError(f"step {self._step!r}: {text}")
 
     def _check_row(self, row: object) -> dict[str, Any]:
         if not isinstance(row, dict):

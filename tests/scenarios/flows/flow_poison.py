@@ -14,5 +14,7 @@ def picky(batch, poison):
 def build(input: str, output: str, rate: float, poison: int) -> weir.Dataflow:
     flow = weir.Dataflow("poison")
     lines = flow.source("lines", weir.JsonLines(input, schema={"id": int, "server": str}, rate=rate))
-    lines.map_batches("picky", functools.partial(picky, poison=poison)).sink("out", weir.JsonLinesSink(output))
+    lines.map_batches("picky", functools.partial(picky, poison=poison)).sink(
+        "out", weir.JsonLinesSink(output)
+    )
     return flow
