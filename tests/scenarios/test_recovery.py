@@ -18,13 +18,15 @@ SETTINGS = {
     "controlPlane.lease_timeout_ms": 1000,
     "controlPlane.restart_attempts": 20,
 }
-EVENTS = 30_000
-RATE = 1_500
+EVENTS = 20_000
+RATE = 1_000
 
 
 def start(cluster, tmp_path, task_managers=("first", "second"), rate=RATE):
     events = write_events(tmp_path / "events.jsonl", EVENTS, 300, 7)
-    parameters = {"input": events, "output": tmp_path / "out", "rate": rate, "ballast_bytes": 200}
+    # The stream goes on until it is released.
+    hold = {"rate": rate, "release": tmp_path / "release"}
+    parameters = {"input": events, "output": tmp_path / "out", **hold, "ballast_bytes": 200}
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     for name in task_managers:
         cluster.start_task_manager(name)
@@ -33,6 +35,7 @@ def start(cluster, tmp_path, task_managers=("first", "second"), rate=RATE):
 
 
 def finish(cluster, events, tmp_path):
+    (tmp_path / "release").touch()
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
     assert (status["state"], status["cause"]) == ("FINISHED", "")
     check_output(events, tmp_path / "out")
@@ -140,7 +143,8 @@ def test_another_control_plane_takes_over(make_cluster, tmp_path):
     """The job goes on meanwhile, and afterwards without a restart."""
     cluster = make_cluster(settings=SETTINGS)
     events = write_events(tmp_path / "events.jsonl", EVENTS, 300, 7)
-    parameters = {"input": events, "output": tmp_path / "out", "rate": RATE}
+    hold = {"rate": RATE, "release": tmp_path / "release"}
+    parameters = {"input": events, "output": tmp_path / "out", **hold}
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     for name in ("first", "second"):
         cluster.start_task_manager(name)
@@ -166,7 +170,8 @@ def test_kill_the_control_plane_and_a_task_manager(make_cluster, tmp_path):
     control_plane.popen.kill()
     control_plane.popen.wait()
     victim.popen.kill()
-    parameters = {"input": events, "output": tmp_path / "out", "rate": RATE, "ballast_bytes": 200}
+    hold = {"rate": RATE, "release": tmp_path / "release"}
+    parameters = {"input": events, "output": tmp_path / "out", **hold, "ballast_bytes": 200}
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     cluster.start_task_manager("third")
     restarted(cluster)
@@ -192,7 +197,7 @@ def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path)
     parameters = {
         "input": events,
         "output": tmp_path / "out",
-        "source_parallelism": 1,
+        "release": tmp_path / "release",
         "count_parallelism": 3,
     }
     again.start_control_plane(
