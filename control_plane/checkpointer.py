@@ -244,8 +244,11 @@ class Checkpointer:
             log.warning("old checkpoints were not removed: %s", error)
 
     async def _notify_end(self, action: model.NotifyEnd) -> None:
-        ended = self._coordinator.by_task_manager(self._ended.pop(action.checkpoint_id, ()))
         identity = self._coordinator.identity
+        ended: dict[str, list[SubtaskId]] = {}
+        for subtask in self._ended.pop(action.checkpoint_id, ()):
+            # Retired ones are no part of the job any more, but they deliver too.
+            ended.setdefault(self.machine.place(subtask) or "", []).append(subtask)
 
         async def tell(name: str) -> bool:
             request = control_pb2.EndCheckpointRequest(

@@ -194,11 +194,12 @@ class Coordinator:
         )
 
     def _forgotten(self, request: control_pb2.HeartbeatRequest) -> list[common_pb2.SubtaskId]:
-        """Subtasks that a rescale retired or took back: their last reports have been taken."""
+        """Subtasks that a rescale retired or took back: their last reports have been taken, and sinks delivered."""
         if request.job_id != self.identity.job_id or request.generation != self.identity.generation:
             return []
-        statuses = self.machine.statuses
-        return [r.subtask for r in request.subtasks if subtask_from_proto(r.subtask) not in statuses]
+        known, settling = self.machine.statuses, self.checkpointer.machine
+        reported = ((report.subtask, subtask_from_proto(report.subtask)) for report in request.subtasks)
+        return [message for message, name in reported if name not in known and settling.place(name) is None]
 
     def drain(self, request: control_pb2.DrainRequest) -> control_pb2.DrainReply:
         """Empty a task manager that wants to leave, or tell how far that is; called until it is not DRAINING."""

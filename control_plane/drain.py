@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from proto import control_pb2
 from weir.errors import WeirError
+from weir.protocol.checkpoint_model import CheckpointRecord
 from weir.protocol.job import JobState
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_model import RescalePhase
@@ -127,7 +128,11 @@ class Drainer:
                 await self._move_last_stage(drain, subtasks)
             elif self._coordinator.rescaler.log.current is not None:
                 await asyncio.sleep(_POLL_S)
-            elif await self._pull(drain) and not self._subtasks_on(drain.task_manager):
+            elif (
+                await self._pull(drain)
+                and await self._settle(drain)
+                and not self._subtasks_on(drain.task_manager)
+            ):
                 drain.state = "EMPTY"
                 log.info("task manager %s is empty; it can be stopped", drain.task_manager)
 
@@ -180,6 +185,28 @@ class Drainer:
         finally:
             self._pulling.discard(name)
             drain.groups_left = 0
+        return True
+
+    async def _settle(self, drain: Drain) -> bool:
+        """Let sinks that ran there deliver what they wrote last, by a checkpoint; False: the drain has failed."""
+        coordinator, name = self._coordinator, drain.task_manager
+        checkpointer = coordinator.checkpointer
+        asked: CheckpointRecord | None = None
+        while checkpointer.machine.unsettled_at(name):
+            if coordinator.machine.state is not JobState.RUNNING:
+                return True
+            if not checkpointer.is_enabled:
+                self._fail(
+                    drain,
+                    "its sinks deliver what they wrote when the job ends, since there is no checkpoint store: set "
+                    "controlPlane.checkpoint_uri",
+                )
+                return False
+            if asked is None or asked.ended_ms is not None:
+                # Refused when the job is about to end, whose last checkpoint does as well.
+                result = checkpointer.request()
+                asked = result if isinstance(result, CheckpointRecord) else None
+            await asyncio.sleep(_POLL_S)
         return True
 
     async def _ask_to_pull(self, name: str, places: set[str]) -> int:

@@ -168,9 +168,11 @@ class Subtask(ABC):
     def commit(self, checkpoint_id: int, *, is_last: bool) -> None:
         """Let sinks deliver what belongs to a complete checkpoint; ``is_last``: it holds the last part of this subtask.
 
-        Called by the task manager's server. Done in the subtask's thread, or here if the subtask has ended.
+        Called by the task manager's server. Done in the subtask's thread, or here when the subtask has ended.
         """
         if is_last:
+            # Its last part comes a moment before its end.
+            self._thread.join()
             if self.progress.state is SubtaskState.FINISHED:
                 self._chain.commit(0)
         else:

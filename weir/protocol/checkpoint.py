@@ -142,6 +142,14 @@ class CheckpointMachine:
             return self._retry_ms
         return self._due_ms if self._settings.interval_ms and self._may_trigger() else None
 
+    def place(self, subtask: SubtaskId) -> str | None:
+        """The task manager of a subtask; also of a retired one as long as it may have something to deliver."""
+        return self._placement.get(subtask)
+
+    def unsettled_at(self, task_manager: str) -> list[SubtaskId]:
+        """Retired subtasks there whose sinks have not been told to deliver what they wrote last."""
+        return sorted(s for s in self._retired if self._placement[s] == task_manager)
+
     def awaits_generation(self, generation: int) -> bool:
         """Whether a deployment is known elsewhere that does not run here yet: its parts would be taken later."""
         return generation > self._generation

@@ -403,9 +403,12 @@ def retire_one(bench):
 def test_a_retired_subtask_takes_part_until_its_sinks_have_delivered(bench):
     assert retire_one(bench) == [NotifyEnd(7, 1, True, ("tm-a", "tm-b", "tm-c"))]
     bench.tell(EndNotified(7, unreached=("tm-b",)), Tick(), at=2000)
+    assert (bench.machine.place(COUNT), bench.machine.unsettled_at("tm-b")) == ("tm-b", [COUNT])
+    assert (bench.machine.place(NEW), bench.machine.unsettled_at("tm-c")) == ("tm-c", [])
     [commit] = bench.deliver(8, SOURCE, NEW)
     assert [part.subtask for part in commit.parts] == [SOURCE, COUNT, NEW]
     bench.tell(Committed(8), EndNotified(8))
+    assert (bench.machine.place(COUNT), bench.machine.unsettled_at("tm-b")) == (None, [])
     bench.tell(Tick(), at=3000)
     [commit] = bench.deliver(9, SOURCE, NEW)
     assert [part.subtask for part in commit.parts] == [SOURCE, NEW]
