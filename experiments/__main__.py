@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from experiments import matrix
 from weir.entry_point import run as run_command
-from weir.errors import ConfigError
+from weir.errors import ConfigError, WeirError
 
 _EPILOG = """
 Examples:
@@ -23,6 +24,7 @@ python -m experiments report
 python plot.py zout/ --out plots/ --overwrite
 python -m experiments soak --rescales 200
 python -m experiments soak --rescales 50 --strategy hybrid
+python -m experiments chaos --minutes 20 --every-s 5
 python -m experiments simulate --seeds 5000
 python -m experiments simulate --seed 17
 """
@@ -112,6 +114,40 @@ def soak(
         if grew:
             print(f"error: memory grew by more than {GROWTH_BYTES_MAX / 1e6:.0f} MB with {', '.join(grew)}")
         return 1 if differ or grew else 0
+
+    run_command("experiments", main)
+
+
+@app.command()
+def chaos(
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long faults come.")] = 20.0,
+    every_s: Annotated[float, typer.Option(min=0.5, help="From one fault to the next, on average.")] = 5.0,
+    seed: Annotated[int, typer.Option(help="Of the events and of the faults.")] = 1,
+    rate: Annotated[int, typer.Option(min=1, help="Events per second.")] = 2000,
+    task_managers: Annotated[int, typer.Option(min=3, help="Task manager processes.")] = 3,
+    out: Annotated[Path, typer.Option(help="Directory of events, output, state and logs.")] = Path(
+        "data/chaos"
+    ),
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the result here.")] = None,
+) -> None:
+    """Kill, pause, cut off, fill disks, rescale, at random; fail if a row is lost, doubled or out of order."""
+
+    def main() -> int:
+        from experiments.chaos import ChaosSettings, run_chaos
+
+        settings = ChaosSettings(minutes * 60, every_s, seed, rate, task_managers)
+        try:
+            result = run_chaos(out, settings, lambda line: print(line, flush=True))
+        except WeirError:
+            print(f"failed; logs and output stay in {out}; once more: {settings.command()} --out {out}")
+            raise
+        print("\n".join(result.table()))
+        if json_path is not None:
+            json_path.parent.mkdir(parents=True, exist_ok=True)
+            json_path.write_text(json.dumps(result.to_json(), indent=1) + "\n")
+        for what in result.grown:
+            print(f"error: it grew: {what}")
+        return 1 if result.grown else 0
 
     run_command("experiments", main)
 

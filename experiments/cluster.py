@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -150,7 +150,6 @@ class Cluster:
             **(settings or {}),
         }
         self._environment = {**os.environ, **(environment or {})}
-        self._stack = ExitStack()
         directory.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Self:
@@ -188,12 +187,19 @@ class Cluster:
         *,
         cpus: Sequence[int] | None = None,
         settings: Mapping[str, object] | None = None,
+        port: int = 0,
+        control_plane_port: int = 0,
     ) -> WeirProcess:
-        """``python -m task_manager`` on a free port; ``cpus`` holds it to processors."""
+        """``python -m task_manager`` on a free port; ``cpus`` holds it to processors.
+
+        ``port``: that of an earlier one, which has ended; ``control_plane_port``: of what leads to the control plane.
+        """
         name = name or f"task_manager_{len(self.processes)}"
-        port = self._port(_TASK_MANAGER_PORT + len(self.task_manager_ports) * _TASK_MANAGER_PORT_STEP)
-        self.task_manager_ports.append(port)
-        arguments = ["--port", str(port), "--control-plane", f"127.0.0.1:{self.grpc_port}"]
+        if not port:
+            port = self._port(_TASK_MANAGER_PORT + len(self.task_manager_ports) * _TASK_MANAGER_PORT_STEP)
+            self.task_manager_ports.append(port)
+        control_plane = f"127.0.0.1:{control_plane_port or self.grpc_port}"
+        arguments = ["--port", str(port), "--control-plane", control_plane]
         process = self.start(name, "task_manager", arguments, settings, cpus)
         process.port = port
         return process
@@ -206,13 +212,12 @@ class Cluster:
         settings: Mapping[str, object] | None = None,
         cpus: Sequence[int] | None = None,
     ) -> WeirProcess:
-        """Any module as a process, with this cluster's settings; its output goes to ``<directory>/<name>.log``."""
+        """Any module as a process, with this cluster's settings; its output is added to ``<directory>/<name>.log``."""
         command = [sys.executable, "-m", module, *arguments]
         for key, value in {**self._settings, **(settings or {})}.items():
             command += ["--set", f"{key}={value}"]
         log_path = self.directory / f"{name}.log"
-        log = self._stack.enter_context(log_path.open("wb"))
-        with signals_later(), held_to(cpus):
+        with signals_later(), held_to(cpus), log_path.open("ab") as log:
             popen = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=self._environment
             )
@@ -233,7 +238,6 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.popen.kill()
                 process.popen.wait()
-        self._stack.close()
 
     # --- waiting ---------------------------------------------------------------------------------------------
 
@@ -248,10 +252,10 @@ class Cluster:
                 code, body, kind = error.code, error.read(), error.headers.get_content_type()
         return code, json.loads(body) if kind == "application/json" else body.decode()
 
-    def status(self) -> dict[str, Any] | None:
+    def status(self, timeout_s: float = 30.0) -> dict[str, Any] | None:
         """``/status``; None while the control plane does not answer."""
         try:
-            status: dict[str, Any] = self.http("GET", "/status")[1]
+            status: dict[str, Any] = self.http("GET", "/status", timeout_s)[1]
         except (urllib.error.URLError, OSError):
             return None
         return status
