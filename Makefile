@@ -15,7 +15,7 @@ GENERATE := -m grpc_tools.protoc -I.
 PROTO_FILES := $(wildcard proto/*.proto)
 RESULTS := benchmarks/results
 
-.PHONY: help setup java demo etcd test check format proto verify-proto docs bench experiments lock clean
+.PHONY: help setup java demo etcd test check format proto verify-proto docs bench chaos experiments lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -106,6 +106,10 @@ bench: setup ## Run all benchmarks (30 minutes), keep results in benchmarks/resu
 	$(RUN) -m benchmarks rescale --scale-in --json $(RESULTS)/rescale_in_migrate.json
 	$(RUN) -m benchmarks rescale --steady --json $(RESULTS)/rescale_steady.json
 	$(RUN) -m benchmarks report
+
+chaos: java setup ## Kill, pause, cut off, fill disks and rescale for 20 minutes; Spark verifies what was delivered
+	$(RUN) -m experiments chaos --minutes 20 --every-s 5 --out data/chaos --json data/chaos.json
+	$(RUN) -m workload.verify data/chaos
 
 experiments: java setup ## Run the latency experiments (13 minutes) into zout, write docs/experiments.md and its picture
 	$(RUN) -m experiments run seeds --out zout

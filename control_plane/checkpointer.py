@@ -18,7 +18,7 @@ from control_plane.views import CheckpointView
 from proto import control_pb2
 from weir.checkpoints.store import CheckpointStore
 from weir.config import ControlPlaneConfig
-from weir.errors import CheckpointError, InvalidTransitionError, WeirError
+from weir.errors import CheckpointError, InvalidTransitionError, SupersededError, WeirError
 from weir.protocol import checkpoint_model as model
 from weir.protocol import job as job_machine
 from weir.protocol.checkpoint import CheckpointMachine
@@ -170,7 +170,8 @@ class Checkpointer:
                 case model.FinalDone():
                     self._coordinator.handle(job_machine.FinalCommitted())
                 case model.FailJob(cause):
-                    self._coordinator.handle(job_machine.FailRequested(cause))
+                    # Lost task managers and places that cannot be written, never a wrong step.
+                    self._coordinator.handle(job_machine.FailRequested(cause, is_outage=True))
 
     async def _trigger(self, action: model.Trigger) -> None:
         by_task_manager = self._coordinator.by_task_manager(action.sources)
@@ -222,6 +223,11 @@ class Checkpointer:
                 await asyncio.to_thread(self._store.copy_savepoint, manifest, action.path)
             # A savepoint is a checkpoint too: sinks deliver what belongs to it.
             path = await asyncio.to_thread(self._store.write_manifest, replace(manifest, is_savepoint=False))
+        except SupersededError as error:
+            # Whatever this process decides from now on, the job is the other one's.
+            self._coordinator.superseded.set()
+            log.error("%s", error)
+            return
         except WeirError as error:
             log.warning("checkpoint %d was not committed: %s", checkpoint_id, error)
             self.handle(model.CommitFailed(checkpoint_id, str(error)))
@@ -231,6 +237,7 @@ class Checkpointer:
         )
         self._ended[checkpoint_id] = [part.subtask for part in action.parts if part.finished]
         log.debug("checkpoint %d is complete", checkpoint_id)
+        self._coordinator.recovery.policy.progressed()
         self.handle(model.Committed(checkpoint_id, manifest.size_bytes))
         await self._expire()
 

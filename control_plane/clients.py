@@ -25,7 +25,16 @@ class TaskManagerClient:
         self.address = address
         self._connection = grpc.aio.insecure_channel(
             address,
-            options=[*message_size_options(CONTROL_MESSAGE_BYTES_MAX), ("grpc.enable_http_proxy", 0)],
+            options=[
+                *message_size_options(CONTROL_MESSAGE_BYTES_MAX),
+                ("grpc.enable_http_proxy", 0),
+                # A process that comes back at the same address is not to wait for the connection of its predecessor,
+                # nor for that one's back-off (up to two minutes).
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 500),
+            ],
         )
         self._stub = control_pb2_grpc.TaskManagerStub(self._connection)
 
@@ -126,4 +135,6 @@ class TaskManagerClient:
     def _explain(self, error: grpc.aio.AioRpcError) -> WeirError:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return ConnectionLostError(f"task manager {self.address} does not answer: {error.details()}")
-        return HandshakeError(f"task manager {self.address}: {error.details()}")
+        refusal = HandshakeError(f"task manager {self.address}: {error.details()}")
+        refusal.is_outage = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        return refusal

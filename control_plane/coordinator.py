@@ -112,9 +112,12 @@ class Coordinator:
         self.started_us: int | None = (since.job_start_us or None) if since is not None else None
         self.ended_us: int | None = None
         self.ended = asyncio.Event()
+        #: Another control plane has committed a checkpoint of this job: this process must end.
+        self.superseded = asyncio.Event()
         self._config = config
         self._clock = clock
         self._end_task_managers = end_task_managers
+        self._awake_ms = self.now_ms()
         self._clients: dict[str, TaskManagerClient] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         #: Last reports of subtasks that a rescale retired: their events count.
@@ -175,6 +178,7 @@ class Coordinator:
 
     def heartbeat(self, request: control_pb2.HeartbeatRequest) -> control_pb2.HeartbeatReply:
         """Renew a lease and take the reports in."""
+        self._forgive_own_pause()
         answer = self.membership.heartbeat(parse_address(request.address), request.incarnation, self.now_ms())
         known = answer is HeartbeatAnswer.RENEWED
         if (
@@ -246,12 +250,21 @@ class Coordinator:
 
     def expire_leases(self) -> None:
         """Give up task managers that have been silent for too long; called once per heartbeat interval."""
+        self._forgive_own_pause()
         for member in self.membership.expire(self.now_ms()):
             silent_ms = self._config.lease_timeout_ms
             log.warning("task manager %s is lost: silent for %d ms", member.name, silent_ms)
             self.drainer.left(member.name)
             self._forget(member)
             self._lost(member, f"no heartbeat for {silent_ms} ms")
+
+    def _forgive_own_pause(self) -> None:
+        """Nobody was silent while this process slept (SIGSTOP, a suspended machine): leases begin anew."""
+        now_ms = self.now_ms()
+        paused_ms, self._awake_ms = now_ms - self._awake_ms, now_ms
+        if paused_ms > self._config.lease_timeout_ms / 2:
+            log.warning("this process was stopped for %d ms; leases begin anew", paused_ms)
+            self.membership.renew_all(now_ms)
 
     def status(self) -> StatusView:
         """What ``/status`` shows."""
@@ -338,7 +351,7 @@ class Coordinator:
         if status is SubtaskStatus.FAILED:
             cause += self.rescaler.situation()
         self.rescaler.subtask_changed(subtask, status, report.cause)
-        self.handle(machine.SubtaskReported(subtask, status, cause))
+        self.handle(machine.SubtaskReported(subtask, status, cause, is_outage=report.is_outage))
         if subtask not in self.machine.statuses:
             self.retired_reports.append(self.reports.pop(subtask))
 
@@ -387,8 +400,8 @@ class Coordinator:
                 self.spawn(self._start(assignments))
             case machine.Cancel(assignments):
                 self.spawn(self._cancel(assignments))
-            case machine.Restart(cause):
-                self.spawn(self.recovery.restart(cause))
+            case machine.Restart(cause, is_outage):
+                self.spawn(self.recovery.restart(cause, is_outage=is_outage))
             case machine.CommitFinal():
                 self.checkpointer.handle(checkpoint_model.FinalRequested(tuple(self.machine.statuses)))
             case machine.JobEnded(state, cause):
@@ -443,7 +456,9 @@ class Coordinator:
                 for index, count in sorted(Counter(index for index, _ in held).items())
             )
             self.handle(
-                machine.FailRequested(f"task manager {name} is lost with the state of {stages}: {cause}")
+                machine.FailRequested(
+                    f"task manager {name} is lost with the state of {stages}: {cause}", is_outage=True
+                )
             )
 
     def state_held_at(self, name: str) -> list[tuple[int, int]]:
@@ -471,8 +486,14 @@ class Coordinator:
 
     async def _deploy(self, assignments: tuple[Assignment, ...]) -> None:
         """Stage by stage, the last one first; within a stage all task managers at once."""
+        generation = self.identity.generation
+        # Another control plane must not use this generation for a deployment of its own.
+        await self.takeover.saved()
         deployed_us = self._clock.now_us()
         for stage in reversed(self.graph.stages):
+            if self.identity.generation != generation:
+                # It took so long that the job has started again: what was deployed is fenced.
+                return
             by_task_manager = self._reachable(
                 item for item in assignments if item.subtask.stage_index == stage.index
             )
@@ -486,7 +507,10 @@ class Coordinator:
             for name, result in zip(by_task_manager, results, strict=True):
                 if isinstance(result, BaseException):
                     self.rescaler.deployment_failed(by_task_manager[name], str(result))
-                    self.handle(machine.DeploymentFailed(name, str(result)))
+                    is_outage = isinstance(result, WeirError) and result.is_outage
+                    self.handle(machine.DeploymentFailed(name, str(result), generation, is_outage))
+            if self.identity.generation != generation:
+                return
             # The last stage may have reported that it is ready before this reply came: RUNNING is fine.
             if self.machine.state not in (JobState.DEPLOYING, JobState.RUNNING):
                 await self._abort_deployment(assignments, stage.index)
@@ -527,15 +551,18 @@ class Coordinator:
                 log.warning("task manager %s cannot take part in this job: %s", name, error)
 
     async def _start(self, assignments: tuple[Assignment, ...]) -> None:
+        identity = self.identity
         # Subtasks that a rescale adds start in a job that runs already.
         self.started_us = self.started_us or self._clock.now_us() + _START_DELAY_US
         request = control_pb2.StartRequest(
-            handshake=handshake_to_proto(self.identity), job_start_us=self.started_us
+            handshake=handshake_to_proto(identity), job_start_us=self.started_us
         )
         names = list(self._reachable(assignments))
         results = await asyncio.gather(
             *(self._clients[name].start(request) for name in names), return_exceptions=True
         )
+        if self.identity != identity:
+            return
         for name, result in zip(names, results, strict=True):
             if isinstance(result, BaseException):
                 cause = f"it could not be started: {result}"

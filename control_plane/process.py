@@ -150,13 +150,13 @@ async def _lead(keeper: Keeper) -> JobRecord | None:
 async def _until_over(
     coordinator: Coordinator, stop: asyncio.Event, lost: asyncio.Event, *, exit_when_finished: bool
 ) -> None:
-    waits = [asyncio.create_task(stop.wait()), asyncio.create_task(lost.wait())]
+    waits = [asyncio.create_task(event.wait()) for event in (stop, lost, coordinator.superseded)]
     if exit_when_finished:
         waits.append(asyncio.create_task(coordinator.ended.wait()))
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
-    if lost.is_set():
+    if lost.is_set() or coordinator.superseded.is_set():
         raise CheckpointError(
             "this control plane does not lead any more: another one takes over, and the job goes on"
         )

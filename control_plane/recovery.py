@@ -73,10 +73,10 @@ class Recovery:
         self._raised: Counter[str] = Counter()
         self._coordinator = coordinator
 
-    async def restart(self, cause: str) -> None:
+    async def restart(self, cause: str, *, is_outage: bool) -> None:
         """Ask the policy, wait, and let the job start again under a higher generation, or fail."""
         coordinator = self._coordinator
-        decision = self.policy.decide(coordinator.now_ms(), cause)
+        decision = self.policy.decide(coordinator.now_ms(), cause, is_outage=is_outage)
         if isinstance(decision, GiveUp):
             coordinator.handle(job_machine.RestartRefused(decision.reason))
             return

@@ -24,7 +24,7 @@ from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_log import RescaleLog
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal, StageFacts, plan_rescale
 from weir.types import SubtaskId
-from weir.wire import handshake_to_proto, subtask_from_proto, subtask_to_proto
+from weir.wire import JobIdentity, handshake_to_proto, subtask_from_proto, subtask_to_proto
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator
@@ -36,6 +36,8 @@ _Tell = Callable[[str, list[SubtaskId]], Awaitable[None]]
 
 #: Who holds checkpoints back.
 _HOLDER = "rescale"
+#: Rescales whose deployments are remembered; no order to a task manager is on its way for longer.
+_IDENTITIES_MAX = 1000
 _ENDED_BADLY = (SubtaskStatus.FAILED, SubtaskStatus.LOST)
 
 
@@ -48,6 +50,8 @@ class Rescaler:
         self._coordinator = coordinator
         self._migrates = migrates
         self._next_indices: dict[int, int] = {}
+        #: Deployments that rescales, by id, belong to: what is told late must not reach the next one.
+        self._identities: dict[int, JobIdentity] = {}
         self._owned: dict[SubtaskId, set[int]] = {}
         self._complete: dict[SubtaskId, set[int]] = {}
         self._bytes: dict[SubtaskId, int] = {}
@@ -81,6 +85,8 @@ class Rescaler:
         if isinstance(started, RescaleRefusal):
             return started
         rescale, actions = started
+        self._identities[rescale.rescale_id] = coordinator.identity
+        self._identities.pop(rescale.rescale_id - _IDENTITIES_MAX, None)
         self._next_indices[stage_index] = (
             max(*plan.after, *plan.before, self._next_indices.get(stage_index, 0) - 1) + 1
         )
@@ -240,6 +246,9 @@ class Rescaler:
         self._handle(current, model.PartyLost(subtask, cause or "no cause given"))
 
     def _fail_job(self, rescale: RescaleMachine, cause: str) -> None:
+        if self._identities[rescale.rescale_id] != self._coordinator.identity:
+            # The job has started again since.
+            return
         self._coordinator.handle(
             job_machine.FailRequested(
                 f"rescale {rescale.rescale_id} of stage {rescale.plan.stage_index} failed in phase "
@@ -292,7 +301,7 @@ class Rescaler:
             case model.SendAbort(to, version):
                 coordinator.spawn(self._abort(rescale, to, version))
             case model.CancelNew(live, lost):
-                coordinator.spawn(self._cancel(live, lost))
+                coordinator.spawn(self._cancel(rescale, live, lost))
             case model.FailJob(cause):
                 coordinator.handle(job_machine.FailRequested(cause))
             case model.RescaleEnded(phase, cause):
@@ -309,7 +318,7 @@ class Rescaler:
 
         async def tell(name: str, subtasks: list[SubtaskId]) -> None:
             request = control_pb2.PrepareRescaleRequest(
-                handshake=handshake_to_proto(self._coordinator.identity),
+                handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
                 stage_index=rescale.plan.stage_index,
                 routing_version=action.version,
                 subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
@@ -345,7 +354,7 @@ class Rescaler:
 
         async def tell(name: str, subtasks: list[SubtaskId]) -> None:
             request = control_pb2.RerouteRequest(
-                handshake=handshake_to_proto(coordinator.identity),
+                handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
                 stage_index=rescale.plan.stage_index,
                 routing_version=version,
                 retiring=[subtask.subtask_index for subtask in rescale.plan.retiring],
@@ -369,7 +378,7 @@ class Rescaler:
     async def _abort(self, rescale: RescaleMachine, owners: Collection[SubtaskId], version: int) -> None:
         async def tell(name: str, subtasks: list[SubtaskId]) -> None:
             request = control_pb2.AbortRescaleRequest(
-                handshake=handshake_to_proto(self._coordinator.identity),
+                handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
                 stage_index=rescale.plan.stage_index,
                 routing_version=version,
                 owners=[subtask_to_proto(subtask) for subtask in subtasks],
@@ -382,14 +391,17 @@ class Rescaler:
 
         await self._for_each_task_manager(owners, tell)
 
-    async def _cancel(self, live: Collection[SubtaskId], lost: Collection[SubtaskId]) -> None:
+    async def _cancel(
+        self, rescale: RescaleMachine, live: Collection[SubtaskId], lost: Collection[SubtaskId]
+    ) -> None:
         coordinator = self._coordinator
+        identity = self._identities[rescale.rescale_id]
         gone = [subtask_to_proto(subtask) for subtask in lost]
 
         async def tell(name: str, subtasks: list[SubtaskId]) -> None:
             request = control_pb2.CancelRequest(
-                job_id=coordinator.identity.job_id,
-                generation=coordinator.identity.generation,
+                job_id=identity.job_id,
+                generation=identity.generation,
                 subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
                 lost_producers=gone,
             )

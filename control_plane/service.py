@@ -9,7 +9,7 @@ import grpc
 from control_plane.coordinator import Coordinator
 from proto import control_pb2, control_pb2_grpc
 from weir.config import ControlPlaneConfig
-from weir.errors import AddressInUseError, WeirError
+from weir.errors import AddressInUseError, FencedError, WeirError
 from weir.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options
 
 #: grpc.aio's context is generic in the messages, which says nothing here.
@@ -28,8 +28,13 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
         """A task manager announces itself; refused if its Status does not answer or does not fit."""
         try:
             return await self._coordinator.register(request)
+        except FencedError as error:
+            # It comes again under another name.
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
+            raise
         except WeirError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            refused = grpc.StatusCode.UNAVAILABLE if error.retryable else grpc.StatusCode.FAILED_PRECONDITION
+            await context.abort(refused, str(error))
             raise
 
     async def Heartbeat(

@@ -36,6 +36,8 @@ class Takeover:
         self._unsaved: bytes | None = None
         self._saver: asyncio.Task[None] | None = None
         self._back: set[str] = set()
+        #: Of this job, that a task manager has run.
+        self._highest_generation = 0
         #: Whether the job's task managers are being waited for.
         self.is_waiting = left is not None
 
@@ -48,6 +50,9 @@ class Takeover:
     def registered(self, request: control_pb2.RegisterRequest) -> bool:
         """A task manager has come; gives whether what it runs goes on."""
         coordinator = self._coordinator
+        if request.job_id == coordinator.identity.job_id:
+            # The earlier control plane may have died before its record was written.
+            self._highest_generation = max(self._highest_generation, request.generation)
         fits = (
             request.job_id == coordinator.identity.job_id
             and request.generation == coordinator.identity.generation
@@ -112,5 +117,6 @@ class Takeover:
         latest = self._coordinator.checkpointer.latest
         log.warning("the job starts again from its latest checkpoint: %s", reason)
         self._coordinator.begin_generation(
-            self._left.generation + 1, None if latest is None else latest.manifest
+            max(self._left.generation, self._highest_generation) + 1,
+            None if latest is None else latest.manifest,
         )

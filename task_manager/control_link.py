@@ -18,6 +18,7 @@ from tenacity import (
 )
 
 from proto import control_pb2, control_pb2_grpc
+from task_manager.job_runtime import JobRuntime
 from task_manager.server import TaskManagerServer
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
@@ -226,15 +227,6 @@ class ControlLink:
 
     def _register(self, server: TaskManagerServer) -> float:
         """Register, waiting for the control plane; gives the heartbeat interval in seconds."""
-        runtime = server.runtime
-        request = control_pb2.RegisterRequest(
-            protocol_version=PROTOCOL_VERSION,
-            address=server.address,
-            incarnation=server.incarnation,
-            operator_quota=self._config.operator_quota,
-            job_id=runtime.identity.job_id if runtime else "",
-            generation=runtime.identity.generation if runtime else 0,
-        )
         retrying = Retrying(
             retry=retry_if_exception_type(_NotYetError),
             stop=lambda state: self._stopped or stop_after_delay(self._config.connect_timeout_s)(state),
@@ -243,11 +235,11 @@ class ControlLink:
             reraise=True,
         )
         try:
-            reply = retrying(self._try_register, request)
-        except _NotYetError:
+            runtime, reply = retrying(self._try_register, server)
+        except _NotYetError as error:
             if self._stopped:
                 return _RETRY_S
-            raise self._gone() from None
+            raise self._gone(str(error)) from None
         self._registered = True
         self._control_plane_id = reply.control_plane_id
         if runtime is not None and reply.keep_job:
@@ -259,21 +251,36 @@ class ControlLink:
         log.info("registered at the control plane %s as %s", self._address, server.address)
         return float(reply.heartbeat_interval_ms) / 1e3
 
-    def _try_register(self, request: control_pb2.RegisterRequest) -> control_pb2.RegisterReply:
+    def _try_register(self, server: TaskManagerServer) -> tuple[JobRuntime | None, control_pb2.RegisterReply]:
+        """Register once; gives also the job that runs here, for which the reply is."""
+        runtime = server.runtime
+        request = control_pb2.RegisterRequest(
+            protocol_version=PROTOCOL_VERSION,
+            address=server.address,
+            incarnation=server.incarnation,
+            operator_quota=self._config.operator_quota,
+            job_id=runtime.identity.job_id if runtime else "",
+            generation=runtime.identity.generation if runtime else 0,
+        )
         try:
             reply: control_pb2.RegisterReply = self._stub.Register(request, timeout=_REGISTER_TIMEOUT_S)
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise _NotYetError from error
+                raise _NotYetError(error.details()) from error
+            if error.code() is grpc.StatusCode.ABORTED:
+                log.warning("%s", error.details())
+                server.renew_incarnation()
+                raise _NotYetError(error.details()) from error
             raise HandshakeError(
                 f"the control plane at {self._address} refused this task manager: {error.details()}"
             ) from error
-        return reply
+        return runtime, reply
 
-    def _gone(self) -> WeirError:
+    def _gone(self, last_answer: str = "") -> WeirError:
         return ConnectionLostError(
             f"no control plane answered at {self._address} for {self._config.connect_timeout_s:g} s; start one with "
             "'python -m control_plane --job MODULE', or name another with --control-plane HOST:PORT"
+            + (f" ({last_answer})" if last_answer else "")
         )
 
 

@@ -35,6 +35,8 @@ class SubtaskProgress:
 
     state: SubtaskState = SubtaskState.OPENING
     cause: str = ""
+    #: With FAILED: something around the job failed, not the job itself.
+    is_outage: bool = False
     records_in: int = 0
     batches_in: int = 0
     bytes_in: int = 0

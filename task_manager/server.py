@@ -179,7 +179,12 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
     ) -> control_pb2.CancelReply:
         """Stop a job's subtasks; a job that is not here is no error, so that the call can be repeated."""
         runtime = self._runtime
-        if runtime is not None and runtime.identity.job_id == request.job_id:
+        if (
+            runtime is not None
+            and runtime.identity.job_id == request.job_id
+            # A late order must not stop a newer deployment.
+            and runtime.identity.generation <= request.generation
+        ):
             if request.subtasks or request.lost_producers:
                 runtime.cancel_subtasks([subtask_from_proto(subtask) for subtask in request.subtasks])
                 runtime.end_channels_of([subtask_from_proto(item) for item in request.lost_producers])
@@ -394,7 +399,8 @@ def _errors_to(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
     except WeirError as error:
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED if error.is_outage else grpc.StatusCode.FAILED_PRECONDITION
+        context.abort(code, str(error))
     except (ValueError, KeyError) as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"malformed request: {error}")
 
@@ -405,6 +411,7 @@ def _report(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> control_p
         subtask=subtask_to_proto(subtask),
         state=_STATES[progress.state],
         cause=progress.cause,
+        is_outage=progress.is_outage,
         records_in=progress.records_in,
         records_out=progress.records_out,
         records_rejected=progress.records_rejected,

@@ -120,6 +120,7 @@ class Subtask(ABC):
             self._change(SubtaskState.CANCELED)
         except (WeirError, StepError) as error:
             self._abandon()
+            self.progress.is_outage = _is_outage(error)
             self._change(SubtaskState.FAILED, str(error))
         except Exception as error:
             log.exception("subtask %s failed", self.subtask)
@@ -254,3 +255,12 @@ class Subtask(ABC):
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)
         return delivery
+
+
+def _is_outage(error: BaseException | None) -> bool:
+    """Whether an error, or what it was raised from, is an outage; a step's error has the cause behind it."""
+    while error is not None:
+        if isinstance(error, WeirError):
+            return error.is_outage
+        error = error.__cause__
+    return False

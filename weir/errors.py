@@ -12,6 +12,8 @@ Every message names the thing that is wrong (file, key, address, step) and the m
     +-- HandshakeError     fatal: the other side runs another protocol version or another job
     +-- FencedError        fatal for the caller: a newer owner exists, it must stop writing
     +-- StateError         fatal: the state directory is not ours, is damaged or cannot be written
+    +-- CheckpointError    a checkpoint cannot be written or read; the job goes on
+    |   +-- SupersededError fatal for the caller: another control plane leads
     +-- WireLimitError     fatal: a single record is larger than a message may be
     +-- PlacementError     retryable: not enough free slots
     +-- InvalidTransitionError  a bug: a state machine was asked for a move that it does not have
@@ -25,6 +27,9 @@ class WeirError(Exception):
 
     #: Whether the same call can succeed later without a change by the user.
     retryable = False
+    #: Whether something around the job failed (a disk, a peer, the network) and not the job itself: restarts on its
+    #: account are not limited. Set where the cause is known.
+    is_outage = False
     #: What a process exits with when this error ends it.
     exit_code = 1
 
@@ -53,6 +58,7 @@ class ConnectionLostError(WeirError):
     """A peer does not answer; the message names its address."""
 
     retryable = True
+    is_outage = True
 
 
 class HandshakeError(WeirError):
@@ -73,6 +79,10 @@ class CheckpointError(WeirError):
 
 class UserFunctionError(WeirError):
     """A function of the job's author raised, or returned what it should not; the message names the step."""
+
+
+class SupersededError(CheckpointError):
+    """Somebody else has committed a checkpoint of this job under the same number: the caller leads no more."""
 
 
 class WireLimitError(WeirError):

@@ -46,9 +46,15 @@ def checkpoint_error(error: Exception, location: str, path: str = "") -> Checkpo
         )
     number = error.errno if isinstance(error, OSError) else None
     if number in _MENDS:
-        return CheckpointError(f"{about}: {_MENDS[number]}")
+        return _explained(about, _MENDS[number])
     text = " ".join(str(error).split())
     for marks, mend in _TEXT_MENDS:
         if any(mark in text for mark in marks):
-            return CheckpointError(f"{about}: {mend}")
+            return _explained(about, mend)
     return CheckpointError(f"{about}: {text[:300] or type(error).__name__}")
+
+
+def _explained(about: str, mend: str) -> CheckpointError:
+    error = CheckpointError(f"{about}: {mend}")
+    error.is_outage = mend in (_FULL, _UNREACHABLE)
+    return error

@@ -23,7 +23,7 @@ import orjson
 
 from weir.checkpoints.errors import checkpoint_error
 from weir.checkpoints.files import FilePlace, check_path, open_place
-from weir.errors import CheckpointError
+from weir.errors import CheckpointError, SupersededError
 from weir.protocol.manifest import (
     FORMAT_VERSION,
     FileRef,
@@ -119,13 +119,14 @@ class CheckpointStore:
             Its path below the store.
 
         Raises:
-            CheckpointError: somebody committed this number already, a file is missing, or the place failed.
+            SupersededError: somebody committed this number already.
+            CheckpointError: a file is missing, or the place failed.
         """
         path = manifest_path(manifest.checkpoint_id)
         self._check_files(manifest)
         data = orjson.dumps(manifest_to_json(manifest), option=orjson.OPT_APPEND_NEWLINE)
         if not self._do(path, lambda: self._place.create(path, data)):
-            raise CheckpointError(
+            raise SupersededError(
                 f"checkpoint store {self.location}, file {path}: it exists already, so another control plane has "
                 "committed this checkpoint; end one of the two"
             )

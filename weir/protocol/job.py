@@ -214,7 +214,8 @@ class JobMachine:
         match event.status:
             case SubtaskStatus.FAILED:
                 return self._restart_or_fail(
-                    f"subtask {event.subtask} failed: {event.cause or 'no cause given'}"
+                    f"subtask {event.subtask} failed: {event.cause or 'no cause given'}",
+                    is_outage=event.is_outage,
                 )
             case SubtaskStatus.CANCELED:
                 reason = event.cause or "its task manager stopped it"
@@ -238,10 +239,12 @@ class JobMachine:
             return []
         if self._state is JobState.DEPLOYING:
             return self._restart_or_fail(
-                f"task manager {event.task_manager} refused its deployment: {event.cause}"
+                f"task manager {event.task_manager} refused its deployment: {event.cause}",
+                is_outage=event.is_outage,
             )
         if self._state is JobState.RUNNING:
-            return self._after_loss(f"task manager {event.task_manager} refused a deployment: {event.cause}")
+            cause = f"task manager {event.task_manager} refused a deployment: {event.cause}"
+            return self._after_loss(cause, is_outage=event.is_outage)
         return self._end_if_stopping()
 
     def _task_manager_lost(self, event: TaskManagerLost) -> list[Action]:
@@ -250,7 +253,8 @@ class JobMachine:
         if not self._end_subtasks_of(event.task_manager, SubtaskStatus.LOST, live):
             return []
         if self._state in (JobState.DEPLOYING, JobState.RUNNING):
-            return self._after_loss(f"task manager {event.task_manager} is lost: {event.cause}")
+            cause = f"task manager {event.task_manager} is lost: {event.cause}"
+            return self._after_loss(cause, is_outage=True)
         return self._end_if_stopping()
 
     def _cancel(self, event: CancelRequested) -> list[Action]:
@@ -261,7 +265,7 @@ class JobMachine:
         return [*self._cancel_live(), *self._end_if_quiet()]
 
     def _fail_on_request(self, event: FailRequested) -> list[Action]:
-        return self._restart_or_fail(event.cause)
+        return self._restart_or_fail(event.cause, is_outage=event.is_outage)
 
     def _restart_now(self, event: RestartNow) -> list[Action]:
         if not event.subtasks or event.generation <= self._generation:
@@ -368,12 +372,12 @@ class JobMachine:
         self._history.append(f"{subtask}: removed")
         return True
 
-    def _after_loss(self, cause: str) -> list[Action]:
+    def _after_loss(self, cause: str, *, is_outage: bool) -> list[Action]:
         """Subtasks were lost: the job fails, unless it can do without all of them."""
         for subtask in sorted(self._provisional):
             self._drop_if_expendable(subtask)
         if UNFINISHED_ENDS & set(self._statuses.values()):
-            return self._restart_or_fail(cause)
+            return self._restart_or_fail(cause, is_outage=is_outage)
         return self._advance()
 
     def _advance(self) -> list[Action]:
@@ -389,12 +393,12 @@ class JobMachine:
             return [JobEnded(self._state, "")]
         return []
 
-    def _restart_or_fail(self, cause: str) -> list[Action]:
+    def _restart_or_fail(self, cause: str, *, is_outage: bool = False) -> list[Action]:
         if not self._restarts:
             return self._fail(cause)
         self._restart_cause = cause
         self._move(JobState.RESTARTING, cause)
-        return [*self._cancel_live(), Restart(cause)]
+        return [*self._cancel_live(), Restart(cause, is_outage)]
 
     def _fail(self, cause: str) -> list[Action]:
         self._cause = cause

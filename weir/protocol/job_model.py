@@ -124,6 +124,8 @@ class SubtaskReported:
     cause: str = ""
     #: The deployment that the report is about; None: the one in force.
     generation: int | None = None
+    #: With FAILED: as ``Restart.is_outage``.
+    is_outage: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ class DeploymentFailed:
     cause: str
     #: The deployment that was refused; None: the one in force.
     generation: int | None = None
+    #: As ``Restart.is_outage``.
+    is_outage: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,8 @@ class FailRequested:
     """
 
     cause: str
+    #: As ``Restart.is_outage``.
+    is_outage: bool = False
 
 
 @dataclass(frozen=True)
@@ -279,6 +285,8 @@ class Restart:
 
     #: The failure, one line.
     cause: str
+    #: Something around the job failed (a process, a disk, the network) and not the job: such restarts have no limit.
+    is_outage: bool = False
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,11 @@ class Membership:
         self._members[address] = replace(member, lease_end_ms=self._lease_end_ms(member, now_ms))
         return HeartbeatAnswer.RENEWED
 
+    def renew_all(self, now_ms: int) -> None:
+        """Begin all leases anew: the caller was not able to hear anybody."""
+        for address, member in self._members.items():
+            self._members[address] = replace(member, lease_end_ms=self._lease_end_ms(member, now_ms))
+
     def expire(self, now_ms: int) -> list[Member]:
         """Remove and return the members whose lease has ended, by address."""
         lost = [member for member in self.members() if member.lease_end_ms <= now_ms]

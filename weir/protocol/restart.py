@@ -28,7 +28,8 @@ class RestartPolicy:
     """Counts restarts in a row; a stable period of running starts the count anew.
 
     The first restart of a row comes at once, the second after ``delay_ms``; each further one waits twice as
-    long as the one before, at most ``delay_ms_max``.
+    long as the one before, at most ``delay_ms_max``. Outages have a row of their own without a limit, which ends with
+    the next whole checkpoint: a full disk or a broken network must not end a job, however long it lasts.
     """
 
     def __init__(self, attempts: int, delay_ms: int, delay_ms_max: int, stable_ms: int) -> None:
@@ -44,6 +45,7 @@ class RestartPolicy:
         self._delay_ms_max = delay_ms_max
         self._stable_ms = stable_ms
         self._in_a_row = 0
+        self._outages = 0
         self._running_since_ms: int | None = None
 
     @property
@@ -60,14 +62,21 @@ class RestartPolicy:
         """The job reached RUNNING; the stable period counts from here."""
         self._running_since_ms = now_ms
 
-    def decide(self, now_ms: int, cause: str) -> RestartAfter | GiveUp:
-        """The job failed at ``now_ms``, of any clock that never goes back."""
+    def progressed(self) -> None:
+        """A checkpoint is complete."""
+        self._outages = 0
+
+    def decide(self, now_ms: int, cause: str, *, is_outage: bool = False) -> RestartAfter | GiveUp:
+        """The job failed at ``now_ms``, of any clock that never goes back; ``is_outage``: something around it did."""
         since_ms = self._running_since_ms
         if since_ms is not None and now_ms - since_ms >= self._stable_ms:
             self._in_a_row = 0
         self._running_since_ms = None
         if not self._attempts:
             return GiveUp(cause)
+        if is_outage:
+            self._outages += 1
+            return RestartAfter(self._delay(self._outages), self._outages)
         if self._in_a_row >= self._attempts:
             return GiveUp(
                 f"{cause}; given up after {self._in_a_row} restarts without {self._stable_ms} ms of stable running "

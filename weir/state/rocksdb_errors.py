@@ -8,9 +8,10 @@ from rocksdict import DbClosedError
 
 from weir.errors import StateError
 
+_FULL = ("No space left", "Disk quota exceeded")
 _CAUSES = (
     (
-        ("No space left", "Disk quota exceeded"),
+        _FULL,
         "no space is left for {path}; free some or choose another disk",
     ),
     (("File too large",), "a file in {path} reached the process's file size limit; raise it (ulimit -f)"),
@@ -34,5 +35,7 @@ def state_error(error: Exception, path: Path) -> StateError:
     text = " ".join(str(error).split())
     for marks, message in _CAUSES:
         if any(mark in text for mark in marks):
-            return StateError(f"{message.format(path=path)} ({text})")
+            found = StateError(f"{message.format(path=path)} ({text})")
+            found.is_outage = marks is _FULL
+            return found
     return StateError(f"the store in {path} failed: {text}")

@@ -71,23 +71,30 @@ def finishing(running):
 
 
 @pytest.mark.parametrize(
-    ("event", "cause", "live"),
+    ("event", "cause", "live", "is_outage"),
     [
-        (TaskManagerLost("tm-b", "silence"), "task manager tm-b is lost: silence", (AT_A,)),
-        (SubtaskReported(SOURCE, SubtaskStatus.FAILED, "a bug"), "subtask 0/0 failed: a bug", (AT_B,)),
-        (SubtaskReported(COUNT, SubtaskStatus.CANCELED, "x"), "subtask 1/0 was cancelled: x", (AT_A,)),
-        (FailRequested("rescale 1 cannot go on"), "rescale 1 cannot go on", (AT_A, AT_B)),
+        (TaskManagerLost("tm-b", "silence"), "task manager tm-b is lost: silence", (AT_A,), True),
+        (SubtaskReported(SOURCE, SubtaskStatus.FAILED, "a bug"), "subtask 0/0 failed: a bug", (AT_B,), False),
+        (
+            SubtaskReported(SOURCE, SubtaskStatus.FAILED, "full", is_outage=True),
+            "subtask 0/0 failed: full",
+            (AT_B,),
+            True,
+        ),
+        (SubtaskReported(COUNT, SubtaskStatus.CANCELED, "x"), "subtask 1/0 was cancelled: x", (AT_A,), False),
+        (FailRequested("rescale 1 cannot go on"), "rescale 1 cannot go on", (AT_A, AT_B), False),
+        (FailRequested("no room", is_outage=True), "no room", (AT_A, AT_B), True),
     ],
-    ids=lambda value: type(value).__name__,
 )
-def test_a_failure_restarts_a_running_job(running, event, cause, live):
-    assert tell(running, event) == [Cancel(live), Restart(cause)]
+def test_a_failure_restarts_a_running_job(running, event, cause, live, is_outage):
+    assert tell(running, event) == [Cancel(live), Restart(cause, is_outage)]
     assert (running.state, running.cause, running.restart_cause) == (JobState.RESTARTING, "", cause)
 
 
 def test_a_refused_deployment_restarts_the_job(deploying):
     cause = "task manager tm-b refused its deployment: its disk is full"
-    assert tell(deploying, DeploymentFailed("tm-b", "its disk is full")) == [Cancel((AT_A,)), Restart(cause)]
+    event = DeploymentFailed("tm-b", "its disk is full", is_outage=True)
+    assert tell(deploying, event) == [Cancel((AT_A,)), Restart(cause, is_outage=True)]
 
 
 def test_the_first_cause_of_a_restart_stands_and_further_failures_change_nothing(restarting):

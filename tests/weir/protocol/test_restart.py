@@ -46,3 +46,13 @@ def test_very_many_attempts_have_a_bounded_delay():
 def test_negative_settings_are_refused():
     with pytest.raises(ValueError, match="negative"):
         RestartPolicy(1, -1, 0, 0)
+
+
+def test_outages_are_not_counted_and_wait_longer_and_longer_until_a_checkpoint_is_complete():
+    policy = RestartPolicy(attempts=2, delay_ms=100, delay_ms_max=500, stable_ms=1000)
+    waits = [policy.decide(now_ms, "disk full", is_outage=True).delay_ms for now_ms in range(6)]
+    assert waits == [0, 100, 200, 400, 500, 500]
+    assert policy.in_a_row == 0
+    policy.progressed()
+    assert policy.decide(10, "disk full", is_outage=True) == RestartAfter(0, 1)
+    assert policy.decide(11, "a bug") == RestartAfter(0, 1)

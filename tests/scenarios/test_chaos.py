@@ -1,0 +1,17 @@
+"""A short run of ``make chaos``, with fixed seeds."""
+
+import pytest
+
+from experiments.chaos import ChaosSettings, run_chaos
+
+pytestmark = pytest.mark.scenario
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_nothing_is_lost_or_doubled_under_random_faults(tmp_path, environment, seed):
+    result = run_chaos(
+        tmp_path / "run", ChaosSettings(duration_s=30, every_s=3.5, seed=seed, rate=1000), print, environment
+    )
+    assert result.faults >= 6
+    assert result.generations > 1
+    assert result.digest
