@@ -25,7 +25,7 @@ from task_manager.subtask_factory import JobSettings
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config
-from weir.errors import AddressInUseError, FencedError, HandshakeError, WeirError
+from weir.errors import AddressInUseError, FencedError, HandshakeError, WeirError, is_outage
 from weir.graph import physical_graph
 from weir.job_loading import load_job
 from weir.protocol.fencing import EpochFence
@@ -399,10 +399,15 @@ def _errors_to(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
     except WeirError as error:
-        code = grpc.StatusCode.RESOURCE_EXHAUSTED if error.is_outage else grpc.StatusCode.FAILED_PRECONDITION
-        context.abort(code, str(error))
+        context.abort(_refusal(error), str(error))
+    except OSError as error:
+        context.abort(_refusal(error), f"{error.filename or 'a file'}: {error.strerror or error}")
     except (ValueError, KeyError) as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"malformed request: {error}")
+
+
+def _refusal(error: Exception) -> grpc.StatusCode:
+    return grpc.StatusCode.RESOURCE_EXHAUSTED if is_outage(error) else grpc.StatusCode.FAILED_PRECONDITION
 
 
 def _report(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> control_pb2.SubtaskReport:

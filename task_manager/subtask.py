@@ -18,7 +18,7 @@ from task_manager.mailbox import Mailbox
 from task_manager.operator_chain import OperatorChain, StepError
 from task_manager.progress import SubtaskProgress, SubtaskState
 from weir.clock import Clock
-from weir.errors import WeirError
+from weir.errors import WeirError, is_outage
 from weir.operators.base import Json
 from weir.records import Barrier, EndOfStream, batch_bytes
 from weir.state.hybrid import HybridBackend
@@ -120,11 +120,12 @@ class Subtask(ABC):
             self._change(SubtaskState.CANCELED)
         except (WeirError, StepError) as error:
             self._abandon()
-            self.progress.is_outage = _is_outage(error)
+            self.progress.is_outage = is_outage(error)
             self._change(SubtaskState.FAILED, str(error))
         except Exception as error:
             log.exception("subtask %s failed", self.subtask)
             self._abandon()
+            self.progress.is_outage = is_outage(error)
             self._change(SubtaskState.FAILED, f"{type(error).__name__}: {error}")
         else:
             self._change(SubtaskState.FINISHED)
@@ -255,12 +256,3 @@ class Subtask(ABC):
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)
         return delivery
-
-
-def _is_outage(error: BaseException | None) -> bool:
-    """Whether an error, or what it was raised from, is an outage; a step's error has the cause behind it."""
-    while error is not None:
-        if isinstance(error, WeirError):
-            return error.is_outage
-        error = error.__cause__
-    return False

@@ -21,6 +21,8 @@ Every message names the thing that is wrong (file, key, address, step) and the m
 
 from __future__ import annotations
 
+import errno
+
 
 class WeirError(Exception):
     """Base of all errors that Weir raises on purpose."""
@@ -97,3 +99,19 @@ class PlacementError(WeirError):
 
 class InvalidTransitionError(WeirError):
     """A state machine was asked for a move that its table does not hold; carries the history."""
+
+
+def is_outage(error: BaseException | None) -> bool:
+    """Whether an error, or one that it was raised from, is an outage: a full disk, a peer that does not answer."""
+    seen = 0
+    while error is not None and seen < _CAUSES_MAX:
+        if isinstance(error, WeirError) and error.is_outage:
+            return True
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error, seen = error.__cause__, seen + 1
+    return False
+
+
+#: Longer rows of causes are somebody's mistake.
+_CAUSES_MAX = 20

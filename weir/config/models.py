@@ -148,7 +148,8 @@ class ControlPlaneConfig(Section):
     )
     restart_attempts: int = setting(
         10,
-        "Restarts from the latest checkpoint without a stable period in between, then the job fails; 0: no restart.",
+        "Restarts from the latest checkpoint without a stable period in between, then the job fails; 0: no restart. "
+        "Lost task managers and connections, and full disks, are not counted.",
         "restarts",
         ge=0,
         le=1_000_000,

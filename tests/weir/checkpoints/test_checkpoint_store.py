@@ -14,7 +14,7 @@ import pytest
 from tests.weir.checkpoints.manifests import manifest_of
 from weir.checkpoints.files import DRAFT_PREFIX
 from weir.checkpoints.store import CheckpointStore, files_folder, manifest_path
-from weir.errors import CheckpointError
+from weir.errors import CheckpointError, SupersededError
 from weir.protocol.manifest import FileRef, manifest_to_json
 
 
@@ -75,7 +75,7 @@ def test_manifest_is_created_once_without_hard_links(store, monkeypatch):
 
     monkeypatch.setattr(os, "link", refuse)
     store.write_manifest(manifest_of(1, generation=4))
-    with pytest.raises(CheckpointError, match="exists already"):
+    with pytest.raises(SupersededError, match="exists already"):
         store.write_manifest(manifest_of(1, generation=5))
     assert store.latest().generation == 4
 

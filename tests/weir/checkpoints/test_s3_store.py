@@ -12,7 +12,7 @@ from tests.weir.checkpoints.manifests import manifest_of
 from tests.weir.checkpoints.s3_server import SECRET, free_port, s3_server, uri_of
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.store import CheckpointStore, files_folder, manifest_path
-from weir.errors import CheckpointError
+from weir.errors import CheckpointError, SupersededError
 from weir.protocol.manifest import FileRef
 from weir.state.image_client import image_address
 from weir.state.image_publisher import ImagePublisher
@@ -53,7 +53,7 @@ def test_manifests_and_files(store, tmp_path):
     assert not store.links_to(tmp_path)
     path = store.write_manifest(manifest_of(1, files))
     assert store.latest() == store.read_manifest(path) == manifest_of(1, files)
-    with pytest.raises(CheckpointError, match="exists already"):
+    with pytest.raises(SupersededError, match="exists already"):
         store.write_manifest(manifest_of(1))
     targets = [tmp_path / "fetched-small", tmp_path / "fetched-large"]
     store.fetch_all(list(zip(files, targets, strict=True)))

@@ -158,3 +158,12 @@ class Leases(RuleBasedStateMachine):
 
 Leases.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 test_random_leases = Leases.TestCase
+
+
+def test_leases_begin_anew_for_a_caller_that_could_not_hear_anybody(table):
+    table.register(A, "one", 5, now_ms=0)
+    table.register(B, "two", 5, now_ms=500)
+    table.renew_all(now_ms=9000)
+    assert table.expire(9999) == []
+    assert table.heartbeat(A, "one", now_ms=9999) is HeartbeatAnswer.RENEWED
+    assert [lost.incarnation_id for lost in table.expire(10_000)] == ["two"]
