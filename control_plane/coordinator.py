@@ -50,6 +50,8 @@ log = logging.getLogger("control_plane")
 
 #: Between the Start calls and event 0 of a paced source: all task managers have the call by then.
 _START_DELAY_US = 20_000
+#: The timers come more often; so a shorter time without them is no pause.
+_PAUSE_MS_MIN = 500
 
 _REPORTED = {
     control_pb2.SUBTASK_STATE_DEPLOYED: SubtaskStatus.DEPLOYED,
@@ -262,7 +264,7 @@ class Coordinator:
         """Nobody was silent while this process slept (SIGSTOP, a suspended machine): leases begin anew."""
         now_ms = self.now_ms()
         paused_ms, self._awake_ms = now_ms - self._awake_ms, now_ms
-        if paused_ms > self._config.lease_timeout_ms / 2:
+        if paused_ms > max(self._config.lease_timeout_ms / 2, _PAUSE_MS_MIN):
             log.warning("this process was stopped for %d ms; leases begin anew", paused_ms)
             self.membership.renew_all(now_ms)
 

@@ -49,9 +49,15 @@ class Acknowledge(Protocol):
     """Tells the control plane of a part; called in a publisher's thread."""
 
     def __call__(
-        self, identity: JobIdentity, subtask: SubtaskId, checkpoint_id: int, part_json: bytes, failure: str
+        self,
+        identity: JobIdentity,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        part_json: bytes,
+        failure: str,
+        is_wanted: Callable[[], bool],
     ) -> None:
-        """One of ``part_json`` and ``failure`` is empty.
+        """One of ``part_json`` and ``failure`` is empty; gives up as soon as it is not wanted any more.
 
         Raises:
             ConnectionLostError: the control plane does not answer.
@@ -249,7 +255,9 @@ class CheckpointParticipant:
                 level = logging.DEBUG if 0 < checkpoint_id <= self.ended_id else logging.WARNING
                 log.log(level, "checkpoint %d: no part of subtask %s: %s", checkpoint_id, subtask, failure)
             try:
-                self._acknowledge(self._identity, subtask, checkpoint_id, part_json, failure)
+                self._acknowledge(
+                    self._identity, subtask, checkpoint_id, part_json, failure, lambda: not self._closed
+                )
             except WeirError as error:
                 log.warning("checkpoint %d: %s", checkpoint_id, error)
 

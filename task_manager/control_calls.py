@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from weir.types import SubtaskId
@@ -21,9 +21,17 @@ class ControlCalls(Protocol):
         ...
 
     def acknowledge(
-        self, identity: JobIdentity, subtask: SubtaskId, checkpoint_id: int, part_json: bytes, failure: str
+        self,
+        identity: JobIdentity,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        part_json: bytes,
+        failure: str,
+        is_wanted: Callable[[], bool],
     ) -> None:
         """Deliver a subtask's part of a checkpoint, or say why there is none (then ``part_json`` is empty).
+
+        Gives up as soon as it is not wanted any more.
 
         Raises:
             ConnectionLostError: the control plane does not answer.

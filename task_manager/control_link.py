@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import grpc
 from tenacity import (
@@ -87,7 +87,13 @@ class ControlLink:
         return dict(zip(groups, reply.addresses, strict=True))
 
     def acknowledge(
-        self, identity: JobIdentity, subtask: SubtaskId, checkpoint_id: int, part_json: bytes, failure: str
+        self,
+        identity: JobIdentity,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        part_json: bytes,
+        failure: str,
+        is_wanted: Callable[[], bool],
     ) -> None:
         """Deliver a part of a checkpoint; see ``control_calls``. A last part is sent until it is taken."""
         request = control_pb2.AcknowledgeCheckpointRequest(
@@ -100,7 +106,7 @@ class ControlLink:
         patience_s = self._config.connect_timeout_s if checkpoint_id == 0 else 0
         retrying = Retrying(
             retry=retry_if_exception_type(grpc.RpcError) | retry_if_result(lambda reply: not reply.taken),
-            stop=lambda state: self._stopped or stop_after_delay(patience_s)(state),
+            stop=lambda state: self._stopped or not is_wanted() or stop_after_delay(patience_s)(state),
             wait=wait_fixed(_RETRY_S),
             retry_error_callback=_outcome,
         )

@@ -240,8 +240,9 @@ class JobRuntime:
             if running.isolation is not None:
                 running.isolation.close()
         self.rescaling.close()
-        self.checkpoints.close()
+        # First, so that nobody waits for an image of a peer that is paused or cut off.
         self._factory.close()
+        self.checkpoints.close()
         self._metrics.hide_store()
         for subtask in self._running:
             self._metrics.subtasks.remove(self._labels(subtask))

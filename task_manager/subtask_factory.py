@@ -209,7 +209,9 @@ class SubtaskFactory:
 
     def close(self) -> None:
         """Close all connections."""
-        for connection in self._connections.values():
+        with self._lock:
+            connections = list(self._connections.values())
+        for connection in connections:
             connection.close()
 
     def state_client(self, stage_index: int, address: str, epochs: Mapping[int, int]) -> RemoteStateClient:
