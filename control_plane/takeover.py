@@ -116,6 +116,8 @@ class Takeover:
         reason = f"{', '.join(missing)} did not come back" if missing else "a rescale was under way"
         latest = self._coordinator.checkpointer.latest
         log.warning("the job starts again from its latest checkpoint: %s", reason)
+        # As at every restart, it does not wait for more task managers than it needs (min_task_managers).
+        self._coordinator.recovery.restarts += 1
         self._coordinator.begin_generation(
             max(self._left.generation, self._highest_generation) + 1,
             None if latest is None else latest.manifest,
