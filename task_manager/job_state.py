@@ -157,10 +157,14 @@ def open_job_state(
         CheckpointError: the checkpoint store cannot be read.
     """
     checkpoint_store = CheckpointStore.open(checkpoint_uri, job_id) if checkpoint_uri else None
+    if checkpoint_store is None:
+        return JobState(open_job_store(config), None, None, None, RestorePlan(), None, ())
     if restore is None:
-        store = open_job_store(config)
+        # A store in memory has a directory too, for the images of it.
+        images = Images(checkpoint_store, Path(config.rocksdb_path), rocksdb_settings(config))
+        store = images.open_main(None)
         publisher = _publisher(checkpoint_store, store, config)
-        return JobState(store, checkpoint_store, publisher, None, RestorePlan(), None, ())
+        return JobState(store, checkpoint_store, publisher, images, RestorePlan(), None, ())
     uri, folder, manifest_path = restore
     restored_store = CheckpointStore.open(uri, folder)
     manifest = restored_store.read_manifest(manifest_path)
@@ -181,14 +185,12 @@ def open_job_state(
 
 
 def _publisher(
-    checkpoint_store: CheckpointStore | None,
+    checkpoint_store: CheckpointStore,
     store: StateBackend,
     config: TaskManagerConfig,
     opened_from: StoreImage | None = None,
     checkpoint_id: int = 0,
-) -> ImagePublisher | None:
-    if checkpoint_store is None:
-        return None
+) -> ImagePublisher:
     # Nobody else has this id, not even this process in an earlier deployment: nothing is overwritten.
     store_id = secrets.token_hex(8)
     return ImagePublisher(
