@@ -80,3 +80,29 @@ class StateScanReply(_message.Message):
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     values: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class StatePackedRequest(_message.Message):
+    __slots__ = ("fence", "value_bytes", "put_keys", "put_key_lengths", "put_values", "get_keys", "get_key_lengths")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PUT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    PUT_KEY_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    PUT_VALUES_FIELD_NUMBER: _ClassVar[int]
+    GET_KEYS_FIELD_NUMBER: _ClassVar[int]
+    GET_KEY_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    fence: StateFence
+    value_bytes: int
+    put_keys: bytes
+    put_key_lengths: bytes
+    put_values: bytes
+    get_keys: bytes
+    get_key_lengths: bytes
+    def __init__(self, fence: _Optional[_Union[StateFence, _Mapping]] = ..., value_bytes: _Optional[int] = ..., put_keys: _Optional[bytes] = ..., put_key_lengths: _Optional[bytes] = ..., put_values: _Optional[bytes] = ..., get_keys: _Optional[bytes] = ..., get_key_lengths: _Optional[bytes] = ...) -> None: ...
+
+class StatePackedReply(_message.Message):
+    __slots__ = ("present", "values")
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    present: bytes
+    values: bytes
+    def __init__(self, present: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...

@@ -50,6 +50,11 @@ class StateStub:
                 request_serializer=proto_dot_state__pb2.StateScanRequest.SerializeToString,
                 response_deserializer=proto_dot_state__pb2.StateScanReply.FromString,
                 _registered_method=True)
+        self.PutAndGet = channel.unary_unary(
+                '/weir.v1.State/PutAndGet',
+                request_serializer=proto_dot_state__pb2.StatePackedRequest.SerializeToString,
+                response_deserializer=proto_dot_state__pb2.StatePackedReply.FromString,
+                _registered_method=True)
 
 
 class StateServicer:
@@ -74,6 +79,13 @@ class StateServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutAndGet(self, request, context):
+        """Puts, then reads, of many keys with values of one length: what an owner's cache evicts and what it misses.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StateServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -91,6 +103,11 @@ def add_StateServicer_to_server(servicer, server):
                     servicer.Scan,
                     request_deserializer=proto_dot_state__pb2.StateScanRequest.FromString,
                     response_serializer=proto_dot_state__pb2.StateScanReply.SerializeToString,
+            ),
+            'PutAndGet': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutAndGet,
+                    request_deserializer=proto_dot_state__pb2.StatePackedRequest.FromString,
+                    response_serializer=proto_dot_state__pb2.StatePackedReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +192,33 @@ class State:
             '/weir.v1.State/Scan',
             proto_dot_state__pb2.StateScanRequest.SerializeToString,
             proto_dot_state__pb2.StateScanReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutAndGet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.State/PutAndGet',
+            proto_dot_state__pb2.StatePackedRequest.SerializeToString,
+            proto_dot_state__pb2.StatePackedReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 
 import grpc
+import numpy as np
 
 from proto import state_pb2, state_pb2_grpc
 from weir.errors import ConnectionLostError, FencedError, StateError, WeirError
+from weir.state.packed import PackedKeys
+from weir.state.remote import PackedReply
 from weir.wire import JobIdentity, handshake_to_proto
 
 #: Requests are cut here, half of the lowest message limit; a single entry may be larger, up to that limit.
@@ -21,6 +25,8 @@ ENTRY_OVERHEAD_BYTES = 16
 CALL_TIMEOUT_S = 30.0
 
 _GROUP = itemgetter(slice(0, 2))
+#: What gRPC says of a call on a closed channel, in two ways.
+_CLOSED = re.compile(r"closed channel|Channel closed")
 _LOST = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -79,6 +85,46 @@ class GrpcStateClient:
 
         return wait
 
+    def start_put_and_get(
+        self, puts: tuple[PackedKeys, np.ndarray] | None, keys: PackedKeys | None, value_bytes: int
+    ) -> Callable[[], PackedReply]:
+        """Send writes and then a read now; the returned function waits for the values."""
+        failure: WeirError | None = None
+        asked = 0 if keys is None else len(keys)
+        try:
+            with _Errors(self._address):
+                request = self._packed_request(puts, keys, value_bytes)
+                reply = self._stub.PutAndGet.future(request, timeout=CALL_TIMEOUT_S)
+        except WeirError as error:
+            failure = error
+
+        def wait() -> PackedReply:
+            if failure is not None:
+                raise failure
+            with _Errors(self._address):
+                answer = reply.result()
+            return _unpack(answer, asked, value_bytes)
+
+        return wait
+
+    def _packed_request(
+        self, puts: tuple[PackedKeys, np.ndarray] | None, keys: PackedKeys | None, value_bytes: int
+    ) -> state_pb2.StatePackedRequest:
+        request = state_pb2.StatePackedRequest(value_bytes=value_bytes)
+        groups: set[int] = set()
+        if puts is not None:
+            put_keys, rows = puts
+            groups.update(np.unique(put_keys.groups).tolist())
+            request.put_keys = put_keys.to_bytes()
+            request.put_key_lengths = put_keys.lengths().tobytes()
+            request.put_values = rows.tobytes()
+        if keys is not None:
+            groups.update(np.unique(keys.groups).tolist())
+            request.get_keys = keys.to_bytes()
+            request.get_key_lengths = keys.lengths().tobytes()
+        request.fence.CopyFrom(self._fence_of(groups))
+        return request
+
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes."""
         changes = _cut(puts, deletes)
@@ -122,7 +168,9 @@ class GrpcStateClient:
             return _Scan(self._stub.Scan(request), self._address)
 
     def _fence(self, groups: Iterable[bytes]) -> state_pb2.StateFence:
-        numbers = [int.from_bytes(group, "big") for group in set(groups)]
+        return self._fence_of({int.from_bytes(group, "big") for group in set(groups)})
+
+    def _fence_of(self, numbers: Collection[int]) -> state_pb2.StateFence:
         try:
             epochs = [self._epochs[number] for number in numbers]
         except KeyError as error:
@@ -152,7 +200,7 @@ class _Errors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, grpc.RpcError):
             raise self._explain(error) from error
-        if isinstance(error, ValueError) and "closed channel" in str(error):
+        if isinstance(error, ValueError) and _CLOSED.search(str(error)):
             raise ConnectionLostError(f"the connection to task manager {self._address} is closed") from error
 
     def _explain(self, error: grpc.RpcError) -> WeirError:
@@ -203,6 +251,14 @@ def _values(reply: state_pb2.StateGetReply) -> list[bytes | None]:
     if not values:
         raise StateError("a state service answered without a value")
     return values
+
+
+def _unpack(reply: state_pb2.StatePackedReply, asked: int, value_bytes: int) -> PackedReply:
+    present = np.frombuffer(reply.present, dtype=np.bool_)
+    found = int(np.count_nonzero(present))
+    if len(present) != asked or len(reply.values) != found * value_bytes:
+        raise StateError("a state service did not answer for every key")
+    return present, np.frombuffer(reply.values, dtype=np.uint8).reshape(found, value_bytes)
 
 
 def _first_keys(keys: Sequence[bytes], start: int) -> Sequence[bytes]:

@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import grpc
+import numpy as np
 
 from proto import state_pb2, state_pb2_grpc
 from weir.errors import FencedError, HandshakeError, StateError
 from weir.protocol.fencing import EpochFence
 from weir.state.api import StateBackend
+from weir.state.packed import PackedKeys
 from weir.wire import JobIdentity, handshake_from_proto
 
 #: What an entry adds to a message beside its key and value.
@@ -21,6 +23,9 @@ _FIRST_SCAN_MESSAGE_BYTES, _SCAN_MESSAGE_BYTES = 16 << 10, 512 << 10
 _GET_REPLY_BYTES = 512 << 10
 #: Keys read from the store at a time.
 _GET_CHUNK_KEYS = 2048
+
+#: Keys written at a time: the store holds the GIL meanwhile.
+_PUT_CHUNK_KEYS = 1500
 
 _Abort = (FencedError, HandshakeError, StateError)
 
@@ -71,6 +76,31 @@ class StateService(state_pb2_grpc.StateServicer):
             context.abort(_code(error), str(error))
         return state_pb2.StateWriteReply()
 
+    def PutAndGet(
+        self, request: state_pb2.StatePackedRequest, context: grpc.ServicerContext
+    ) -> state_pb2.StatePackedReply:
+        """Puts, not atomic together, then reads."""
+        try:
+            puts = _packed_keys(request.put_keys, request.put_key_lengths)
+            gets = _packed_keys(request.get_keys, request.get_key_lengths)
+            if len(request.put_values) != len(puts) * request.value_bytes:
+                raise HandshakeError("a state write must have as many values as keys")
+            rows = np.frombuffer(request.put_values, dtype=np.uint8).reshape(
+                len(puts), -1 if len(puts) else 0
+            )
+            groups = {*np.unique(puts.groups).tolist(), *np.unique(gets.groups).tolist()}
+            with self._fence_lock:
+                store = self._admit(request.fence, (group.to_bytes(2, "big") for group in groups))
+                for start in range(0, len(puts), _PUT_CHUNK_KEYS):
+                    stop = min(len(puts), start + _PUT_CHUNK_KEYS)
+                    store.put_packed(puts.part(start, stop), rows[start:stop])
+            if not len(gets):
+                return state_pb2.StatePackedReply()
+            present, values = store.get_packed(gets, request.value_bytes)
+            return state_pb2.StatePackedReply(present=present.tobytes(), values=values.tobytes())
+        except _Abort as error:
+            context.abort(_code(error), str(error))
+
     def Scan(
         self, request: state_pb2.StateScanRequest, context: grpc.ServicerContext
     ) -> Iterator[state_pb2.StateScanReply]:
@@ -116,6 +146,25 @@ def _check_one_group(start: bytes, stop: bytes) -> None:
     limit = (group + 1).to_bytes(3, "big")[-2:] if group < 0xFFFF else b""
     if not stop or (limit and stop > limit) or stop < start:
         raise HandshakeError(f"the range {start[:8].hex()}..{stop[:8].hex()} is not inside one key group")
+
+
+def _packed_keys(joined: bytes, lengths: bytes) -> PackedKeys:
+    """Keys of a packed request.
+
+    Raises:
+        HandshakeError: the lengths are not those of the keys.
+    """
+    if len(lengths) % 4:
+        raise HandshakeError("the lengths of state keys must have four bytes each")
+    sizes = np.frombuffer(lengths, dtype="<u4")
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    if int(offsets[-1]) != len(joined) or (len(sizes) and int(sizes.min()) < 2):
+        raise HandshakeError("the lengths of state keys do not fit the keys")
+    data = np.frombuffer(joined, dtype=np.uint8)
+    starts = offsets[:-1]
+    groups = (data[starts].astype(np.uint16) << 8) | data[starts + 1]
+    return PackedKeys(data, offsets, groups)
 
 
 def _read(store: StateBackend, keys: list[bytes]) -> state_pb2.StateGetReply:

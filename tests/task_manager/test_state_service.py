@@ -141,3 +141,28 @@ def test_requests_outside_the_callers_rights_are_refused(service, request_of, re
         getattr(stub, method)(request)
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert reason in caught.value.details()
+
+
+def lengths(*sizes: int) -> bytes:
+    return b"".join(size.to_bytes(4, "little") for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"get_keys": key(5, b"a"), "get_key_lengths": lengths(5)}, "lengths of state keys do not fit"),
+        ({"get_keys": key(5, b"a"), "get_key_lengths": lengths(1, 5)}, "lengths of state keys do not fit"),
+        ({"get_keys": key(5, b"a"), "get_key_lengths": b"abc"}, "four bytes each"),
+        ({"get_key_lengths": lengths(6)}, "lengths of state keys do not fit"),
+        ({"put_keys": key(5, b"a"), "put_key_lengths": lengths(6)}, "as many values as keys"),
+        ({"put_values": b"12"}, "as many values as keys"),
+        ({"get_keys": key(6, b"a"), "get_key_lengths": lengths(6)}, "in none of the key groups"),
+    ],
+)
+def test_a_packed_request_that_does_not_fit_together_is_refused(service, fields, reason):
+    stub, store = service
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.PutAndGet(state_pb2.StatePackedRequest(fence=fenced((5, 1)), value_bytes=2, **fields))
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert reason in caught.value.details()
+    assert list(store.scan()) == []

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weir.errors import StateError
+from weir.state.packed import pack_values
 
 FORMAT_VERSION = 1
 
@@ -29,7 +30,12 @@ def value_bytes(cell_count: int) -> int:
 
 
 def encode_values(cells: np.ndarray, presence: np.ndarray) -> bytes:
-    """The values of several keys, one behind the other, each ``value_bytes`` long.
+    """The values of several keys, one behind the other; see :func:`encode_rows`."""
+    return encode_rows(cells, presence).tobytes()
+
+
+def encode_rows(cells: np.ndarray, presence: np.ndarray) -> np.ndarray:
+    """The values of several keys, uint8, shape (keys, value_bytes).
 
     Args:
         cells: int64 (or the bits of float64), shape (keys, cells).
@@ -41,24 +47,25 @@ def encode_values(cells: np.ndarray, presence: np.ndarray) -> bytes:
     out[:, 0] = FORMAT_VERSION
     out[:, 1:split] = presence
     out[:, split:] = np.ascontiguousarray(cells, dtype="<i8").view(np.uint8).reshape(keys, -1)
-    return out.tobytes()
+    return out
 
 
 def decode_values(values: Sequence[bytes], cell_count: int) -> tuple[np.ndarray, np.ndarray]:
-    """``cells`` (int64) and ``presence`` (uint8) of several values, shaped as for :func:`encode_values`.
+    """``cells`` (int64) and ``presence`` (uint8) of several values, shaped as for :func:`encode_rows`.
 
     Raises:
         StateError: a value has another length or format version.
     """
-    width = value_bytes(cell_count)
-    joined = b"".join(values)
-    if values and set(map(len, values)) != {width}:
-        wrong = next((value for value in values if len(value) != width), b"")
-        raise StateError(
-            f"a stored accumulator has {len(wrong)} bytes, {width} expected: "
-            "the job's aggregates changed; start from an empty store"
-        )
-    rows = np.frombuffer(joined, dtype=np.uint8).reshape(len(values), width)
+    _, rows = pack_values(values, value_bytes(cell_count))
+    return decode_rows(rows, cell_count)
+
+
+def decode_rows(rows: np.ndarray, cell_count: int) -> tuple[np.ndarray, np.ndarray]:
+    """As :func:`decode_values`, of uint8, shape (keys, value_bytes).
+
+    Raises:
+        StateError: a value has another format version.
+    """
     if rows.size and (rows[:, 0] != FORMAT_VERSION).any():
         found = int(rows[rows[:, 0] != FORMAT_VERSION, 0][0])
         raise StateError(

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
+
 from weir.errors import StateError
+from weir.state.packed import PackedKeys, pack_values, split_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,25 @@ class StateBackend(StateReader):
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """Write pairs; of a repeated key the last one wins."""
         self.write(puts=list(zip(keys, values, strict=True)))
+
+    def get_packed(self, keys: PackedKeys, value_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+        """Values of one length, without an object for each; for caches of accumulators.
+
+        Returns:
+            ``present``, bool, shape (keys,), and the rows of those that are, uint8, shape (present, value_bytes).
+
+        Raises:
+            StateError: the store cannot be read, or a value has another length.
+        """
+        return pack_values(self.get_many(keys.to_list()), value_bytes)
+
+    def put_packed(self, keys: PackedKeys, rows: np.ndarray) -> None:
+        """Write values of one length; ``rows`` is uint8, shape (keys, value_bytes). Not atomic.
+
+        Later calls see them. A store elsewhere may have them later only, at :meth:`flush` at the latest; if that fails,
+        later calls raise what it failed with.
+        """
+        self.put_many(keys.to_list(), split_rows(rows))
 
     def delete_many(self, keys: Sequence[bytes]) -> None:
         """Delete keys; absent ones are ignored."""

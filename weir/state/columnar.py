@@ -48,6 +48,7 @@ class ColumnarState:
         self._backend = backend
         self._state_id = state_id
         self._cell_count = cell_count
+        self._value_bytes = accumulators.value_bytes(cell_count)
         self._max_parallelism = max_parallelism
         self._table = SlotTable(cell_count, bytes_max)
         self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
@@ -153,14 +154,14 @@ class ColumnarState:
         slots, groups = new_slots[stored], groups[stored]
         order = self._table.in_key_order(slots, groups)
         slots, groups = slots[order], groups[order]
-        values = self._backend.get_many(self._table.state_keys(slots, groups, self._state_id))
-        found = [value for value in values if value is not None]
-        self.keys_created -= len(found)
-        if not found:
+        keys = self._table.state_keys(slots, groups, self._state_id)
+        present, rows = self._backend.get_packed(keys, self._value_bytes)
+        self.keys_created -= len(rows)
+        if not len(rows):
             return
-        if len(found) < len(values):
-            slots = slots[np.array([value is not None for value in values], dtype=bool)]
-        cells, presence = accumulators.decode_values(found, self._cell_count)
+        if len(rows) < len(slots):
+            slots = slots[present]
+        cells, presence = accumulators.decode_rows(rows, self._cell_count)
         self._table.cells[slots] = cells
         self._table.presence[slots] = presence
 
@@ -190,12 +191,11 @@ class ColumnarState:
         groups = self._groups(slots)
         order = self._table.in_key_order(slots, groups)
         slots, groups = slots[order], groups[order]
-        width = accumulators.value_bytes(self._cell_count)
         for start in range(0, len(slots), WRITE_KEYS_MAX):
             chunk = slots[start : start + WRITE_KEYS_MAX]
             keys = self._table.state_keys(chunk, groups[start : start + WRITE_KEYS_MAX], self._state_id)
-            values = accumulators.encode_values(self._table.cells[chunk], self._table.presence[chunk])
-            self._backend.put_many(keys, np.frombuffer(values, dtype=f"V{width}").tolist())
+            rows = accumulators.encode_rows(self._table.cells[chunk], self._table.presence[chunk])
+            self._backend.put_packed(keys, rows)
             self._table.mark_clean(chunk)
             self._puts += len(chunk)
             # Let other threads have the GIL before the next chunk.
@@ -263,7 +263,7 @@ class ColumnarState:
         slots = self._table.recent_in_groups(self._wanted(groups), count_max)
         key_groups = self._groups(slots)
         order = self._table.in_key_order(slots, key_groups)
-        return self._table.state_keys(slots[order], key_groups[order], self._state_id)
+        return self._table.state_keys(slots[order], key_groups[order], self._state_id).to_list()
 
     def _wanted(self, groups: Iterable[int]) -> np.ndarray:
         """The key groups as a mask, bool, shape (max_parallelism,)."""

@@ -21,6 +21,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from weir.errors import StateError
 from weir.state.api import StateBackend, StateSnapshot, StoreStats
 from weir.state.group_places import (
@@ -35,6 +37,8 @@ from weir.state.group_places import (
 )
 from weir.state.hybrid_views import HybridSnapshot, open_scan
 from weir.state.image_client import is_image
+from weir.state.packed import PackedKeys
+from weir.state.packed_peer import PackedPeers, Spans, spans_of
 from weir.state.remote import Connect, RemoteStateClient
 
 #: Asks the control plane for the addresses of key groups.
@@ -80,6 +84,7 @@ class HybridBackend(StateBackend):
         #: Live: the clients read it at every call.
         self._epochs: dict[int, int] = {}
         self._clients: dict[str, RemoteStateClient] = {}
+        self._packed = PackedPeers(local, self.client)
         #: Groups that are complete here while the peer's copy is being deleted.
         self._cleaning: set[int] = set()
         self._lock = threading.RLock()
@@ -148,6 +153,8 @@ class HybridBackend(StateBackend):
             self._check_settled(wanted)
             for group in wanted:
                 self._places.get(group)
+            # With the epochs that are in force until then.
+            self._packed.settle()
             locations = {}
             for group in wanted:
                 place = self._places.remove(group)
@@ -158,6 +165,7 @@ class HybridBackend(StateBackend):
     def migrate(self, groups: Iterable[int]) -> None:
         """Fetch groups that are in a peer's store, before that peer is drained. Local ones stay as they are."""
         with self._lock:
+            self._packed.settle()
             for group in groups:
                 place = self._places.get(group)
                 if isinstance(place, str):
@@ -223,7 +231,10 @@ class HybridBackend(StateBackend):
         Raises:
             FencedError: a group is not owned.
         """
-        groups = set(map(GROUP_OF, keys))
+        return self._touched_groups(set(map(GROUP_OF, keys)))
+
+    def _touched_groups(self, groups: set[bytes]) -> dict[bytes, Place] | None:
+        """As :meth:`_touched`, of groups."""
         self._places.check_owned(groups)
         located: Mapping[int, str] = {}
         if self._locate is not None and groups:
@@ -245,6 +256,7 @@ class HybridBackend(StateBackend):
             places = self._touched(keys)
             if places is None:
                 return self._local.get_many(keys)
+            self._packed.settle()
             at = [places[group] for group in map(GROUP_OF, keys)]
             remote: dict[str, list[int]] = {}
             here: list[int] = []
@@ -332,6 +344,7 @@ class HybridBackend(StateBackend):
         puts: Sequence[tuple[bytes, bytes]],
         deletes: Sequence[bytes],
     ) -> None:
+        self._packed.settle()
         # The store of a key: a peer's address, or None for the local one.
         stores = {group: place if isinstance(place, str) else None for group, place in places.items()}
         store_puts: dict[str | None, list[tuple[bytes, bytes]]] = {None: []}
@@ -354,10 +367,42 @@ class HybridBackend(StateBackend):
             if isinstance(place := places[key[:2]], MigratingGroup):
                 place.tombstones.add(key)
 
+    def get_packed(self, keys: PackedKeys, value_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+        """See ``StateBackend``; one call per peer, while the local store is read, with what was written before."""
+        with self._lock:
+            self._check_open()
+            spans = self._spans(keys)
+            if spans is None:
+                return super().get_packed(keys, value_bytes)
+            self._gets += len(keys)
+            return self._packed.get(keys, value_bytes, spans)
+
+    def put_packed(self, keys: PackedKeys, rows: np.ndarray) -> None:
+        """See ``StateBackend``; writes to peers travel with a later call, or at :meth:`flush`."""
+        with self._lock:
+            self._check_open()
+            spans = self._spans(keys)
+            if spans is None:
+                super().put_packed(keys, rows)
+            else:
+                self._puts += len(keys)
+                self._packed.put(keys, rows, spans)
+
+    def _spans(self, keys: PackedKeys) -> Spans | None:
+        """Where the keys are; None: some are on their way here."""
+        runs = [(group.to_bytes(2, "big"), start, stop) for group, start, stop in keys.runs()]
+        places = self._touched_groups({group for group, _, _ in runs})
+        if places is None:
+            return {None: [(0, len(keys))]}
+        if any(isinstance(place, MigratingGroup) for place in places.values()):
+            return None
+        return spans_of(runs, places)
+
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range that belongs to the owned groups, wherever it is."""
         with self._lock:
             self._check_open()
+            self._packed.settle()
             for piece in self._places.pieces(start, stop):
                 place = piece.place
                 if not isinstance(place, str):
@@ -384,6 +429,7 @@ class HybridBackend(StateBackend):
                 return iter(())
             if len(pieces) == 1 and pieces[0].place is None:
                 return self._local.scan(pieces[0].start, pieces[0].stop, reverse=reverse)
+            self._packed.settle()
             return open_scan(pieces, self._local, self._scan_peer, reverse)
 
     def _scan_peer(
@@ -397,11 +443,14 @@ class HybridBackend(StateBackend):
         """A consistent view of now; copies what is at peers into memory."""
         with self._lock:
             self._check_open()
+            self._packed.settle()
             return HybridSnapshot(self._places, self._local.snapshot(), self._scan_peer)
 
     def flush(self) -> None:
         """Make every earlier write durable; a peer has done so before it answered."""
-        self._check_open()
+        with self._lock:
+            self._check_open()
+            self._packed.settle()
         self._local.flush()
 
     def stats(self) -> StoreStats:
@@ -414,16 +463,21 @@ class HybridBackend(StateBackend):
             deletes=self._deletes,
             memory_bytes=store.memory_bytes,
             disk_bytes=store.disk_bytes,
-            remote_gets=self._remote_gets,
-            remote_puts=self._remote_puts,
-            remote_bytes=self._remote_bytes,
+            remote_gets=self._remote_gets + self._packed.gets,
+            remote_puts=self._remote_puts + self._packed.puts,
+            remote_bytes=self._remote_bytes + self._packed.bytes,
         )
 
     def close(self) -> None:
         """Refuse all later calls; the shared store and the connections stay open. Safe to call twice."""
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
-            self._close_images(())
+            try:
+                self._packed.settle()
+            finally:
+                self._close_images(())
 
     def _close_images(self, needed: Collection[str]) -> None:
         for address in [address for address in self._clients if is_image(address) and address not in needed]:

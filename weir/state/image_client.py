@@ -11,8 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from operator import itemgetter
 
+import numpy as np
+
 from weir.errors import StateError
 from weir.state.api import StateReader
+from weir.state.packed import PackedKeys, pack_values
+from weir.state.remote import PackedReply
 
 _SCHEME = "image:"
 _SEPARATOR = "+"
@@ -71,6 +75,18 @@ class ImageClient:
     def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
         """Nothing is under way meanwhile: the function that is returned reads."""
         return lambda: self.get_many(keys)
+
+    def start_put_and_get(
+        self, puts: tuple[PackedKeys, np.ndarray] | None, keys: PackedKeys | None, value_bytes: int
+    ) -> Callable[[], PackedReply]:
+        """As :meth:`start_get`; writes are refused, when the function that is returned is called."""
+
+        def read() -> PackedReply:
+            if puts is not None:
+                self.write()
+            return pack_values([] if keys is None else self.get_many(keys.to_list()), value_bytes)
+
+        return read
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Refused.

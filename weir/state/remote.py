@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
+from weir.state.packed import PackedKeys
+
+#: Of the keys that were read: ``present``, bool, shape (keys,), and the rows of those that are, uint8, shape (present,
+#: value_bytes).
+PackedReply = tuple[np.ndarray, np.ndarray]
+
 
 class RemoteStateClient(Protocol):
     """One owner's access to one peer's store; every call carries the owner epochs of the groups that it touches.
@@ -23,6 +31,20 @@ class RemoteStateClient(Protocol):
 
     def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
         """Send the request now; the function that is returned waits for the values. Raises nothing itself."""
+        ...
+
+    def start_put_and_get(
+        self, puts: tuple[PackedKeys, np.ndarray] | None, keys: PackedKeys | None, value_bytes: int
+    ) -> Callable[[], PackedReply]:
+        """Send writes and then a read in one request now; the function that is returned waits for the values.
+
+        Raises nothing itself. All of it must be less than half a megabyte, unless it is one entry.
+
+        Args:
+            puts: keys, and values as uint8, shape (keys, value_bytes).
+            keys: to read when all was written.
+            value_bytes: length of every value.
+        """
         ...
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:

@@ -7,10 +7,10 @@ byte, never by hash alone.
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 from weir.state import slot_kernels as kernels
 from weir.state.accumulators import presence_bytes
+from weir.state.packed import PackedKeys
 from weir.state.slot_kernels import DIRTY, USED
 
 SLOTS_MIN = 1024
@@ -266,19 +266,14 @@ class SlotTable:
         """Note that these slots were written."""
         self._flags[slots] &= 0xFF ^ DIRTY
 
-    def state_keys(self, slots: np.ndarray, groups: np.ndarray, state_id: int) -> list[bytes]:
+    def state_keys(self, slots: np.ndarray, groups: np.ndarray, state_id: int) -> PackedKeys:
         """State keys of slots, in order; ``groups`` is uint16, shape (slots,)."""
         out = np.empty(int(self._lengths[slots].sum(dtype=np.int64)) + 5 * len(slots), dtype=np.uint8)
         offsets = np.empty(len(slots) + 1, dtype=np.int64)
         kernels.encode_state_keys(
             slots, groups, state_id, self._starts, self._lengths, self._arena, offsets, out
         )
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out)]
-        # Arrow makes a list of bytes in 20 ns a key, slicing one by one in 120.
-        keys: list[bytes] = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(slots), buffers
-        ).to_pylist()
-        return keys
+        return PackedKeys(out, offsets, groups)
 
     def in_key_order(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """Positions that sort slots about as their state keys sort; neighbours then share the store's blocks."""
