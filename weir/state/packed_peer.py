@@ -17,7 +17,7 @@ from weir.state.packed import PackedKeys, join_keys
 from weir.state.remote import PackedReply, RemoteStateClient
 
 #: Gathered writes leave when they are so many bytes; one more call of as many may be under way.
-_PUT_BYTES = 64 << 10
+_PUT_BYTES = 128 << 10
 #: Bytes of keys and values of one read; with the writes before it they stay below half of the lowest message limit.
 _GET_BYTES = 320 << 10
 #: What an entry adds to a message beside its key and value.
@@ -48,6 +48,8 @@ class PackedPeer:
         Raises:
             FencedError, ConnectionLostError, StateError: an earlier call failed.
         """
+        if self._failure is not None:
+            raise self._failure
         width = rows.shape[1]
         if self._gathered and self._gathered[0][1].shape[1] != width:
             self._start(None, width)
