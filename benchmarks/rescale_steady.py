@@ -38,9 +38,6 @@ class SteadyOptions:
     events: int = 8_000_000
     repeat: int = 1
     data_root: Path = DATA_DIRECTORY
-    distributions: tuple[Distribution, ...] = ("uniform", "zipf")
-    #: Events per second; None: as fast as possible. For tests.
-    rate: float | None = None
 
     @property
     def cache_bytes(self) -> int:
@@ -59,8 +56,7 @@ def run(options: SteadyOptions, report: Callable[[str, float], None]) -> Benchma
     runs = []
     for number in range(1, options.repeat + 1):
         figures: dict[str, Any] = {}
-        for distribution in options.distributions:
-            label = _LABELS[distribution]
+        for distribution, label in _LABELS.items():
             numbers = key_numbers(options.keys, options.events, distribution)
             name = f"steady-{distribution}-keys-{options.keys}-then-{options.events}"
             source = input_directory(numbers, name, options.data_root)
@@ -81,10 +77,7 @@ def run(options: SteadyOptions, report: Callable[[str, float], None]) -> Benchma
         "to": 2,
         "task_managers": 2,
     }
-    bars = [
-        Bar(f"{_LABELS[name]}_ratio_to_local", "at least", _RATIO_BARS[name])
-        for name in options.distributions
-    ]
+    bars = [Bar(f"{_LABELS[name]}_ratio_to_local", "at least", bound) for name, bound in _RATIO_BARS.items()]
     return BenchmarkResult("rescale_steady", config, runs, bars)
 
 
@@ -95,10 +88,7 @@ def _one_run(options: SteadyOptions, strategy: str, source: Path, numbers: np.nd
     with tempfile.TemporaryDirectory(prefix="weir-steady-") as name:
         directory = Path(name)
         with Cluster(directory, task_managers=2, settings=settings, poll_s=_POLL_S) as cluster:
-            parameters = (
-                {"input": source} if options.rate is None else {"input": source, "rate": options.rate}
-            )
-            cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+            cluster.start_control_plane(JOB, {"input": source}, exit_when_finished=False)
             for _ in range(2):
                 cluster.start_task_manager()
             wait_running(cluster)

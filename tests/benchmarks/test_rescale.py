@@ -16,7 +16,6 @@ from benchmarks.rescale import run as run_rescale
 from benchmarks.rescale_figures import around, check_counts, gap_ms, latencies, recovered_ms
 from benchmarks.rescale_input import input_directory, key_groups, key_numbers
 from benchmarks.rescale_steady import SteadyOptions
-from benchmarks.rescale_steady import run as run_steady
 from weir import keys as weir_keys
 from weir.errors import ConfigError
 
@@ -148,17 +147,6 @@ def test_a_run_with_little_state(tmp_path, strategy, scale_in):
     assert document["owned_ms"] <= document["rescale_ms"]
     for figure in ("output_gap_ms_max", "moved_groups_gap_ms_max", "other_groups_gap_ms_max"):
         assert document[figure] > 0
-
-
-@pytest.mark.scenario
-def test_a_steady_run_with_few_keys(tmp_path):
-    options = SteadyOptions(keys=400, events=18_000, rate=2000, data_root=tmp_path, distributions=("zipf",))
-    document = run_steady(options, lambda step, done: None).as_json()
-    assert (document["lost"], document["duplicated"]) == (0, 0)
-    # Both keep up with the source.
-    for strategy in ("local", "hybrid"):
-        assert 1000 < document["zipf_1_1"][f"{strategy}_events_per_second"] < 4000
-    assert [bar["metric"] for bar in document["bars"]] == ["zipf_1_1_ratio_to_local"]
 
 
 def test_the_command_refuses_an_unknown_strategy(tmp_path):
