@@ -89,7 +89,7 @@ docs: setup ## Write the pages that are made from the code
 	$(RUN) -m weir.config --markdown > docs/configuration.md
 	$(RUN) -m weir.metrics --markdown > docs/metrics.md
 
-bench: setup ## Run all benchmarks (30 minutes), keep results in benchmarks/results, write docs/performance.md
+bench: setup ## Run all benchmarks (40 minutes), keep results in benchmarks/results, write docs/performance.md
 	$(RUN) -m benchmarks startup --json $(RESULTS)/start_up.json
 	$(RUN) -m benchmarks throughput --compare-events 30000000 --json $(RESULTS)/throughput.json
 	$(RUN) -m benchmarks throughput --one-core --json $(RESULTS)/throughput_one_core.json
@@ -105,6 +105,8 @@ bench: setup ## Run all benchmarks (30 minutes), keep results in benchmarks/resu
 	$(RUN) -m benchmarks rescale --state-bytes 1e8 --json $(RESULTS)/rescale_migrate_100_mb.json
 	$(RUN) -m benchmarks rescale --scale-in --json $(RESULTS)/rescale_in_migrate.json
 	$(RUN) -m benchmarks rescale --steady --json $(RESULTS)/rescale_steady.json
+	$(RUN) -m benchmarks checkpoint --json $(RESULTS)/checkpoint.json
+	$(RUN) -m benchmarks recovery --json $(RESULTS)/recovery.json
 	$(RUN) -m benchmarks report
 
 chaos: java setup ## Kill, pause, cut off, fill disks and rescale for 20 minutes; Spark verifies what was delivered

@@ -28,6 +28,8 @@ python -m benchmarks latency --rate 100
 python -m benchmarks state --keys 10000000
 python -m benchmarks rescale --state-bytes 1e9 --rate 50000 --strategy migrate
 python -m benchmarks rescale --steady
+python -m benchmarks checkpoint --state-bytes 1e9 --rate 50000
+python -m benchmarks recovery --state-bytes 1e9 --rate 50000
 python -m benchmarks report
 
 No benchmark needs Java: inputs have the lines that workgen.py makes, and are kept in data/benchmarks.
@@ -42,6 +44,16 @@ Repeat = Annotated[int, typer.Option(min=1, help="Runs; medians are reported.")]
 Keys = Annotated[int, typer.Option(min=1, help="Number of different keys.")]
 Parallelism = Annotated[int, typer.Option(min=1, help="Subtasks of each stage.")]
 TaskManagers = Annotated[int, typer.Option(min=1, help="Task manager processes.")]
+StateBytes = Annotated[float, typer.Option(min=1, help="Payloads in the state, as 1e9.")]
+PayloadBytes = Annotated[int, typer.Option(min=16, help="Payload of one key.")]
+OfferedRate = Annotated[float, typer.Option(min=1, help="Events per second, open loop.")]
+SettleS = Annotated[float, typer.Option(min=0, help="Not measured, after the prefill.")]
+ChangeShare = Annotated[
+    float, typer.Option(min=1e-6, max=1, help="Part of the state that changes between checkpoints.")
+]
+Compare = Annotated[
+    bool, typer.Option("--compare/--no-compare", help="Run with a tenth of the state too, for the ratio.")
+]
 Report = Callable[[str, float], None]
 
 
@@ -248,12 +260,12 @@ def startup(json: Json = None, repeat: Repeat = 5) -> None:
 def rescale(
     json: Json = None,
     strategy: Annotated[str, typer.Option(help="local, hybrid, hybrid-no-cache or migrate.")] = "migrate",
-    state_bytes: Annotated[float, typer.Option(min=1, help="Payloads in the state, as 1e9.")] = 1e9,
-    payload_bytes: Annotated[int, typer.Option(min=16, help="Payload of one key.")] = 1024,
-    rate: Annotated[float, typer.Option(min=1, help="Events per second, open loop.")] = 50_000,
+    state_bytes: StateBytes = 1e9,
+    payload_bytes: PayloadBytes = 1024,
+    rate: OfferedRate = 50_000,
     duration_s: Annotated[float, typer.Option(min=2, help="Offered after the prefill.")] = 60,
     before_s: Annotated[float, typer.Option(min=0.1, help="Measured before the request.")] = 5,
-    settle_s: Annotated[float, typer.Option(min=0, help="Not measured, after the prefill.")] = 3,
+    settle_s: SettleS = 3,
     scale_in: Annotated[bool, typer.Option("--scale-in", help="2 -> 1 instead of 1 -> 2.")] = False,
     steady: Annotated[
         bool, typer.Option("--steady", help="Instead: throughput after scaling, hybrid beside local.")
@@ -284,6 +296,80 @@ def rescale(
             ),
             report,
         ).as_json()
+
+    _execute(measure, json)
+
+
+@app.command()
+def checkpoint(
+    json: Json = None,
+    state_bytes: StateBytes = 1e9,
+    payload_bytes: PayloadBytes = 1024,
+    rate: OfferedRate = 50_000,
+    duration_s: Annotated[float, typer.Option(min=2, help="Measured, after the prefill.")] = 30,
+    settle_s: SettleS = 5,
+    change_share: ChangeShare = 0.01,
+    interval_ms: Annotated[int, typer.Option(min=10, help="controlPlane.checkpoint_interval_ms.")] = 1000,
+    parallelism: Parallelism = 2,
+    compare: Compare = True,
+    events: Annotated[int, typer.Option(min=0, help="Events of a throughput run; 0: none.")] = 10_000_000,
+    pairs: Annotated[int, typer.Option(min=1, help="Throughput runs with checkpoints, and without.")] = 5,
+    repeat: Repeat = 1,
+) -> None:
+    """Duration and size of checkpoints under load, by size of the state; throughput with them and without."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import checkpoint as benchmark
+
+        options = benchmark.CheckpointOptions(
+            state_bytes=state_bytes,
+            payload_bytes=payload_bytes,
+            rate=rate,
+            duration_s=duration_s,
+            settle_s=settle_s,
+            change_share=change_share,
+            interval_ms=interval_ms,
+            parallelism=parallelism,
+            compare=compare,
+            events=events,
+            pairs=pairs,
+            repeat=repeat,
+        )
+        return benchmark.run(options, report).as_json()
+
+    _execute(measure, json)
+
+
+@app.command()
+def recovery(
+    json: Json = None,
+    state_bytes: StateBytes = 1e9,
+    payload_bytes: PayloadBytes = 1024,
+    rate: OfferedRate = 50_000,
+    duration_s: Annotated[float, typer.Option(min=2, help="Offered after prefill and settling.")] = 45,
+    settle_s: SettleS = 5,
+    before_s: Annotated[float, typer.Option(min=0.1, help="Measured before the kill.")] = 5,
+    change_share: ChangeShare = 0.01,
+    compare: Compare = True,
+    repeat: Repeat = 1,
+) -> None:
+    """Kill -9 of the task manager that holds the state: time to the first output and to caught up, losses."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import recovery as benchmark
+
+        options = benchmark.RecoveryOptions(
+            state_bytes=state_bytes,
+            payload_bytes=payload_bytes,
+            rate=rate,
+            duration_s=duration_s,
+            settle_s=settle_s,
+            before_s=before_s,
+            change_share=change_share,
+            compare=compare,
+            repeat=repeat,
+        )
+        return benchmark.run(options, report).as_json()
 
     _execute(measure, json)
 

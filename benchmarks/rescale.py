@@ -11,9 +11,9 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from benchmarks.events_file import DATA_DIRECTORY
+from benchmarks.record_sink import read_records
 from benchmarks.rescale_figures import around, check_counts
 from benchmarks.rescale_input import input_directory, key_groups, key_numbers
-from benchmarks.rescale_job import read_records
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from experiments.cluster import FINAL_STATES, Cluster, ClusterError
 from experiments.scaling import Rescale, rescale, sleep_until_ms, wait_running

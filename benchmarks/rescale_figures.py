@@ -16,7 +16,7 @@ def check_counts(records: np.ndarray, numbers: np.ndarray) -> dict[str, int]:
     """``lost`` and ``duplicated`` events: each key's counts must be 1, 2 and so on to its events in the input.
 
     Args:
-        records: int64, shape (events, 4), see ``rescale_job``.
+        records: int64, shape (events, 4), see ``record_sink``.
         numbers: int64, key number of every event of the input.
     """
     expected = np.bincount(numbers)

@@ -1,0 +1,218 @@
+"""Kill -9 of the task manager that holds the state, a standby beside it: time to the first output and to caught up."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.events_file import DATA_DIRECTORY
+from benchmarks.record_sink import read_records
+from benchmarks.rescale import wait_finished
+from benchmarks.rescale_figures import check_counts, latencies, recovered_ms
+from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
+from benchmarks.state_load import JOB, STAGE, StateLoad
+from experiments.cluster import Cluster, ClusterError, WeirProcess
+from experiments.scaling import sleep_until_ms, wait_running
+
+BARS = (
+    Bar("first_output_ms", "at most", 3000),
+    Bar("caught_up", "at least", 1),
+    Bar("caught_up_ms", "at most", 15_000),
+    Bar("lost", "at most", 0),
+    Bar("duplicated", "at most", 0),
+    Bar("first_output_ratio_to_small", "at most", 1.25),
+)
+SETTINGS = {
+    "controlPlane.checkpoint_interval_ms": 1000,
+    "controlPlane.lease_timeout_ms": 1000,
+    "controlPlane.heartbeat_interval_ms": 200,
+}
+#: The small state beside the given one.
+SMALL_SHARE = 0.1
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class RecoveryOptions:
+    """Command-line options."""
+
+    state_bytes: float = 1e9
+    payload_bytes: int = 1024
+    rate: float = 50_000
+    #: Offered from ``settle_s`` after the prefill on; the kill comes ``before_s`` later.
+    duration_s: float = 45
+    settle_s: float = 5
+    before_s: float = 5
+    change_share: float = 0.01
+    #: Without: neither the small state nor its bar.
+    compare: bool = True
+    repeat: int = 1
+    data_root: Path = DATA_DIRECTORY
+
+    def load(self, share: float = 1.0) -> StateLoad:
+        """The load on this share of the state; the same share of it changes."""
+        return StateLoad(
+            state_bytes=self.state_bytes * share,
+            payload_bytes=self.payload_bytes,
+            rate=self.rate,
+            duration_s=self.duration_s,
+            settle_s=self.settle_s,
+            change_share=self.change_share,
+            interval_ms=SETTINGS["controlPlane.checkpoint_interval_ms"],
+            # All of the state is lost at once.
+            parallelism=1,
+            data_root=self.data_root,
+        )
+
+
+@dataclass(frozen=True)
+class _Kill:
+    """What is known of it."""
+
+    #: Wall clocks, µs since the epoch: begin of the time that is compared with, the kill itself.
+    before_us: int
+    killed_us: int
+    #: Before it.
+    generation: int
+    #: From the kill to seeing the job run again.
+    running_ms: float
+
+
+def run(options: RecoveryOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
+    """Kill ``repeat`` times, each in a run of its own.
+
+    Raises:
+        BenchmarkError: events are lost or doubled, or nothing came after the kill.
+        ClusterError: a job did not go on or did not finish.
+    """
+    runs = []
+    for _ in range(options.repeat):
+        figures = _one_run(options.load(), options.before_s, report)
+        if options.compare:
+            small = _one_run(options.load(SMALL_SHARE), options.before_s, report)
+            figures["first_output_ratio_to_small"] = figures["first_output_ms"] / small["first_output_ms"]
+            figures["small"] = small
+        runs.append(figures)
+    config = {
+        "job": JOB,
+        "state_bytes": options.state_bytes,
+        "keys": options.load().keys,
+        "payload_bytes": options.payload_bytes,
+        "rate": options.rate,
+        "duration_s": options.duration_s,
+        "before_s": options.before_s,
+        "change_share": options.change_share,
+        **SETTINGS,
+        "parallelism": 1,
+        "task_managers": "2 and a standby",
+        "small_share": SMALL_SHARE if options.compare else None,
+    }
+    return BenchmarkResult(f"recovery_{options.state_bytes / 1e6:.0f}_mb", config, runs, BARS)
+
+
+def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], None]) -> dict[str, Any]:
+    label = f"{load.state_bytes / 1e6:,.0f} MB of state"
+    report(f"{label}: generating the input", 0.0)
+    numbers = load.numbers()
+    with tempfile.TemporaryDirectory(prefix="weir-recovery-") as name:
+        output = Path(name) / "records"
+        parameters = load.parameters(numbers, output)
+        with Cluster(Path(name) / "cluster", task_managers=2, settings=SETTINGS, poll_s=_POLL_S) as cluster:
+            cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+            for _ in range(2):
+                cluster.start_task_manager()
+            started_ms = wait_running(cluster)["started_ms"]
+            cluster.start_task_manager("standby")
+            report(f"{label}: writing it through the job", 0.1)
+            cluster.wait_for(lambda status: len(status["task_managers"]) == 3, "the standby")
+            # Whatever the standby took.
+            before_ms = max(started_ms + 1e3 * load.steady_s, time.time() * 1e3)
+            sleep_until_ms(before_ms)
+            report(f"{label}: steady load before the kill", 0.4)
+            sleep_until_ms(before_ms + 1e3 * before_s)
+            report(f"{label}: killed", 0.6)
+            kill = _kill(cluster, round(1e3 * before_ms))
+            wait_finished(cluster, load.timeout_s)
+            status = cluster.status()
+            peaks = {key: process.peak_rss_bytes for key, process in cluster.processes.items()}
+        records = read_records(output)
+        after = read_records(output, kill.generation + 1)
+    checked = check_counts(records, numbers)
+    if any(checked.values()):
+        raise BenchmarkError(f"{checked['lost']} events lost, {checked['duplicated']} duplicated")
+    return {
+        **kill_figures(records, after, kill.before_us, kill.killed_us),
+        "running_ms": kill.running_ms,
+        "restarts": None if status is None else status["restarts"],
+        **checked,
+        "peak_rss_bytes_max": max(peaks.values()),
+    }
+
+
+def _kill(cluster: Cluster, before_us: int) -> _Kill:
+    """Kill whoever counts, and wait until the job runs again.
+
+    Raises:
+        ClusterError: there is no checkpoint yet, the job is over already, or it does not go on.
+    """
+    status = cluster.wait_for(lambda status: status["latest_checkpoint"] is not None, "a checkpoint")
+    if status["state"] != "RUNNING":
+        raise ClusterError(
+            f"the job is {status['state'].lower()} before the kill; give a longer --duration-s"
+        )
+    generation = int(status["generation"])
+    victim = _holder(cluster, status)
+    killed_us = time.time_ns() // 1000
+    victim.popen.kill()
+    cluster.wait_for(
+        lambda status: status["generation"] > generation and status["state"] in ("RUNNING", "FINISHED"),
+        "the restart",
+    )
+    return _Kill(before_us, killed_us, generation, (time.time_ns() // 1000 - killed_us) / 1e3)
+
+
+def _holder(cluster: Cluster, status: dict[str, Any]) -> WeirProcess:
+    """The task manager that counts."""
+    place = status["stages"][STAGE]["subtasks"][0]["task_manager"]
+    return next(
+        process
+        for process in cluster.processes.values()
+        if process.port and place.endswith(f":{process.port}")
+    )
+
+
+def kill_figures(records: np.ndarray, after: np.ndarray, before_us: int, killed_us: int) -> dict[str, Any]:
+    """Figures of the time around a kill.
+
+    Args:
+        records: delivered in the whole run, int64, shape (events, 4), see ``record_sink``, by arrival.
+        after: those of them that were written after the restart.
+        before_us: begin of the time that is compared with.
+        killed_us: the kill.
+
+    Returns:
+        ``first_output_ms`` from the kill to the first record after the restart, ``caught_up_ms`` to the first second
+        whose p99 is within 110 % of that before (None if none was: then ``caught_up`` is 0), and latencies.
+
+    Raises:
+        BenchmarkError: there are no records before the kill, or none after it.
+    """
+    before = latencies(records, before_us, killed_us)
+    if not before["events"] or not len(after):
+        when = "after" if before["events"] else "before"
+        raise BenchmarkError(f"nothing was delivered {when} the kill; give a longer --duration-s")
+    assert before["p99_ms"] is not None
+    caught_up_ms = recovered_ms(after, killed_us, float(before["p99_ms"]))
+    return {
+        "first_output_ms": (int(after[0, 2]) - killed_us) / 1e3,
+        "caught_up_ms": caught_up_ms,
+        "caught_up": int(caught_up_ms is not None),
+        "before": before,
+        "after": latencies(after, int(after[0, 2]), int(after[-1, 2]) + 1),
+    }
