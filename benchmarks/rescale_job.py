@@ -54,7 +54,7 @@ def build(
 
 def writes_payload(numbers: np.ndarray, counts: np.ndarray, rewrite_every: int) -> np.ndarray:
     """Which events write their key's payload: bool, of the shape of the key numbers and counts (int64)."""
-    writes = np.equal(counts, 1)
+    writes: np.ndarray = np.equal(counts, 1)
     if rewrite_every:
         writes |= np.equal((numbers + counts) % rewrite_every, 0)
     return writes
