@@ -138,16 +138,19 @@ class Faults:
     def _start_task_manager(self, name: str, port: int = 0) -> None:
         self._cluster.start_task_manager(name, port=port, control_plane_port=self._proxies[name].port)
 
-    def _rescale(self, fault: Fault) -> str:
+    def _rescale(self, fault: Fault) -> str | None:
         stage = STAGES[int(fault.victim * len(STAGES))]
         parallelism = 1 + int(fault.extent * _PARALLELISM_MAX)
         try:
             code, body = self._cluster.http(
                 "POST", f"/scale?stage={stage}&parallelism={parallelism}", _RESCALE_TIMEOUT_S
             )
+            if code == 409 and "only a running job" in body["error"]:
+                return None
             answer = "accepted" if code == 202 else f"refused: {body['error']}"
-        except (urllib.error.URLError, OSError) as error:
-            answer = f"no answer: {error}"
+        except (urllib.error.URLError, OSError):
+            # It is starting.
+            return None
         return f"rescale of stage {stage} to {parallelism}: {answer}"
 
     def _fill(self, fault: Fault, name: str) -> str | None:

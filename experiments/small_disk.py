@@ -8,6 +8,8 @@ from pathlib import Path
 
 from weir.errors import WeirError
 
+#: The file that takes the room; not counted by :func:`disk_bytes`.
+_BALLAST = "weir-ballast"
 _FILL_BYTES = 1 << 20
 
 
@@ -25,7 +27,7 @@ class SmallDisk:
             NoSmallDiskError: it cannot be mounted here.
         """
         self.path = path
-        self._ballast = path / "ballast"
+        self._ballast = path / _BALLAST
         path.mkdir(parents=True, exist_ok=True)
         command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path)]
         try:
@@ -64,6 +66,8 @@ def disk_bytes(directory: Path) -> int:
     sizes: dict[int, int] = {}
     for root, _, names in os.walk(directory):
         for name in names:
+            if name == _BALLAST:
+                continue
             try:
                 facts = os.lstat(os.path.join(root, name))
             except OSError:

@@ -58,6 +58,7 @@ def test_a_full_disk_has_room_again_when_it_is_freed(tmp_path):
         pytest.skip(str(error))
     try:
         disk.fill()
+        assert disk_bytes(tmp_path / "disk") == 0, "what fills it is not what the job needs"
         with pytest.raises(OSError, match="No space left"):
             (tmp_path / "disk" / "file").write_bytes(b"." * 100)
         disk.free()
