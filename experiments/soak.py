@@ -180,7 +180,7 @@ def rescale(cluster: Cluster, stage: int, parallelism: int) -> dict[str, Any]:
     code, body = cluster.http("POST", f"/scale?stage={stage}&parallelism={parallelism}")
     status = cluster.status() or {}
     if code != 202:
-        if status.get("state") == "FINISHED" or "end of its stream" in body["error"]:
+        if status.get("state") in ("FINISHING", "FINISHED") or "end of its stream" in body["error"]:
             raise StreamEndedError(body["error"])
         raise ClusterError(
             f"rescale of stage {stage} to {parallelism}: {body}; {status.get('cause', '')}\n{cluster.logs()}"
