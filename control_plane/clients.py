@@ -11,6 +11,8 @@ from weir.wire import CONTROL_MESSAGE_BYTES_MAX, check_protocol_version, message
 #: Loading a job and opening a store may take a while on a cold machine.
 _DEPLOY_TIMEOUT_S = 60.0
 _CALL_TIMEOUT_S = 5.0
+#: A process that is gone refuses the connection at once.
+_GONE_TIMEOUT_S = 0.3
 #: An upstream subtask switches when the batch in its hands is done, however long that takes; the lease of its
 #: task manager tells whether it is still alive.
 _REROUTE_TIMEOUT_S = 660.0
@@ -53,6 +55,14 @@ class TaskManagerClient:
             raise self._explain(error) from error
         check_protocol_version(reply.protocol_version)
         return reply
+
+    async def is_gone(self) -> bool:
+        """Whether nothing listens at the address any more; one that only does not answer in time is not gone."""
+        try:
+            await self._stub.Status(control_pb2.StatusRequest(), timeout=_GONE_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return error.code() is grpc.StatusCode.UNAVAILABLE
+        return False
 
     async def deploy(self, request: control_pb2.DeployRequest) -> None:
         """Create subtasks.

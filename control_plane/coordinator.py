@@ -260,6 +260,19 @@ class Coordinator:
             self._forget(member)
             self._lost(member, f"no heartbeat for {silent_ms} ms")
 
+    async def drop_gone(self) -> None:
+        """Give up task managers at whose address nothing listens any more, before their leases end."""
+        clients = dict(self._clients)
+        gone = await asyncio.gather(*(client.is_gone() for client in clients.values()))
+        for (name, client), is_gone in zip(clients.items(), gone, strict=True):
+            member = self.membership.get(parse_address(name))
+            if is_gone and member is not None and self._clients.get(name) is client:
+                log.warning("task manager %s is lost: nothing listens at its address", name)
+                self.membership.deregister(member.address, member.incarnation_id)
+                self.drainer.left(name)
+                self._forget(member)
+                self._lost(member, "nothing listens at its address")
+
     def _forgive_own_pause(self) -> None:
         """Nobody was silent while this process slept (SIGSTOP, a suspended machine): leases begin anew."""
         now_ms = self.now_ms()
