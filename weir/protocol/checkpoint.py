@@ -345,7 +345,9 @@ class CheckpointMachine:
         if not self._is_running:
             return []
         for subtask, included in self._retired.items():
-            if included is None and subtask in flight.parts:
+            # A rescale may have begun while this was being committed: then only an earlier part is in it.
+            last = self._last_parts.get(subtask)
+            if included is None and last is not None and flight.parts.get(subtask) is last:
                 self._retired[subtask] = event.checkpoint_id
         if flight.record.is_last:
             self._final_id, self._retry_ms = event.checkpoint_id, None
