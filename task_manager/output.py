@@ -198,7 +198,9 @@ class Output:
         """Queue a control element on every channel, behind all rows; does not wait."""
         if isinstance(element, Watermark):
             self._watermark = element
-        self._idle = isinstance(element, Idle)
+        # A barrier says nothing about whether rows come.
+        if isinstance(element, Watermark | Idle):
+            self._idle = isinstance(element, Idle)
         for edge in self._edges:
             for writer in edge.writers:
                 writer.add(element)

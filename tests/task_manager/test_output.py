@@ -15,7 +15,7 @@ from task_manager.writer import BatchPolicy, ChannelWriter
 from weir.graph import Edge, Exchange
 from weir.keys import hash_keys, key_bytes, key_groups
 from weir.protocol.routing import initial_table, rescaled
-from weir.records import KEY_HASH_COLUMN, EndOfStream, RouteMarker, Watermark
+from weir.records import KEY_HASH_COLUMN, Barrier, EndOfStream, Idle, RouteMarker, Watermark
 from weir.types import ChannelId, SubtaskId
 
 
@@ -324,3 +324,16 @@ def test_a_new_consumer_learns_the_watermark_that_the_others_have():
     output.broadcast(Watermark(5))
     output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {1: new}, [])
     assert drain(inbox) == [RouteMarker(after.version), Watermark(5)]
+
+
+def test_a_new_consumer_learns_that_nothing_comes_for_now():
+    """A barrier since then changes nothing about it."""
+    before = initial_table(1, 1, 128)
+    after, _ = rescaled(before, 2)
+    (old, _), (new, inbox) = channel(0), channel(1)
+    edge = OutputEdge(edge_of(Exchange.HASH), {0: old}, BatchPolicy(1000, 10.0), before.group_to_subtask)
+    output = Output([edge], never_waits)
+    for element in (Watermark(5), Idle(), Barrier(1)):
+        output.broadcast(element)
+    output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {1: new}, [])
+    assert drain(inbox) == [RouteMarker(after.version), Watermark(5), Idle()]
