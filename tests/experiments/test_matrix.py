@@ -63,7 +63,7 @@ def test_phases_begin_with_the_request_and_end_with_the_completion():
 
 @pytest.mark.scenario
 def test_results_and_sidecars_are_written(tmp_path):
-    settings = RunSettings(events=1000, warm_up_s=0.5, scale_after_s=0.5, repeat=1, keys=20)
+    settings = RunSettings(events=1000, warm_up_s=0.5, scale_after_s=2.5, repeat=1, keys=20)
     common = {"count_ms": 0.5, "junk": 1}
     lines = []
     paths = run_matrix(
