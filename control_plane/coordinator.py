@@ -19,6 +19,7 @@ from control_plane.clients import TaskManagerClient
 from control_plane.drain import Drainer
 from control_plane.recovery import Recovery, StartPoint, graph_and_routing
 from control_plane.rescaler import Rescaler
+from control_plane.restore_log import RestoreLog
 from control_plane.state_locations import StateLocations
 from control_plane.takeover import Takeover
 from control_plane.views import PlanView, RoutingView, StatusView
@@ -60,6 +61,10 @@ _REPORTED = {
     control_pb2.SUBTASK_STATE_FAILED: SubtaskStatus.FAILED,
     control_pb2.SUBTASK_STATE_CANCELED: SubtaskStatus.CANCELED,
 }
+
+
+#: What runs in these states will not be restored any further.
+_ENDS_RESTORES = frozenset(JobState) - {JobState.DEPLOYING, JobState.RUNNING, JobState.FINISHING}
 
 
 class Coordinator:
@@ -125,6 +130,7 @@ class Coordinator:
         #: Last reports of subtasks that a rescale retired: their events count.
         self.retired_reports: list[control_pb2.SubtaskReport] = []
         self.locations = StateLocations(self._owner_address)
+        self.restores = RestoreLog(start.generation)
         self.rescaler = Rescaler(self, migrates=migrates)
         self.drainer = Drainer(self)
         self.takeover = Takeover(self, start.left, save)
@@ -242,6 +248,7 @@ class Coordinator:
         """Deploy the job anew, as a checkpoint has it or from nothing; everything of earlier deployments is fenced."""
         self.identity = replace(self.identity, generation=generation)
         self.graph, self.routing_tables = graph_and_routing(self.graph, manifest)
+        self.restores.begin_generation(generation)
         self.reports.clear()
         self.retired_reports.clear()
         self.locations = StateLocations(self._owner_address)
@@ -355,6 +362,7 @@ class Coordinator:
         before = self.machine.statuses[subtask]
         status = _REPORTED.get(report.state)
         self.reports[subtask] = report
+        self.restores.reported(subtask, task_manager, report)
         if status is None or status is before:
             return
         started = status in (SubtaskStatus.RUNNING, SubtaskStatus.FINISHED)
@@ -387,6 +395,8 @@ class Coordinator:
     def _state_changed(self, before: JobState) -> None:
         self.takeover.save()
         state = self.machine.state
+        if state in _ENDS_RESTORES:
+            self.restores.give_up()
         cause = self.machine.restart_cause if state is JobState.RESTARTING else self.machine.cause
         log.info("job %s: %s", self.identity.job_id, state.value)
         if before is JobState.RUNNING:

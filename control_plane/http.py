@@ -27,6 +27,7 @@ from control_plane.views import (
     PlanView,
     RescaleAcceptedView,
     RescaleView,
+    RestoreView,
     RoutingView,
     StatusView,
 )
@@ -89,6 +90,7 @@ def create_app(coordinator: Coordinator, registry: CollectorRegistry) -> FastAPI
     _add_rescale_pages(app, coordinator)
     _add_drain_pages(app, coordinator)
     _add_checkpoint_pages(app, coordinator)
+    _add_restore_page(app, coordinator)
     return app
 
 
@@ -177,6 +179,12 @@ def _add_checkpoint_pages(app: FastAPI, coordinator: Coordinator) -> None:
     )
     async def savepoint(path: Annotated[str, Query(min_length=1)]) -> CheckpointView:
         return accepted(coordinator.checkpointer.request(path))
+
+
+def _add_restore_page(app: FastAPI, coordinator: Coordinator) -> None:
+    @app.get("/restores", summary="The latest restores of subtasks, newest first")
+    async def restores() -> list[RestoreView]:
+        return coordinator.restores.views()
 
 
 def _accepted(result: RescaleMachine | RescaleRefusal) -> RescaleAcceptedView:

@@ -214,4 +214,7 @@ def job_facts(coordinator: Coordinator) -> JobFacts:
         slots=sum(member.quota for member in members),
         slots_used=len(coordinator.machine.placement) if not coordinator.machine.state.is_final else 0,
         subtasks=dict(statuses),
+        restarts=coordinator.recovery.restarts,
+        restores=coordinator.restores.ended(),
+        restoring_subtasks=coordinator.restores.under_way,
     )

@@ -169,6 +169,21 @@ class DrainView(BaseModel):
     groups_left: int = Field(description="key groups that their owners still fetch from its store")
 
 
+class RestoreView(BaseModel):
+    """The restore of one subtask. A restored subtask works from its start on; the rest goes on in the background."""
+
+    generation: int = Field(description="the deployment that it belongs to")
+    stage: int
+    subtask_index: int
+    task_manager: str = Field(description="host:port")
+    state: str = Field(description="RESTORING, COMPLETE or GIVEN_UP")
+    groups_total: int = Field(description="key groups of the subtask that have state in the checkpoint")
+    groups_left: int = Field(description="those of them whose state still comes from the checkpoint")
+    started_ms: int = Field(description="wall clock of the task manager, ms since the epoch")
+    ended_ms: int | None
+    duration_ms: int = Field(description="so far, while it is RESTORING; as of a heartbeat")
+
+
 class CheckpointView(BaseModel):
     """A checkpoint or savepoint."""
 

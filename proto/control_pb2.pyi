@@ -65,7 +65,7 @@ class RegisterReply(_message.Message):
     def __init__(self, heartbeat_interval_ms: _Optional[int] = ..., lease_timeout_ms: _Optional[int] = ..., control_plane_id: _Optional[str] = ..., keep_job: _Optional[bool] = ...) -> None: ...
 
 class SubtaskReport(_message.Message):
-    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "is_outage")
+    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "is_outage", "restore_groups", "restore_started_us", "restore_us")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,9 @@ class SubtaskReport(_message.Message):
     DISTINCT_KEYS_FIELD_NUMBER: _ClassVar[int]
     RESTORING_GROUPS_FIELD_NUMBER: _ClassVar[int]
     IS_OUTAGE_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_STARTED_US_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_US_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     state: SubtaskState
     cause: str
@@ -98,7 +101,10 @@ class SubtaskReport(_message.Message):
     distinct_keys: int
     restoring_groups: int
     is_outage: bool
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., is_outage: _Optional[bool] = ...) -> None: ...
+    restore_groups: int
+    restore_started_us: int
+    restore_us: int
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., is_outage: _Optional[bool] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ...) -> None: ...
 
 class OwnershipReport(_message.Message):
     __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved", "locations", "failure")

@@ -15,6 +15,7 @@ from task_manager.metrics import TaskManagerMetrics
 from task_manager.progress import FINAL_STATES, SubtaskProgress
 from task_manager.remote_channel import check_channel_job
 from task_manager.rescaling import RescaleParticipant
+from task_manager.restore_listener import RestoreListener
 from task_manager.source_subtask import SourceSubtask
 from task_manager.subtask_factory import JobSettings, RunningSubtask, SubtaskFactory
 from task_manager.task_subtask import TaskSubtask
@@ -48,6 +49,7 @@ class JobRuntime:
         clock: Clock,
         on_change: Callable[[], None],
         control: ControlCalls,
+        restores: RestoreListener,
     ) -> None:
         preload_operators(topology.graph)
         self.identity = identity
@@ -58,6 +60,7 @@ class JobRuntime:
         self._address = address
         self._metrics = metrics
         self._on_change = on_change
+        self._restores = restores
         metrics.show_store(address, config.state_backend, state.store)
         self._inboxes: dict[SubtaskId, Inbox] = {}
         self._running: dict[SubtaskId, RunningSubtask] = {}
@@ -104,6 +107,12 @@ class JobRuntime:
                 self.rescaling.reports_of(subtask),
                 self.rescaling.adopted(subtask),
                 self.checkpoints,
+            )
+            self._restores.began(
+                subtask,
+                running.subtask.progress,
+                self._state.restored_groups(subtask, topology),
+                _restoring_groups(running),
             )
             self._running[subtask] = running
             self._metrics.subtasks.add(
@@ -184,8 +193,7 @@ class JobRuntime:
             progress.distinct_keys = sum(
                 getattr(operator, "distinct_keys", 0) for operator in running.chain.operators
             )
-            if running.group_state is not None:
-                progress.restoring_groups = running.group_state.restoring_groups()
+            self._restores.progressed(subtask, _restoring_groups(running))
             inbox = self._inboxes.get(subtask)
             result[subtask] = (progress, 0 if inbox is None else len(inbox))
         return result
@@ -199,6 +207,7 @@ class JobRuntime:
             if running.subtask.progress.state not in FINAL_STATES:
                 running.subtask.cancel(end_stream=True)
                 continue
+            self._restores.gave_up(subtask)
             del self._running[subtask], self._inboxes[subtask], self._expected[subtask]
             self._metrics.subtasks.remove(self._labels(subtask))
             self.rescaling.forget(subtask, running.group_state)
@@ -245,6 +254,7 @@ class JobRuntime:
         self.checkpoints.close()
         self._metrics.hide_store()
         for subtask in self._running:
+            self._restores.gave_up(subtask)
             self._metrics.subtasks.remove(self._labels(subtask))
         self._state.close()
 
@@ -269,3 +279,7 @@ class JobRuntime:
         return SubtaskLabels(
             self._topology.graph.logical.name, stage.index, stage.name, subtask.subtask_index
         )
+
+
+def _restoring_groups(running: RunningSubtask) -> int:
+    return 0 if running.group_state is None else running.group_state.restoring_groups()

@@ -81,6 +81,14 @@ class JobState:
         """What the subtasks of a step gave in the checkpoint, for a subtask that was restored."""
         return self._plan.operators.get(step, {}) if subtask in self._restored else {}
 
+    def restored_groups(self, subtask: SubtaskId, topology: Topology) -> int:
+        """How many key groups of a subtask have state in the checkpoint; 0 for one that was not restored."""
+        table = topology.routing.get(subtask.stage_index)
+        if table is None or subtask not in self._restored:
+            return 0
+        groups = table.groups_of(subtask.subtask_index)
+        return sum((subtask.stage_index, group) in self._plan.places for group in groups)
+
     def adoptions(self, stage_index: int, groups: Iterable[int]) -> list[Adoption]:
         """Which of these groups are not, or not only, in the own store; together where they are alike."""
         alike: dict[tuple[str, bool], list[int]] = {}

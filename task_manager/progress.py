@@ -52,5 +52,10 @@ class SubtaskProgress:
     first_batch_us: int = 0
     last_batch_us: int = 0
     distinct_keys: int = 0
-    #: Key groups whose state still comes from a checkpoint.
+    #: Key groups that have state in the checkpoint from which the subtask was restored; 0: it was not.
+    restore_groups: int = 0
+    #: Those of them whose state still comes from the checkpoint.
     restoring_groups: int = 0
+    #: Epoch µs at which the restore began, and how long it took, or has taken so far.
+    restore_started_us: int = 0
+    restore_s: float = 0.0

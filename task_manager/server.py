@@ -20,6 +20,7 @@ from task_manager.job_state import open_job_state
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.progress import SubtaskProgress, SubtaskState
 from task_manager.remote_channel import ExchangeService, check_channel_job
+from task_manager.restore_listener import RestoreListener
 from task_manager.state_service import StateService
 from task_manager.subtask_factory import JobSettings
 from task_manager.topology import topology_from_proto
@@ -324,6 +325,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             request.restore.job_id,
             request.restore.manifest_path,
         )
+        restores = RestoreListener(self._clock, self._clock.now_us())
         state = open_job_state(
             self._config.task_manager,
             identity.job_id,
@@ -357,6 +359,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             self._clock,
             self._on_change,
             self._control,
+            restores,
         )
         self._runtime.checkpoints.ended_id = request.ended_checkpoint_id
         return self._runtime
@@ -429,4 +432,7 @@ def _report(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> control_p
         last_batch_us=progress.last_batch_us,
         distinct_keys=progress.distinct_keys,
         restoring_groups=progress.restoring_groups,
+        restore_groups=progress.restore_groups,
+        restore_started_us=progress.restore_started_us,
+        restore_us=int(progress.restore_s * 1e6),
     )

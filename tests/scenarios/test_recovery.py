@@ -87,7 +87,22 @@ def test_kill_a_task_manager_with_a_standby(make_cluster, tmp_path, useful):
     victim.popen.kill()
     status = restarted(cluster)
     assert "no heartbeat" in status["restart_cause"] or "failed" in status["restart_cause"]
+    cluster.wait_for(
+        lambda _: {item["state"] for item in cluster.http("GET", "/restores")[1]} == {"COMPLETE"},
+        "the end of the restores",
+    )
+    restores = cluster.http("GET", "/restores")[1]
+    assert {item["stage"] for item in restores} == {
+        stage["stage"] for stage in status["stages"] if stage["keyed"]
+    }
+    assert all(
+        item["generation"] >= 2 and item["groups_total"] > 0 == item["groups_left"] for item in restores
+    )
+    metrics = cluster.http("GET", "/metrics")[1]
+    assert f'state="COMPLETE"}} {len(restores)}.0' in metrics
     finish(cluster, events, tmp_path)
+    logs = "".join(process.log_path.read_text() for process in cluster.processes.values())
+    assert logs.count(" restored subtask ") >= len(restores)
 
 
 def test_kill_the_only_task_manager(make_cluster, tmp_path):

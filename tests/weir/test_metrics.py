@@ -46,6 +46,9 @@ class Counters:
     idle_s: float = 0.0
     backpressured_s: float = 0.0
     watermark_ms: int = WATERMARK_MIN_MS
+    restore_groups: int = 0
+    restoring_groups: int = 0
+    restore_s: float = 0.0
 
 
 @pytest.fixture
@@ -71,13 +74,25 @@ def test_subtask_counters_are_read_at_the_scrape(registry):
 
 
 def test_every_counter_of_a_subtask_has_its_own_sample(registry):
-    names = [name for name in Counters.__annotations__ if name != "watermark_ms"]
+    names = [
+        name for name in Counters.__annotations__ if name != "watermark_ms" and not name.startswith("restor")
+    ]
     SubtaskMetrics(registry, ManualClock()).add(
         LABELS, Counters(**{name: 100 + i for i, name in enumerate(names)}), lambda: 0
     )
     for i, name in enumerate(names):
         shown = name.removesuffix("_s") + "_seconds" if name.endswith("_s") else name
         assert registry.get_sample_value(f"weir_subtask_{shown}_total", SHOWN) == 100 + i
+
+
+def test_the_restore_of_a_subtask(registry):
+    counters = Counters(restore_groups=8, restoring_groups=3, restore_s=1.5)
+    SubtaskMetrics(registry, ManualClock()).add(LABELS, counters, lambda: 0)
+    shown = {
+        name: registry.get_sample_value(f"weir_subtask_{name}", SHOWN)
+        for name in ("restore_groups", "restoring_groups", "restore_seconds")
+    }
+    assert shown == {"restore_groups": 8, "restoring_groups": 3, "restore_seconds": 1.5}
 
 
 @pytest.mark.parametrize(
@@ -147,13 +162,24 @@ def test_an_empty_batch_changes_nothing():
 
 
 def test_job_facts(registry):
-    facts = JobFacts("j", "RUNNING", ("CREATED", "RUNNING"), 2, 3, 15, 6, {"running": 5, "failed": 1})
+    facts = JobFacts(
+        "j",
+        "RUNNING",
+        ("CREATED", "RUNNING"),
+        *(2, 3, 15, 6, {"running": 5, "failed": 1}),
+        restarts=4,
+        restores={"COMPLETE": 7, "GIVEN_UP": 1},
+        restoring_subtasks=9,
+    )
     JobMetrics(registry, lambda: facts)
     value = registry.get_sample_value
     assert value("weir_job_state", {"job": "j", "state": "RUNNING"}) == 1
     assert value("weir_job_state", {"job": "j", "state": "CREATED"}) == 0
     assert value("weir_job_subtasks", {"job": "j", "state": "running"}) == 5
     assert value("weir_job_generation", {"job": "j"}) == 2
+    assert value("weir_job_restarts_total", {"job": "j"}) == 4
+    assert value("weir_job_restores_total", {"job": "j", "state": "COMPLETE"}) == 7
+    assert value("weir_job_restoring_subtasks", {"job": "j"}) == 9
     assert (value("weir_task_managers"), value("weir_slots"), value("weir_slots_used")) == (3, 15, 6)
 
 
@@ -162,7 +188,9 @@ def test_what_is_shown_is_what_is_defined(registry):
     SubtaskMetrics(registry, ManualClock()).add(LABELS, Counters(watermark_ms=1), lambda: 0)
     StoreMetrics(registry).add("a:1", "memory", StoreStats)
     LatencyMetrics(registry).recorder(LABELS).observe_us(np.array([1]))
-    JobMetrics(registry, lambda: JobFacts("j", "A", ("A",), subtasks={"running": 1}))
+    JobMetrics(
+        registry, lambda: JobFacts("j", "A", ("A",), subtasks={"running": 1}, restores={"COMPLETE": 0})
+    )
     shown = {}
     for family in registry.collect():
         if family.name.startswith("weir_"):

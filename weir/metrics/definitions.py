@@ -66,6 +66,16 @@ WATERMARK_LAG = _subtask(
     "Wall clock minus watermark; absent before the first one, 0 after the end.",
 )
 
+RESTORE_GROUPS = _subtask(
+    "restore_groups", "gauge", "Key groups that have state in the checkpoint from which it was restored."
+)
+RESTORING_GROUPS = _subtask(
+    "restoring_groups", "gauge", "Those of them whose state still comes from the checkpoint."
+)
+RESTORE_SECONDS = _subtask(
+    "restore_seconds", "gauge", "How long its restore took, or has taken so far; 0: it was not restored."
+)
+
 LATENCY = _define(
     "weir_latency_seconds",
     "histogram",
@@ -88,6 +98,15 @@ JOB_STATE = _define(
 )
 JOB_GENERATION = _define("weir_job_generation", "gauge", JOB_LABELS, "Number of the deployment in force.")
 JOB_SUBTASKS = _define("weir_job_subtasks", "gauge", ("job", "state"), "Subtasks of the job by their state.")
+JOB_RESTARTS = _define(
+    "weir_job_restarts_total", "counter", JOB_LABELS, "Restarts since this control plane took over."
+)
+JOB_RESTORES = _define(
+    "weir_job_restores_total", "counter", ("job", "state"), "Restores of subtasks by how they ended."
+)
+JOB_RESTORING = _define(
+    "weir_job_restoring_subtasks", "gauge", JOB_LABELS, "Subtasks whose restore has not ended."
+)
 TASK_MANAGERS = _define("weir_task_managers", "gauge", (), "Task managers whose lease is in force.")
 SLOTS = _define("weir_slots", "gauge", (), "Subtasks that those task managers take together.")
 SLOTS_USED = _define("weir_slots_used", "gauge", (), "Subtasks that are placed on them.")

@@ -25,6 +25,10 @@ class JobFacts:
     slots_used: int = 0
     #: Name of a subtask state -> how many subtasks are in it.
     subtasks: Mapping[str, int] = field(default_factory=dict)
+    restarts: int = 0
+    #: How a restore of a subtask ended -> how many have ended so.
+    restores: Mapping[str, int] = field(default_factory=dict)
+    restoring_subtasks: int = 0
 
 
 class JobMetrics(Collector):
@@ -36,8 +40,9 @@ class JobMetrics(Collector):
 
     def describe(self) -> list[Metric]:
         """Families without samples, so that registering reads nothing."""
-        definitions = (d.JOB_STATE, d.JOB_GENERATION, d.JOB_SUBTASKS, d.TASK_MANAGERS, d.SLOTS, d.SLOTS_USED)
-        return [definition.family() for definition in definitions]
+        states = (d.JOB_STATE, d.JOB_SUBTASKS, d.JOB_RESTORES)
+        numbers = (d.JOB_GENERATION, d.JOB_RESTARTS, d.JOB_RESTORING, d.TASK_MANAGERS, d.SLOTS, d.SLOTS_USED)
+        return [definition.family() for definition in (*states, *numbers)]
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
@@ -46,13 +51,20 @@ class JobMetrics(Collector):
         for name in facts.states:
             state.add_metric((facts.job, name), float(name == facts.state))
         yield state
-        subtasks = d.JOB_SUBTASKS.family()
-        for name, count in facts.subtasks.items():
-            subtasks.add_metric((facts.job, name), count)
-        yield subtasks
-        generation = d.JOB_GENERATION.family()
-        generation.add_metric((facts.job,), facts.generation)
-        yield generation
+        for definition, counts in {d.JOB_SUBTASKS: facts.subtasks, d.JOB_RESTORES: facts.restores}.items():
+            by_state = definition.family()
+            for name, count in counts.items():
+                by_state.add_metric((facts.job, name), count)
+            yield by_state
+        of_job = {
+            d.JOB_GENERATION: facts.generation,
+            d.JOB_RESTARTS: facts.restarts,
+            d.JOB_RESTORING: facts.restoring_subtasks,
+        }
+        for definition, number in of_job.items():
+            family = definition.family()
+            family.add_metric((facts.job,), number)
+            yield family
         numbers = {
             d.TASK_MANAGERS: facts.task_managers,
             d.SLOTS: facts.slots,

@@ -28,6 +28,9 @@ class SubtaskCounters(Protocol):
     busy_s: float
     idle_s: float
     backpressured_s: float
+    restore_groups: int
+    restoring_groups: int
+    restore_s: float
     #: Event time in ms since the epoch; ``WATERMARK_MIN_MS`` before the first watermark.
     watermark_ms: int
 
@@ -57,6 +60,9 @@ _ATTRIBUTES = {
     d.BUSY: "busy_s",
     d.IDLE: "idle_s",
     d.BACKPRESSURED: "backpressured_s",
+    d.RESTORE_GROUPS: "restore_groups",
+    d.RESTORING_GROUPS: "restoring_groups",
+    d.RESTORE_SECONDS: "restore_s",
 }
 
 
