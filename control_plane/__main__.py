@@ -18,6 +18,7 @@ Examples:
 python -m control_plane --job jobs.server_count
 python -m control_plane --job jobs.server_count --task-managers 2 --param rate=50000
 python -m control_plane --job jobs.server_count --exit-when-finished
+python -m control_plane --job jobs.server_count --follow
 python -m control_plane --job jobs.server_count --from-savepoint savepoints/monday
 python -m control_plane --job jobs.server_count --show-parameters
 """
@@ -44,6 +45,13 @@ def main(
         bool,
         typer.Option(
             "--exit-when-finished", help="End all processes, task managers too, when the job has ended."
+        ),
+    ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Show the job live on the terminal: rate, checkpoints, rescales, restores; in a file, lines.",
         ),
     ] = False,
     from_savepoint: Annotated[
@@ -88,6 +96,7 @@ def main(
             set_flags or [],
             overrides,
             exit_when_finished,
+            follow,
             from_savepoint or "",
             allow_dropped_state,
         ),
@@ -118,6 +127,7 @@ def _serve(
     set_flags: list[str],
     overrides: dict[str, str],
     exit_when_finished: bool,
+    follow: bool,
     savepoint: str,
     allow_dropped: bool,
 ) -> int:
@@ -130,6 +140,7 @@ def _serve(
             job,
             parameters,
             exit_when_finished=exit_when_finished,
+            follows=follow,
             savepoint=savepoint,
             allow_dropped=allow_dropped,
         )

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -43,6 +43,7 @@ async def serve(
     parameters: Mapping[str, str],
     *,
     exit_when_finished: bool,
+    follows: bool = False,
     savepoint: str = "",
     allow_dropped: bool = False,
 ) -> int:
@@ -53,6 +54,7 @@ async def serve(
         job_module: module of the job.
         parameters: of the job, as text.
         exit_when_finished: end when the job has ended, task managers too.
+        follows: show the job on the terminal.
         savepoint: start from it; "": from nothing.
         allow_dropped: steps of the savepoint that the job has not got any more lose their state.
 
@@ -96,6 +98,16 @@ async def serve(
         checkpoint_store=store,
         save=keeper.save if keeper is not None else None,
     )
+    async with _serving(coordinator, section, keeper, follows=follows):
+        await _until_over(coordinator, lost, exit_when_finished=exit_when_finished)
+    return _exit_code(coordinator.machine.state)
+
+
+@contextlib.asynccontextmanager
+async def _serving(
+    coordinator: Coordinator, section: ControlPlaneConfig, keeper: Keeper | None, *, follows: bool
+) -> AsyncIterator[None]:
+    """Servers and timers from start to orderly end."""
     registry = CollectorRegistry()
     register_process_metrics(registry, "control_plane")
     JobMetrics(registry, lambda: job_facts(coordinator))
@@ -111,21 +123,35 @@ async def serve(
         section.host,
         http.port,
     )
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    timers = asyncio.create_task(_timers(coordinator, min(section.heartbeat_interval_ms / 1e3, _TICK_S)))
+    background = [
+        asyncio.create_task(_timers(coordinator, min(section.heartbeat_interval_ms / 1e3, _TICK_S)))
+    ]
+    if follows:
+        background.append(asyncio.create_task(_follow(coordinator)))
     try:
-        await _until_over(coordinator, stop, lost, exit_when_finished=exit_when_finished)
+        yield
     finally:
-        timers.cancel()
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
         await http.stop()
         await grpc_server.stop(grace=0.5)
         await coordinator.takeover.saved()
         await coordinator.close()
         if keeper is not None:
             keeper.close()
-    return _exit_code(coordinator.machine.state)
+
+
+async def _follow(coordinator: Coordinator) -> None:
+    from rich.console import Console
+
+    from control_plane.follow import follow
+
+    try:
+        await follow(coordinator, Console(stderr=True))
+    except OSError as error:
+        # The terminal is gone; the job is not.
+        log.warning("--follow ends: %s", error)
 
 
 def _keeper(section: ControlPlaneConfig, job_name: str, on_lost: Callable[[], None]) -> Keeper | None:
@@ -147,9 +173,10 @@ async def _lead(keeper: Keeper) -> JobRecord | None:
         raise
 
 
-async def _until_over(
-    coordinator: Coordinator, stop: asyncio.Event, lost: asyncio.Event, *, exit_when_finished: bool
-) -> None:
+async def _until_over(coordinator: Coordinator, lost: asyncio.Event, *, exit_when_finished: bool) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     waits = [asyncio.create_task(event.wait()) for event in (stop, lost, coordinator.superseded)]
     if exit_when_finished:
         waits.append(asyncio.create_task(coordinator.ended.wait()))
