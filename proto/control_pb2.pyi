@@ -419,6 +419,40 @@ class HandOverReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class WarmUpRequest(_message.Message):
+    __slots__ = ("handshake", "target", "groups", "state_id", "cell_count", "hashes", "key_data", "key_lengths", "cells", "presence", "routing_version", "complete", "anew")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STATE_ID_FIELD_NUMBER: _ClassVar[int]
+    CELL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
+    KEY_DATA_FIELD_NUMBER: _ClassVar[int]
+    KEY_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    ANEW_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    target: _common_pb2.SubtaskId
+    groups: _containers.RepeatedCompositeFieldContainer[OwnedGroup]
+    state_id: int
+    cell_count: int
+    hashes: bytes
+    key_data: bytes
+    key_lengths: bytes
+    cells: bytes
+    presence: bytes
+    routing_version: int
+    complete: bool
+    anew: bool
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[OwnedGroup, _Mapping]]] = ..., state_id: _Optional[int] = ..., cell_count: _Optional[int] = ..., hashes: _Optional[bytes] = ..., key_data: _Optional[bytes] = ..., key_lengths: _Optional[bytes] = ..., cells: _Optional[bytes] = ..., presence: _Optional[bytes] = ..., routing_version: _Optional[int] = ..., complete: _Optional[bool] = ..., anew: _Optional[bool] = ...) -> None: ...
+
+class WarmUpReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class AbortRescaleRequest(_message.Message):
     __slots__ = ("handshake", "stage_index", "routing_version", "owners")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]

@@ -386,6 +386,11 @@ class TaskManagerStub:
                 request_serializer=proto_dot_control__pb2.HandOverRequest.SerializeToString,
                 response_deserializer=proto_dot_control__pb2.HandOverReply.FromString,
                 _registered_method=True)
+        self.WarmUp = channel.unary_unary(
+                '/weir.v1.TaskManager/WarmUp',
+                request_serializer=proto_dot_control__pb2.WarmUpRequest.SerializeToString,
+                response_deserializer=proto_dot_control__pb2.WarmUpReply.FromString,
+                _registered_method=True)
         self.AbortRescale = channel.unary_unary(
                 '/weir.v1.TaskManager/AbortRescale',
                 request_serializer=proto_dot_control__pb2.AbortRescaleRequest.SerializeToString,
@@ -480,6 +485,14 @@ class TaskManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WarmUp(self, request, context):
+        """Comes before a HandOver: what the old owner has cached. Answers when it is entered; groups that the target
+        owns already are left out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AbortRescale(self, request, context):
         """Takes a rescale back; only before any Reroute was sent.
         """
@@ -551,6 +564,11 @@ def add_TaskManagerServicer_to_server(servicer, server):
                     servicer.HandOver,
                     request_deserializer=proto_dot_control__pb2.HandOverRequest.FromString,
                     response_serializer=proto_dot_control__pb2.HandOverReply.SerializeToString,
+            ),
+            'WarmUp': grpc.unary_unary_rpc_method_handler(
+                    servicer.WarmUp,
+                    request_deserializer=proto_dot_control__pb2.WarmUpRequest.FromString,
+                    response_serializer=proto_dot_control__pb2.WarmUpReply.SerializeToString,
             ),
             'AbortRescale': grpc.unary_unary_rpc_method_handler(
                     servicer.AbortRescale,
@@ -861,6 +879,33 @@ class TaskManager:
             '/weir.v1.TaskManager/HandOver',
             proto_dot_control__pb2.HandOverRequest.SerializeToString,
             proto_dot_control__pb2.HandOverReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WarmUp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/WarmUp',
+            proto_dot_control__pb2.WarmUpRequest.SerializeToString,
+            proto_dot_control__pb2.WarmUpReply.FromString,
             options,
             channel_credentials,
             insecure,

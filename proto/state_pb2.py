@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from proto import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11proto/state.proto\x12\x07weir.v1\x1a\x12proto/common.proto\"r\n\nStateFence\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x13\n\x0bstage_index\x18\x02 \x01(\r\x12\x12\n\nkey_groups\x18\x03 \x03(\r\x12\x14\n\x0cowner_epochs\x18\x04 \x03(\x04\"C\n\x0fStateGetRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\"/\n\rStateGetReply\x12\x0e\n\x06values\x18\x01 \x03(\x0c\x12\x0e\n\x06\x61\x62sent\x18\x02 \x03(\r\"\xa9\x01\n\x11StateWriteRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x10\n\x08put_keys\x18\x02 \x03(\x0c\x12\x12\n\nput_values\x18\x03 \x03(\x0c\x12\x13\n\x0b\x64\x65lete_keys\x18\x04 \x03(\x0c\x12\x1a\n\x12\x64\x65lete_range_start\x18\x05 \x01(\x0c\x12\x19\n\x11\x64\x65lete_range_stop\x18\x06 \x01(\x0c\"\x11\n\x0fStateWriteReply\"\x9e\x01\n\x10StateScanRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\r\n\x05start\x18\x02 \x01(\x0c\x12\x0c\n\x04stop\x18\x03 \x01(\x0c\x12\x0f\n\x07reverse\x18\x04 \x01(\x08\x12\x13\n\x0b\x65ntries_max\x18\x05 \x01(\x04\x12\x11\n\tbytes_max\x18\x06 \x01(\x04\x12\x10\n\x08prefixes\x18\x07 \x03(\x0c\".\n\x0eStateScanReply\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x12\x0e\n\x06values\x18\x02 \x03(\x0c\"\xb7\x01\n\x12StatePackedRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x13\n\x0bvalue_bytes\x18\x02 \x01(\r\x12\x10\n\x08put_keys\x18\x03 \x01(\x0c\x12\x17\n\x0fput_key_lengths\x18\x04 \x01(\x0c\x12\x12\n\nput_values\x18\x05 \x01(\x0c\x12\x10\n\x08get_keys\x18\x06 \x01(\x0c\x12\x17\n\x0fget_key_lengths\x18\x07 \x01(\x0c\"3\n\x10StatePackedReply\x12\x0f\n\x07present\x18\x01 \x01(\x0c\x12\x0e\n\x06values\x18\x02 \x01(\x0c\x32\x82\x02\n\x05State\x12\x37\n\x03Get\x12\x18.weir.v1.StateGetRequest\x1a\x16.weir.v1.StateGetReply\x12=\n\x05Write\x12\x1a.weir.v1.StateWriteRequest\x1a\x18.weir.v1.StateWriteReply\x12<\n\x04Scan\x12\x19.weir.v1.StateScanRequest\x1a\x17.weir.v1.StateScanReply0\x01\x12\x43\n\tPutAndGet\x12\x1b.weir.v1.StatePackedRequest\x1a\x19.weir.v1.StatePackedReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11proto/state.proto\x12\x07weir.v1\x1a\x12proto/common.proto\"r\n\nStateFence\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12\x13\n\x0bstage_index\x18\x02 \x01(\r\x12\x12\n\nkey_groups\x18\x03 \x03(\r\x12\x14\n\x0cowner_epochs\x18\x04 \x03(\x04\"C\n\x0fStateGetRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\"/\n\rStateGetReply\x12\x0e\n\x06values\x18\x01 \x03(\x0c\x12\x0e\n\x06\x61\x62sent\x18\x02 \x03(\r\"\xa9\x01\n\x11StateWriteRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x10\n\x08put_keys\x18\x02 \x03(\x0c\x12\x12\n\nput_values\x18\x03 \x03(\x0c\x12\x13\n\x0b\x64\x65lete_keys\x18\x04 \x03(\x0c\x12\x1a\n\x12\x64\x65lete_range_start\x18\x05 \x01(\x0c\x12\x19\n\x11\x64\x65lete_range_stop\x18\x06 \x01(\x0c\"\x11\n\x0fStateWriteReply\"T\n\x10StateLoadRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x0e\n\x06values\x18\x03 \x03(\x0c\"\x10\n\x0eStateLoadReply\"\x9e\x01\n\x10StateScanRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\r\n\x05start\x18\x02 \x01(\x0c\x12\x0c\n\x04stop\x18\x03 \x01(\x0c\x12\x0f\n\x07reverse\x18\x04 \x01(\x08\x12\x13\n\x0b\x65ntries_max\x18\x05 \x01(\x04\x12\x11\n\tbytes_max\x18\x06 \x01(\x04\x12\x10\n\x08prefixes\x18\x07 \x03(\x0c\".\n\x0eStateScanReply\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\x12\x0e\n\x06values\x18\x02 \x03(\x0c\"\xb7\x01\n\x12StatePackedRequest\x12\"\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x13.weir.v1.StateFence\x12\x13\n\x0bvalue_bytes\x18\x02 \x01(\r\x12\x10\n\x08put_keys\x18\x03 \x01(\x0c\x12\x17\n\x0fput_key_lengths\x18\x04 \x01(\x0c\x12\x12\n\nput_values\x18\x05 \x01(\x0c\x12\x10\n\x08get_keys\x18\x06 \x01(\x0c\x12\x17\n\x0fget_key_lengths\x18\x07 \x01(\x0c\"3\n\x10StatePackedReply\x12\x0f\n\x07present\x18\x01 \x01(\x0c\x12\x0e\n\x06values\x18\x02 \x01(\x0c\x32\xc0\x02\n\x05State\x12\x37\n\x03Get\x12\x18.weir.v1.StateGetRequest\x1a\x16.weir.v1.StateGetReply\x12=\n\x05Write\x12\x1a.weir.v1.StateWriteRequest\x1a\x18.weir.v1.StateWriteReply\x12<\n\x04Scan\x12\x19.weir.v1.StateScanRequest\x1a\x17.weir.v1.StateScanReply0\x01\x12\x43\n\tPutAndGet\x12\x1b.weir.v1.StatePackedRequest\x1a\x19.weir.v1.StatePackedReply\x12<\n\x04Load\x12\x19.weir.v1.StateLoadRequest\x1a\x17.weir.v1.StateLoadReply(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,14 +42,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATEWRITEREQUEST']._serialized_end=454
   _globals['_STATEWRITEREPLY']._serialized_start=456
   _globals['_STATEWRITEREPLY']._serialized_end=473
-  _globals['_STATESCANREQUEST']._serialized_start=476
-  _globals['_STATESCANREQUEST']._serialized_end=634
-  _globals['_STATESCANREPLY']._serialized_start=636
-  _globals['_STATESCANREPLY']._serialized_end=682
-  _globals['_STATEPACKEDREQUEST']._serialized_start=685
-  _globals['_STATEPACKEDREQUEST']._serialized_end=868
-  _globals['_STATEPACKEDREPLY']._serialized_start=870
-  _globals['_STATEPACKEDREPLY']._serialized_end=921
-  _globals['_STATE']._serialized_start=924
-  _globals['_STATE']._serialized_end=1182
+  _globals['_STATELOADREQUEST']._serialized_start=475
+  _globals['_STATELOADREQUEST']._serialized_end=559
+  _globals['_STATELOADREPLY']._serialized_start=561
+  _globals['_STATELOADREPLY']._serialized_end=577
+  _globals['_STATESCANREQUEST']._serialized_start=580
+  _globals['_STATESCANREQUEST']._serialized_end=738
+  _globals['_STATESCANREPLY']._serialized_start=740
+  _globals['_STATESCANREPLY']._serialized_end=786
+  _globals['_STATEPACKEDREQUEST']._serialized_start=789
+  _globals['_STATEPACKEDREQUEST']._serialized_end=972
+  _globals['_STATEPACKEDREPLY']._serialized_start=974
+  _globals['_STATEPACKEDREPLY']._serialized_end=1025
+  _globals['_STATE']._serialized_start=1028
+  _globals['_STATE']._serialized_end=1348
 # @@protoc_insertion_point(module_scope)

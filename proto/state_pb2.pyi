@@ -55,6 +55,20 @@ class StateWriteReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class StateLoadRequest(_message.Message):
+    __slots__ = ("fence", "keys", "values")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    fence: StateFence
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, fence: _Optional[_Union[StateFence, _Mapping]] = ..., keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class StateLoadReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class StateScanRequest(_message.Message):
     __slots__ = ("fence", "start", "stop", "reverse", "entries_max", "bytes_max", "prefixes")
     FENCE_FIELD_NUMBER: _ClassVar[int]

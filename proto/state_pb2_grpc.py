@@ -55,6 +55,11 @@ class StateStub:
                 request_serializer=proto_dot_state__pb2.StatePackedRequest.SerializeToString,
                 response_deserializer=proto_dot_state__pb2.StatePackedReply.FromString,
                 _registered_method=True)
+        self.Load = channel.stream_unary(
+                '/weir.v1.State/Load',
+                request_serializer=proto_dot_state__pb2.StateLoadRequest.SerializeToString,
+                response_deserializer=proto_dot_state__pb2.StateLoadReply.FromString,
+                _registered_method=True)
 
 
 class StateServicer:
@@ -86,6 +91,13 @@ class StateServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Load(self, request_iterator, context):
+        """Many entries at once, in ascending key order, of a range inside one key group in which there is nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StateServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -108,6 +120,11 @@ def add_StateServicer_to_server(servicer, server):
                     servicer.PutAndGet,
                     request_deserializer=proto_dot_state__pb2.StatePackedRequest.FromString,
                     response_serializer=proto_dot_state__pb2.StatePackedReply.SerializeToString,
+            ),
+            'Load': grpc.stream_unary_rpc_method_handler(
+                    servicer.Load,
+                    request_deserializer=proto_dot_state__pb2.StateLoadRequest.FromString,
+                    response_serializer=proto_dot_state__pb2.StateLoadReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -219,6 +236,33 @@ class State:
             '/weir.v1.State/PutAndGet',
             proto_dot_state__pb2.StatePackedRequest.SerializeToString,
             proto_dot_state__pb2.StatePackedReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Load(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/weir.v1.State/Load',
+            proto_dot_state__pb2.StateLoadRequest.SerializeToString,
+            proto_dot_state__pb2.StateLoadReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from task_manager.job_state import Adoption
 from weir.operators.base import Operator
+from weir.state.cached_entries import CachedChanges, CachedEntries
 from weir.state.hybrid import HybridBackend
 from weir.state.image_client import is_image
 
 #: Keys that a new owner fetches before everything else, at most.
 HOT_KEYS_MAX = 20_000
+#: Cached keys of an operator that are copied to a new owner at a time, at most: of some of the groups.
+CACHED_KEYS_MAX = 200_000
+#: Those that are copied at the handover only, at most: rows of these groups wait for it.
+CACHED_KEYS_LATE_MAX = 300_000
 
 
 class SubtaskGroupState:
@@ -38,6 +43,13 @@ class SubtaskGroupState:
         self._hot_keys: list[bytes] = []
         #: Most wanted keys of groups that came, until somebody fetches them.
         self.wanted_keys: list[bytes] = []
+        #: The rescale for which cached state came last, the groups of which some came, and those that are complete,
+        #: with their epochs.
+        self._warm_version = 0
+        self._warming: set[int] = set()
+        self._complete: dict[int, int] = {}
+        self._to_copy: frozenset[int] = frozenset()
+        self._copied_groups: frozenset[int] = frozenset()
         self._is_restoring = bool(adoptions)
         elsewhere = {group for adoption in adoptions for group in adoption.groups}
         backend.adopt({group: epoch for group, epoch in owned.items() if group not in elsewhere})
@@ -78,6 +90,69 @@ class SubtaskGroupState:
         wanted = {group.to_bytes(2, "big") for group in groups}
         return [key for key in self._hot_keys if key[:2] in wanted]
 
+    def write_groups(self, groups: Iterable[int]) -> None:
+        """Write dirty entries of these groups; they stay."""
+        listed = list(groups)
+        for operator in self._operators:
+            operator.flush_groups(listed)
+
+    def copy_groups(self, groups: Iterable[int]) -> list[CachedEntries]:
+        """Write dirty entries of groups that will be given away, and give what is cached of them; they stay."""
+        listed = list(groups)
+        self.write_groups(listed)
+        copies = [operator.copy_groups(listed, CACHED_KEYS_MAX) for operator in self._operators]
+        return [entries for entries in copies if entries]
+
+    def note_copy(self, wanted: Iterable[int], copied: Iterable[int]) -> None:
+        """What is cached of ``wanted`` groups is to go to their new owner, which has that of ``copied`` ones already.
+
+        Called by the thread that copies, before the handover can come.
+        """
+        self._to_copy, self._copied_groups = frozenset(wanted), frozenset(copied)
+
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedChanges:
+        """What the new owner of these groups is to have of the cache; called before they are released."""
+        listed = self._to_copy.intersection(groups)
+        good = self._copied_groups & listed
+        for operator in self._operators:
+            good = good.intersection(operator.good_copies(good))
+        anew = sorted(listed - good)
+        entries = [operator.changes_since_copy(good) for operator in self._operators]
+        if anew:
+            entries += [operator.copy_groups(anew, CACHED_KEYS_LATE_MAX) for operator in self._operators]
+        return CachedChanges([part for part in entries if part], sorted(listed), anew)
+
+    def warm_up(
+        self,
+        version: int,
+        groups: Mapping[int, int],
+        entries: CachedEntries | None,
+        *,
+        anew: bool,
+        complete: bool,
+    ) -> None:
+        """Cache what the owner of groups has cached, before they are adopted with these epochs.
+
+        ``anew``: what came of these groups before is void, as is what came for an earlier rescale. ``complete``:
+        nothing more of them will come.
+        """
+        if version < self._warm_version:
+            return
+        if version > self._warm_version:
+            self._warm_version = version
+            self._warming, self._complete = set(), {}
+        owned = self.backend.epochs()
+        listed = [group for group in groups if group not in owned]
+        fresh = [group for group in listed if anew or group not in self._warming]
+        self._warming.update(fresh)
+        for operator in self._operators:
+            if fresh:
+                operator.clear_groups(fresh)
+        if entries is not None:
+            any(operator.warm_up(entries, listed) for operator in self._operators)
+        if complete:
+            self._complete |= {group: groups[group] for group in listed}
+
     def adopt_groups(self, groups: Mapping[int, int], location: str) -> str:
         """Own these groups (with owner epochs) from now on; their state is in the store at ``location``.
 
@@ -85,7 +160,9 @@ class SubtaskGroupState:
         """
         place = location if self.state_ids else self.backend.address
         self.backend.adopt(groups, place)
+        warm = [group for group, epoch in groups.items() if self._complete.pop(group, None) == epoch]
         for operator in self._operators:
+            operator.keep_groups(warm)
             operator.adopt_groups(groups)
         self._on_adopt(self)
         return place

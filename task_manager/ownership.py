@@ -23,6 +23,7 @@ from weir.protocol.rescale_owner import (
     TakeOwnership,
 )
 from weir.records import KEY_HASH_COLUMN
+from weir.state.cached_entries import CachedChanges
 
 #: Rows that come out of the park at a time, so that credit and commands are looked at in between.
 _UNPARKED_ROWS_MAX = 8_192
@@ -33,6 +34,10 @@ class GroupState(Protocol):
 
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write dirty entries of these groups; they stay."""
+        ...
+
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedChanges:
+        """What the new owner of these groups is to have of the cache and has not; called before they are released."""
         ...
 
     def release_groups(self, groups: Iterable[int]) -> Mapping[int, str]:
@@ -61,8 +66,12 @@ class RescaleReports(Protocol):
         groups: Mapping[int, int],
         locations: Mapping[int, str],
         hot_keys: Sequence[bytes],
+        cached: CachedChanges,
     ) -> None:
-        """Send these groups (with their new epochs) to the subtask of that index; ``locations`` has their state."""
+        """Send these groups (with their new epochs) to the subtask of that index; ``locations`` has their state.
+
+        ``cached`` is what :meth:`GroupState.changes_since_copy` gave.
+        """
         ...
 
     def owned(self, version: int, groups: Iterable[int], location: str) -> None:
@@ -130,9 +139,10 @@ class Ownership:
             case StartFlush(_, groups):
                 self._state.flush_groups(groups)
             case HandOver(version, target, given):
+                cached = self._state.changes_since_copy(given)
                 locations = self._state.release_groups(given)
                 hot_keys = self._state.take_hot_keys(given)
-                self._reports.hand_over(version, target, given, locations, hot_keys)
+                self._reports.hand_over(version, target, given, locations, hot_keys, cached)
             case TakeOwnership(version, taken, location):
                 place = self._state.adopt_groups(taken, str(location))
                 self._reports.owned(version, taken, place)

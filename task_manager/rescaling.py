@@ -20,6 +20,7 @@ from task_manager.channels import Inbox
 from task_manager.ownership import RescaleReports
 from task_manager.progress import FINAL_STATES
 from task_manager.task_subtask import TaskSubtask
+from task_manager.warm_up import CacheCopier, entries_of
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.graph import Edge
@@ -27,6 +28,7 @@ from weir.protocol.rescale_owner import Abort, HandoverReceived, OwnerEvent, Pre
 from weir.protocol.routing import GroupMove
 from weir.records import EndOfStream, RouteMarker
 from weir.state.api import StateBackend
+from weir.state.cached_entries import CachedChanges
 from weir.state.migration import Migrator, ship_groups
 from weir.types import SubtaskId
 from weir.wire import JobIdentity, handshake_to_proto, subtask_to_proto
@@ -43,6 +45,7 @@ _PREPARE_WAIT_S = 0.25
 #: A switch comes between two batches; a subtask that failed or was stopped meanwhile ends the wait.
 _REROUTE_WAIT_S = 600.0
 _HANDOVER_TIMEOUT_S = 30.0
+_WARM_UP_WAIT_S = 20.0
 _THREADS = 8
 
 
@@ -68,8 +71,13 @@ class RescaleParticipant:
         self._store = store
         self._ships = not config.use_hybrid
         self._migrator = Migrator(config.migration_bytes_per_second, config.migration_chunk_bytes)
-        self._on_change = on_change
         self._locations: dict[SubtaskId, str] = {}
+        # Without a migration the groups are wanted at once, and strategy local ships everything anyway.
+        copies = config.use_hybrid and config.use_migrate
+        self._copier = CacheCopier(
+            identity, address, running, factory, self._locations, copies=copies, hurries=config.use_hybrid
+        )
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._reports: dict[SubtaskId, control_pb2.OwnershipReport] = {}
         self._closed = False
@@ -88,6 +96,7 @@ class RescaleParticipant:
         """Tell owners here of a rescale; gives those that have ended already."""
         # Known before any marker can come, which may be sooner than the command to switch.
         self._locations.update(locations)
+        self._copier.copy(subtasks, version, moves)
         known: dict[SubtaskId, Future[None] | None] = {
             subtask: self._post(subtask, Prepare(version, moves, retiring=subtask.subtask_index in retiring))
             for subtask in subtasks
@@ -138,6 +147,28 @@ class RescaleParticipant:
             is None
         ):
             raise HandshakeError(f"subtask {target} has ended on task manager {self._address}")
+
+    def warm_up(self, request: control_pb2.WarmUpRequest) -> None:
+        """Take what an owner has cached of groups that it will hand over; returns when it is entered.
+
+        Raises:
+            HandshakeError: it is malformed, or the subtask has ended.
+        """
+        target = SubtaskId(request.target.stage_index, request.target.subtask_index)
+        entries = entries_of(request)
+        groups = {item.key_group: item.owner_epoch for item in request.groups}
+        running = self._running.get(target)
+        group_state = None if running is None else running.group_state
+        if running is None or group_state is None:
+            raise HandshakeError(f"subtask {target} with keyed state is not on task manager {self._address}")
+        version, anew, complete = request.routing_version, request.anew, request.complete
+        entered = running.subtask.mailbox.post(
+            lambda: group_state.warm_up(version, groups, entries, anew=anew, complete=complete)
+        )
+        if entered is None or wait([entered], _WARM_UP_WAIT_S).not_done or entered.exception():
+            raise HandshakeError(
+                f"subtask {target} on task manager {self._address} does not take cached state"
+            )
 
     def abort(self, owners: Sequence[SubtaskId], version: int) -> None:
         """Take a rescale back."""
@@ -199,6 +230,7 @@ class RescaleParticipant:
         groups: Mapping[int, int],
         locations: Mapping[int, str],
         hot_keys: Sequence[bytes],
+        cached: CachedChanges,
     ) -> None:
         """A subtask gives groups away; called by its thread, after their state was written."""
         group_state = self._running[subtask].group_state
@@ -209,6 +241,7 @@ class RescaleParticipant:
             dict(groups),
             locations,
             hot_keys,
+            cached,
             () if group_state is None else group_state.state_ids,
         )
         self._threads.submit(self._hand_over, handover)
@@ -298,6 +331,7 @@ class RescaleParticipant:
             elif self._ships:
                 self._ship(handover, target_address)
             else:
+                self._copier.complete(handover.target, handover.version, handover.groups, handover.cached)
                 for location, groups in handover.by_location().items():
                     self._send(handover, target_address, groups, location, handover.hot_keys, 0)
         except WeirError as error:
@@ -408,6 +442,7 @@ class _Handover:
     groups: Mapping[int, int]
     locations: Mapping[int, str]
     hot_keys: Sequence[bytes]
+    cached: CachedChanges
     state_ids: Sequence[int]
 
     def by_location(self) -> dict[str, dict[int, int]]:
@@ -432,9 +467,10 @@ class _SubtaskReports:
         groups: Mapping[int, int],
         locations: Mapping[int, str],
         hot_keys: Sequence[bytes],
+        cached: CachedChanges,
     ) -> None:
         """See ``RescaleReports``."""
-        self._participant.hand_over(self._subtask, version, target, groups, locations, hot_keys)
+        self._participant.hand_over(self._subtask, version, target, groups, locations, hot_keys, cached)
 
     def owned(self, version: int, groups: Iterable[int], location: str) -> None:
         """See ``RescaleReports``."""

@@ -138,6 +138,12 @@ class GrpcStateClient:
                 )
                 self._stub.Write(request, timeout=CALL_TIMEOUT_S)
 
+    def load(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Add many entries of an empty range at once."""
+        fence = self._fence(map(_GROUP, [entries[0][0], entries[-1][0]]))
+        with _Errors(self._address):
+            self._stub.Load(_load_requests(fence, entries), timeout=CALL_TIMEOUT_S)
+
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Delete a range inside one key group."""
         request = state_pb2.StateWriteRequest(
@@ -292,3 +298,11 @@ def _cut(
             put_values.append(value)
     if size_bytes:
         yield put_keys, put_values, delete_keys
+
+
+def _load_requests(
+    fence: state_pb2.StateFence, entries: Sequence[tuple[bytes, bytes]]
+) -> Iterator[state_pb2.StateLoadRequest]:
+    yield state_pb2.StateLoadRequest(fence=fence)
+    for keys, values, _ in _cut(entries, ()):
+        yield state_pb2.StateLoadRequest(keys=keys, values=values)

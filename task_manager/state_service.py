@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, pairwise
 
 import grpc
 import numpy as np
@@ -21,6 +22,8 @@ _ENTRY_OVERHEAD_BYTES = 16
 _FIRST_SCAN_MESSAGE_BYTES, _SCAN_MESSAGE_BYTES = 16 << 10, 512 << 10
 #: A reply to Get is cut here; the caller asks again for the rest.
 _GET_REPLY_BYTES = 512 << 10
+#: Entries of a load are added when they are so many bytes.
+_LOADED_BYTES_MAX = 8 << 20
 #: Keys read from the store at a time.
 _GET_CHUNK_KEYS = 2048
 
@@ -100,6 +103,45 @@ class StateService(state_pb2_grpc.StateServicer):
             return state_pb2.StatePackedReply(present=present.tobytes(), values=values.tobytes())
         except _Abort as error:
             context.abort(_code(error), str(error))
+
+    def Load(
+        self, requests: Iterator[state_pb2.StateLoadRequest], context: grpc.ServicerContext
+    ) -> state_pb2.StateLoadReply:
+        """Entries of an empty range, in messages; what came is added whenever it is much, and at the end."""
+        entries: list[tuple[bytes, bytes]] = []
+        size_bytes = 0
+        try:
+            first = next(requests, state_pb2.StateLoadRequest())
+            for request in chain((first,), requests):
+                if len(request.keys) != len(request.values):
+                    raise HandshakeError("a state load must have as many values as keys")
+                entries += zip(request.keys, request.values, strict=True)
+                size_bytes += request.ByteSize()
+                if size_bytes >= _LOADED_BYTES_MAX:
+                    self._load(first.fence, entries)
+                    entries, size_bytes = [], 0
+            if entries:
+                self._load(first.fence, entries)
+        except _Abort as error:
+            context.abort(_code(error), str(error))
+        return state_pb2.StateLoadReply()
+
+    def _load(self, fence: state_pb2.StateFence, entries: list[tuple[bytes, bytes]]) -> None:
+        keys = [key for key, _ in entries]
+        if any(key >= following for key, following in pairwise(keys)):
+            raise HandshakeError("the keys of a state load must ascend")
+        with self._fence_lock:
+            store = self._admit(fence, keys)
+        staged = store.stage(entries)
+        try:
+            with self._fence_lock:
+                self._admit(fence, keys[:1])
+                if next(iter(store.scan(keys[0], keys[-1] + b"\0")), None) is None:
+                    staged.commit()
+                else:
+                    store.write(entries)
+        finally:
+            staged.discard()
 
     def Scan(
         self, request: state_pb2.StateScanRequest, context: grpc.ServicerContext

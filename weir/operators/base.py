@@ -16,6 +16,7 @@ from weir.records import WATERMARK_MIN_MS
 
 if TYPE_CHECKING:
     from weir.state.api import StateBackend
+    from weir.state.cached_entries import CachedEntries
 
 
 #: A value that JSON can hold (None, bool, int, float, str, and lists and dicts of these).
@@ -155,6 +156,34 @@ class Operator(ABC):
         Called before the handover, since it looks at every cached key.
         """
         return []
+
+    def copy_groups(self, groups: Iterable[int], count_max: int) -> CachedEntries | None:
+        """What is cached of these groups, at most so many keys, for their next owner; None: this is not supported.
+
+        Called before a handover, after the dirty state was written; the groups stay.
+        """
+        return None
+
+    def good_copies(self, groups: Iterable[int]) -> Iterable[int]:
+        """Those of these groups whose copy is good, if what changed since is added."""
+        return groups
+
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries | None:
+        """What changed since :meth:`copy_groups`; called at a handover, before :meth:`release_groups`."""
+        return None
+
+    def warm_up(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
+        """Cache what the owner of these groups has cached, before they are adopted; later entries replace earlier.
+
+        False: it is the state of another operator.
+        """
+        return False
+
+    def keep_groups(self, groups: Iterable[int]) -> None:
+        """What :meth:`warm_up` brought of these groups is complete; else :meth:`adopt_groups` forgets it."""
+
+    def clear_groups(self, groups: Iterable[int]) -> None:
+        """Forget what is cached of these groups, which are not owned."""
 
     def finish(self) -> Iterable[pa.RecordBatch]:
         """Called once after the last batch of all inputs."""

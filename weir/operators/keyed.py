@@ -29,6 +29,7 @@ from weir.specs import KeyedAggregateSpec, KeyedProcessSpec
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.cache import WriteBackCache
+from weir.state.cached_entries import CachedEntries
 from weir.state.columnar import ColumnarState
 
 __all__ = ["KeyedAggregateOperator", "KeyedProcess", "KeyedProcessOperator", "KeyedState", "row_hashes"]
@@ -198,9 +199,29 @@ class KeyedAggregateOperator(Operator):
         """Read accumulators of these key groups from the store."""
         self.state.adopt_groups(groups)
 
-    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
-        """The state keys of these key groups that were used last."""
-        return self.state.hot_keys(groups, count_max)
+    def copy_groups(self, groups: Iterable[int], count_max: int) -> CachedEntries:
+        """The accumulators of these key groups that are cached."""
+        return self.state.copy_groups(groups, count_max)
+
+    def good_copies(self, groups: Iterable[int]) -> list[int]:
+        """Those of these key groups whose copy is good."""
+        return self.state.good_copies(groups)
+
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries:
+        """Accumulators that were used since they were copied."""
+        return self.state.changes_since_copy(groups)
+
+    def warm_up(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
+        """Cache accumulators that came from the owner."""
+        return self.state.warm_up(entries, groups)
+
+    def keep_groups(self, groups: Iterable[int]) -> None:
+        """All accumulators that the owner had cached have come."""
+        self.state.keep_groups(groups)
+
+    def clear_groups(self, groups: Iterable[int]) -> None:
+        """Forget accumulators of groups that are not owned."""
+        self.state.clear_groups(groups)
 
     def close(self) -> None:
         """Forget the cache without writing; the task manager flushes before and closes the store after."""
@@ -256,7 +277,7 @@ class KeyedState:
         """Write the changes of these key groups, then forget them: they have a new owner."""
         prefixes = self._prefixes(groups)
         self._cache.flush_prefixes(prefixes)
-        self._cache.forget_prefixes(prefixes)
+        self._cache.forget_prefixes_later(prefixes)
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
         """Read these key groups from the store: what is cached of them is older."""

@@ -10,7 +10,7 @@ After a failed write-down (StateError) the dirty entries are still there; ``flus
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from weir.errors import StateError
@@ -21,6 +21,10 @@ ENTRY_OVERHEAD_BYTES = 230
 #: Bounds of one write batch to the backend, so that the GIL is not held for long.
 WRITE_ENTRIES_MAX = 2_000
 WRITE_BYTES_MAX = 1 << 20
+#: Keys that a call looks at for entries that were forgotten: about 0.1 ms.
+_SIFTED_AT_ONCE = 1_000
+#: Keys of reads that are remembered for a rescale, beyond those of the latest read.
+_READ_KEYS_MAX = 20_000
 
 
 class WriteBackCache(StateBackend):
@@ -40,6 +44,12 @@ class WriteBackCache(StateBackend):
         self._bytes = 0
         self._closed = False
         self._gets = self._puts = self._deletes = self._hits = 0
+        #: Prefixes whose entries are to go, and the keys that are still to be looked at for them.
+        self._stale: frozenset[bytes] = frozenset()
+        self._unsifted: list[bytes] = []
+        #: Keys of the latest reads, oldest first, and how many they are.
+        self._read_lately: deque[Sequence[bytes]] = deque()
+        self._read_count = 0
 
     def _check_open(self) -> None:
         if self._closed:
@@ -52,6 +62,8 @@ class WriteBackCache(StateBackend):
             entries = self._entries
             missing = sorted({key for key in keys if key not in entries})
             found = dict(zip(missing, self._backend.get_many(missing), strict=True)) if missing else {}
+            self._sift(_SIFTED_AT_ONCE)
+            self._note_read(keys)
             # Values are taken before anything is evicted to make room for what was read.
             values = [entries[key] if key in entries else found[key] for key in keys]
             self._gets += len(keys)
@@ -64,10 +76,17 @@ class WriteBackCache(StateBackend):
             self._shrink()
             return values
 
+    def _note_read(self, keys: Sequence[bytes]) -> None:
+        self._read_lately.append(keys)
+        self._read_count += len(keys)
+        while self._read_count > _READ_KEYS_MAX and len(self._read_lately) > 1:
+            self._read_count -= len(self._read_lately.popleft())
+
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes, to the cache; other threads see all of them or none."""
         with self._lock:
             self._check_open()
+            self._sift(_SIFTED_AT_ONCE)
             for key, value in puts:
                 self._store(key, value)
                 self._dirty[key] = None
@@ -122,14 +141,42 @@ class WriteBackCache(StateBackend):
         """Drop entries by the start of their keys, as :meth:`forget` does by range."""
         with self._lock:
             self._check_open()
+            self._sift(len(self._unsifted))
             for key in _starting_with(prefixes, self._entries):
                 self._drop(key)
 
-    def recent_keys(self, prefixes: Collection[bytes], count_max: int) -> list[bytes]:
-        """Keys that start with one of these, the last used first, ``count_max`` at most."""
+    def forget_prefixes_later(self, prefixes: Collection[bytes]) -> None:
+        """As :meth:`forget_prefixes`, a part at each later call, so that nobody waits for a walk over all entries.
+
+        Nothing below these prefixes is asked for or written before :meth:`forget_prefixes` was called for them.
+        """
         with self._lock:
             self._check_open()
-            return _starting_with(prefixes, reversed(self._entries))[:count_max]
+            self._unsifted = list(self._entries)
+            self._stale = self._stale | frozenset(prefixes) if self._unsifted else frozenset()
+            self._sift(_SIFTED_AT_ONCE)
+
+    def _sift(self, count: int) -> None:
+        """Look at so many keys, and drop those that are to go."""
+        if not self._unsifted:
+            return
+        part = self._unsifted[-count:] if count else []
+        del self._unsifted[len(self._unsifted) - len(part) :]
+        for key in _starting_with(self._stale, part):
+            if key in self._entries:
+                self._drop(key)
+        if not self._unsifted:
+            self._stale = frozenset()
+
+    def recent_keys(self, prefixes: Collection[bytes], count_max: int) -> list[bytes]:
+        """Keys that start with one of these and were read lately, the last read first, ``count_max`` at most.
+
+        Keys that were only written are no use to who fetches them.
+        """
+        with self._lock:
+            self._check_open()
+            latest = dict.fromkeys(key for keys in reversed(self._read_lately) for key in reversed(keys))
+            return _starting_with(prefixes, latest)[:count_max]
 
     def snapshot(self) -> StateSnapshot:
         """A consistent view of now, read from the backend after everything dirty was written to it."""
@@ -215,8 +262,8 @@ class WriteBackCache(StateBackend):
 
 
 def _starting_with(prefixes: Collection[bytes], keys: Iterable[bytes]) -> list[bytes]:
-    length = len(next(iter(prefixes), b""))
     wanted = frozenset(prefixes)
+    length = len(next(iter(wanted), b""))
     return [key for key in keys if key[:length] in wanted]
 
 

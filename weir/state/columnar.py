@@ -19,6 +19,7 @@ from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.state import accumulators, layout
 from weir.state.api import StateBackend, StoreStats
+from weir.state.cached_entries import CachedEntries
 from weir.state.slot_table import SlotTable
 
 #: Keys of one write to the backend. Encoding and writing hold the GIL for about 1 µs a key: under 2 ms a chunk.
@@ -54,8 +55,10 @@ class ColumnarState:
         self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
         self._gets = self._hits = self._puts = 0
         self._failed = False
-        #: Groups that were dropped and whose slots are not removed yet: clean, and not to be used. None: no group.
-        self._dropped: np.ndarray | None = None
+        #: By key group: when it was copied for a new owner (the table's ``now``); negative: not, or the copy is void.
+        self._copied = np.full(max_parallelism, -1, dtype=np.int64)
+        #: Groups that are not ours yet, whose cached keys count when they are adopted.
+        self._kept = np.zeros(max_parallelism, dtype=np.bool_)
         #: Slots that :meth:`flush_part` has to write, and how many of them it has.
         self._to_flush: np.ndarray | None = None
         self._flushed = 0
@@ -112,9 +115,6 @@ class ColumnarState:
     def _check_usable(self) -> None:
         if self._failed:
             raise StateError("this state cache failed before and may lack stored state; restart the job")
-        if self._dropped is not None:
-            self._table.remove_groups(self._dropped)
-            self._dropped = None
 
     def _limit_key_bytes(self, key_offsets: np.ndarray, start: int, stop: int) -> int:
         """At most a quarter of the bound in key bytes, but one row at least."""
@@ -183,6 +183,8 @@ class ColumnarState:
             )
         groups = self._groups(victims)
         self._group_status[groups] = _MAY_BE_STORED
+        # What is changed and then evicted would be missing among the changes since the copy.
+        self._copied[groups] = -1
         self._write(self._table.dirty_among(victims))
         self._table.remove(victims)
 
@@ -242,28 +244,88 @@ class ColumnarState:
         self._write(self._table.slots_in_groups(self._wanted(groups), dirty_only=True))
 
     def drop_groups(self, groups: Iterable[int]) -> None:
-        """Write the dirty slots of these key groups, then forget all their keys: they have a new owner.
+        """Write the dirty slots of these key groups and do not touch them any more: they have a new owner.
 
-        Their slots are removed at the next call, so that a handover does not wait for it (25 ns a cached key).
-        If a group comes back, its state is read from the backend again.
+        Their slots stay until they are evicted or :meth:`clear_groups` removes them, so that nobody waits for it
+        (25 ns a key).
         """
         self._check_usable()
         wanted = self._wanted(groups)
         self._write(self._table.slots_in_groups(wanted, dirty_only=True))
         self._group_status[wanted] = _UNCHECKED
-        self._dropped = wanted
+        self._copied[wanted] = -1
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
         """These key groups are ours now, and the backend may have keys of them that we do not know of."""
-        self._check_usable()
-        self._group_status[self._wanted(groups)] = _MAY_BE_STORED
+        wanted = self._wanted(groups)
+        self.clear_groups(np.flatnonzero(wanted & ~self._kept).tolist())
+        self._kept[wanted] = False
+        self._group_status[wanted] = _MAY_BE_STORED
 
-    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
-        """State keys of these key groups that were used last, ``count_max`` at most, in key order."""
-        slots = self._table.recent_in_groups(self._wanted(groups), count_max)
-        key_groups = self._groups(slots)
-        order = self._table.in_key_order(slots, key_groups)
-        return self._table.state_keys(slots[order], key_groups[order], self._state_id).to_list()
+    def clear_groups(self, groups: Iterable[int]) -> None:
+        """Forget what is cached of these key groups, which are not ours."""
+        self._check_usable()
+        wanted = self._wanted(groups)
+        self._kept[wanted] = False
+        if len(self._table.slots_in_groups(wanted, dirty_only=False)):
+            self._table.remove_groups(wanted)
+
+    # --- copies for a new owner --------------------------------------------------------------------------------
+
+    def copy_groups(self, groups: Iterable[int], count_max: int) -> CachedEntries:
+        """What is cached of these key groups, for their new owner; 50 ns a key.
+
+        If there are more than ``count_max`` keys, those used last. :meth:`changes_since_copy` gives the rest.
+        """
+        self._check_usable()
+        wanted = self._wanted(groups)
+        self._copied[wanted] = self._table.now
+        return self._entries(self._table.recent_in_groups(wanted, count_max))
+
+    def good_copies(self, groups: Iterable[int]) -> list[int]:
+        """Those of these key groups whose copy and the changes since it make up all that is worth having.
+
+        Not those of which something was evicted meanwhile: it may have changed, and would be missing.
+        """
+        self._check_usable()
+        good = self._wanted(groups) & (self._copied >= 0) & (self._copied <= self._table.now)
+        return np.flatnonzero(good).tolist()
+
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries:
+        """What is cached of keys of these key groups that were used since :meth:`copy_groups`."""
+        self._check_usable()
+        marks = np.where(self._wanted(groups), self._copied, -1)
+        return self._entries(self._table.changed_in_groups(marks))
+
+    def _entries(self, slots: np.ndarray) -> CachedEntries:
+        table = self._table
+        data, lengths = table.keys_of(slots)
+        return CachedEntries(
+            self._state_id, table.hashes[slots], data, lengths, table.cells[slots], table.presence[slots]
+        )
+
+    def warm_up(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
+        """Cache what the owner of these key groups has cached, before they are ours; False: another operator's.
+
+        Later entries of a key replace earlier ones. Nothing is evicted for it: what does not fit is left out.
+        """
+        if entries.state_id != self._state_id:
+            return False
+        if entries.cells.shape[1] != self._cell_count:
+            raise StateError(f"cached state has {entries.cells.shape[1]} cells a key, not {self._cell_count}")
+        self._check_usable()
+        table, wanted = self._table, self._wanted(groups)
+        arrays = (entries.hashes, entries.key_data, entries.key_offsets, entries.cells, entries.presence)
+        while (row := table.put_clean(*arrays, wanted, may_insert=True)) < len(entries):
+            if not table.make_room(int(entries.key_lengths[row])):
+                # An older copy of a key must not stay.
+                table.put_clean(*arrays, wanted, may_insert=False)
+                break
+        return True
+
+    def keep_groups(self, groups: Iterable[int]) -> None:
+        """What came of these key groups is complete: it counts when they are adopted next."""
+        self._kept[self._wanted(groups)] = True
 
     def _wanted(self, groups: Iterable[int]) -> np.ndarray:
         """The key groups as a mask, bool, shape (max_parallelism,)."""

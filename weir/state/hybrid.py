@@ -20,6 +20,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -45,6 +46,8 @@ from weir.state.remote import Connect, RemoteStateClient
 Locate = Callable[[Sequence[int]], Mapping[int, str]]
 #: Fetched keys that are kept at a time, while other threads wait for this backend: 1 to 2 ms.
 _KEPT_AT_ONCE = 500
+#: Fetched entries of this size or more are staged if they can be: below, a file of their own does not pay.
+_STAGED_BYTES_MIN = 128 << 10
 
 
 def _held(place: Place) -> HeldGroup:
@@ -189,6 +192,11 @@ class HybridBackend(StateBackend):
             return {
                 int.from_bytes(group, "big"): _held(place) for group, place in self._places.by_group.items()
             }
+
+    def epochs(self) -> dict[int, int]:
+        """Owner epoch of every owned group."""
+        with self._lock:
+            return dict(self._epochs)
 
     def client(self, address: str) -> RemoteStateClient:
         """The client of a peer, with this subtask's owner epochs."""
@@ -526,13 +534,55 @@ class HybridBackend(StateBackend):
         chunk = list(peer.scan(first, bounds[-1][1], prefixes=prefixes, bytes_max=bytes_max))
         if not chunk:
             return None, 0, 0
-        size_bytes = sum(len(key) + len(value) for key, value in chunk)
-        for begin in range(0, len(chunk), _KEPT_AT_ONCE):
-            if not self._keep_absent(migrating, version, chunk[begin : begin + _KEPT_AT_ONCE]):
+        for _, entries in groupby(chunk, key=lambda entry: entry[0][:4]):
+            if not self._take_in(migrating, version, list(entries)):
                 return start, 0, 0
+        return chunk[-1][0] + b"\0", len(chunk), _bytes_of(chunk)
+
+    def _take_in(
+        self, migrating: MigratingGroup, version: int, entries: Sequence[tuple[bytes, bytes]]
+    ) -> bool:
+        """Keep entries of one state of a group; False: they are void, read them again.
+
+        Many at once if nothing of their range is here, which is true of state that is seldom used. Else bit by bit,
+        because those must be left out that this subtask has written or deleted since.
+        """
+        first, last = entries[0][0], entries[-1][0]
+        if _bytes_of(entries) >= _STAGED_BYTES_MIN and self._is_untouched(migrating, first, last):
+            staged = self._local.stage(entries)
+            try:
+                with self._lock:
+                    self._check_open()
+                    if self._is_void(migrating, version):
+                        return False
+                    if self._is_untouched(migrating, first, last):
+                        staged.commit()
+                        self._count_fetched(entries)
+                        return True
+            finally:
+                staged.discard()
+        for begin in range(0, len(entries), _KEPT_AT_ONCE):
+            if not self._keep_absent(migrating, version, entries[begin : begin + _KEPT_AT_ONCE]):
+                return False
             # Whoever waits for the lock or the GIL goes first.
             time.sleep(0)
-        return chunk[-1][0] + b"\0", len(chunk), size_bytes
+        return True
+
+    def _is_void(self, migrating: MigratingGroup, version: int) -> bool:
+        """Whether what was read from the peer does not count any more; the caller has the lock."""
+        return migrating.version != version or self._places.get(migrating.group) is not migrating
+
+    def _is_untouched(self, migrating: MigratingGroup, first: bytes, last: bytes) -> bool:
+        """Whether no key of the range (ends included) was fetched, written or deleted here."""
+        with self._lock:
+            self._check_open()
+            if any(first <= key <= last for key in migrating.tombstones):
+                return False
+            return next(iter(self._local.scan(first, last + b"\0")), None) is None
+
+    def _count_fetched(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        self._remote_gets += len(entries)
+        self._remote_bytes += _bytes_of(entries)
 
     def _keep_absent(
         self, migrating: MigratingGroup, version: int, chunk: Sequence[tuple[bytes, bytes]]
@@ -540,7 +590,7 @@ class HybridBackend(StateBackend):
         """Keep what this subtask has not written or deleted since; False: the chunk is void, read it again."""
         with self._lock:
             self._check_open()
-            if migrating.version != version or self._places.get(migrating.group) is not migrating:
+            if self._is_void(migrating, version):
                 return False
             here = self._local.get_many([key for key, _ in chunk])
             puts = [
@@ -550,8 +600,7 @@ class HybridBackend(StateBackend):
             ]
             if puts:
                 self._local.write(puts)
-            self._remote_gets += len(chunk)
-            self._remote_bytes += sum(len(key) + len(value) for key, value in chunk)
+            self._count_fetched(chunk)
             return True
 
     def complete(self, migrating: MigratingGroup) -> None:
@@ -601,3 +650,7 @@ class HybridBackend(StateBackend):
                     if self._keep_absent(migrating, versions[migrating], chunk):
                         fetched += len(chunk)
         return fetched
+
+
+def _bytes_of(entries: Sequence[tuple[bytes, bytes]]) -> int:
+    return sum(len(key) + len(value) for key, value in entries)

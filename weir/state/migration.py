@@ -16,9 +16,11 @@ from weir.state.remote import RemoteStateClient
 
 log = logging.getLogger(__name__)
 
-#: A message of a shipped group: the receiver holds the GIL while it writes it, 0.5 µs a key.
-SHIP_BYTES = 256 << 10
-SHIP_KEYS_MAX = 2_000
+#: What is shipped at a time; the receiver adds it at once (see ``StateBackend.stage``).
+SHIP_BYTES = 4 << 20
+SHIP_KEYS_MAX = 40_000
+#: Less is written like any other entries: a table file of its own does not pay.
+_LOADED_BYTES_MIN = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ def ship_groups(
         state_ids: the states of the stage.
         on_group: called with each group that is there completely, and its bytes.
         cancelled: asked between batches; True: return what was sent so far.
-        batch_bytes: size of one message.
+        batch_bytes: what is sent by one call.
 
     Raises:
         FencedError, ConnectionLostError, StateError: a store failed; the group in question is still here.
@@ -235,11 +237,11 @@ def ship_groups(
                 if size_bytes >= batch_bytes or len(batch) >= SHIP_KEYS_MAX:
                     if cancelled():
                         return sent
-                    client.write(batch)
+                    _send(client, batch, size_bytes)
                     group_bytes += size_bytes
                     batch, size_bytes = [], 0
             if batch:
-                client.write(batch)
+                _send(client, batch, size_bytes)
                 group_bytes += size_bytes
         for state_id in state_ids:
             local.delete_range(*state_bounds(group, state_id))
@@ -247,3 +249,10 @@ def ship_groups(
         if on_group is not None:
             on_group(group, group_bytes)
     return sent
+
+
+def _send(client: RemoteStateClient, batch: Sequence[tuple[bytes, bytes]], size_bytes: int) -> None:
+    if size_bytes >= _LOADED_BYTES_MIN:
+        client.load(batch)
+    else:
+        client.write(batch)

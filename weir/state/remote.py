@@ -51,6 +51,10 @@ class RemoteStateClient(Protocol):
         """Apply puts, then deletes; atomic if they are less than half a megabyte."""
         ...
 
+    def load(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Add entries of one key group, in ascending key order; of their range the store has nothing. Not atomic."""
+        ...
+
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Delete a range inside one key group."""
         ...

@@ -10,16 +10,25 @@ The GIL: ``get_many`` releases it, ``write`` holds it (rocksdict does), 0.5 µs 
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
-from rocksdict import AccessType, Checkpoint, Rdict, RdictIter, WriteBatch
+from rocksdict import (
+    AccessType,
+    Checkpoint,
+    IngestExternalFileOptions,
+    Rdict,
+    RdictIter,
+    SstFileWriter,
+    WriteBatch,
+)
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StateSnapshot, StoreStats
+from weir.state.api import StagedEntries, StateBackend, StateSnapshot, StoreStats
 from weir.state.ownership import StoreDirectory, claim_directory
 from weir.state.rocksdb_errors import state_error
 from weir.state.rocksdb_settings import (
@@ -68,8 +77,10 @@ class RocksDbBackend(StateBackend):
         self.path = directory.path
         self._directory = directory
         self.memory = memory or StoreMemory(settings)
-        options = store_options(settings, self.memory)
+        self._options = options = store_options(settings, self.memory)
         options.create_if_missing(not read_only)
+        self._staged_path = directory.staged_path
+        self._staged_numbers = itertools.count()
         access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
             # Named, or rocksdict takes the table options, and a block cache of 8 MB, from the files of an earlier run.
@@ -150,6 +161,37 @@ class RocksDbBackend(StateBackend):
             self._store.write(batch, self._write_options)
         except Exception as error:
             raise state_error(error, self.path) from error
+
+    def stage(self, entries: Sequence[tuple[bytes, bytes]]) -> StagedEntries:
+        """Write a table file beside the store, which takes it in as it is: past its log and its memory tables.
+
+        It lies on the lowest level, where nothing merges it again. 2.5 µs an entry; others get the GIL in between.
+        """
+        self.check_open()
+        path = self._staged_path / f"{next(self._staged_numbers)}.sst"
+        try:
+            self._staged_path.mkdir(exist_ok=True)
+            writer = SstFileWriter(self._options)
+            writer.open(str(path))
+            for key, value in entries:
+                writer[key] = value
+            writer.finish()
+        except Exception as error:
+            path.unlink(missing_ok=True)
+            raise state_error(error, self.path) from error
+        return _TableFile(self, path, len(entries))
+
+    def take_in(self, path: Path, entry_count: int) -> None:
+        """Make a staged table file part of the store; called by its :class:`StagedEntries`."""
+        self.check_open()
+        options = IngestExternalFileOptions()
+        options.set_move_files(True)
+        try:
+            self._store.ingest_external_file([str(path)], options)
+        except Exception as error:
+            raise state_error(error, self.path) from error
+        with self._lock:
+            self._puts += entry_count
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range, in one write."""
@@ -237,6 +279,24 @@ class RocksDbBackend(StateBackend):
             raise state_error(error, self.path) from error
         finally:
             self._directory.release()
+
+
+class _TableFile(StagedEntries):
+    """Entries in a table file that RocksDB can take in."""
+
+    def __init__(self, backend: RocksDbBackend, path: Path, entry_count: int) -> None:
+        self._backend = backend
+        self._path = path
+        self._entry_count = entry_count
+
+    def commit(self) -> None:
+        try:
+            self._backend.take_in(self._path, self._entry_count)
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        self._path.unlink(missing_ok=True)
 
 
 class _Scan(Iterator[tuple[bytes, bytes]]):

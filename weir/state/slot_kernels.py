@@ -75,6 +75,15 @@ def _find(
         position = (position + _ONE) & mask
 
 
+_MASK = types.boolean[::1]
+
+
+@_inlined
+def _group_of(value: Any, groups: Any) -> Any:
+    """As ``weir.keys.key_groups``."""
+    return ((value >> _SHIFT) * np.uint64(groups)) >> _SHIFT
+
+
 _TABLE = (_U64, _I64, _I32, _U8)
 
 
@@ -182,6 +191,85 @@ def insert_missing(
     return int(slots.size)
 
 
+_IN_I64_2D = types.Array(types.int64, 2, "C", readonly=True, aligned=False)
+_IN_U8_2D = types.Array(types.uint8, 2, "C", readonly=True, aligned=False)
+
+
+@_kernel(
+    types.int64(
+        _IN_U64,
+        _IN_U8,
+        _I64,
+        _IN_I64_2D,
+        _IN_U8_2D,
+        _MASK,
+        types.boolean,
+        *_TABLE,
+        _U8,
+        _U32,
+        _U64,
+        _I64_2D,
+        _U8_2D,
+        _I32,
+        _I64,
+    )
+)
+def put_clean(
+    hashes: Any,
+    data: Any,
+    offsets: Any,
+    new_cells: Any,
+    new_presence: Any,
+    wanted: Any,
+    may_insert: Any,
+    table: Any,
+    starts: Any,
+    lengths: Any,
+    arena: Any,
+    flags: Any,
+    stamps: Any,
+    slot_hashes: Any,
+    cells: Any,
+    presence: Any,
+    free_slots: Any,
+    counters: Any,
+) -> int:
+    """Set keys of the groups in the mask ``wanted`` to what the store has of them: neither dirty nor pinned.
+
+    Returns the row at which slots or arena ran out, ``hashes.size`` when all rows are done; rows of an earlier call
+    may come again. Without ``may_insert`` only keys that have a slot are set.
+    """
+    for row in range(hashes.size):
+        if not wanted[_group_of(hashes[row], wanted.size)]:
+            continue
+        start, stop = offsets[row], offsets[row + 1]
+        slot = _find(hashes[row], data, start, stop, table, starts, lengths, arena)
+        if slot < 0:
+            if not may_insert:
+                continue
+            length = stop - start
+            used = counters[ARENA_USED]
+            if counters[FREE] == 0 or used + length > arena.size:
+                return row
+            position = -1 - slot
+            counters[FREE] -= 1
+            slot = np.int64(free_slots[counters[FREE]])
+            table[position] = ((hashes[row] & _LOW_32) << _SHIFT) | np.uint64(slot + 1)
+            for index in range(length):
+                arena[used + index] = data[start + index]
+            starts[slot] = used
+            lengths[slot] = length
+            slot_hashes[slot] = hashes[row]
+            counters[ARENA_USED] = used + length
+            counters[LIVE_KEY_BYTES] += length
+            counters[LIVE] += 1
+        cells[slot, :] = new_cells[row, :]
+        presence[slot, :] = new_presence[row, :]
+        flags[slot] = USED | REFERENCED
+        stamps[slot] = 0
+    return int(hashes.size)
+
+
 @_kernel(types.int64(types.int64, _U8, _U32, types.uint32, _I64, _I32))
 def select_victims(wanted: Any, flags: Any, stamps: Any, now: Any, counters: Any, victims: Any) -> int:
     """Choose slots to evict by CLOCK: the hand clears the reference bit once, then takes the slot.
@@ -268,15 +356,6 @@ def slots_with(flags: Any, bits: Any, found: Any) -> int:
             found[count] = slot
             count += 1
     return count
-
-
-_MASK = types.boolean[::1]
-
-
-@_inlined
-def _group_of(value: Any, groups: Any) -> Any:
-    """As ``weir.keys.key_groups``."""
-    return ((value >> _SHIFT) * np.uint64(groups)) >> _SHIFT
 
 
 @_kernel(types.int64(_U8, _U64, types.uint8, _MASK, _I32))
@@ -376,3 +455,27 @@ def encode_state_keys(
             out[position + 5 + index] = arena[start + index]
         position += 5 + lengths[slot]
     out_offsets[slots.size] = position
+
+
+@_kernel(types.void(_I32, _I64, _I32, _U8, _U8))
+def copy_keys(slots: Any, starts: Any, lengths: Any, arena: Any, out: Any) -> None:
+    """The keys of slots, one behind the other."""
+    position = 0
+    for slot in slots:
+        start = starts[slot]
+        for index in range(lengths[slot]):
+            out[position + index] = arena[start + index]
+        position += lengths[slot]
+
+
+@_kernel(types.int64(_U8, _U64, _U32, _I64, _I32))
+def changed_in_groups(flags: Any, slot_hashes: Any, stamps: Any, marks: Any, found: Any) -> int:
+    """Slots stamped later than the mark of their key group, if that is not negative; returns how many."""
+    count = 0
+    for slot in range(flags.size):
+        if flags[slot] & USED:
+            mark = marks[_group_of(slot_hashes[slot], marks.size)]
+            if mark >= 0 and np.int64(stamps[slot]) > mark:
+                found[count] = slot
+                count += 1
+    return count

@@ -150,6 +150,63 @@ class SlotTable:
             self._counters,
         )
 
+    def put_clean(
+        self,
+        hashes: np.ndarray,
+        data: np.ndarray,
+        offsets: np.ndarray,
+        cells: np.ndarray,
+        presence: np.ndarray,
+        wanted: np.ndarray,
+        *,
+        may_insert: bool,
+    ) -> int:
+        """Set keys to what the store has of them: clean, and not pinned; ``may_insert``: also those without a slot.
+
+        ``wanted`` (bool, shape (max_parallelism,)) are the groups whose keys count. Returns the row that did not fit
+        any more, or ``len(hashes)``; after :meth:`make_room` the same rows may come again.
+        """
+        return kernels.put_clean(
+            hashes,
+            data,
+            offsets,
+            cells,
+            presence,
+            wanted,
+            may_insert,
+            self._table,
+            self._starts,
+            self._lengths,
+            self._arena,
+            self._flags,
+            self._stamps,
+            self.hashes,
+            self.cells,
+            self.presence,
+            self._free_slots,
+            self._counters,
+        )
+
+    @property
+    def now(self) -> int:
+        """Number of the latest :meth:`probe`; slots that it met carry it. Begins anew after 4 billion."""
+        return self._now
+
+    def changed_in_groups(self, marks: np.ndarray) -> np.ndarray:
+        """Slots that were met after the mark of their key group, int32, ascending.
+
+        ``marks`` (int64, shape (max_parallelism,)) are values of :attr:`now`, negative: not this group.
+        """
+        found = np.empty(self.capacity, dtype=np.int32)
+        return found[: kernels.changed_in_groups(self._flags, self.hashes, self._stamps, marks, found)]
+
+    def keys_of(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The keys of slots one behind the other (uint8), and their lengths (int32, shape (slots,))."""
+        lengths = self._lengths[slots]
+        data = np.empty(int(lengths.sum(dtype=np.int64)), dtype=np.uint8)
+        kernels.copy_keys(slots, self._starts, self._lengths, self._arena, data)
+        return data, lengths
+
     @property
     def new_count(self) -> int:
         """Slots that :meth:`insert_missing` handed out since it was last called for row 0."""

@@ -1,4 +1,7 @@
+import dataclasses
 from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -135,6 +138,7 @@ def test_dropped_groups_are_written_forgotten_and_read_again() -> None:
     backend.put_many(
         [key for key, _ in backend.scan()], [value[:2] + b"\x05" + bytes(7) for _, value in backend.scan()]
     )
+    state.adopt_groups(moved)
     count(state, keys)
     state.flush()
     assert stored(backend) == {key: 6 if key in in_moved else 2 for key in keys}
@@ -188,20 +192,107 @@ def test_dropping_groups_leaves_every_other_key_findable(seed: int) -> None:
         want.update(keys)
         dropped = random.choice(GROUPS, int(random.integers(0, GROUPS)), replace=False).tolist()
         state.drop_groups(dropped)
+        state.adopt_groups(dropped)
     state.flush()
     assert stored(backend) == dict(want)
 
 
-def test_hot_keys_are_those_used_last() -> None:
+def move(
+    old: ColumnarState, new: ColumnarState, meanwhile: list[str], groups: Iterable[int] = range(GROUPS)
+) -> None:
+    """Hand groups over, with the copy of the cache before, during which the old owner counts on."""
+    new.clear_groups(groups)
+    old.flush_groups(groups)
+    for piece in old.copy_groups(groups, 10_000).pieces(700):
+        assert new.warm_up(piece, groups)
+    count(old, meanwhile)
+    good = old.good_copies(groups)
+    assert new.warm_up(old.changes_since_copy(good), good)
+    old.drop_groups(groups)
+    new.keep_groups(good)
+    new.adopt_groups(groups)
+
+
+def test_a_new_owner_goes_on_with_what_was_cached_and_reads_nothing() -> None:
+    backend = MemoryBackend()
+    old, new = make(backend, 1 << 20), make(backend, 1 << 20)
+    keys = [f"key-{number}" for number in range(3_000)]
+    count(old, keys[:2_900])
+    move(old, new, keys[2_800:])
+    gets = backend.stats().gets
+    count(new, keys)
+    assert backend.stats().gets == gets
+    assert new.keys_created == 0
+    # And back again, over what the first owner still has in memory.
+    new.flush()
+    move(new, old, [])
+    count(old, keys)
+    assert backend.stats().gets == gets
+    old.flush()
+    assert stored(backend) == {key: 4 if 2_800 <= i < 2_900 else 3 for i, key in enumerate(keys)}
+
+
+def test_a_copy_of_which_something_was_evicted_does_not_count() -> None:
+    backend = MemoryBackend()
+    old, new = make(backend, 20_000), make(backend, 1 << 20)
+    keys = [f"key-{number}" for number in range(3_000)]
+    count(old, keys[:300])
+    move(old, new, keys)
+    count(new, keys)
+    new.flush()
+    assert stored(backend) == {key: 3 if i < 300 else 2 for i, key in enumerate(keys)}
+
+
+def test_a_copy_that_does_not_fit_leaves_nothing_old_behind() -> None:
+    backend = MemoryBackend()
+    old, new = make(backend, 1 << 20), make(backend, 20_000)
+    keys = [f"key-{number}" for number in range(3_000)]
+    count(old, keys)
+    move(old, new, keys)
+    count(new, keys)
+    new.flush()
+    assert stored(backend) == dict.fromkeys(keys, 3)
+
+
+def test_a_copy_that_was_not_completed_is_forgotten_at_the_handover() -> None:
+    backend = MemoryBackend()
+    old, new = make(backend, 1 << 20), make(backend, 1 << 20)
+    keys = [f"key-{number}" for number in range(200)]
+    count(old, keys)
+    new.warm_up(old.copy_groups(range(GROUPS), 10_000), range(GROUPS))
+    count(old, keys)
+    old.drop_groups(range(GROUPS))
+    new.adopt_groups(range(GROUPS))
+    count(new, keys)
+    new.flush()
+    assert stored(backend) == dict.fromkeys(keys, 3)
+
+
+def test_cached_state_of_groups_that_are_not_meant_or_of_another_state_is_left_out() -> None:
+    backend = MemoryBackend()
+    old, new = make(backend, 1 << 20), make(backend, 1 << 20)
+    count(old, keys := [f"key-{number}" for number in range(200)])
+    groups = weir_keys.key_groups(columns_of(keys)[0], GROUPS).tolist()
+    entries = old.copy_groups([0, 1], 10_000)
+    assert len(entries) == sum(group in (0, 1) for group in groups)
+    new.warm_up(entries, [1])
+    assert not new.warm_up(dataclasses.replace(entries, state_id=STATE_ID + 1), [0, 1])
+    old.drop_groups(range(GROUPS))
+    new.keep_groups([0, 1])
+    new.adopt_groups(range(GROUPS))
+    count(new, keys)
+    assert backend.stats().gets == sum(group != 1 for group in groups)
+
+
+def test_of_much_cached_state_that_used_last_is_copied() -> None:
     state = make(MemoryBackend(), 1 << 20)
     count(state, [f"old-{number}" for number in range(500)])
     for turn in range(3):
         count(state, [f"hot-{turn}-{number}" for number in range(20)])
-    hot = [layout.decode_key(key) for key in state.hot_keys(range(GROUPS), 40)]
-    assert {parts.user_key[:5] for parts in hot} == {b"hot-1", b"hot-2"}
-    assert {parts.state_id for parts in hot} == {STATE_ID}
-    (group,) = {parts.key_group for parts in hot if parts.user_key == b"hot-2-0"}
-    assert all(layout.decode_key(key).key_group == group for key in state.hot_keys([group], 40))
+    entries = state.copy_groups(range(GROUPS), 40)
+    offsets = entries.key_offsets.tolist()
+    keys = [entries.key_data[start:stop].tobytes() for start, stop in pairwise(offsets)]
+    assert {key[:5] for key in keys} == {b"hot-1", b"hot-2"}
 
 
 def test_a_failed_read_leaves_a_state_that_refuses_to_write() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from tests.weir.state.conftest import SMALL_SETTINGS
 from tests.weir.state.state_peer import serving
-from weir.errors import ConnectionLostError, FencedError
+from weir.errors import ConnectionLostError, FencedError, StateError
+from weir.state import hybrid
 from weir.state.hybrid import HybridBackend
 from weir.state.layout import encode_key
 from weir.state.memory import MemoryBackend
@@ -49,7 +50,13 @@ class Outcome:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(tmp_path: Path, seed: int):
+@pytest.mark.parametrize("staged", [False, True])
+def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
+    tmp_path: Path, seed: int, staged: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if staged:
+        # Chunks are staged however small they are, wherever nothing of their range is here.
+        monkeypatch.setattr(hybrid, "_STAGED_BYTES_MIN", 0)
     chance = random.Random(seed)
     here = open_store(tmp_path / "here", SMALL_SETTINGS, fresh=True)
     there = open_store(tmp_path / "there", SMALL_SETTINGS, fresh=True)
@@ -198,3 +205,24 @@ def test_shipped_groups_are_at_the_new_owner_and_gone_here():
             ship_groups(source, client, [1], [STATE])
         assert target.get_many([key(1)]) == [b"new"]
         assert len(list(source.scan())) == 501
+
+
+def test_much_state_is_loaded_past_the_log_of_the_new_owner(tmp_path: Path):
+    source, target = MemoryBackend(), open_store(tmp_path / "there", SMALL_SETTINGS, fresh=True)
+    entries = [(encode_key(1, STATE, b"%06d" % number), b"%06d" % number * 20) for number in range(8_000)]
+    source.write(entries)
+    with serving(target) as peer:
+        old = HybridBackend(source, "here:1", [STATE], peer.connect)
+        old.adopt({1: 1})
+        client = old.client(peer.address)
+        ship_groups(source, client, [1], [STATE], batch_bytes=400_000)
+        assert list(target.scan()) == entries
+        # What is there already is replaced, for which files of their own would not do.
+        client.load([(key, b"again") for key, _ in entries[:100]])
+        assert target.get_many([entries[0][0], entries[100][0]]) == [b"again", entries[100][1]]
+        with pytest.raises(StateError, match="must ascend"):
+            client.load(entries[:2][::-1])
+        with pytest.raises(FencedError):
+            client.load([(key(2), b"not ours")])
+    assert list(tmp_path.glob("there/staged/*")) == []
+    target.close()
