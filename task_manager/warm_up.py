@@ -37,7 +37,9 @@ _KEYS_MAX = 8_192
 _KEY_BYTES_MAX = 256 << 10
 _IN_FLIGHT = 4
 #: The rescale waits for a copy, and the coordinator for the answer to its command: 5 s in all.
-_TIMEOUT_S = 1.0
+_COPY_TIMEOUT_S = 1.0
+#: At a handover a busy new owner has more time: without the cache it would stay busy.
+_HANDOVER_TIMEOUT_S = 10.0
 _COPY_S_MAX = 2.0
 #: An owner that is busy with a batch for longer than this does without.
 _PART_S_MAX = 0.25
@@ -57,6 +59,8 @@ class WarmUpSender:
     identity: JobIdentity
     target: SubtaskId
     version: int
+    #: Of one call.
+    timeout_s: float
 
     def send(
         self,
@@ -76,17 +80,17 @@ class WarmUpSender:
             if anew:
                 first = self._request({group: groups[group] for group in anew})
                 first.anew = True
-                self.stub.WarmUp(first, timeout=_TIMEOUT_S)
+                self.stub.WarmUp(first, timeout=self.timeout_s)
             for request in self._requests(groups, cached):
                 if len(waiting) == _IN_FLIGHT:
                     waiting.popleft().result()
-                waiting.append(self.stub.WarmUp.future(request, timeout=_TIMEOUT_S))
+                waiting.append(self.stub.WarmUp.future(request, timeout=self.timeout_s))
             while waiting:
                 waiting.popleft().result()
             if complete:
                 last = self._request(groups)
                 last.complete = True
-                self.stub.WarmUp(last, timeout=_TIMEOUT_S)
+                self.stub.WarmUp(last, timeout=self.timeout_s)
         except (grpc.RpcError, ValueError) as error:
             log.info("subtask %s did not take cached state of key groups: %s", self.target, error)
             return False
@@ -177,7 +181,9 @@ class CacheCopier:
         """Send what a new owner of groups (with their new epochs) still needs of the cache."""
         if changes.groups:
             meant = {group: groups[group] for group in changes.groups}
-            self._sender(target, version).send(meant, changes.entries, anew=changes.anew, complete=True)
+            self._sender(target, version, _HANDOVER_TIMEOUT_S).send(
+                meant, changes.entries, anew=changes.anew, complete=True
+            )
 
     def _copy_to(
         self,
@@ -189,7 +195,7 @@ class CacheCopier:
         deadline_s: float,
     ) -> set[int]:
         """Copy what is cached of groups; gives those that the new owner took before the time was over."""
-        sender, epochs = self._sender(target, version), group_state.backend.epochs()
+        sender, epochs = self._sender(target, version, _COPY_TIMEOUT_S), group_state.backend.epochs()
         done: set[int] = set()
         for start in range(0, len(groups), _COPIED_AT_ONCE):
             part = groups[start : start + _COPIED_AT_ONCE]
@@ -204,9 +210,9 @@ class CacheCopier:
             time.sleep(max(0.0, began_s + _PAUSE_FACTOR * copying.duration_s - time.monotonic()))
         return done
 
-    def _sender(self, target: SubtaskId, version: int) -> WarmUpSender:
+    def _sender(self, target: SubtaskId, version: int, timeout_s: float) -> WarmUpSender:
         stub = control_pb2_grpc.TaskManagerStub(self._factory.connection(self._locations[target]))
-        return WarmUpSender(stub, self._identity, target, version)
+        return WarmUpSender(stub, self._identity, target, version, timeout_s)
 
 
 def _write(
