@@ -14,6 +14,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import cast
 
@@ -42,6 +43,8 @@ from weir.state.rocksdb_settings import (
 #: Keys of one call of rocksdict. RocksDB sorts them, with some 300 bytes of bookkeeping each: those of a few hundred
 #: stay in the processor's caches, so that a read costs a sixth less than in a call with 60,000.
 READ_KEYS_MAX = 512
+#: Entries that a scan reads at a time, with the GIL held: 0.1 ms.
+SCAN_ENTRIES_MAX = 256
 #: Entries that a snapshot's scan reads at a time, with the snapshot's lock held.
 SCAN_CHUNK_ENTRIES = 1024
 
@@ -75,6 +78,7 @@ class RocksDbBackend(StateBackend):
     ) -> None:
         """``memory`` is shared with another store if given; a store opened ``read_only`` changes no file."""
         self.path = directory.path
+        self._settings = settings
         self._directory = directory
         self.memory = memory or StoreMemory(settings)
         self._options = options = store_options(settings, self.memory)
@@ -119,17 +123,21 @@ class RocksDbBackend(StateBackend):
     ) -> Iterator[tuple[bytes, bytes]]:
         """Entries of a range, as they are now. Exhaust or drop the iterator: it keeps old files alive."""
         self.check_open()
+        options = read_options(self._settings)
+        if stop is not None and not reverse:
+            # rocksdict 0.3.29 does not heed the lower bound, which a reverse scan would need.
+            options.set_iterate_upper_bound(stop)
         try:
             items = cast(
                 "Iterator[tuple[bytes, bytes]]",
-                self._store.items(backwards=reverse, from_key=stop if reverse else start),
+                self._store.items(backwards=reverse, from_key=stop if reverse else start, read_opt=options),
             )
         except Exception as error:
             raise state_error(error, self.path) from error
-        scan = _Scan(self, items, start, stop, reverse)
+        scan = _Scan(self, items, start, stop)
         with self._lock:
             self._readers.add(scan)
-        return scan
+        return scan if reverse else chain.from_iterable(scan.chunks())
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes, atomically; in the log when this returns."""
@@ -300,7 +308,10 @@ class _TableFile(StagedEntries):
 
 
 class _Scan(Iterator[tuple[bytes, bytes]]):
-    """One pass over a range. RocksDB's iterator is made when the scan begins, so later writes do not show."""
+    """One pass over a range. RocksDB's iterator is made when the scan begins, so later writes do not show.
+
+    Iterate over it for a reverse scan, over :meth:`chunks` for one in key order.
+    """
 
     def __init__(
         self,
@@ -308,26 +319,31 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         items: Iterator[tuple[bytes, bytes]],
         start: bytes | None,
         stop: bytes | None,
-        reverse: bool,
     ) -> None:
         self._backend = backend
         self._items: Iterator[tuple[bytes, bytes]] | None = items
         self._start = start
         self._stop = stop
-        self._reverse = reverse
+
+    def chunks(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Few entries, then more at a time: 0.3 µs an entry, a fifth of what it costs one by one."""
+        count = 4
+        while True:
+            self._backend.check_open()
+            chunk = list(islice(self._items or (), count))
+            yield chunk
+            if len(chunk) < count:
+                self.release()
+                return
+            count = min(2 * count, SCAN_ENTRIES_MAX)
 
     def __next__(self) -> tuple[bytes, bytes]:
         self._backend.check_open()
-        if self._items is None:
-            raise StopIteration
-        for entry in self._items:
-            key, value = entry
-            before = self._start is not None and key < self._start
-            behind = self._stop is not None and key >= self._stop
-            if not before and not behind:
-                return key, value
-            if before if self._reverse else behind:
+        for key, value in self._items or ():
+            if self._start is not None and key < self._start:
                 break
+            if self._stop is None or key < self._stop:
+                return key, value
         self.release()
         raise StopIteration
 
