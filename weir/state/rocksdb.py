@@ -326,8 +326,11 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         self._stop = stop
 
     def chunks(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Few entries, then more at a time: 0.3 µs an entry, a fifth of what it costs one by one."""
-        count = 4
+        """One entry, which is often all that is wanted, then more at a time: 0.3 µs an entry, a fifth of one by one.
+
+        After :meth:`release` what was read already still comes, and then an error.
+        """
+        count = 1
         while True:
             self._backend.check_open()
             chunk = list(islice(self._items or (), count))
@@ -335,7 +338,7 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
             if len(chunk) < count:
                 self.release()
                 return
-            count = min(2 * count, SCAN_ENTRIES_MAX)
+            count = min(4 * count, SCAN_ENTRIES_MAX)
 
     def __next__(self) -> tuple[bytes, bytes]:
         self._backend.check_open()
