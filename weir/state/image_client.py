@@ -96,6 +96,14 @@ class ImageClient:
         """
         raise StateError(f"{self.address} belongs to a checkpoint and cannot be written")
 
+    def load(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Refused.
+
+        Raises:
+            StateError: always.
+        """
+        raise StateError(f"{self.address} belongs to a checkpoint and cannot be written")
+
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Refused.
 
