@@ -48,6 +48,8 @@ class SubtaskGroupState:
         self._warm_version = 0
         self._warming: set[int] = set()
         self._complete: dict[int, int] = {}
+        #: Groups of which something came that was sent at their handover.
+        self._handed_over: set[int] = set()
         self._to_copy: frozenset[int] = frozenset()
         self._copied_groups: frozenset[int] = frozenset()
         self._is_restoring = bool(adoptions)
@@ -130,19 +132,23 @@ class SubtaskGroupState:
         *,
         anew: bool,
         complete: bool,
+        at_handover: bool,
     ) -> None:
         """Cache what the owner of groups has cached, before they are adopted with these epochs.
 
         ``anew``: what came of these groups before is void, as is what came for an earlier rescale. ``complete``:
-        nothing more of them will come.
+        nothing more of them will come. ``at_handover``: it was sent after everything for which this does not hold, and
+        of that nothing counts any more. The sender had given it up, but it may come all the same.
         """
         if version < self._warm_version:
             return
         if version > self._warm_version:
             self._warm_version = version
-            self._warming, self._complete = set(), {}
-        owned = self.backend.epochs()
-        listed = [group for group in groups if group not in owned]
+            self._warming, self._complete, self._handed_over = set(), {}, set()
+        if at_handover:
+            self._handed_over.update(groups)
+        over = self.backend.epochs().keys() | (set() if at_handover else self._handed_over)
+        listed = [group for group in groups if group not in over]
         fresh = [group for group in listed if anew or group not in self._warming]
         self._warming.update(fresh)
         for operator in self._operators:

@@ -161,9 +161,15 @@ class RescaleParticipant:
         group_state = None if running is None else running.group_state
         if running is None or group_state is None:
             raise HandshakeError(f"subtask {target} with keyed state is not on task manager {self._address}")
-        version, anew, complete = request.routing_version, request.anew, request.complete
         entered = running.subtask.mailbox.post(
-            lambda: group_state.warm_up(version, groups, entries, anew=anew, complete=complete)
+            lambda: group_state.warm_up(
+                request.routing_version,
+                groups,
+                entries,
+                anew=request.anew,
+                complete=request.complete,
+                at_handover=request.at_handover,
+            )
         )
         if entered is None or wait([entered], _WARM_UP_WAIT_S).not_done or entered.exception():
             raise HandshakeError(

@@ -61,6 +61,10 @@ class WarmUpSender:
     version: int
     #: Of one call.
     timeout_s: float
+    #: Whether the groups are being handed over; else this is a copy ahead of that.
+    at_handover: bool = False
+    #: No call takes longer than until then.
+    deadline_s: float = float("inf")
 
     def send(
         self,
@@ -80,27 +84,31 @@ class WarmUpSender:
             if anew:
                 first = self._request({group: groups[group] for group in anew})
                 first.anew = True
-                self.stub.WarmUp(first, timeout=self.timeout_s)
+                self.stub.WarmUp(first, timeout=self._timeout_s())
             for request in self._requests(groups, cached):
                 if len(waiting) == _IN_FLIGHT:
                     waiting.popleft().result()
-                waiting.append(self.stub.WarmUp.future(request, timeout=self.timeout_s))
+                waiting.append(self.stub.WarmUp.future(request, timeout=self._timeout_s()))
             while waiting:
                 waiting.popleft().result()
             if complete:
                 last = self._request(groups)
                 last.complete = True
-                self.stub.WarmUp(last, timeout=self.timeout_s)
+                self.stub.WarmUp(last, timeout=self._timeout_s())
         except (grpc.RpcError, ValueError) as error:
             log.info("subtask %s did not take cached state of key groups: %s", self.target, error)
             return False
         return True
+
+    def _timeout_s(self) -> float:
+        return max(0.0, min(self.timeout_s, self.deadline_s - time.monotonic()))
 
     def _request(self, groups: Mapping[int, int]) -> control_pb2.WarmUpRequest:
         return control_pb2.WarmUpRequest(
             handshake=handshake_to_proto(self.identity),
             target=subtask_to_proto(self.target),
             routing_version=self.version,
+            at_handover=self.at_handover,
             groups=[
                 control_pb2.OwnedGroup(key_group=group, owner_epoch=epoch) for group, epoch in groups.items()
             ],
@@ -181,7 +189,7 @@ class CacheCopier:
         """Send what a new owner of groups (with their new epochs) still needs of the cache."""
         if changes.groups:
             meant = {group: groups[group] for group in changes.groups}
-            self._sender(target, version, _HANDOVER_TIMEOUT_S).send(
+            self._sender(target, version, _HANDOVER_TIMEOUT_S, at_handover=True).send(
                 meant, changes.entries, anew=changes.anew, complete=True
             )
 
@@ -195,7 +203,10 @@ class CacheCopier:
         deadline_s: float,
     ) -> set[int]:
         """Copy what is cached of groups; gives those that the new owner took before the time was over."""
-        sender, epochs = self._sender(target, version, _COPY_TIMEOUT_S), group_state.backend.epochs()
+        sender = self._sender(target, version, _COPY_TIMEOUT_S, deadline_s=deadline_s)
+        epochs = group_state.backend.epochs()
+        # A command that comes late finds groups that are gone.
+        groups = [group for group in groups if group in epochs]
         done: set[int] = set()
         for start in range(0, len(groups), _COPIED_AT_ONCE):
             part = groups[start : start + _COPIED_AT_ONCE]
@@ -210,9 +221,17 @@ class CacheCopier:
             time.sleep(max(0.0, began_s + _PAUSE_FACTOR * copying.duration_s - time.monotonic()))
         return done
 
-    def _sender(self, target: SubtaskId, version: int, timeout_s: float) -> WarmUpSender:
+    def _sender(
+        self,
+        target: SubtaskId,
+        version: int,
+        timeout_s: float,
+        *,
+        at_handover: bool = False,
+        deadline_s: float = float("inf"),
+    ) -> WarmUpSender:
         stub = control_pb2_grpc.TaskManagerStub(self._factory.connection(self._locations[target]))
-        return WarmUpSender(stub, self._identity, target, version, timeout_s)
+        return WarmUpSender(stub, self._identity, target, version, timeout_s, at_handover, deadline_s)
 
 
 def _write(

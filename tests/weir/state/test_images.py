@@ -187,6 +187,32 @@ def test_only_new_table_files_are_copied(rocksdb_world):
     assert len({file.path for file in image.files.values()}) == len(image.files)
 
 
+def test_table_files_that_were_taken_in_are_in_images_and_are_copied_once(rocksdb_world):
+    world = rocksdb_world
+    backend = world.main("one")
+    publisher = world.publisher(backend, "one")
+    entries = [(key(f"{n:06}"), bytes(1000)) for n in range(2_000)]
+    backend.write([(name, b"left over") for name, _ in entries[::7]])
+    _, first_bytes = publisher.take(1).publish()
+    backend.delete_range(entries[0][0], key("z"))
+    staged = backend.stage(entries)
+    # One that is not part of the store yet is not part of its image.
+    before, _ = publisher.take(2).publish()
+    staged.commit()
+    backend.write([(entries[3][0], b"newer")], [entries[4][0]])
+    second, second_bytes = publisher.take(3).publish()
+    third, third_bytes = publisher.take(4).publish()
+    assert first_bytes < 100_000 < 2_000_000 < second_bytes
+    assert third_bytes < 20_000
+    assert list(world.read_only("two", before).scan()) == []
+    want = [*entries[:3], (entries[3][0], b"newer"), *entries[5:]]
+    assert list(world.read_only("three", third).scan()) == want
+    again = world.main("four", second)
+    backend.compact()
+    again.compact()
+    assert list(backend.scan()) == list(again.scan()) == want
+
+
 def test_files_of_checkpoints_before_the_committed_one_are_not_relied_on(rocksdb_world):
     world = rocksdb_world
     backend = world.main("one")

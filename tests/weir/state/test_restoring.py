@@ -13,6 +13,7 @@ from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.store import CheckpointStore
 from weir.errors import StateError
 from weir.protocol.manifest import StoreImage
+from weir.state import hybrid
 from weir.state.api import StateBackend
 from weir.state.group_places import HeldGroup
 from weir.state.hybrid import HybridBackend
@@ -168,9 +169,13 @@ def test_migrator_restores_while_the_subtask_goes_on(machines):
     assert new.images.open_images() == []
 
 
+@pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed):
+def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed, staged, monkeypatch):
     """Each generation takes its image at a random moment of the restoring, as the manifest describes it."""
+    if staged:
+        # As table files, wherever nothing of a chunk's range is here.
+        monkeypatch.setattr(hybrid, "_STAGED_BYTES_MIN", 0)
     chance = random.Random(seed)
     model: dict[bytes, bytes] = {}
     machine = machines("generation-0")
@@ -206,7 +211,8 @@ def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed):
                 state.adopt({group: generation}, image_address(own.image_id, base), tombstones=gone)
         check(state, model)
         fill(state, model, seed * 100 + generation)
-        pull(state, chance.randrange(4))
+        # Chunks of one to three entries: some lie where nothing was written here, some do not.
+        pull(state, chance.randrange(4), 60 if staged else 1000)
         fill(state, model, seed * 100 + 50 + generation)
         check(state, model)
     pull(state, 4)

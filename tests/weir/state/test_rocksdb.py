@@ -208,6 +208,47 @@ def test_threads_share_a_store(rocksdb: RocksDbBackend) -> None:
     assert rocksdb.stats().puts == 4 * 5 * 500
 
 
+def test_what_is_taken_in_is_newer_than_earlier_range_deletes_and_older_than_later_writes(
+    tmp_path: Path,
+) -> None:
+    keys = [b"\0\1k%05d" % number for number in range(3_000)]
+    model: dict[bytes, bytes] = {}
+    store = open_store(tmp_path / "store", SETTINGS, fresh=True)
+    for turn in range(6):
+        # A group comes, is partly rewritten, and goes, again and again; its tables are merged at different moments.
+        store.stage([(key, b"come %d" % turn) for key in keys]).commit()
+        model = dict.fromkeys(keys, b"come %d" % turn)
+        if turn % 3 == 1:
+            store.compact()
+        changed = keys[turn :: 3 + turn]
+        store.put_many(changed, [b"written %d" % turn] * len(changed))
+        model.update(dict.fromkeys(changed, b"written %d" % turn))
+        store.delete_many(keys[::11])
+        model = {key: value for key, value in model.items() if key not in set(keys[::11])}
+        if turn % 3 == 2:
+            store.checkpoint(tmp_path / f"image-{turn}")
+        assert list(store.scan()) == sorted(model.items())
+        assert store.get_many(keys) == [model.get(key) for key in keys]
+        if turn < 5:
+            store.delete_range(keys[0], keys[-1] + b"\0")
+            assert list(store.scan()) == []
+        if turn % 2:
+            store.flush()
+    store.close()
+    store = open_store(tmp_path / "store", SETTINGS, fresh=False)
+    assert list(store.scan()) == sorted(model.items())
+    store.close()
+
+
+def test_staged_files_of_a_process_that_died_are_removed(tmp_path: Path) -> None:
+    store = open_store(tmp_path, SETTINGS, fresh=True)
+    store.stage([(b"\0\1k", b"v")])
+    assert list(tmp_path.glob("staged/*"))
+    store.close()
+    open_store(tmp_path, SETTINGS, fresh=False).close()
+    assert not list(tmp_path.glob("staged/*"))
+
+
 def test_memory_stays_within_the_bound_and_disk_is_counted(rocksdb: RocksDbBackend) -> None:
     for chunk in range(20):
         keys = [b"%02d/%05d" % (chunk, index) for index in range(2000)]
