@@ -30,6 +30,7 @@ Examples:
 \b
 python -m task_manager
 python -m task_manager --port 8028
+python -m task_manager --control-plane 10.0.0.5:8008,10.0.0.6:8008
 python -m task_manager --control-plane 10.0.0.5:8008 --set taskManager.operator_quota=8
 """
 
@@ -43,7 +44,10 @@ def main(
     ] = None,
     control_plane: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where the control plane is (config.json: 127.0.0.1:8008)."),
+        typer.Option(
+            metavar="HOST:PORT[,...]",
+            help="Where the control plane is (config.json: 127.0.0.1:8008), or all of which one leads.",
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")] = None,
     set_flags: Annotated[
@@ -57,8 +61,8 @@ def main(
 ) -> None:
     """Run the parts of a job that the control plane gives to this process; end it with Ctrl-C or SIGTERM.
 
-    Waits for a control plane that is not up yet. At SIGTERM others take over what runs here, if they have room; Ctrl-C
-    and a second SIGTERM end it at once.
+    Waits for a control plane that is not up yet, and goes on with its job while none answers. At SIGTERM others take
+    over what runs here, if they have room; Ctrl-C and a second SIGTERM end it at once.
     """
     set_up_logging(f"task_manager:{port}" if port else "task_manager", verbose=verbose)
     run(
@@ -75,11 +79,12 @@ def _overrides(port: int | None, control_plane: str | None, prometheus_port: int
         overrides["taskManager.tm_port"] = str(port)
     if control_plane is not None:
         try:
-            address = parse_address(control_plane)
+            addresses = [parse_address(text.strip()) for text in control_plane.split(",")]
         except HandshakeError as error:
             raise ConfigError(f"--control-plane {error}") from error
-        overrides["taskManager.cp_host"] = address.host
-        overrides["taskManager.cp_port"] = str(address.port)
+        overrides["taskManager.cp_host"] = addresses[0].host
+        overrides["taskManager.cp_port"] = str(addresses[0].port)
+        overrides["taskManager.control_planes"] = ",".join(map(str, addresses[1:]))
     if prometheus_port is not None:
         overrides["prometheus.prometheus_port"] = str(prometheus_port)
     return overrides

@@ -17,18 +17,17 @@ from tenacity import (
     wait_fixed,
 )
 
-from proto import control_pb2, control_pb2_grpc
+from proto import control_pb2
+from task_manager.control_planes import ControlPlanes, control_plane_addresses
 from task_manager.job_runtime import JobRuntime
 from task_manager.server import TaskManagerServer
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.types import SubtaskId
 from weir.wire import (
-    CONTROL_MESSAGE_BYTES_MAX,
     PROTOCOL_VERSION,
     JobIdentity,
     handshake_to_proto,
-    message_size_options,
     subtask_to_proto,
 )
 
@@ -48,20 +47,13 @@ class ControlLink:
     """Runs in the main thread of the process; :meth:`notify` and :meth:`stop` come from others."""
 
     def __init__(self, config: TaskManagerConfig) -> None:
+        """Connect nothing yet.
+
+        Raises:
+            ConfigError: an address is wrong.
+        """
         self._config = config
-        self._address = f"{config.cp_host}:{config.cp_port}"
-        self._connection = grpc.insecure_channel(
-            self._address,
-            options=[
-                *message_size_options(CONTROL_MESSAGE_BYTES_MAX),
-                # A control plane that is a moment behind must not cost the default of a second.
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 500),
-                ("grpc.enable_http_proxy", 0),
-            ],
-        )
-        self._stub = control_pb2_grpc.ControlPlaneStub(self._connection)
+        self._control_planes = ControlPlanes(control_plane_addresses(config))
         self._changed = threading.Event()
         self._stopped = False
         #: Monotonic second until which to wait for being emptied; None: nobody asked this process to leave.
@@ -78,10 +70,10 @@ class ControlLink:
         """
         request = control_pb2.LocateRequest(stage_index=stage_index, key_groups=groups)
         try:
-            reply = self._stub.Locate(request, timeout=_LOCATE_TIMEOUT_S)
+            reply = self._control_planes.stub.Locate(request, timeout=_LOCATE_TIMEOUT_S)
         except grpc.RpcError as error:
             raise ConnectionLostError(
-                f"the control plane at {self._address} does not tell where state is: {error.details()}; "
+                f"the control plane at {self._control_planes.address} does not tell where state is: {error.details()}; "
                 "with taskManager.useCache it need not be asked"
             ) from error
         return dict(zip(groups, reply.addresses, strict=True))
@@ -103,7 +95,7 @@ class ControlLink:
             part_json=part_json,
             failure=failure,
         )
-        patience_s = self._config.connect_timeout_s if checkpoint_id == 0 else 0
+        patience_s = self._config.reconnect_timeout_s if checkpoint_id == 0 else 0
         retrying = Retrying(
             retry=retry_if_exception_type(grpc.RpcError) | retry_if_result(lambda reply: not reply.taken),
             stop=lambda state: self._stopped or not is_wanted() or stop_after_delay(patience_s)(state),
@@ -111,11 +103,22 @@ class ControlLink:
             retry_error_callback=_outcome,
         )
         try:
-            retrying(self._stub.AcknowledgeCheckpoint, request, timeout=_ACKNOWLEDGE_TIMEOUT_S)
+            retrying(self._acknowledge, request)
         except grpc.RpcError as error:
             raise ConnectionLostError(
-                f"the control plane at {self._address} did not take the part of subtask {subtask}: {error.details()}"
+                f"the control plane at {self._control_planes.address} did not take the part of subtask {subtask}: "
+                f"{error.details()}"
             ) from error
+
+    def _acknowledge(
+        self, request: control_pb2.AcknowledgeCheckpointRequest
+    ) -> control_pb2.AcknowledgeCheckpointReply:
+        # Another control plane may count with each try.
+        stub = self._control_planes.stub
+        reply: control_pb2.AcknowledgeCheckpointReply = stub.AcknowledgeCheckpoint(
+            request, timeout=_ACKNOWLEDGE_TIMEOUT_S
+        )
+        return reply
 
     def notify(self) -> None:
         """Report at once instead of at the next heartbeat; called by subtasks."""
@@ -138,7 +141,8 @@ class ControlLink:
         """Serve until told to stop, by :meth:`stop` or by the control plane.
 
         Raises:
-            ConnectionLostError: the control plane did not answer for ``connect_timeout_s``.
+            ConnectionLostError: no control plane answered for ``connect_timeout_s``, or with a job
+                ``reconnect_timeout_s``.
             HandshakeError: it refused this task manager.
         """
         interval_s = self._register(server)
@@ -151,15 +155,25 @@ class ControlLink:
             try:
                 reply = self._heartbeat(server)
             except grpc.RpcError as error:
-                silent_since_s = silent_since_s or time.monotonic()
                 if self._drain_until_s is not None and not _is_late(error, self._drain_until_s):
-                    log.info("the control plane at %s does not answer; stopping", self._address)
+                    log.info(
+                        "the control plane at %s does not answer; stopping", self._control_planes.address
+                    )
                     return
-                if time.monotonic() - silent_since_s > self._config.connect_timeout_s:
-                    raise self._gone() from None
+                patience_s = self._patience_s(server)
+                if silent_since_s is None:
+                    silent_since_s = time.monotonic()
+                    log.warning(
+                        "the control plane at %s does not answer; what runs here goes on (for at most %g s)",
+                        self._control_planes.address,
+                        patience_s,
+                    )
+                if time.monotonic() - silent_since_s > patience_s:
+                    raise self._gone(patience_s) from None
+                self._control_planes.try_next()
                 continue
             if silent_since_s is not None:
-                log.info("the control plane at %s answers again", self._address)
+                log.info("the control plane at %s answers", self._control_planes.address)
             silent_since_s = None
             if reply.shutdown:
                 log.info("the control plane ended the job; stopping")
@@ -184,7 +198,7 @@ class ControlLink:
             address=server.address, incarnation=server.incarnation, begin=not self._drain_asked
         )
         try:
-            reply = self._stub.Drain(request, timeout=_HEARTBEAT_TIMEOUT_S)
+            reply = self._control_planes.stub.Drain(request, timeout=_HEARTBEAT_TIMEOUT_S)
         except grpc.RpcError as error:
             if _is_late(error, until_s):
                 return False
@@ -210,13 +224,13 @@ class ControlLink:
         """Send the last reports and deregister; a control plane that is gone is no error."""
         try:
             self._heartbeat(server)
-            self._stub.Deregister(
+            self._control_planes.stub.Deregister(
                 control_pb2.DeregisterRequest(address=server.address, incarnation=server.incarnation),
                 timeout=_HEARTBEAT_TIMEOUT_S,
             )
         except grpc.RpcError:
             log.debug("the control plane is gone already")
-        self._connection.close()
+        self._control_planes.close()
 
     def _heartbeat(self, server: TaskManagerServer) -> control_pb2.HeartbeatReply:
         runtime = server.runtime
@@ -228,16 +242,23 @@ class ControlLink:
             subtasks=server.reports(),
             ownership=server.ownership_reports(),
         )
-        reply: control_pb2.HeartbeatReply = self._stub.Heartbeat(request, timeout=_HEARTBEAT_TIMEOUT_S)
+        stub = self._control_planes.stub
+        reply: control_pb2.HeartbeatReply = stub.Heartbeat(request, timeout=_HEARTBEAT_TIMEOUT_S)
         return reply
+
+    def _patience_s(self, server: TaskManagerServer) -> float:
+        """How long to wait for a control plane that does not answer."""
+        runtime = server.runtime
+        has_job = runtime is not None and not runtime.is_over
+        return self._config.reconnect_timeout_s if has_job else self._config.connect_timeout_s
 
     def _register(self, server: TaskManagerServer) -> float:
         """Register, waiting for the control plane; gives the heartbeat interval in seconds."""
         retrying = Retrying(
             retry=retry_if_exception_type(_NotYetError),
-            stop=lambda state: self._stopped or stop_after_delay(self._config.connect_timeout_s)(state),
+            stop=lambda state: self._stopped or stop_after_delay(self._patience_s(server))(state),
             wait=wait_fixed(_RETRY_S),
-            before_sleep=_Reminder(self._address, self._config.connect_timeout_s),
+            before_sleep=_Reminder(self._control_planes.addresses, self._patience_s(server)),
             reraise=True,
         )
         try:
@@ -245,7 +266,7 @@ class ControlLink:
         except _NotYetError as error:
             if self._stopped:
                 return _RETRY_S
-            raise self._gone(str(error)) from None
+            raise self._gone(self._patience_s(server), str(error)) from None
         self._registered = True
         self._control_plane_id = reply.control_plane_id
         if runtime is not None and reply.keep_job:
@@ -254,7 +275,7 @@ class ControlLink:
         elif runtime is not None:
             log.info("the control plane does not want job %s any more; stopping it", runtime.identity.job_id)
             server.drop_job(runtime)
-        log.info("registered at the control plane %s as %s", self._address, server.address)
+        log.info("registered at the control plane %s as %s", self._control_planes.address, server.address)
         return float(reply.heartbeat_interval_ms) / 1e3
 
     def _try_register(self, server: TaskManagerServer) -> tuple[JobRuntime | None, control_pb2.RegisterReply]:
@@ -269,22 +290,24 @@ class ControlLink:
             generation=runtime.identity.generation if runtime else 0,
         )
         try:
-            reply: control_pb2.RegisterReply = self._stub.Register(request, timeout=_REGISTER_TIMEOUT_S)
+            stub = self._control_planes.stub
+            reply: control_pb2.RegisterReply = stub.Register(request, timeout=_REGISTER_TIMEOUT_S)
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                self._control_planes.try_next()
                 raise _NotYetError(error.details()) from error
             if error.code() is grpc.StatusCode.ABORTED:
                 log.warning("%s", error.details())
                 server.renew_incarnation()
                 raise _NotYetError(error.details()) from error
             raise HandshakeError(
-                f"the control plane at {self._address} refused this task manager: {error.details()}"
+                f"the control plane at {self._control_planes.address} refused this task manager: {error.details()}"
             ) from error
         return runtime, reply
 
-    def _gone(self, last_answer: str = "") -> WeirError:
+    def _gone(self, patience_s: float, last_answer: str = "") -> WeirError:
         return ConnectionLostError(
-            f"no control plane answered at {self._address} for {self._config.connect_timeout_s:g} s; start one with "
+            f"no control plane answered at {self._control_planes.addresses} for {patience_s:g} s; start one with "
             "'python -m control_plane --job MODULE', or name another with --control-plane HOST:PORT"
             + (f" ({last_answer})" if last_answer else "")
         )

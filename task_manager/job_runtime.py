@@ -12,7 +12,7 @@ from task_manager.checkpointing import CheckpointParticipant
 from task_manager.control_calls import ControlCalls
 from task_manager.job_state import JobState
 from task_manager.metrics import TaskManagerMetrics
-from task_manager.progress import FINAL_STATES, SubtaskProgress
+from task_manager.progress import FINAL_STATES, SubtaskProgress, SubtaskState
 from task_manager.remote_channel import check_channel_job
 from task_manager.rescaling import RescaleParticipant
 from task_manager.restore_listener import RestoreListener
@@ -68,6 +68,8 @@ class JobRuntime:
         self._expected: dict[SubtaskId, set[ChannelId]] = {}
         self._opened: set[ChannelId] = set()
         self._cancelled = False
+        #: Subtasks that have finished, and all of whose output is covered by a checkpoint.
+        self._delivered: set[SubtaskId] = set()
         self._factory = SubtaskFactory(
             identity, settings, config, address, state, metrics, clock, self._open_local, control.locate
         )
@@ -164,6 +166,8 @@ class JobRuntime:
         Returns when sinks that have ended have delivered; the others do so between two batches.
         """
         self.checkpoints.ended(checkpoint_id, committed=committed)
+        if committed:
+            self._delivered.update(ended)
         for subtask, running in list(self._running.items()):
             if committed:
                 running.subtask.commit(checkpoint_id, is_last=subtask in ended)
@@ -218,6 +222,20 @@ class JobRuntime:
     def ended(self) -> bool:
         """Whether every subtask here is in a final state."""
         return all(running.subtask.progress.state in FINAL_STATES for running in self._running.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing here needs a control plane any more: all was stopped, or has finished and is delivered.
+
+        False where no subtask runs: this task manager is a standby.
+        """
+        done = [
+            running.subtask.progress.state is SubtaskState.CANCELED
+            or subtask in self._delivered
+            or (running.subtask.progress.state is SubtaskState.FINISHED and not self._state.checkpoint_store)
+            for subtask, running in list(self._running.items())
+        ]
+        return bool(done) and all(done)
 
     def cancel(self) -> None:
         """Tell every subtask to stop, and those that are still being deployed."""

@@ -81,22 +81,29 @@ def test_a_second_control_plane_takes_over(make_cluster, etcd, tmp_path, release
         "controlPlane.checkpoint_interval_ms": 300,
         "controlPlane.restart_attempts": 20,
         "controlPlane.etcd_endpoints": etcd,
+        # Shorter than the leader's lease: with a job, they wait longer.
+        "taskManager.connect_timeout_s": 1,
     }
     cluster = make_cluster(settings=settings)
     events = write_events(tmp_path / "events.jsonl", 8_000, 300, 7)
     parameters = {"input": events, "output": tmp_path / "out", "rate": 500, "release": release}
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+    cluster.wait_for(lambda _: True, "the first status")
+    standby_port = free_port()
     for name in ("first", "second"):
-        cluster.start_task_manager(name)
+        both = f"127.0.0.1:{cluster.grpc_port},127.0.0.1:{standby_port}"
+        cluster.start(name, "task_manager", ["--port", str(free_port()), "--control-plane", both])
     before = cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 2, "two checkpoints")
     leader = cluster.processes.pop("control_plane")
+    cluster.grpc_port = standby_port
     standby = cluster.start_control_plane(JOB, parameters, exit_when_finished=False, name="standby")
     wait_until(lambda: "another control plane leads" in standby.log_path.read_text(), "the second one")
     leader.popen.kill()
     leader.popen.wait()
-    status = cluster.wait_for(
-        lambda status: (status["latest_checkpoint"] or 0) > before["latest_checkpoint"] + 1, "a checkpoint"
-    )
+    for name in ("first", "second"):
+        cluster.processes[name].wait_for_text(f"registered at the control plane 127.0.0.1:{standby_port}")
+    latest = cluster.status()["latest_checkpoint"]
+    status = cluster.wait_for(lambda status: status["latest_checkpoint"] > latest + 1, "a checkpoint")
     assert (status["job_id"], status["generation"]) == (before["job_id"], 1)
     release.touch()
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end", 90)

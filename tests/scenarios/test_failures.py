@@ -202,3 +202,18 @@ def test_sigterm_to_the_control_plane_cancels_the_job(make_cluster, events, rele
     control_plane.popen.send_signal(signal.SIGTERM)
     assert cluster.wait_ended() == {"control_plane": 3, "first": 0, "second": 0}
     assert errors(control_plane.log_path.read_text()) == []
+
+
+def test_a_task_manager_whose_control_plane_stays_away(make_cluster, events, release):
+    """It goes on with its job for the time that it was given, and longer than one without a job."""
+    cluster = make_cluster(task_managers=1)
+    control_plane = cluster.start_control_plane(JOB, held(events, release))
+    cluster.wait_for(lambda _: True, "the first status")
+    waits = {"taskManager.connect_timeout_s": 0.1, "taskManager.reconnect_timeout_s": 2}
+    process = cluster.start_task_manager("first", settings={"taskManager.operator_quota": 20, **waits})
+    cluster.wait_for(lambda status: status["totals"]["events_in"] > 0, "events")
+    control_plane.popen.kill()
+    process.wait_for_text("what runs here goes on (for at most 2 s)")
+    assert process.wait() == 1
+    (error,) = [line for line in process.log_path.read_text().splitlines() if "task_manager: error:" in line]
+    assert f"no control plane answered at 127.0.0.1:{cluster.grpc_port} for 2 s" in error

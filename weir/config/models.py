@@ -260,8 +260,24 @@ class TaskManagerConfig(Section):
     )
     cp_host: str = setting("127.0.0.1", "Host of the control plane.", min_length=1)
     cp_port: Port = setting(8008, "gRPC port of the control plane.")
+    control_planes: TextList = setting(
+        (),
+        "Further control planes of the same job, `host:port`, tried in turn where that of `cp_host` does not answer: "
+        "with `etcd_endpoints` one leads, and another one takes over.",
+    )
     connect_timeout_s: float = setting(
-        30, "How long to wait for a control plane that is not up yet.", "s", gt=0, le=86_400
+        30,
+        "How long a task manager without a job waits for a control plane that is not up.",
+        "s",
+        gt=0,
+        le=86_400,
+    )
+    reconnect_timeout_s: float = setting(
+        3600,
+        "How long a task manager that has a job goes on with it while no control plane answers; then it ends.",
+        "s",
+        gt=0,
+        le=31_536_000,
     )
     drain_timeout_s: float = setting(
         60,
