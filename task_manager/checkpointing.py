@@ -7,6 +7,7 @@ slow (copying files, calls to the control plane) happens in others. See docs/des
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ from weir.protocol.manifest import (
     image_to_json,
     part_to_json,
 )
+from weir.state.capture import Capture, WriteHold
+from weir.state.group_places import HeldGroup
 from weir.state.hybrid import HybridBackend
 from weir.state.image_client import image_ids_of, is_image, joined_ids
 from weir.state.image_publisher import ImagePublisher
@@ -43,6 +46,8 @@ log = logging.getLogger(__name__)
 _TAKE_TIMEOUT_S = 30.0
 _COLLECT_TIMEOUT_S = 600.0
 _PUBLISHERS = 4
+#: Apart from those that publish, which may be slow: subtasks may have to wait for these.
+_TAKERS = 4
 
 
 class Acknowledge(Protocol):
@@ -87,6 +92,10 @@ class CheckpointParticipant:
         self._acknowledge = acknowledge
         self._restored_images = restored_images
         self._threads = ThreadPoolExecutor(_PUBLISHERS, thread_name_prefix="checkpoint")
+        self._takers = ThreadPoolExecutor(_TAKERS, thread_name_prefix="images")
+        self._lock = threading.Lock()
+        #: What keeps subtasks from writing, with the checkpoint's number.
+        self._holds: list[tuple[int, WriteHold]] = []
         #: Images that peers asked for, by id, until they are collected.
         self._for_peers: dict[str, Future[tuple[StoreImage, int]]] = {}
         #: Checkpoints up to this number are over.
@@ -102,21 +111,64 @@ class CheckpointParticipant:
         subtask: SubtaskId,
         checkpoint_id: int,
         operators: Mapping[str, Json],
+        captures: Sequence[Capture],
         backend: HybridBackend | None,
         passed_id: int,
     ) -> TakenPart:
-        """Note where the state of a subtask is, and take images of these stores; its dirty state was written before.
+        """Note where the state of a subtask is; another thread writes what was captured and takes images of the stores.
+
+        Until then, the subtask's later writes wait; it rarely has any, because its caches hold them.
 
         Raises:
-            WeirError: a store cannot be noted; the subtask goes on, and the checkpoint fails.
+            WeirError: its state is closed, or the job ends; the subtask goes on, and the checkpoint fails.
         """
         part = TakenPart(subtask, checkpoint_id, operators, passed_id)
-        # The files of a last part belong to the next checkpoint: under number 0 they would count as expired.
-        checkpoint_id = checkpoint_id or max(self.ended_id, passed_id) + 1
-        if backend is None or self._publisher is None:
+        if backend is None:
             return part
+        hold = backend.hold_writes()
+        # The files of a last part belong to the next checkpoint: under number 0 they would count as expired.
+        number = checkpoint_id or max(self.ended_id, passed_id) + 1
+        with self._lock:
+            self._holds = [(id_, held) for id_, held in self._holds if not held.is_released]
+            self._holds.append((number, hold))
+
+        def end(_: object) -> None:
+            for capture in captures:
+                capture.abandon()
+            hold.release()
+
+        try:
+            places = backend.places()
+            part.taking = self._takers.submit(
+                self._take_images, part, number, captures, backend, places, hold
+            )
+            part.taking.add_done_callback(end)
+        except RuntimeError as error:
+            end(None)
+            raise CheckpointError("the job ends") from error
+        except BaseException:
+            end(None)
+            raise
+        return part
+
+    def _take_images(
+        self,
+        part: TakenPart,
+        checkpoint_id: int,
+        captures: Sequence[Capture],
+        backend: HybridBackend,
+        places: Mapping[int, HeldGroup],
+        hold: WriteHold,
+    ) -> None:
+        hold.pass_here()
+        for capture in captures:
+            capture.write()
+        backend.flush()
+        if self._publisher is None:
+            return
+        if checkpoint_id <= self.ended_id:
+            raise CheckpointError(f"checkpoint {checkpoint_id} was given up")
         # In this order, and see the design note: a key only ever moves from a peer's store to the own one.
-        places = backend.places()
         for held in places.values():
             if held.address and not is_image(held.address) and held.address not in part.peers:
                 part.peers[held.address] = self._take_at(held.address, checkpoint_id)
@@ -134,7 +186,6 @@ class CheckpointParticipant:
                 GroupPlace(there) if held.kind == "remote" else GroupPlace(own_id, there, gone)
             )
         part.bases = [self._restored_images[image_id] for image_id in sorted(bases)]
-        return part
 
     def deliver(self, part: TakenPart, rows: Sequence[pa.RecordBatch] = ()) -> None:
         """Publish a part and tell the control plane; ``rows`` were under way to the subtask."""
@@ -173,6 +224,10 @@ class CheckpointParticipant:
     def ended(self, checkpoint_id: int, *, committed: bool) -> None:
         """The control plane has ended a checkpoint."""
         self.ended_id = max(self.ended_id, checkpoint_id)
+        with self._lock:
+            over = [hold for number, hold in self._holds if number <= checkpoint_id]
+        for hold in over:
+            hold.release()
         if self._publisher is not None:
             if committed:
                 self._publisher.committed(checkpoint_id)
@@ -187,6 +242,7 @@ class CheckpointParticipant:
     def close(self) -> None:
         """Give up what is under way."""
         self._closed = True
+        self._takers.shutdown(wait=True, cancel_futures=True)
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     # --- parts -----------------------------------------------------------------------------------------------
@@ -210,6 +266,7 @@ class CheckpointParticipant:
         return image_from_json(orjson.loads(reply.image_json)), int(reply.new_bytes)
 
     def _publish(self, part: TakenPart, rows: Sequence[pa.RecordBatch]) -> bytes:
+        part.wait()
         images = list(part.bases)
         new_bytes = 0
         for address, image_id in part.peers.items():

@@ -11,6 +11,7 @@ from task_manager.isolation import Isolation
 from task_manager.output import Output
 from weir.errors import WeirError
 from weir.operators.base import Json, Operator, OperatorContext
+from weir.state.capture import Capture
 
 
 class StepError(Exception):
@@ -120,17 +121,28 @@ class OperatorChain:
             self._flushed.clear()
         return done
 
-    def snapshot(self, checkpoint_id: int) -> dict[str, Json]:
-        """Write dirty state, and collect what operators need besides, by their names."""
-        self.flush()
+    def snapshot(self, checkpoint_id: int) -> tuple[dict[str, Json], list[Capture]]:
+        """Note dirty state, and collect what operators need besides, by their names.
+
+        The captures are to be written, or abandoned; after an error none is left.
+        """
         self._flushed.clear()
-        snapshots = {}
-        for operator, context in self._operators:
-            with naming_step(context.operator_name):
-                value = operator.snapshot(checkpoint_id)
-            if value is not None:
-                snapshots[context.operator_name] = value
-        return snapshots
+        snapshots: dict[str, Json] = {}
+        captures: list[Capture] = []
+        try:
+            for operator, context in self._operators:
+                with naming_step(context.operator_name):
+                    capture = operator.capture()
+                    if capture is not None:
+                        captures.append(capture)
+                    value = operator.snapshot(checkpoint_id)
+                if value is not None:
+                    snapshots[context.operator_name] = value
+        except BaseException:
+            for capture in captures:
+                capture.abandon()
+            raise
+        return snapshots, captures
 
     def commit(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: sinks deliver what belongs to it."""

@@ -141,9 +141,10 @@ class Subtask(ABC):
         self._passed_id = checkpoint_id
         began_s = time.monotonic()
         try:
-            operators = self._position() | self._chain.snapshot(checkpoint_id)
+            position = self._position()
+            operators, captures = self._chain.snapshot(checkpoint_id)
             return self._checkpoints.take(
-                self.subtask, checkpoint_id, operators, self._backend, self._passed_id
+                self.subtask, checkpoint_id, position | operators, captures, self._backend, self._passed_id
             )
         except WeirError as error:
             self._checkpoints.fail(self.subtask, checkpoint_id, str(error))
@@ -154,8 +155,13 @@ class Subtask(ABC):
 
     def _deliver_last_part(self) -> None:
         """What there is at the end counts for every later checkpoint."""
-        operators = self._position() | self._chain.snapshot(0)
-        part = self._checkpoints.take(self.subtask, 0, operators, self._backend, self._passed_id)
+        position = self._position()
+        operators, captures = self._chain.snapshot(0)
+        part = self._checkpoints.take(
+            self.subtask, 0, position | operators, captures, self._backend, self._passed_id
+        )
+        # The state is closed behind it.
+        part.wait()
         self._checkpoints.deliver(part)
 
     def _position(self) -> dict[str, Json]:

@@ -17,6 +17,7 @@ from weir.records import WATERMARK_MIN_MS
 if TYPE_CHECKING:
     from weir.state.api import StateBackend
     from weir.state.cached_entries import CachedEntries
+    from weir.state.capture import Capture
 
 
 #: A value that JSON can hold (None, bool, int, float, str, and lists and dicts of these).
@@ -125,8 +126,16 @@ class Operator(ABC):
         self.flush()
         return True
 
+    def capture(self) -> Capture | None:
+        """Called at the barrier of a checkpoint instead of :meth:`flush`: note dirty state; another thread writes it.
+
+        Rows are processed meanwhile. By default everything is written now, and there is nothing left to write (None).
+        """
+        self.flush()
+        return None
+
     def snapshot(self, checkpoint_id: int) -> Json:
-        """Called at the barrier of a checkpoint, behind :meth:`flush`: what it takes, besides keyed state, to go on.
+        """Called at the barrier of a checkpoint, behind :meth:`capture`: what it takes, besides keyed state, to go on.
 
         A sink makes everything that it has received durable, but not visible; ``commit`` does that later.
         Also called once behind :meth:`finish`, with checkpoint id 0: the last snapshot counts for every later

@@ -30,6 +30,7 @@ from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.cache import WriteBackCache
 from weir.state.cached_entries import CachedEntries
+from weir.state.capture import Capture
 from weir.state.columnar import ColumnarState
 
 __all__ = ["KeyedAggregateOperator", "KeyedProcess", "KeyedProcessOperator", "KeyedState", "row_hashes"]
@@ -181,8 +182,12 @@ class KeyedAggregateOperator(Operator):
             self._backend.flush()
         return True
 
+    def capture(self) -> Capture | None:
+        """Note changed accumulators, for another thread to write."""
+        return self.state.capture()
+
     def snapshot(self, checkpoint_id: int) -> Json:
-        """What the bytes in the store mean; the accumulators themselves are there, written by :meth:`flush`."""
+        """What the bytes in the store mean; the accumulators themselves are there, written by :meth:`capture`."""
         known = [codec for codec in self._stored_codecs if _knows_types(codec)]
         codec = self._codec if _knows_types(self._codec) or not known else known[0]
         return keyed_snapshot(self._spec.kind, codec.to_json(), distinct_keys=self.distinct_keys)
@@ -269,6 +274,10 @@ class KeyedState:
         """Write changes to the store and make them durable."""
         self._cache.flush()
 
+    def capture(self) -> Capture | None:
+        """Note all changes, for another thread to write; None: there are none."""
+        return self._cache.capture()
+
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write the changes of these key groups; they stay cached."""
         self._cache.flush_prefixes(self._prefixes(groups))
@@ -350,6 +359,12 @@ class KeyedProcess(Operator):
         """Write changed state to the store and make it durable."""
         self.keyed_state.flush()
 
+    def capture(self) -> Capture | None:
+        """Note changed state, for another thread to write; with a ``flush`` of one's own, that is called instead."""
+        if type(self).flush is not KeyedProcess.flush:
+            return super().capture()
+        return self.keyed_state.capture()
+
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write changed state of these key groups; it stays cached."""
         self.keyed_state.flush_groups(groups)
@@ -415,6 +430,10 @@ class KeyedProcessOperator(Operator):
     def flush_part(self, share: float) -> bool:
         """Make a share of the user's state durable."""
         return self._user.flush_part(share)
+
+    def capture(self) -> Capture | None:
+        """Note the user's changed state, for another thread to write."""
+        return self._user.capture()
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """The codec of the user's state, and what the user's operator gives."""

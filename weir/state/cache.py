@@ -10,11 +10,13 @@ After a failed write-down (StateError) the dirty entries are still there; ``flus
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from weir.errors import StateError
 from weir.state.api import StateBackend, StateSnapshot, StoreStats
+from weir.state.capture import Capture
 
 #: What an entry occupies beside its bytes: two object headers and a slot of the ordered dictionary.
 ENTRY_OVERHEAD_BYTES = 230
@@ -41,6 +43,8 @@ class WriteBackCache(StateBackend):
         #: None stands for a key that is known to be absent: a tombstone if dirty.
         self._entries: OrderedDict[bytes, bytes | None] = OrderedDict()
         self._dirty: dict[bytes, None] = {}
+        #: What another thread is writing, and its keys; they are clean, and stay until it is written.
+        self._captured: tuple[Capture, list[bytes]] | None = None
         self._bytes = 0
         self._closed = False
         self._gets = self._puts = self._deletes = self._hits = 0
@@ -105,7 +109,7 @@ class WriteBackCache(StateBackend):
             self._check_open()
             overlay = [
                 (key, self._entries[key])
-                for key in sorted(self._dirty, reverse=reverse)
+                for key in sorted(self._not_in_backend(), reverse=reverse)
                 if (start is None or key >= start) and (stop is None or key < stop)
             ]
             return _merged(self._backend.scan(start, stop, reverse=reverse), overlay, reverse)
@@ -114,6 +118,7 @@ class WriteBackCache(StateBackend):
         """Delete every entry of a range, here and in the backend."""
         with self._lock:
             self._check_open()
+            self._settle()
             self._backend.delete_range(start, stop)
             self.forget(start, stop)
 
@@ -121,6 +126,7 @@ class WriteBackCache(StateBackend):
         """Drop a range from the cache, unwritten changes too; the backend keeps what it has."""
         with self._lock:
             self._check_open()
+            self._settle()
             gone = [
                 key
                 for key in self._entries
@@ -133,6 +139,7 @@ class WriteBackCache(StateBackend):
         """Write the dirty entries whose keys start with one of these, all of the same length; they stay cached."""
         with self._lock:
             self._check_open()
+            self._settle()
             keys = sorted(_starting_with(prefixes, self._dirty))
             while keys:
                 del keys[: self._write_down(keys)]
@@ -142,6 +149,7 @@ class WriteBackCache(StateBackend):
         with self._lock:
             self._check_open()
             self._sift(len(self._unsifted))
+            self._settle()
             for key in _starting_with(prefixes, self._entries):
                 self._drop(key)
 
@@ -190,6 +198,22 @@ class WriteBackCache(StateBackend):
             self._write_dirty()
             self._backend.flush()
 
+    def capture(self) -> Capture | None:
+        """Note all dirty entries as they are now; another thread writes them. None: nothing is dirty.
+
+        If writing fails, they are dirty again. The caller flushes the backend.
+        """
+        with self._lock:
+            self._check_open()
+            self._settle()
+            if not self._dirty:
+                return None
+            entries = [(key, self._entries[key]) for key in sorted(self._dirty)]
+            self._dirty.clear()
+            capture = Capture(lambda: self._write_entries(entries))
+            self._captured = capture, [key for key, _ in entries]
+            return capture
+
     def stats(self) -> StoreStats:
         """This cache's counters and its memory; the backend has its own."""
         with self._lock:
@@ -229,14 +253,46 @@ class WriteBackCache(StateBackend):
 
     def _shrink(self) -> None:
         """Evict down to the bound; dirty entries are written first, a whole chunk of the oldest at a time."""
+        if self._bytes > self._bytes_max:
+            self._settle()
         while self._bytes > self._bytes_max and self._entries:
             oldest = next(iter(self._entries))
             if oldest in self._dirty:
                 self._write_down(key for key in self._entries if key in self._dirty)
             self._drop(oldest)
 
+    def _not_in_backend(self) -> Iterable[bytes]:
+        return self._dirty if self._captured is None else {*self._dirty, *self._captured[1]}
+
+    def _settle(self) -> None:
+        """Wait until what was captured is written; if that failed it is dirty again."""
+        if self._captured is not None:
+            (capture, keys), self._captured = self._captured, None
+            if not capture.wait():
+                self._dirty.update(dict.fromkeys(keys))
+
+    def _write_entries(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Write what was captured; the cache's lock is not needed."""
+        start = 0
+        while start < len(entries):
+            stop, size = start, 0
+            while stop < len(entries) and stop - start < WRITE_ENTRIES_MAX and size < WRITE_BYTES_MAX:
+                size += len(entries[stop][0]) + len(entries[stop][1] or b"")
+                stop += 1
+            self._write_chunk(entries[start:stop])
+            start = stop
+            # The subtask's thread has the GIL before the next chunk.
+            time.sleep(0)
+
+    def _write_chunk(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        self._backend.write(
+            puts=[(key, value) for key, value in entries if value is not None],
+            deletes=[key for key, value in entries if value is None],
+        )
+
     def _write_dirty(self) -> None:
         self._check_open()
+        self._settle()
         keys = sorted(self._dirty)
         while keys:
             del keys[: self._write_down(keys)]
@@ -251,11 +307,7 @@ class WriteBackCache(StateBackend):
             if len(chunk) >= WRITE_ENTRIES_MAX or size >= WRITE_BYTES_MAX:
                 break
         chunk.sort()
-        values = [(key, self._entries[key]) for key in chunk]
-        self._backend.write(
-            puts=[(key, value) for key, value in values if value is not None],
-            deletes=[key for key, value in values if value is None],
-        )
+        self._write_chunk([(key, self._entries[key]) for key in chunk])
         for key in chunk:
             del self._dirty[key]
         return len(chunk)

@@ -26,6 +26,7 @@ import numpy as np
 
 from weir.errors import StateError
 from weir.state.api import StateBackend, StateSnapshot, StoreStats
+from weir.state.capture import WriteHold
 from weir.state.group_places import (
     GROUP_OF,
     GroupPlaces,
@@ -91,6 +92,7 @@ class HybridBackend(StateBackend):
         #: Groups that are complete here while the peer's copy is being deleted.
         self._cleaning: set[int] = set()
         self._lock = threading.RLock()
+        self._hold: WriteHold | None = None
         self._closed = False
         self._gets = self._puts = self._deletes = 0
         self._remote_gets = self._remote_puts = self._remote_bytes = 0
@@ -231,6 +233,17 @@ class HybridBackend(StateBackend):
         if self._closed:
             raise StateError("this subtask's state is closed")
 
+    def hold_writes(self) -> WriteHold:
+        """Let later writes wait until images of the stores are taken; called by the subtask's thread at a barrier."""
+        self._wait_for_hold()
+        self._hold = WriteHold()
+        return self._hold
+
+    def _wait_for_hold(self) -> None:
+        """Before a write, and before the lock: whoever ends the hold may need that."""
+        if self._hold is not None:
+            self._hold.wait()
+
     # --- reads and writes --------------------------------------------------------------------------------------
 
     def _touched(self, keys: Sequence[bytes]) -> dict[bytes, Place] | None:
@@ -336,6 +349,7 @@ class HybridBackend(StateBackend):
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes; atomic within each store."""
+        self._wait_for_hold()
         with self._lock:
             self._check_open()
             places = self._touched([*(key for key, _ in puts), *deletes])
@@ -387,6 +401,7 @@ class HybridBackend(StateBackend):
 
     def put_packed(self, keys: PackedKeys, rows: np.ndarray) -> None:
         """See ``StateBackend``; writes to peers travel with a later call, or at :meth:`flush`."""
+        self._wait_for_hold()
         with self._lock:
             self._check_open()
             spans = self._spans(keys)
@@ -408,6 +423,7 @@ class HybridBackend(StateBackend):
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range that belongs to the owned groups, wherever it is."""
+        self._wait_for_hold()
         with self._lock:
             self._check_open()
             self._packed.settle()

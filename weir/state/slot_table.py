@@ -323,6 +323,10 @@ class SlotTable:
         """Note that these slots were written."""
         self._flags[slots] &= 0xFF ^ DIRTY
 
+    def mark_dirty(self, slots: np.ndarray) -> None:
+        """Note that these slots, which are in use, have to be written."""
+        self._flags[slots] |= DIRTY
+
     def state_keys(self, slots: np.ndarray, groups: np.ndarray, state_id: int) -> PackedKeys:
         """State keys of slots, in order; ``groups`` is uint16, shape (slots,)."""
         out = np.empty(int(self._lengths[slots].sum(dtype=np.int64)) + 5 * len(slots), dtype=np.uint8)

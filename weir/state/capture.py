@@ -1,0 +1,69 @@
+"""Dirty state as it was at the barrier of a checkpoint, on its way to the store while rows are processed.
+
+The subtask's thread captures, which costs a copy; another thread writes. Until that is done, the cache keeps what was
+captured and writes nothing newer, and :class:`WriteHold` keeps everything else of the subtask from the stores until
+images of them are taken.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Capture:
+    """What one cache had to write at one moment. :meth:`write` or :meth:`abandon` is called in the end, always."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self._write: Callable[[], None] | None = write
+        self._ended = threading.Event()
+        self._is_written = False
+
+    def write(self) -> None:
+        """Write it down; called once, by the thread that takes the checkpoint's images.
+
+        Raises:
+            WeirError: the store failed; the cache takes the entries back.
+        """
+        try:
+            if self._write is not None:
+                self._write()
+                self._is_written = True
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Nobody will write it, unless somebody has."""
+        self._write = None
+        self._ended.set()
+
+    def wait(self) -> bool:
+        """Wait until it is written or given up; False: the entries are still to be written."""
+        self._ended.wait()
+        return self._is_written
+
+
+class WriteHold:
+    """Lets writes of a subtask wait until images of its stores are taken; all but those of one thread."""
+
+    def __init__(self) -> None:
+        self._released = threading.Event()
+        self._thread = 0
+
+    def pass_here(self) -> None:
+        """The calling thread writes what was captured: it need not wait."""
+        self._thread = threading.get_ident()
+
+    def release(self) -> None:
+        """Nothing waits any more; safe to call twice."""
+        self._released.set()
+
+    @property
+    def is_released(self) -> bool:
+        """Whether nothing waits any more."""
+        return self._released.is_set()
+
+    def wait(self) -> None:
+        """Called before a write, by any thread."""
+        if self._thread != threading.get_ident():
+            self._released.wait()
