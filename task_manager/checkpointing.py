@@ -34,7 +34,6 @@ from weir.protocol.manifest import (
     part_to_json,
 )
 from weir.state.capture import Capture, WriteHold
-from weir.state.group_places import HeldGroup
 from weir.state.hybrid import HybridBackend
 from weir.state.image_client import image_ids_of, is_image, joined_ids
 from weir.state.image_publisher import ImagePublisher
@@ -120,7 +119,7 @@ class CheckpointParticipant:
         Until then, the subtask's later writes wait; it rarely has any, because its caches hold them.
 
         Raises:
-            WeirError: its state is closed, or the job ends; the subtask goes on, and the checkpoint fails.
+            CheckpointError: the job ends.
         """
         part = TakenPart(subtask, checkpoint_id, operators, passed_id)
         if backend is None:
@@ -138,17 +137,11 @@ class CheckpointParticipant:
             hold.release()
 
         try:
-            places = backend.places()
-            part.taking = self._takers.submit(
-                self._take_images, part, number, captures, backend, places, hold
-            )
-            part.taking.add_done_callback(end)
+            part.taking = self._takers.submit(self._take_images, part, number, captures, backend, hold)
         except RuntimeError as error:
             end(None)
             raise CheckpointError("the job ends") from error
-        except BaseException:
-            end(None)
-            raise
+        part.taking.add_done_callback(end)
         return part
 
     def _take_images(
@@ -157,7 +150,6 @@ class CheckpointParticipant:
         checkpoint_id: int,
         captures: Sequence[Capture],
         backend: HybridBackend,
-        places: Mapping[int, HeldGroup],
         hold: WriteHold,
     ) -> None:
         hold.pass_here()
@@ -166,9 +158,11 @@ class CheckpointParticipant:
         backend.flush()
         if self._publisher is None:
             return
-        if checkpoint_id <= self.ended_id:
+        if 0 < part.checkpoint_id <= self.ended_id:
             raise CheckpointError(f"checkpoint {checkpoint_id} was given up")
-        # In this order, and see the design note: a key only ever moves from a peer's store to the own one.
+        # In this order, and see the design note: what was captured may hide keys of a peer (tombstones), and a key only
+        # ever moves from a peer's store to the own one.
+        places = backend.places()
         for held in places.values():
             if held.address and not is_image(held.address) and held.address not in part.peers:
                 part.peers[held.address] = self._take_at(held.address, checkpoint_id)
