@@ -63,7 +63,6 @@ class Checkpointer:
         )
         #: Parts of the checkpoint that is being committed, to tell subtasks that have ended.
         self._ended: dict[int, list[SubtaskId]] = {}
-        self._held = asyncio.Event()
 
     @property
     def is_enabled(self) -> bool:
@@ -165,8 +164,6 @@ class Checkpointer:
                     self._coordinator.spawn(self._commit(action, self._manifest(action)))
                 case model.NotifyEnd():
                     self._coordinator.spawn(self._notify_end(action))
-                case model.Held():
-                    self._held.set()
                 case model.FinalDone():
                     self._coordinator.handle(job_machine.FinalCommitted())
                 case model.FailJob(cause):

@@ -248,8 +248,6 @@ class ControlPlane(Process):
                 self.later(self._store_delay_ms(), self._write, action)
             case checkpoints.NotifyEnd():
                 self._notify(action)
-            case checkpoints.Held():
-                self.rescaling.held()
             case checkpoints.FinalDone():
                 self.tell_job(jobs.FinalCommitted())
             case checkpoints.FailJob(cause):

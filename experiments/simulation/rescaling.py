@@ -40,28 +40,23 @@ class Rescaling:
         rng = control_plane.world.rng
         self.left = 0 if control_plane.job.sinks else rng.choice([0, 2, 5])
         self._next_ms = control_plane.world.now_ms + rng.random() * 60
-        self._is_waiting = False
         self._next_index = 0
         self._owned: dict[SubtaskId, set[int]] = {}
 
     # --- requests -----------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Begin one now and then, when no checkpoint is in flight."""
+        """Begin one now and then; a checkpoint in flight is given up."""
         cp = self.cp
-        if self._is_waiting or not self.left or cp.world.now_ms < self._next_ms:
+        if not self.left or cp.world.now_ms < self._next_ms:
             return
         if cp.machine.state is JobState.RUNNING and self.log.current is None:
             self._next_ms = cp.world.now_ms + cp.world.rng.random() * 60
-            self._is_waiting = True
             self.left -= 1
             cp.tell_checkpoints(checkpoints.Hold(_HOLDER))
+            self._begin()
 
-    def held(self) -> None:
-        """No checkpoint is in flight: begin."""
-        if not self._is_waiting:
-            return
-        self._is_waiting = False
+    def _begin(self) -> None:
         plan = None
         if self.cp.machine.state is JobState.RUNNING:
             plan = self._plan()
@@ -155,7 +150,6 @@ class Rescaling:
 
     def job_left_running(self, cause: str, *, finished: bool) -> None:
         """The job finished or starts again."""
-        self._is_waiting = False
         current = self.log.current
         if current is not None:
             self._tell(current, model.JobStopped(cause, finished=finished))

@@ -27,7 +27,6 @@ from weir.protocol.checkpoint_model import (
     FailJob,
     FinalDone,
     FinalRequested,
-    Held,
     Hold,
     JobRuns,
     JobStops,
@@ -270,10 +269,10 @@ class CheckpointMachine:
         flight = self._flight
         if flight is None or flight.is_committing:
             # With all parts there, a commit is nobody's business any more.
-            return [Held()]
+            return []
         self._end_record(flight.record, CheckpointState.ABORTED, f"{event.holder} began")
         self._flight = None
-        return [self._notify(flight, committed=False), Held()]
+        return [self._notify(flight, committed=False)]
 
     def _release(self, event: Release) -> list[CheckpointAction]:
         self._holders.discard(event.holder)
@@ -355,7 +354,7 @@ class CheckpointMachine:
             if self._lost & self._untold:
                 names = ", ".join(sorted(self._lost & self._untold))
                 return [FailJob(f"task manager {names} is lost; its sinks deliver after a restart")]
-        return [self._notify(flight, committed=True), *self._held_if_wanted()]
+        return [self._notify(flight, committed=True)]
 
     def _commit_failed(self, event: CommitFailed) -> list[CheckpointAction]:
         flight = self._committing(event.checkpoint_id)
@@ -448,7 +447,7 @@ class CheckpointMachine:
         if not self._is_running:
             return []
         # Last parts and the bytes for them stay; those of others may be written anew.
-        actions: list[CheckpointAction] = [self._notify(flight, committed=False), *self._held_if_wanted()]
+        actions: list[CheckpointAction] = [self._notify(flight, committed=False)]
         # A savepoint goes where the user said; that this cannot be written says nothing about the job.
         self._failures += not flight.record.path
         limit = self._settings.failures_max
@@ -460,9 +459,6 @@ class CheckpointMachine:
     def _notify(self, flight: _Flight, *, committed: bool) -> NotifyEnd:
         names = tuple(sorted(set(self._placement.values()) - self._lost))
         return NotifyEnd(flight.checkpoint_id, flight.generation, committed, names)
-
-    def _held_if_wanted(self) -> list[CheckpointAction]:
-        return [Held()] if self._holders else []
 
     def _new_record(self, path: str) -> CheckpointRecord:
         record = CheckpointRecord(self._next_id, self._now_ms, path)

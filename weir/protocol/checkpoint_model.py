@@ -132,7 +132,7 @@ class JobStops:
 
 @dataclass(frozen=True)
 class SubtasksAdded:
-    """A rescale added these and is certain (``rescale_model.InstallTable``); between Held and Release."""
+    """A rescale added these and is certain (``rescale_model.InstallTable``); between Hold and Release."""
 
     placement: Mapping[SubtaskId, str]
 
@@ -141,7 +141,7 @@ class SubtasksAdded:
 class SubtasksRetired:
     """A rescale ends these: the last part of each belongs to the next checkpoint, so that its sinks deliver.
 
-    Sent when the rescale is certain, between Held and Release.
+    Sent when the rescale is certain, between Hold and Release.
     """
 
     subtasks: tuple[SubtaskId, ...]
@@ -149,7 +149,7 @@ class SubtasksRetired:
 
 @dataclass(frozen=True)
 class Hold:
-    """No checkpoint may begin until ``holder`` releases; :class:`Held` follows when none is in flight."""
+    """No checkpoint may begin until ``holder`` releases; one in flight is given up, unless it is being committed."""
 
     holder: str
 
@@ -291,11 +291,6 @@ class NotifyEnd:
 
 
 @dataclass(frozen=True)
-class Held:
-    """No checkpoint is in flight, and none begins: whoever holds may go on."""
-
-
-@dataclass(frozen=True)
 class FinalDone:
     """The last checkpoint is complete and all sinks have delivered (``job_model.FinalCommitted``)."""
 
@@ -309,4 +304,4 @@ class FailJob:
     cause: str
 
 
-CheckpointAction = Trigger | Commit | NotifyEnd | Held | FinalDone | FailJob
+CheckpointAction = Trigger | Commit | NotifyEnd | FinalDone | FailJob

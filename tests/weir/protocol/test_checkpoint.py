@@ -15,7 +15,6 @@ from weir.protocol.checkpoint_model import (
     FailJob,
     FinalDone,
     FinalRequested,
-    Held,
     Hold,
     JobRuns,
     JobStops,
@@ -355,7 +354,7 @@ def test_an_answer_to_another_commit_is_illegal(committing):
 
 
 def test_a_rescale_gives_up_the_checkpoint_in_flight_and_holds_the_next(in_flight):
-    assert in_flight.tell(Hold("rescale 1")) == [NotifyEnd(7, 1, False, BOTH), Held()]
+    assert in_flight.tell(Hold("rescale 1")) == [NotifyEnd(7, 1, False, BOTH)]
     assert in_flight.machine.records[0].cause == "rescale 1 began"
     in_flight.deliver(7, SOURCE, COUNT)
     record, actions = in_flight.request()
@@ -372,15 +371,15 @@ def test_a_rescale_gives_up_the_checkpoint_in_flight_and_holds_the_next(in_fligh
 
 def test_a_rescale_leaves_a_commit_alone(in_flight):
     in_flight.deliver(7, SOURCE, COUNT)
-    assert in_flight.tell(Hold("rescale 1")) == [Held()]
+    assert in_flight.tell(Hold("rescale 1")) == []
     in_flight.tell(SubtasksAdded({NEW: "tm-c"}))
-    [end, _] = in_flight.tell(Committed(7))
+    [end] = in_flight.tell(Committed(7))
     assert (end.checkpoint_id, end.committed) == (7, True)
 
 
 def test_with_nothing_in_flight_a_rescale_goes_on_at_once(bench):
-    assert bench.tell(Hold("rescale 1")) == [Held()]
-    assert bench.tell(Hold("drain")) == [Held()]
+    assert bench.tell(Hold("rescale 1")) == []
+    assert bench.tell(Hold("drain")) == []
     assert bench.tell(Release("rescale 1"), Tick(), at=1000) == []
     assert bench.tell(Release("drain")) == [Trigger(7, (SOURCE,))]
 
