@@ -25,6 +25,8 @@ SETTINGS: Mapping[str, object] = {
     "controlPlane.lease_timeout_ms": 1000,
     "controlPlane.checkpoint_interval_ms": 500,
     "controlPlane.checkpoint_timeout_ms": 10_000,
+    # The faults have nothing to do with each other, and the job is to run between them.
+    "controlPlane.restart_delay_ms_max": 2000,
 }
 _SERVERS = 300
 _BALLAST_BYTES = 100

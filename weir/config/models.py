@@ -164,7 +164,7 @@ class ControlPlaneConfig(Section):
     restart_delay_ms_max: int = setting(10_000, "Longest wait before a restart.", "ms", ge=0, le=3_600_000)
     restart_stable_ms: int = setting(
         60_000,
-        "A job that ran for so long without a failure starts to count anew.",
+        "A job that ran for so long without a failure starts to count, and to wait, anew.",
         "ms",
         ge=0,
         le=86_400_000,

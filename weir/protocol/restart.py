@@ -28,8 +28,9 @@ class RestartPolicy:
     """Counts restarts in a row; a stable period of running starts the count anew.
 
     The first restart of a row comes at once, the second after ``delay_ms``; each further one waits twice as
-    long as the one before, at most ``delay_ms_max``. Outages have a row of their own without a limit, which ends with
-    the next whole checkpoint: a full disk or a broken network must not end a job, however long it lasts.
+    long as the one before, at most ``delay_ms_max``. Outages have a row of their own without a limit: a full disk or a
+    broken network must not end a job, however long it lasts. It ends with a stable period too, and only if a checkpoint
+    was complete in it: a job that runs for a moment each time, as on a full disk, waits longer and longer.
     """
 
     def __init__(self, attempts: int, delay_ms: int, delay_ms_max: int, stable_ms: int) -> None:
@@ -47,6 +48,7 @@ class RestartPolicy:
         self._in_a_row = 0
         self._outages = 0
         self._running_since_ms: int | None = None
+        self._has_progressed = False
 
     @property
     def is_allowed(self) -> bool:
@@ -61,16 +63,19 @@ class RestartPolicy:
     def running(self, now_ms: int) -> None:
         """The job reached RUNNING; the stable period counts from here."""
         self._running_since_ms = now_ms
+        self._has_progressed = False
 
     def progressed(self) -> None:
         """A checkpoint is complete."""
-        self._outages = 0
+        self._has_progressed = True
 
     def decide(self, now_ms: int, cause: str, *, is_outage: bool = False) -> RestartAfter | GiveUp:
         """The job failed at ``now_ms``, of any clock that never goes back; ``is_outage``: something around it did."""
         since_ms = self._running_since_ms
         if since_ms is not None and now_ms - since_ms >= self._stable_ms:
             self._in_a_row = 0
+            if self._has_progressed:
+                self._outages = 0
         self._running_since_ms = None
         if not self._attempts:
             return GiveUp(cause)

@@ -48,11 +48,25 @@ def test_negative_settings_are_refused():
         RestartPolicy(1, -1, 0, 0)
 
 
-def test_outages_are_not_counted_and_wait_longer_and_longer_until_a_checkpoint_is_complete():
+def test_outages_are_not_counted_and_wait_longer_and_longer():
     policy = RestartPolicy(attempts=2, delay_ms=100, delay_ms_max=500, stable_ms=1000)
     waits = [policy.decide(now_ms, "disk full", is_outage=True).delay_ms for now_ms in range(6)]
     assert waits == [0, 100, 200, 400, 500, 500]
     assert policy.in_a_row == 0
-    policy.progressed()
-    assert policy.decide(10, "disk full", is_outage=True) == RestartAfter(0, 1)
     assert policy.decide(11, "a bug") == RestartAfter(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("ran_ms", "checkpoint", "attempt"), [(999, True, 4), (1000, False, 4), (1000, True, 1)]
+)
+def test_a_stable_period_with_a_checkpoint_ends_a_row_of_outages(ran_ms, checkpoint, attempt):
+    policy = RestartPolicy(attempts=2, delay_ms=100, delay_ms_max=500, stable_ms=1000)
+    for now_ms in range(3):
+        policy.decide(now_ms, "disk full", is_outage=True)
+    # That of an earlier run does not count.
+    policy.progressed()
+    policy.running(10)
+    if checkpoint:
+        policy.progressed()
+    decision = policy.decide(10 + ran_ms, "disk full", is_outage=True)
+    assert decision == RestartAfter(400 if attempt > 1 else 0, attempt)
