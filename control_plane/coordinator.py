@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 
-from control_plane import requests, status_views
+from control_plane import status_views
 from control_plane.checkpointer import Checkpointer
 from control_plane.clients import TaskManagerClient
+from control_plane.deployment import Deployment
 from control_plane.drain import Drainer
 from control_plane.recovery import Recovery, StartPoint, graph_and_routing
 from control_plane.rescaler import Rescaler
@@ -42,15 +43,12 @@ from weir.types import SubtaskId
 from weir.wire import (
     JobIdentity,
     check_protocol_version,
-    handshake_to_proto,
     parse_address,
     subtask_from_proto,
 )
 
 log = logging.getLogger("control_plane")
 
-#: Between the Start calls and event 0 of a paced source: all task managers have the call by then.
-_START_DELAY_US = 20_000
 #: The timers come more often; so a shorter time without them is no pause.
 _PAUSE_MS_MIN = 500
 
@@ -125,11 +123,13 @@ class Coordinator:
         self._clock = clock
         self._end_task_managers = end_task_managers
         self._awake_ms = self.now_ms()
-        self._clients: dict[str, TaskManagerClient] = {}
+        #: Connections to the task managers that hold a lease.
+        self.clients: dict[str, TaskManagerClient] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         #: Last reports of subtasks that a rescale retired: their events count.
         self.retired_reports: list[control_pb2.SubtaskReport] = []
         self.locations = StateLocations(self._owner_address)
+        self.deployment = Deployment(self, config, clock)
         self.restores = RestoreLog(start.generation)
         self.rescaler = Rescaler(self, migrates=migrates)
         self.drainer = Drainer(self)
@@ -165,10 +165,10 @@ class Coordinator:
         except WeirError:
             await client.close()
             raise
-        old = self._clients.pop(request.address, None)
+        old = self.clients.pop(request.address, None)
         if old is not None:
             await old.close()
-        self._clients[request.address] = client
+        self.clients[request.address] = client
         if registration.replaced is not None:
             self.drainer.left(registration.replaced.name)
             self._lost(registration.replaced, "another process registered at its address")
@@ -176,7 +176,7 @@ class Coordinator:
         keeps_job = self.takeover.registered(request)
         self._place_if_possible()
         if self.machine.state is JobState.RUNNING and not keeps_job:
-            self.spawn(self._warm_up([request.address]))
+            self.spawn(self.deployment.warm_up([request.address]))
         return control_pb2.RegisterReply(
             heartbeat_interval_ms=self._config.heartbeat_interval_ms,
             lease_timeout_ms=self._config.lease_timeout_ms,
@@ -269,11 +269,11 @@ class Coordinator:
 
     async def drop_gone(self) -> None:
         """Give up task managers at whose address nothing listens any more, before their leases end."""
-        clients = dict(self._clients)
+        clients = dict(self.clients)
         gone = await asyncio.gather(*(client.is_gone() for client in clients.values()))
         for (name, client), is_gone in zip(clients.items(), gone, strict=True):
             member = self.membership.get(parse_address(name))
-            if is_gone and member is not None and self._clients.get(name) is client:
+            if is_gone and member is not None and self.clients.get(name) is client:
                 log.warning("task manager %s is lost: nothing listens at its address", name)
                 self.membership.deregister(member.address, member.incarnation_id)
                 self.drainer.left(name)
@@ -317,24 +317,32 @@ class Coordinator:
         Raises:
             ConnectionLostError: it has left.
         """
-        if name not in self._clients:
+        if name not in self.clients:
             raise ConnectionLostError(f"task manager {name} is not registered any more")
-        return self._clients[name]
+        return self.clients[name]
 
     def is_registered(self, name: str) -> bool:
         """Whether a task manager holds a lease."""
-        return name in self._clients
+        return name in self.clients
 
     def by_task_manager(self, subtasks: Iterable[SubtaskId]) -> dict[str, list[SubtaskId]]:
         """Subtasks by the task managers that run them; those of one that is gone are left out."""
         placement = self.machine.placement
-        return self._reachable(
+        return self.reachable(
             Assignment(subtask, placement[subtask]) for subtask in subtasks if subtask in placement
         )
 
+    def reachable(self, assignments: Iterable[Assignment]) -> dict[str, list[SubtaskId]]:
+        """Subtasks by task manager, without those that have left: their loss is an event of its own."""
+        grouped: dict[str, list[SubtaskId]] = {}
+        for item in assignments:
+            if item.task_manager in self.clients:
+                grouped.setdefault(item.task_manager, []).append(item.subtask)
+        return grouped
+
     def is_reachable(self, subtask: SubtaskId) -> bool:
         """Whether the task manager of a subtask is registered."""
-        return self.machine.placement.get(subtask) in self._clients
+        return self.machine.placement.get(subtask) in self.clients
 
     def wall_ms(self) -> int:
         """Wall clock, ms since the epoch."""
@@ -349,7 +357,7 @@ class Coordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for client in self._clients.values():
+        for client in self.clients.values():
             await client.close()
 
     # --- events to actions -----------------------------------------------------------------------------------
@@ -420,11 +428,11 @@ class Coordinator:
     def _carry_out(self, action: machine.Action) -> None:
         match action:
             case machine.Deploy(assignments):
-                self.spawn(self._deploy(assignments))
+                self.spawn(self.deployment.deploy(assignments))
             case machine.Start(assignments):
-                self.spawn(self._start(assignments))
+                self.spawn(self.deployment.start(assignments))
             case machine.Cancel(assignments):
-                self.spawn(self._cancel(assignments))
+                self.spawn(self.deployment.cancel(assignments))
             case machine.Restart(cause, is_outage):
                 self.spawn(self.recovery.restart(cause, is_outage=is_outage))
             case machine.CommitFinal():
@@ -503,119 +511,9 @@ class Coordinator:
 
     def _forget(self, member: Member) -> None:
         """Close the connection to a task manager whose lease has ended."""
-        client = self._clients.pop(member.name, None)
+        client = self.clients.pop(member.name, None)
         if client is not None:
             self.spawn(client.close())
-
-    # --- actions on task managers ----------------------------------------------------------------------------
-
-    async def _deploy(self, assignments: tuple[Assignment, ...]) -> None:
-        """Stage by stage, the last one first; within a stage all task managers at once."""
-        generation = self.identity.generation
-        # Another control plane must not use this generation for a deployment of its own.
-        await self.takeover.saved()
-        deployed_us = self._clock.now_us()
-        for stage in reversed(self.graph.stages):
-            if self.identity.generation != generation:
-                # It took so long that the job has started again: what was deployed is fenced.
-                return
-            by_task_manager = self._reachable(
-                item for item in assignments if item.subtask.stage_index == stage.index
-            )
-            results = await asyncio.gather(
-                *(
-                    self._clients[name].deploy(self._deploy_request(subtasks, deployed_us))
-                    for name, subtasks in by_task_manager.items()
-                ),
-                return_exceptions=True,
-            )
-            for name, result in zip(by_task_manager, results, strict=True):
-                if isinstance(result, BaseException):
-                    self.rescaler.deployment_failed(by_task_manager[name], str(result))
-                    is_outage = isinstance(result, WeirError) and result.is_outage
-                    self.handle(machine.DeploymentFailed(name, str(result), generation, is_outage))
-            if self.identity.generation != generation:
-                return
-            # The last stage may have reported that it is ready before this reply came: RUNNING is fine.
-            if self.machine.state not in (JobState.DEPLOYING, JobState.RUNNING):
-                await self._abort_deployment(assignments, stage.index)
-                return
-
-    async def _abort_deployment(self, assignments: tuple[Assignment, ...], stage_index: int) -> None:
-        """Stop what was deployed (stages from ``stage_index`` on); the rest was never sent anywhere."""
-        # Again for all: the first Cancel may have overtaken a Deploy, and what a refused Deploy left is not live.
-        await self._cancel(assignments)
-        for item in assignments:
-            if item.subtask.stage_index < stage_index:
-                self.handle(machine.SubtaskReported(item.subtask, SubtaskStatus.CANCELED))
-
-    def _deploy_request(self, subtasks: list[SubtaskId], deployed_us: int) -> control_pb2.DeployRequest:
-        return requests.deploy_request(
-            self.identity,
-            self._config,
-            self.job_module,
-            self.parameters,
-            self.graph,
-            {subtask: name for subtask, name in self.machine.placement.items() if name in self._clients},
-            self.routing_tables.values(),
-            subtasks,
-            deployed_us,
-            # Subtasks that a rescale adds begin with nothing.
-            self.checkpointer.restore_point() if self.machine.state is JobState.DEPLOYING else None,
-            self.checkpointer.machine.next_id - 1,
-            self.state_ids,
-            sorted(self.recovery.isolated_steps),
-        )
-
-    async def _warm_up(self, names: Iterable[str]) -> None:
-        """Let task managers without a subtask load the job and open a store, so that they can be scaled to at once."""
-        for name in names:
-            try:
-                await self.client(name).deploy(self._deploy_request([], self._clock.now_us()))
-            except WeirError as error:
-                log.warning("task manager %s cannot take part in this job: %s", name, error)
-
-    async def _start(self, assignments: tuple[Assignment, ...]) -> None:
-        identity = self.identity
-        # Subtasks that a rescale adds start in a job that runs already.
-        self.started_us = self.started_us or self._clock.now_us() + _START_DELAY_US
-        request = control_pb2.StartRequest(
-            handshake=handshake_to_proto(identity), job_start_us=self.started_us
-        )
-        names = list(self._reachable(assignments))
-        results = await asyncio.gather(
-            *(self._clients[name].start(request) for name in names), return_exceptions=True
-        )
-        if self.identity != identity:
-            return
-        for name, result in zip(names, results, strict=True):
-            if isinstance(result, BaseException):
-                cause = f"it could not be started: {result}"
-                # First, as with every loss: the job's machine forgets subtasks that it can do without.
-                situation = self.rescaler.situation()
-                self.rescaler.task_manager_lost(name, cause)
-                self.handle(machine.TaskManagerLost(name, cause + situation))
-        in_use = set(self.machine.placement.values())
-        await self._warm_up(sorted(self._clients.keys() - in_use))
-
-    async def _cancel(self, assignments: tuple[Assignment, ...]) -> None:
-        request = control_pb2.CancelRequest(job_id=self.identity.job_id, generation=self.identity.generation)
-        names = list(self._reachable(assignments))
-        results = await asyncio.gather(
-            *(self._clients[name].cancel(request) for name in names), return_exceptions=True
-        )
-        for name, result in zip(names, results, strict=True):
-            if isinstance(result, BaseException):
-                # Its lease will tell whether it is gone; the call is safe to lose.
-                log.warning("cannot tell task manager %s to stop: %s", name, result)
-
-    def _reachable(self, assignments: Iterable[Assignment]) -> dict[str, list[SubtaskId]]:
-        """Subtasks by task manager, without those that have left: their loss is an event of its own."""
-        grouped: dict[str, list[SubtaskId]] = {}
-        for item in assignments:
-            if item.task_manager in self._clients:
-                grouped.setdefault(item.task_manager, []).append(item.subtask)
-        return grouped
 
     def _end(self, state: JobState, cause: str) -> None:
         self.ended_us = self._clock.now_us()
