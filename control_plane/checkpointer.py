@@ -182,7 +182,7 @@ class Checkpointer:
             )
             try:
                 # Sources that have ended need no answer: their last parts are on their way.
-                await self._coordinator.client(name).trigger_checkpoint(request)
+                await self._coordinator.leases.client(name).trigger_checkpoint(request)
             except WeirError as error:
                 cause = f"the sources could not be told: {error}"
                 self.handle(model.PartDeclined(generation, action.checkpoint_id, sources[0], cause))
@@ -264,9 +264,9 @@ class Checkpointer:
             # Inputs wait for a checkpoint that was given up, so everybody must hear of its end.
             while identity == self._coordinator.identity:
                 try:
-                    await self._coordinator.client(name).end_checkpoint(request)
+                    await self._coordinator.leases.client(name).end_checkpoint(request)
                 except WeirError as error:
-                    if not error.retryable or not self._coordinator.is_registered(name):
+                    if not error.retryable or not self._coordinator.leases.is_registered(name):
                         log.warning("the end of checkpoint %d was not told: %s", action.checkpoint_id, error)
                         return False
                     await asyncio.sleep(_ASK_AGAIN_S)

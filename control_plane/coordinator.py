@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from control_plane import status_views
 from control_plane.checkpointer import Checkpointer
-from control_plane.clients import TaskManagerClient
 from control_plane.deployment import Deployment
 from control_plane.drain import Drainer
+from control_plane.leases import Leases
 from control_plane.recovery import Recovery, StartPoint, graph_and_routing
 from control_plane.rescaler import Rescaler
 from control_plane.restore_log import RestoreLog
@@ -28,29 +28,25 @@ from proto import common_pb2, control_pb2
 from weir.checkpoints.store import CheckpointStore
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
-from weir.errors import ConnectionLostError, HandshakeError, InvalidTransitionError, PlacementError, WeirError
+from weir.errors import InvalidTransitionError, PlacementError
 from weir.graph import physical_graph
 from weir.job_loading import LoadedJob
 from weir.protocol import checkpoint_model
 from weir.protocol import job as machine
 from weir.protocol.job import Assignment, JobMachine, JobState, SubtaskStatus
 from weir.protocol.manifest import Manifest
-from weir.protocol.membership import HeartbeatAnswer, Member, Membership
+from weir.protocol.membership import Member
 from weir.protocol.placement import TaskManagerLoad, place
 from weir.protocol.rescale_plan import RescaleRefusal
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 from weir.wire import (
     JobIdentity,
-    check_protocol_version,
     parse_address,
     subtask_from_proto,
 )
 
 log = logging.getLogger("control_plane")
-
-#: The timers come more often; so a shorter time without them is no pause.
-_PAUSE_MS_MIN = 500
 
 _REPORTED = {
     control_pb2.SUBTASK_STATE_DEPLOYED: SubtaskStatus.DEPLOYED,
@@ -109,7 +105,6 @@ class Coordinator:
             commits_at_end=True,
             generation=start.generation,
         )
-        self.membership = Membership(config.lease_timeout_ms)
         self.reports: dict[SubtaskId, control_pb2.SubtaskReport] = {}
         #: Numbers of the states of keyed steps in the stores.
         self.state_ids = start.state_ids(job.graph)
@@ -122,9 +117,7 @@ class Coordinator:
         self._config = config
         self._clock = clock
         self._end_task_managers = end_task_managers
-        self._awake_ms = self.now_ms()
-        #: Connections to the task managers that hold a lease.
-        self.clients: dict[str, TaskManagerClient] = {}
+        self.leases = Leases(self, config.lease_timeout_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         #: Last reports of subtasks that a rescale retired: their events count.
         self.retired_reports: list[control_pb2.SubtaskReport] = []
@@ -148,31 +141,7 @@ class Coordinator:
             ConnectionLostError: nothing answers at its address.
             FencedError: its earlier lease has ended; it must come as a new incarnation.
         """
-        check_protocol_version(request.protocol_version)
-        address = parse_address(request.address)
-        client = TaskManagerClient(request.address)
-        try:
-            status = await client.status()
-            if status.incarnation != request.incarnation:
-                raise HandshakeError(
-                    f"{address} leads to another task manager than the one that registered: use an address that is "
-                    "unique and reachable from the control plane (taskManager.host)"
-                )
-            now_ms = self.now_ms()
-            registration = self.membership.register(
-                address, request.incarnation, request.operator_quota, now_ms
-            )
-        except WeirError:
-            await client.close()
-            raise
-        old = self.clients.pop(request.address, None)
-        if old is not None:
-            await old.close()
-        self.clients[request.address] = client
-        if registration.replaced is not None:
-            self.drainer.left(registration.replaced.name)
-            self._lost(registration.replaced, "another process registered at its address")
-        log.info("task manager %s registered, %d slots", address, request.operator_quota)
+        await self.leases.register(request)
         keeps_job = self.takeover.registered(request)
         self._place_if_possible()
         if self.machine.state is JobState.RUNNING and not keeps_job:
@@ -186,9 +155,7 @@ class Coordinator:
 
     def heartbeat(self, request: control_pb2.HeartbeatRequest) -> control_pb2.HeartbeatReply:
         """Renew a lease and take the reports in."""
-        self._forgive_own_pause()
-        answer = self.membership.heartbeat(parse_address(request.address), request.incarnation, self.now_ms())
-        known = answer is HeartbeatAnswer.RENEWED
+        known = self.leases.renew(request.address, request.incarnation)
         if (
             known
             and request.job_id == self.identity.job_id
@@ -215,7 +182,7 @@ class Coordinator:
 
     def drain(self, request: control_pb2.DrainRequest) -> control_pb2.DrainReply:
         """Empty a task manager that wants to leave, or tell how far that is; called until it is not DRAINING."""
-        member = self.membership.get(parse_address(request.address))
+        member = self.leases.membership.get(parse_address(request.address))
         if member is None or member.incarnation_id != request.incarnation:
             return control_pb2.DrainReply(state=control_pb2.DRAIN_STATE_EMPTY)
         answer = self.drainer.request_or_look(member.name, begin=request.begin)
@@ -227,15 +194,6 @@ class Coordinator:
             "FAILED": control_pb2.DRAIN_STATE_REFUSED,
         }
         return control_pb2.DrainReply(state=states[answer.state], cause=answer.cause)
-
-    def deregister(self, request: control_pb2.DeregisterRequest) -> None:
-        """End a lease."""
-        member = self.membership.deregister(parse_address(request.address), request.incarnation)
-        if member is not None:
-            log.info("task manager %s left", member.name)
-            why = self.drainer.left(member.name)
-            self._forget(member)
-            self._lost(member, f"it was stopped and left{f'; it was not empty: {why}' if why else ''}")
 
     def cancel(self) -> bool:
         """Stop the job; False if it has ended or is ending already."""
@@ -256,37 +214,6 @@ class Coordinator:
             self.started_us = manifest.job_start_us
         self.handle(machine.RestartNow(tuple(self.graph.subtasks()), generation))
         self._place_if_possible()
-
-    def expire_leases(self) -> None:
-        """Give up task managers that have been silent for too long; called once per heartbeat interval."""
-        self._forgive_own_pause()
-        for member in self.membership.expire(self.now_ms()):
-            silent_ms = self._config.lease_timeout_ms
-            log.warning("task manager %s is lost: silent for %d ms", member.name, silent_ms)
-            self.drainer.left(member.name)
-            self._forget(member)
-            self._lost(member, f"no heartbeat for {silent_ms} ms")
-
-    async def drop_gone(self) -> None:
-        """Give up task managers at whose address nothing listens any more, before their leases end."""
-        clients = dict(self.clients)
-        gone = await asyncio.gather(*(client.is_gone() for client in clients.values()))
-        for (name, client), is_gone in zip(clients.items(), gone, strict=True):
-            member = self.membership.get(parse_address(name))
-            if is_gone and member is not None and self.clients.get(name) is client:
-                log.warning("task manager %s is lost: nothing listens at its address", name)
-                self.membership.deregister(member.address, member.incarnation_id)
-                self.drainer.left(name)
-                self._forget(member)
-                self._lost(member, "nothing listens at its address")
-
-    def _forgive_own_pause(self) -> None:
-        """Nobody was silent while this process slept (SIGSTOP, a suspended machine): leases begin anew."""
-        now_ms = self.now_ms()
-        paused_ms, self._awake_ms = now_ms - self._awake_ms, now_ms
-        if paused_ms > max(self._config.lease_timeout_ms / 2, _PAUSE_MS_MIN):
-            log.warning("this process was stopped for %d ms; leases begin anew", paused_ms)
-            self.membership.renew_all(now_ms)
 
     def status(self) -> StatusView:
         """What ``/status`` shows."""
@@ -311,20 +238,6 @@ class Coordinator:
         owner = self.owner(stage_index, group)
         return self.machine.placement.get(owner, "") if owner else ""
 
-    def client(self, name: str) -> TaskManagerClient:
-        """The connection to a registered task manager.
-
-        Raises:
-            ConnectionLostError: it has left.
-        """
-        if name not in self.clients:
-            raise ConnectionLostError(f"task manager {name} is not registered any more")
-        return self.clients[name]
-
-    def is_registered(self, name: str) -> bool:
-        """Whether a task manager holds a lease."""
-        return name in self.clients
-
     def by_task_manager(self, subtasks: Iterable[SubtaskId]) -> dict[str, list[SubtaskId]]:
         """Subtasks by the task managers that run them; those of one that is gone are left out."""
         placement = self.machine.placement
@@ -336,13 +249,13 @@ class Coordinator:
         """Subtasks by task manager, without those that have left: their loss is an event of its own."""
         grouped: dict[str, list[SubtaskId]] = {}
         for item in assignments:
-            if item.task_manager in self.clients:
+            if item.task_manager in self.leases.clients:
                 grouped.setdefault(item.task_manager, []).append(item.subtask)
         return grouped
 
     def is_reachable(self, subtask: SubtaskId) -> bool:
         """Whether the task manager of a subtask is registered."""
-        return self.machine.placement.get(subtask) in self.clients
+        return self.machine.placement.get(subtask) in self.leases.clients
 
     def wall_ms(self) -> int:
         """Wall clock, ms since the epoch."""
@@ -357,8 +270,7 @@ class Coordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for client in self.clients.values():
-            await client.close()
+        await self.leases.close()
 
     # --- events to actions -----------------------------------------------------------------------------------
 
@@ -452,7 +364,7 @@ class Coordinator:
             log.error("an action on task managers failed", exc_info=task.exception())
 
     def _place_if_possible(self) -> None:
-        members = self.membership.members()
+        members = self.leases.membership.members()
         if self.machine.state is not JobState.WAITING_FOR_TASK_MANAGERS or self.takeover.is_waiting:
             return
         if len(members) < self._config.min_task_managers and not self.recovery.restarts:
@@ -472,7 +384,8 @@ class Coordinator:
         self.waiting_for = ""
         self.handle(machine.SlotsAvailable(placement))
 
-    def _lost(self, member: Member, cause: str) -> None:
+    def lost(self, member: Member, cause: str) -> None:
+        """A lease has ended, for whatever reason; called by ``leases``."""
         situation = self.rescaler.situation()
         self.rescaler.task_manager_lost(member.name, cause)
         self.handle(machine.TaskManagerLost(member.name, cause + situation))
@@ -508,12 +421,6 @@ class Coordinator:
         """The subtask that owns a key group, by the routing table in force."""
         table = self.routing_tables.get(stage_index)
         return SubtaskId(stage_index, table.groups[group]) if table and group < len(table.groups) else None
-
-    def _forget(self, member: Member) -> None:
-        """Close the connection to a task manager whose lease has ended."""
-        client = self.clients.pop(member.name, None)
-        if client is not None:
-            self.spawn(client.close())
 
     def _end(self, state: JobState, cause: str) -> None:
         self.ended_us = self._clock.now_us()

@@ -50,7 +50,7 @@ class Deployment:
             )
             results = await asyncio.gather(
                 *(
-                    coordinator.clients[name].deploy(self._request(subtasks, deployed_us))
+                    coordinator.leases.clients[name].deploy(self._request(subtasks, deployed_us))
                     for name, subtasks in by_task_manager.items()
                 ),
                 return_exceptions=True,
@@ -87,7 +87,7 @@ class Deployment:
             {
                 subtask: name
                 for subtask, name in coordinator.machine.placement.items()
-                if name in coordinator.clients
+                if name in coordinator.leases.clients
             },
             coordinator.routing_tables.values(),
             subtasks,
@@ -106,7 +106,7 @@ class Deployment:
         coordinator = self._coordinator
         for name in names:
             try:
-                await coordinator.client(name).deploy(self._request([], self._clock.now_us()))
+                await coordinator.leases.client(name).deploy(self._request([], self._clock.now_us()))
             except WeirError as error:
                 log.warning("task manager %s cannot take part in this job: %s", name, error)
 
@@ -121,7 +121,7 @@ class Deployment:
         )
         names = list(coordinator.reachable(assignments))
         results = await asyncio.gather(
-            *(coordinator.clients[name].start(request) for name in names), return_exceptions=True
+            *(coordinator.leases.clients[name].start(request) for name in names), return_exceptions=True
         )
         if coordinator.identity != identity:
             return
@@ -133,7 +133,7 @@ class Deployment:
                 coordinator.rescaler.task_manager_lost(name, cause)
                 coordinator.handle(machine.TaskManagerLost(name, cause + situation))
         in_use = set(coordinator.machine.placement.values())
-        await self.warm_up(sorted(coordinator.clients.keys() - in_use))
+        await self.warm_up(sorted(coordinator.leases.clients.keys() - in_use))
 
     async def cancel(self, assignments: tuple[Assignment, ...]) -> None:
         """Tell the task managers of these subtasks to stop the job."""
@@ -143,7 +143,7 @@ class Deployment:
         )
         names = list(coordinator.reachable(assignments))
         results = await asyncio.gather(
-            *(coordinator.clients[name].cancel(request) for name in names), return_exceptions=True
+            *(coordinator.leases.clients[name].cancel(request) for name in names), return_exceptions=True
         )
         for name, result in zip(names, results, strict=True):
             if isinstance(result, BaseException):

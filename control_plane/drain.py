@@ -67,7 +67,7 @@ class Drainer:
 
     def request(self, name: str) -> Drain | RescaleRefusal:
         """Begin to empty a task manager, or say why not; repeating a request shows the drain that runs."""
-        known = [member.name for member in self._coordinator.membership.members()]
+        known = [member.name for member in self._coordinator.leases.membership.members()]
         if name not in known:
             listed = ", ".join(known) or "none"
             return RescaleRefusal(
@@ -214,7 +214,7 @@ class Drainer:
             handshake=handshake_to_proto(self._coordinator.identity), address=name
         )
         replies = await asyncio.gather(
-            *(self._coordinator.client(place).pull_state(request) for place in sorted(places))
+            *(self._coordinator.leases.client(place).pull_state(request) for place in sorted(places))
         )
         return sum(reply.groups_left for reply in replies)
 

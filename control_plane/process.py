@@ -196,14 +196,14 @@ async def _until_over(coordinator: Coordinator, lost: asyncio.Event, *, exit_whe
     if exit_when_finished:
         # Task managers learn of the end from their next heartbeat, and deregister.
         deadline_ms = coordinator.now_ms() + int(_FAREWELL_S * 1000)
-        while coordinator.membership.members() and coordinator.now_ms() < deadline_ms:
+        while coordinator.leases.membership.members() and coordinator.now_ms() < deadline_ms:
             await asyncio.sleep(0.02)
 
 
 async def _timers(coordinator: Coordinator, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
-        coordinator.expire_leases()
+        coordinator.leases.expire()
         coordinator.checkpointer.tick()
 
 

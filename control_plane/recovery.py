@@ -85,7 +85,7 @@ class Recovery:
         self.preferred = dict(coordinator.machine.placement)
         await asyncio.sleep(decision.delay_ms / 1e3)
         # A broken channel tells of a dead process long before its lease ends.
-        await coordinator.drop_gone()
+        await coordinator.leases.drop_gone()
         # A manifest that is being written may yet be what the job starts from.
         while not coordinator.checkpointer.machine.is_settled:
             await asyncio.sleep(_LOOK_AGAIN_S)

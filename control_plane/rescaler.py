@@ -147,7 +147,7 @@ class Rescaler:
                 running.setdefault(name, Counter())[subtask.stage_index] += 1
         return [
             TaskManagerLoad(member.name, member.quota, running.get(member.name, {}))
-            for member in self._coordinator.membership.members()
+            for member in self._coordinator.leases.membership.members()
             if member.name not in avoid
         ]
 
@@ -327,7 +327,7 @@ class Rescaler:
                 locations=requests.subtask_locations(self._coordinator.machine.placement),
             )
             try:
-                reply = await self._coordinator.client(name).prepare_rescale(request)
+                reply = await self._coordinator.leases.client(name).prepare_rescale(request)
             except Exception as error:
                 for subtask in subtasks:
                     self._handle(rescale, model.PrepareRefused(subtask, str(error)))
@@ -365,7 +365,7 @@ class Rescaler:
                 owners=[subtask_to_proto(subtask) for subtask in subtasks if subtask in owners],
             )
             try:
-                await coordinator.client(name).reroute(request)
+                await coordinator.leases.client(name).reroute(request)
             except Exception as error:
                 self._fail_job(rescale, f"task manager {name} could not switch: {error}")
                 return
@@ -384,7 +384,7 @@ class Rescaler:
                 owners=[subtask_to_proto(subtask) for subtask in subtasks],
             )
             try:
-                await self._coordinator.client(name).abort_rescale(request)
+                await self._coordinator.leases.client(name).abort_rescale(request)
             except Exception as error:
                 # Its lease tells whether it is gone; an owner also learns of an abort from the next rescale.
                 log.warning("task manager %s did not take the abort of a rescale: %s", name, error)
@@ -406,13 +406,13 @@ class Rescaler:
                 lost_producers=gone,
             )
             try:
-                await coordinator.client(name).cancel(request)
+                await coordinator.leases.client(name).cancel(request)
             except Exception as error:
                 log.warning("cannot tell task manager %s to stop new subtasks: %s", name, error)
 
         if gone:
             # Whoever consumes from a lost subtask: any task manager may.
-            for member in coordinator.membership.members():
+            for member in coordinator.leases.membership.members():
                 mine = [s for s in live if coordinator.machine.placement.get(s) == member.name]
                 await tell(member.name, mine)
         else:

@@ -67,7 +67,7 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
         self, request: control_pb2.DeregisterRequest, context: Context
     ) -> control_pb2.DeregisterReply:
         """A task manager leaves."""
-        self._coordinator.deregister(request)
+        self._coordinator.leases.deregister(request)
         return control_pb2.DeregisterReply()
 
 

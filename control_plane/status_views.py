@@ -73,7 +73,7 @@ def _ms(time_us: int | None) -> int | None:
 
 def _task_managers(coordinator: Coordinator) -> list[TaskManagerView]:
     placed = Counter(coordinator.machine.placement.values())
-    membership = coordinator.membership
+    membership = coordinator.leases.membership
     now_ms = coordinator.now_ms()
     return [
         TaskManagerView(
@@ -203,7 +203,7 @@ def routing_view(table: RoutingTable) -> RoutingView:
 
 def job_facts(coordinator: Coordinator) -> JobFacts:
     """What the control plane's metrics show."""
-    members = coordinator.membership.members()
+    members = coordinator.leases.membership.members()
     statuses = Counter(status.value for status in coordinator.machine.statuses.values())
     return JobFacts(
         job=coordinator.graph.logical.name,
