@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import secrets
 import threading
@@ -15,24 +14,20 @@ import grpc
 from proto import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
 from task_manager.channels import Inbox
 from task_manager.control_calls import ControlCalls
+from task_manager.job_opening import open_job
 from task_manager.job_runtime import JobRuntime
-from task_manager.job_state import open_job_state
 from task_manager.metrics import TaskManagerMetrics
-from task_manager.progress import SubtaskProgress, SubtaskState
 from task_manager.remote_channel import ExchangeService, check_channel_job
-from task_manager.restore_listener import RestoreListener
+from task_manager.reports import report_to_proto
 from task_manager.state_service import StateService
-from task_manager.subtask_factory import JobSettings
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config
 from weir.errors import AddressInUseError, FencedError, HandshakeError, WeirError, is_outage
-from weir.graph import physical_graph
-from weir.job_loading import load_job
 from weir.protocol.fencing import EpochFence
 from weir.protocol.routing import GroupMove
 from weir.state.api import StateBackend
-from weir.types import ChannelId, SubtaskId
+from weir.types import ChannelId
 from weir.wire import (
     PROTOCOL_VERSION,
     JobIdentity,
@@ -50,15 +45,6 @@ _SERVER_THREADS_MAX = 4096
 _STOP_TIMEOUT_S = 10.0
 #: How long the subtasks of an older deployment may take: the new one waits for them.
 _MAKE_WAY_TIMEOUT_S = 1.0
-
-_STATES = {
-    SubtaskState.OPENING: control_pb2.SUBTASK_STATE_OPENING,
-    SubtaskState.DEPLOYED: control_pb2.SUBTASK_STATE_DEPLOYED,
-    SubtaskState.RUNNING: control_pb2.SUBTASK_STATE_RUNNING,
-    SubtaskState.FINISHED: control_pb2.SUBTASK_STATE_FINISHED,
-    SubtaskState.FAILED: control_pb2.SUBTASK_STATE_FAILED,
-    SubtaskState.CANCELED: control_pb2.SUBTASK_STATE_CANCELED,
-}
 
 
 class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
@@ -141,7 +127,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
     def reports(self) -> list[control_pb2.SubtaskReport]:
         """One report per subtask; sent with heartbeats."""
         runtime = self._runtime
-        return [] if runtime is None else [_report(*item) for item in runtime.progress().items()]
+        return [] if runtime is None else [report_to_proto(*item) for item in runtime.progress().items()]
 
     def Status(
         self, request: control_pb2.StatusRequest, context: grpc.ServicerContext
@@ -316,60 +302,16 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             return self._runtime
         if self._runtime is not None:
             self._make_way(self._runtime, identity)
-        parameters = json.loads(request.parameters_json)
-        loaded = load_job(request.job_module, {}, parameters)
-        if loaded.graph.fingerprint != identity.fingerprint:
-            raise HandshakeError(
-                f"job {request.job_module}: the graph built on task manager {self.address} has fingerprint "
-                f"{loaded.graph.fingerprint}, the control plane's has {identity.fingerprint}: start both processes "
-                "from the same code"
-            )
-        topology = topology_from_proto(
-            physical_graph(loaded.graph), request.stages, request.locations, request.routing_tables
-        )
-        here = [subtask for subtask, address in topology.locations.items() if address == self.address]
-        restore = (
-            request.restore.checkpoint_uri,
-            request.restore.job_id,
-            request.restore.manifest_path,
-        )
-        restores = RestoreListener(self._clock, self._clock.now_us())
-        state = open_job_state(
-            self._config.task_manager,
-            identity.job_id,
-            request.checkpoint_uri,
-            restore if request.HasField("restore") else None,
-            topology,
-            here,
-            request.state_ids,
-        )
-        self._runtime = JobRuntime(
+        self._runtime = open_job(
+            request,
             identity,
-            topology,
-            JobSettings(
-                request.watermark_interval_ms,
-                request.out_of_order_grace_period_ms,
-                request.idle_timeout_ms,
-                request.alignment_timeout_ms,
-                request.deployed_us,
-                dict(request.state_ids),
-                tuple(request.isolated_steps),
-                {
-                    "job_module": request.job_module,
-                    "parameters": parameters,
-                    "config": self._config.model_dump(mode="json", by_alias=True),
-                },
-            ),
-            self._config.task_manager,
             self.address,
-            state,
+            self._config,
             self._metrics,
             self._clock,
             self._on_change,
             self._control,
-            restores,
         )
-        self._runtime.checkpoints.ended_id = request.ended_checkpoint_id
         return self._runtime
 
     def _make_way(self, runtime: JobRuntime, identity: JobIdentity) -> None:
@@ -419,28 +361,3 @@ def _errors_to(context: grpc.ServicerContext) -> Iterator[None]:
 
 def _refusal(error: Exception) -> grpc.StatusCode:
     return grpc.StatusCode.RESOURCE_EXHAUSTED if is_outage(error) else grpc.StatusCode.FAILED_PRECONDITION
-
-
-def _report(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> control_pb2.SubtaskReport:
-    progress, queue_depth = state
-    return control_pb2.SubtaskReport(
-        subtask=subtask_to_proto(subtask),
-        state=_STATES[progress.state],
-        cause=progress.cause,
-        is_outage=progress.is_outage,
-        records_in=progress.records_in,
-        records_out=progress.records_out,
-        records_rejected=progress.records_rejected,
-        queue_depth=queue_depth,
-        busy_us=int(progress.busy_s * 1e6),
-        idle_us=int(progress.idle_s * 1e6),
-        backpressured_us=int(progress.backpressured_s * 1e6),
-        watermark_ms=progress.watermark_ms,
-        first_batch_us=progress.first_batch_us,
-        last_batch_us=progress.last_batch_us,
-        distinct_keys=progress.distinct_keys,
-        restoring_groups=progress.restoring_groups,
-        restore_groups=progress.restore_groups,
-        restore_started_us=progress.restore_started_us,
-        restore_us=int(progress.restore_s * 1e6),
-    )

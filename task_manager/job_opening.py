@@ -1,0 +1,96 @@
+"""From the first Deploy of a job to its runtime: the job is loaded and compared, and its store is opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from proto import control_pb2
+from task_manager.control_calls import ControlCalls
+from task_manager.job_runtime import JobRuntime
+from task_manager.job_state import open_job_state
+from task_manager.metrics import TaskManagerMetrics
+from task_manager.restore_listener import RestoreListener
+from task_manager.subtask_factory import JobSettings
+from task_manager.topology import topology_from_proto
+from weir.clock import Clock
+from weir.config import Config
+from weir.errors import HandshakeError
+from weir.graph import physical_graph
+from weir.job_loading import load_job
+from weir.wire import JobIdentity
+
+
+def open_job(
+    request: control_pb2.DeployRequest,
+    identity: JobIdentity,
+    address: str,
+    config: Config,
+    metrics: TaskManagerMetrics,
+    clock: Clock,
+    on_change: Callable[[], None],
+    control: ControlCalls,
+) -> JobRuntime:
+    """The runtime of a job, without subtasks; called while nothing else runs here.
+
+    Raises:
+        GraphError: the job cannot be loaded.
+        HandshakeError: its graph is not that of the control plane.
+        StateError: the directory of the store is not ours, in use, or cannot be written.
+        CheckpointError: the checkpoint store cannot be read.
+    """
+    parameters = json.loads(request.parameters_json)
+    loaded = load_job(request.job_module, {}, parameters)
+    if loaded.graph.fingerprint != identity.fingerprint:
+        raise HandshakeError(
+            f"job {request.job_module}: the graph built on task manager {address} has fingerprint "
+            f"{loaded.graph.fingerprint}, the control plane's has {identity.fingerprint}: start both processes "
+            "from the same code"
+        )
+    topology = topology_from_proto(
+        physical_graph(loaded.graph), request.stages, request.locations, request.routing_tables
+    )
+    here = [subtask for subtask, place in topology.locations.items() if place == address]
+    restore = (
+        request.restore.checkpoint_uri,
+        request.restore.job_id,
+        request.restore.manifest_path,
+    )
+    restores = RestoreListener(clock, clock.now_us())
+    state = open_job_state(
+        config.task_manager,
+        identity.job_id,
+        request.checkpoint_uri,
+        restore if request.HasField("restore") else None,
+        topology,
+        here,
+        request.state_ids,
+    )
+    runtime = JobRuntime(
+        identity,
+        topology,
+        JobSettings(
+            request.watermark_interval_ms,
+            request.out_of_order_grace_period_ms,
+            request.idle_timeout_ms,
+            request.alignment_timeout_ms,
+            request.deployed_us,
+            dict(request.state_ids),
+            tuple(request.isolated_steps),
+            {
+                "job_module": request.job_module,
+                "parameters": parameters,
+                "config": config.model_dump(mode="json", by_alias=True),
+            },
+        ),
+        config.task_manager,
+        address,
+        state,
+        metrics,
+        clock,
+        on_change,
+        control,
+        restores,
+    )
+    runtime.checkpoints.ended_id = request.ended_checkpoint_id
+    return runtime

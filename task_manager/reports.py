@@ -1,0 +1,43 @@
+"""What a heartbeat says about one subtask."""
+
+from __future__ import annotations
+
+from proto import control_pb2
+from task_manager.progress import SubtaskProgress, SubtaskState
+from weir.types import SubtaskId
+from weir.wire import subtask_to_proto
+
+_STATES = {
+    SubtaskState.OPENING: control_pb2.SUBTASK_STATE_OPENING,
+    SubtaskState.DEPLOYED: control_pb2.SUBTASK_STATE_DEPLOYED,
+    SubtaskState.RUNNING: control_pb2.SUBTASK_STATE_RUNNING,
+    SubtaskState.FINISHED: control_pb2.SUBTASK_STATE_FINISHED,
+    SubtaskState.FAILED: control_pb2.SUBTASK_STATE_FAILED,
+    SubtaskState.CANCELED: control_pb2.SUBTASK_STATE_CANCELED,
+}
+
+
+def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> control_pb2.SubtaskReport:
+    """The report of a subtask; ``state`` is its progress and the number of batches that wait in its input."""
+    progress, queue_depth = state
+    return control_pb2.SubtaskReport(
+        subtask=subtask_to_proto(subtask),
+        state=_STATES[progress.state],
+        cause=progress.cause,
+        is_outage=progress.is_outage,
+        records_in=progress.records_in,
+        records_out=progress.records_out,
+        records_rejected=progress.records_rejected,
+        queue_depth=queue_depth,
+        busy_us=int(progress.busy_s * 1e6),
+        idle_us=int(progress.idle_s * 1e6),
+        backpressured_us=int(progress.backpressured_s * 1e6),
+        watermark_ms=progress.watermark_ms,
+        first_batch_us=progress.first_batch_us,
+        last_batch_us=progress.last_batch_us,
+        distinct_keys=progress.distinct_keys,
+        restoring_groups=progress.restoring_groups,
+        restore_groups=progress.restore_groups,
+        restore_started_us=progress.restore_started_us,
+        restore_us=int(progress.restore_s * 1e6),
+    )
