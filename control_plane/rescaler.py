@@ -5,13 +5,12 @@ Runs in the coordinator's event loop, on the coordinator's job; docs/design/0001
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from control_plane import requests
+from control_plane.rescale_calls import RescaleCalls
 from proto import control_pb2
 from weir.errors import InvalidTransitionError
 from weir.graph import Exchange, Stage
@@ -24,15 +23,12 @@ from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_log import RescaleLog
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal, StageFacts, plan_rescale
 from weir.types import SubtaskId
-from weir.wire import JobIdentity, handshake_to_proto, subtask_from_proto, subtask_to_proto
+from weir.wire import JobIdentity, subtask_from_proto
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator
 
 log = logging.getLogger("control_plane")
-
-#: Tells one task manager something about some of its subtasks.
-_Tell = Callable[[str, list[SubtaskId]], Awaitable[None]]
 
 #: Who holds checkpoints back.
 _HOLDER = "rescale"
@@ -52,6 +48,7 @@ class Rescaler:
         self._next_indices: dict[int, int] = {}
         #: Deployments that rescales, by id, belong to: what is told late must not reach the next one.
         self._identities: dict[int, JobIdentity] = {}
+        self._calls = RescaleCalls(coordinator, self._identities, self._handle, self._fail_job)
         self._owned: dict[SubtaskId, set[int]] = {}
         self._complete: dict[SubtaskId, set[int]] = {}
         self._bytes: dict[SubtaskId, int] = {}
@@ -283,7 +280,7 @@ class Rescaler:
                 placement = {item.subtask: item.task_manager for item in assignments}
                 coordinator.handle(job_machine.AddSubtasks(placement))
             case model.SendPrepare():
-                coordinator.spawn(self._prepare(rescale, action))
+                coordinator.spawn(self._calls.prepare(rescale, action))
             case model.InstallTable(stage_index, subtasks, table):
                 coordinator.locations.pin(stage_index, [move.group for move in rescale.plan.moves])
                 coordinator.install(stage_index, subtasks, table)
@@ -295,133 +292,15 @@ class Rescaler:
                 )
                 coordinator.checkpointer.handle(checkpoint_model.SubtasksRetired(rescale.plan.retiring))
             case model.SendReroute():
-                coordinator.spawn(self._reroute(rescale, action.to, (), action.version))
+                coordinator.spawn(self._calls.reroute(rescale, action.to, (), action.version))
             case model.SendProceed(to, version):
-                coordinator.spawn(self._reroute(rescale, (), to, version))
+                coordinator.spawn(self._calls.reroute(rescale, (), to, version))
             case model.SendAbort(to, version):
-                coordinator.spawn(self._abort(rescale, to, version))
+                coordinator.spawn(self._calls.abort(rescale, to, version))
             case model.CancelNew(live, lost):
-                coordinator.spawn(self._cancel(rescale, live, lost))
+                coordinator.spawn(self._calls.cancel(rescale, live, lost))
             case model.FailJob(cause):
                 coordinator.handle(job_machine.FailRequested(cause))
             case model.RescaleEnded(phase, cause):
                 suffix = f": {cause}" if cause else ""
                 log.info("rescale %d ended, %s%s", rescale.rescale_id, phase.value.lower(), suffix)
-
-    async def _prepare(self, rescale: RescaleMachine, action: model.SendPrepare) -> None:
-        moves = [
-            control_pb2.GroupMove(
-                key_group=move.group, source_subtask_index=move.source, target_subtask_index=move.target
-            )
-            for move in action.moves
-        ]
-
-        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
-            request = control_pb2.PrepareRescaleRequest(
-                handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
-                stage_index=rescale.plan.stage_index,
-                routing_version=action.version,
-                subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
-                moves=moves,
-                retiring=[subtask.subtask_index for subtask in action.retiring],
-                locations=requests.subtask_locations(self._coordinator.machine.placement),
-            )
-            try:
-                reply = await self._coordinator.leases.client(name).prepare_rescale(request)
-            except Exception as error:
-                for subtask in subtasks:
-                    self._handle(rescale, model.PrepareRefused(subtask, str(error)))
-                return
-            ended = {subtask_from_proto(subtask) for subtask in reply.ended}
-            for subtask in subtasks:
-                if subtask in ended:
-                    self._handle(
-                        rescale, model.PrepareRefused(subtask, "it has reached the end of its stream")
-                    )
-                else:
-                    self._handle(rescale, model.Prepared(subtask))
-
-        await self._for_each_task_manager(action.to, tell)
-
-    async def _reroute(
-        self,
-        rescale: RescaleMachine,
-        upstream: Collection[SubtaskId],
-        owners: Collection[SubtaskId],
-        version: int,
-    ) -> None:
-        coordinator = self._coordinator
-
-        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
-            request = control_pb2.RerouteRequest(
-                handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
-                stage_index=rescale.plan.stage_index,
-                routing_version=version,
-                retiring=[subtask.subtask_index for subtask in rescale.plan.retiring],
-                stages=requests.stage_subtasks(coordinator.graph),
-                locations=requests.subtask_locations(coordinator.machine.placement),
-                routing_tables=requests.routing_tables(coordinator.routing_tables.values()),
-                upstream=[subtask_to_proto(subtask) for subtask in subtasks if subtask in upstream],
-                owners=[subtask_to_proto(subtask) for subtask in subtasks if subtask in owners],
-            )
-            try:
-                await coordinator.leases.client(name).reroute(request)
-            except Exception as error:
-                self._fail_job(rescale, f"task manager {name} could not switch: {error}")
-                return
-            for subtask in subtasks:
-                if subtask in upstream:
-                    self._handle(rescale, model.Rerouted(subtask))
-
-        await self._for_each_task_manager([*upstream, *owners], tell)
-
-    async def _abort(self, rescale: RescaleMachine, owners: Collection[SubtaskId], version: int) -> None:
-        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
-            request = control_pb2.AbortRescaleRequest(
-                handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
-                stage_index=rescale.plan.stage_index,
-                routing_version=version,
-                owners=[subtask_to_proto(subtask) for subtask in subtasks],
-            )
-            try:
-                await self._coordinator.leases.client(name).abort_rescale(request)
-            except Exception as error:
-                # Its lease tells whether it is gone; an owner also learns of an abort from the next rescale.
-                log.warning("task manager %s did not take the abort of a rescale: %s", name, error)
-
-        await self._for_each_task_manager(owners, tell)
-
-    async def _cancel(
-        self, rescale: RescaleMachine, live: Collection[SubtaskId], lost: Collection[SubtaskId]
-    ) -> None:
-        coordinator = self._coordinator
-        identity = self._identities[rescale.rescale_id]
-        gone = [subtask_to_proto(subtask) for subtask in lost]
-
-        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
-            request = control_pb2.CancelRequest(
-                job_id=identity.job_id,
-                generation=identity.generation,
-                subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
-                lost_producers=gone,
-            )
-            try:
-                await coordinator.leases.client(name).cancel(request)
-            except Exception as error:
-                log.warning("cannot tell task manager %s to stop new subtasks: %s", name, error)
-
-        if gone:
-            # Whoever consumes from a lost subtask: any task manager may.
-            for member in coordinator.leases.membership.members():
-                mine = [s for s in live if coordinator.machine.placement.get(s) == member.name]
-                await tell(member.name, mine)
-        else:
-            await self._for_each_task_manager(live, tell)
-
-    async def _for_each_task_manager(self, subtasks: Collection[SubtaskId], tell: _Tell) -> None:
-        placement = self._coordinator.machine.placement
-        grouped: dict[str, list[SubtaskId]] = {}
-        for subtask in subtasks:
-            if subtask in placement:
-                grouped.setdefault(placement[subtask], []).append(subtask)
-        await asyncio.gather(*(tell(name, items) for name, items in grouped.items()))
