@@ -7,7 +7,6 @@ protocol; ``weir.protocol.checkpoint_model`` the events and actions.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -40,13 +39,10 @@ from weir.protocol.checkpoint_model import (
     Tick,
     Trigger,
 )
+from weir.protocol.checkpoint_records import QUEUE_MAX, CheckpointRecords
 from weir.protocol.manifest import SubtaskPart
 from weir.types import SubtaskId
 
-#: Checkpoints that ``GET /checkpoints`` shows at most.
-RECORDS_MAX = 50
-#: Checkpoints that may wait for their turn.
-QUEUE_MAX = 16
 #: From one attempt to finish the job (the last manifest, telling the sinks) to the next.
 _FINISH_RETRY_MS = 200
 
@@ -79,7 +75,6 @@ class CheckpointMachine:
     def __init__(self, settings: CheckpointSettings, next_id: int) -> None:
         """``next_id``: higher than that of every checkpoint which may ever have begun in this store."""
         self._settings = settings
-        self._next_id = next_id
         self._now_ms = 0
         self._generation = 0
         self._is_running = False
@@ -94,8 +89,7 @@ class CheckpointMachine:
         self._lost: set[str] = set()
         self._holders: set[str] = set()
         self._flight: _Flight | None = None
-        self._queue: deque[CheckpointRecord] = deque()
-        self._records: OrderedDict[int, CheckpointRecord] = OrderedDict()
+        self._records = CheckpointRecords(next_id)
         self._failures = 0
         #: Bytes of last parts that no checkpoint has counted yet.
         self._uncounted_bytes = 0
@@ -111,12 +105,12 @@ class CheckpointMachine:
     @property
     def records(self) -> list[CheckpointRecord]:
         """The latest checkpoints, newest first."""
-        return list(reversed(self._records.values()))
+        return self._records.newest_first()
 
     @property
     def next_id(self) -> int:
         """What the next checkpoint gets."""
-        return self._next_id
+        return self._records.next_id
 
     @property
     def in_flight(self) -> int | None:
@@ -178,16 +172,14 @@ class CheckpointMachine:
         self._now_ms = now_ms
         if self._is_over or (self._is_running and not self._live_sources()):
             return CheckpointRefusal("the job has ended or is about to: every source has reached its end")
-        if not path:
-            for queued in self._queue:
-                if not queued.path:
-                    return queued, []
-        if len(self._queue) >= QUEUE_MAX:
+        if self._records.queued_plain is not None and not path:
+            return self._records.queued_plain, []
+        if self._records.is_queue_full:
             return CheckpointRefusal(
                 f"{QUEUE_MAX} checkpoints wait already; ask again when some are complete"
             )
-        record = self._new_record(path)
-        self._queue.append(record)
+        record = self._records.new(path, self._now_ms)
+        self._records.queue.append(record)
         return record, self._advance()
 
     def handle(self, event: CheckpointEvent, now_ms: int) -> list[CheckpointAction]:
@@ -215,9 +207,7 @@ class CheckpointMachine:
             "a commit has all parts": flight is None or not flight.is_committing or not flight.missing,
             "last parts are of the job's subtasks": self._last_parts.keys() <= self._placement.keys(),
             "retired subtasks are known": self._retired.keys() <= self._placement.keys(),
-            "what waits is queued": all(r.state is CheckpointState.QUEUED for r in self._queue),
-            "ids grow": list(self._records) == sorted(self._records)
-            and all(checkpoint_id < self._next_id for checkpoint_id in self._records),
+            **self._records.rules(),
         }
         broken = [rule for rule, holds in rules.items() if not holds]
         if broken:
@@ -406,7 +396,7 @@ class CheckpointMachine:
             self._retry_ms = None
             return [NotifyEnd(self._final_id, self._generation, True, tuple(sorted(self._untold)))]
         if self._last_parts.keys() == self._placement.keys():
-            record = self._new_record("")
+            record = self._records.new("", self._now_ms)
             record.is_last = True
             self._begin(record)
         return []
@@ -414,10 +404,10 @@ class CheckpointMachine:
     def _begin_if_due(self) -> list[CheckpointAction]:
         if self._flight is not None or not self._may_trigger():
             return []
-        if self._queue:
-            record = self._queue.popleft()
+        if self._records.queue:
+            record = self._records.queue.popleft()
         elif self._settings.interval_ms and self._now_ms >= self._due_ms:
-            record = self._new_record("")
+            record = self._records.new("", self._now_ms)
         else:
             return []
         self._begin(record)
@@ -460,14 +450,6 @@ class CheckpointMachine:
         names = tuple(sorted(set(self._placement.values()) - self._lost))
         return NotifyEnd(flight.checkpoint_id, flight.generation, committed, names)
 
-    def _new_record(self, path: str) -> CheckpointRecord:
-        record = CheckpointRecord(self._next_id, self._now_ms, path)
-        self._next_id += 1
-        self._records[record.checkpoint_id] = record
-        if len(self._records) > RECORDS_MAX:
-            self._records.popitem(last=False)
-        return record
-
     def _end_record(self, record: CheckpointRecord, state: CheckpointState, cause: str) -> None:
         record.state, record.cause, record.ended_ms = state, cause, self._now_ms
         if record.started_ms is not None:
@@ -475,9 +457,8 @@ class CheckpointMachine:
             self._due_ms = max(record.started_ms + settings.interval_ms, self._now_ms + settings.pause_ms)
 
     def _give_up_queue(self, cause: str) -> None:
-        for record in self._queue:
+        for record in self._records.take_queue():
             self._end_record(record, CheckpointState.ABORTED, cause)
-        self._queue.clear()
 
     def _committing(self, checkpoint_id: int) -> _Flight:
         flight = self._flight

@@ -3,7 +3,7 @@
 import pytest
 
 from weir.errors import InvalidTransitionError
-from weir.protocol.checkpoint import QUEUE_MAX, RECORDS_MAX, CheckpointMachine
+from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.checkpoint_model import (
     CheckpointRefusal,
     CheckpointSettings,
@@ -28,6 +28,7 @@ from weir.protocol.checkpoint_model import (
     Tick,
     Trigger,
 )
+from weir.protocol.checkpoint_records import QUEUE_MAX, RECORDS_MAX
 from weir.protocol.manifest import SubtaskPart
 from weir.types import SubtaskId
 
