@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.cluster import FINAL_STATES, Cluster, ClusterError
+from experiments.cluster import FINAL_STATES, Cluster
+from experiments.processes import ClusterError
 
 #: How often a run is looked at: a look costs the control plane a few ms of CPU.
 _POLL_S = 0.1

@@ -17,7 +17,8 @@ from benchmarks.rescale import wait_finished
 from benchmarks.rescale_figures import check_counts, latencies, recovered_ms
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.state_load import JOB, STAGE, StateLoad
-from experiments.cluster import Cluster, ClusterError, WeirProcess
+from experiments.cluster import Cluster
+from experiments.processes import ClusterError, WeirProcess
 from experiments.scaling import sleep_until_ms, wait_running
 
 BARS = (

@@ -15,7 +15,8 @@ from benchmarks.record_sink import read_records
 from benchmarks.rescale_figures import around, check_counts
 from benchmarks.rescale_input import input_directory, key_groups, key_numbers
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
-from experiments.cluster import FINAL_STATES, Cluster, ClusterError
+from experiments.cluster import FINAL_STATES, Cluster
+from experiments.processes import ClusterError
 from experiments.scaling import Rescale, rescale, sleep_until_ms, wait_running
 from weir.errors import ConfigError
 

@@ -15,7 +15,8 @@ from typing import Any
 from experiments.chaos_faults import Faults
 from experiments.chaos_samples import Samples
 from experiments.chaos_schedule import DISK_FAULTS, Fault, schedule
-from experiments.cluster import FINAL_STATES, Cluster, ClusterError
+from experiments.cluster import FINAL_STATES, Cluster
+from experiments.processes import ClusterError
 from experiments.small_disk import NoSmallDiskError, SmallDisk
 from experiments.soak_check import check_output, write_events
 from experiments.tcp_proxy import TcpProxy

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from experiments.chaos_schedule import Fault, FaultKind
-from experiments.cluster import Cluster, WeirProcess
+from experiments.cluster import Cluster
+from experiments.processes import WeirProcess
 from experiments.small_disk import SmallDisk
 from experiments.soak import JOB
 from experiments.soak_job import STAGES

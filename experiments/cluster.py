@@ -5,111 +5,32 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
-import psutil
+from experiments.ports import free_port, is_free
+from experiments.processes import (
+    END_TIMEOUT_S,
+    POLL_S,
+    WAIT_TIMEOUT_S,
+    ClusterError,
+    WeirProcess,
+    held_to,
+    signals_later,
+)
 
-from weir.errors import WeirError
-
-_POLL_S = 0.05
-#: Time-outs are for what hangs, so they are generous: a busy machine can take several times as long as an idle one.
-_WAIT_TIMEOUT_S, _END_TIMEOUT_S = 90.0, 120.0
 _STOP_TIMEOUT_S = 20.0
 #: The ports that README.md names, which are the defaults of config.json.
 _GRPC_PORT, _HTTP_PORT, _TASK_MANAGER_PORT, _TASK_MANAGER_PORT_STEP = 8008, 9008, 8018, 10
-#: The last ones of :func:`free_port`; few of all that there are.
-_ports_given: deque[int] = deque(maxlen=1000)
 #: Job states that never change again.
 FINAL_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED"})
-
-
-class ClusterError(WeirError):
-    """A process of the cluster ended or did not do what was awaited; the message has the end of its log."""
-
-
-@dataclass
-class WeirProcess:
-    """One started process. ``cpu_s`` and ``peak_rss_bytes`` are final once it has ended."""
-
-    name: str
-    popen: subprocess.Popen[bytes]
-    log_path: Path
-    #: gRPC port of a task manager.
-    port: int = 0
-    cpu_s: float = 0.0
-    peak_rss_bytes: int = 0
-    #: Resident memory at the last sample.
-    rss_bytes: int = 0
-    started_s: float = field(default_factory=time.monotonic)
-
-    def alive(self) -> bool:
-        """Whether it still runs; also samples its resources."""
-        self.sample()
-        return self.popen.poll() is None
-
-    def sample(self) -> None:
-        """Note CPU time (user and system) and peak resident memory so far."""
-        if self.popen.returncode is not None:
-            return
-        try:
-            status = Path(f"/proc/{self.popen.pid}/status").read_text()
-            times = psutil.Process(self.popen.pid).cpu_times()
-        except (OSError, psutil.Error):
-            return
-        self.cpu_s = times.user + times.system
-        for line in status.splitlines():
-            if line.startswith("VmHWM:"):
-                self.peak_rss_bytes = max(self.peak_rss_bytes, int(line.split()[1]) * 1024)
-            elif line.startswith("VmRSS:"):
-                self.rss_bytes = int(line.split()[1]) * 1024
-
-    def wait(self, timeout_s: float = _END_TIMEOUT_S) -> int:
-        """Wait until it has ended by itself; gives its exit code.
-
-        Raises:
-            ClusterError: it still runs after ``timeout_s``.
-        """
-        try:
-            return self.popen.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise ClusterError(
-                f"{self.name} did not end within {timeout_s:g} s\n--- {self.log_path}\n{self.log_tail()}"
-            ) from None
-
-    def wait_for_text(self, text: str, timeout_s: float = _WAIT_TIMEOUT_S) -> None:
-        """Wait until its log has this text.
-
-        Raises:
-            ClusterError: it has not after ``timeout_s``, or the process ended without it.
-        """
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            ended = not self.alive()
-            if text in self.log_path.read_text(errors="replace"):
-                return
-            if ended or time.monotonic() > deadline_s:
-                raise ClusterError(
-                    f"{self.name} did not log {text!r}\n--- {self.log_path}\n{self.log_tail()}"
-                )
-            time.sleep(_POLL_S)
-
-    def log_tail(self, lines: int = 15) -> str:
-        """The end of its log."""
-        text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
-        return "\n".join(text.splitlines()[-lines:])
 
 
 class Cluster:
@@ -122,7 +43,7 @@ class Cluster:
         task_managers: int = 2,
         settings: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
-        poll_s: float = _POLL_S,
+        poll_s: float = POLL_S,
         documented_ports: bool = False,
     ) -> None:
         """Choose ports and make the directory; nothing is started yet.
@@ -264,7 +185,7 @@ class Cluster:
         self,
         condition: Callable[[dict[str, Any]], bool],
         what: str,
-        timeout_s: float = _WAIT_TIMEOUT_S,
+        timeout_s: float = WAIT_TIMEOUT_S,
         on_status: Callable[[dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
         """Poll ``/status`` until it satisfies ``condition``; gives that status.
@@ -286,7 +207,7 @@ class Cluster:
             time.sleep(self._poll_s)
         raise ClusterError(f"{what} did not come within {timeout_s:g} s\n{self.logs()}")
 
-    def wait_ended(self, timeout_s: float = _END_TIMEOUT_S) -> dict[str, int]:
+    def wait_ended(self, timeout_s: float = END_TIMEOUT_S) -> dict[str, int]:
         """Wait until every process has ended by itself; gives exit codes by name.
 
         Raises:
@@ -329,45 +250,6 @@ class Cluster:
         return documented if self._documented_ports and is_free(documented) else free_port()
 
 
-@contextmanager
-def held_to(cpus: Sequence[int] | None) -> Iterator[None]:
-    """Processes started inside run on these processors only, all their threads from the first on; None: on any."""
-    if cpus is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cpus)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-@contextmanager
-def signals_later() -> Iterator[None]:
-    """Signals whose handlers are Python functions, such as Ctrl-C, are handled behind the block and not inside it.
-
-    So an exception that a handler raises cannot come between the start of a process and the note of it, which would
-    leave the process without anybody to end it. Does nothing outside the main thread, where no handler runs.
-    """
-    came: list[int] = []
-    before: dict[signal.Signals, Callable[[int, FrameType | None], Any]] = {}
-    try:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                handler = signal.getsignal(number)
-                # A child inherits what is ignored or left to the system, so that must stay.
-                if callable(handler):
-                    before[number] = handler
-                    signal.signal(number, lambda number, _: came.append(number))
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for came_number in came:
-            signal.raise_signal(came_number)
-
-
 def run_job(
     cluster: Cluster,
     job: str,
@@ -402,25 +284,3 @@ def run_job(
     if not keep:
         cluster.stop()
     return status
-
-
-def is_free(port: int) -> bool:
-    """Whether a server could listen on 127.0.0.1 at this port; connections that are just closing do not hinder it."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
-def free_port() -> int:
-    """A port that was free a moment ago, and that was not given to anybody lately: who got it may not use it yet."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port not in _ports_given:
-            _ports_given.append(port)
-            return port

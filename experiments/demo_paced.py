@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from experiments.cluster import FINAL_STATES, Cluster, ClusterError
+from experiments.cluster import FINAL_STATES, Cluster
 from experiments.demo_display import Display, JobProgress
 from experiments.demo_steps import (
     DEMO_DIRECTORY,
@@ -20,6 +20,7 @@ from experiments.demo_steps import (
     empty_directory,
     run_script,
 )
+from experiments.processes import ClusterError
 from experiments.scaling import Rescale, rescale, sleep_until_ms, wait_running
 
 LATENCY_DIRECTORY = Path("zout")

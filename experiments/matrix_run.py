@@ -17,8 +17,9 @@ import polars as pl
 
 import weir
 from benchmarks.machine import machine_facts
-from experiments.cluster import FINAL_STATES, Cluster, ClusterError
+from experiments.cluster import FINAL_STATES, Cluster
 from experiments.matrix import COUNT_STAGE, PASS_THROUGH_MS, Configuration, write_events
+from experiments.processes import ClusterError
 from experiments.quiet import OthersShare, wait_for_idle
 from experiments.scaling import Rescale, rescale, sleep_until_ms, wait_running
 from weir.errors import WeirError

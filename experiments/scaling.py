@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.cluster import Cluster, ClusterError
+from experiments.cluster import Cluster
+from experiments.processes import ClusterError
 
 #: Phases in which nothing changes any more.
 _FINAL_PHASES = frozenset({"COMPLETE", "ABORTED", "FAILED"})

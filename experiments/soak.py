@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from experiments.cluster import FINAL_STATES, Cluster, ClusterError
+from experiments.cluster import FINAL_STATES, Cluster
+from experiments.processes import ClusterError
 from experiments.soak_check import check_output, write_events
 from experiments.soak_job import STAGES
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from control_plane.follow import Lines, Rate
 from control_plane.follow_view import Moment, line, screen
 from control_plane.views import CheckpointView, RescaleView, RestoreView, StageView, StatusView, TotalsView
-from experiments.cluster import free_port
+from experiments.ports import free_port
 
 
 def status(state="RUNNING", events_in=12_345, **more):

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from experiments.cluster import Cluster, free_port
+from experiments.cluster import Cluster
+from experiments.ports import free_port
 
 pytestmark = pytest.mark.scenario
 

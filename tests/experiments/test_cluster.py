@@ -4,7 +4,9 @@ import urllib.error
 
 import pytest
 
-from experiments.cluster import Cluster, ClusterError, free_port, signals_later
+from experiments.cluster import Cluster
+from experiments.ports import free_port
+from experiments.processes import ClusterError, signals_later
 
 
 def test_free_ports_differ():

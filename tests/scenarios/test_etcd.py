@@ -8,7 +8,8 @@ import urllib.request
 import pytest
 
 from control_plane.etcd_keeper import EtcdKeeper
-from experiments.cluster import FINAL_STATES, free_port
+from experiments.cluster import FINAL_STATES
+from experiments.ports import free_port
 from experiments.soak import JOB
 from experiments.soak_check import check_output, write_events
 from weir.errors import CheckpointError

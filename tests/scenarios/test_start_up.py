@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from experiments.cluster import FINAL_STATES, free_port
+from experiments.cluster import FINAL_STATES
+from experiments.ports import free_port
 
 pytestmark = pytest.mark.scenario
 
