@@ -12,12 +12,12 @@ from typing import Any
 
 from benchmarks.checkpoint_figures import change_figures, checkpoint_figures, steady_checkpoints
 from benchmarks.engine_run import run_engine
-from benchmarks.events_file import DATA_DIRECTORY, events_directory
+from benchmarks.events_file import events_directory
 from benchmarks.record_sink import read_records
 from benchmarks.rescale import wait_finished
-from benchmarks.rescale_figures import check_counts, latencies
+from benchmarks.rescale_figures import latencies, nothing_lost
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
-from benchmarks.state_load import JOB, StateLoad
+from benchmarks.state_load import JOB, SMALL_SHARE, StateLoad, StateOptions
 from benchmarks.throughput import ThroughputOptions, engine_setup
 from experiments.cluster import Cluster
 from experiments.scaling import sleep_until_ms, wait_running
@@ -29,8 +29,6 @@ BARS = (
     Bar("lost", "at most", 0),
     Bar("duplicated", "at most", 0),
 )
-#: The small state beside the given one.
-SMALL_SHARE = 0.1
 _INTERVAL = "controlPlane.checkpoint_interval_ms"
 _POLL_S = 0.5
 #: The control plane shows the latest 50 checkpoints: look before they are gone.
@@ -38,39 +36,13 @@ _LOOK_S = 5.0
 
 
 @dataclass(frozen=True)
-class CheckpointOptions:
+class CheckpointOptions(StateOptions):
     """Command-line options."""
 
-    state_bytes: float = 1e9
-    payload_bytes: int = 1024
-    rate: float = 50_000
-    duration_s: float = 30
-    settle_s: float = 5
-    change_share: float = 0.01
-    interval_ms: int = 1000
-    parallelism: int = 2
-    #: Without: neither the small state nor its bar.
-    compare: bool = True
     #: Of a throughput run; 0: none.
     events: int = 10_000_000
     #: Throughput runs of each kind.
     pairs: int = 5
-    repeat: int = 1
-    data_root: Path = DATA_DIRECTORY
-
-    def load(self, share: float = 1.0) -> StateLoad:
-        """The load on this share of the state; the same share of it changes."""
-        return StateLoad(
-            state_bytes=self.state_bytes * share,
-            payload_bytes=self.payload_bytes,
-            rate=self.rate,
-            duration_s=self.duration_s,
-            settle_s=self.settle_s,
-            change_share=self.change_share,
-            interval_ms=self.interval_ms,
-            parallelism=self.parallelism,
-            data_root=self.data_root,
-        )
 
 
 def run(options: CheckpointOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
@@ -136,9 +108,7 @@ def _under_load(load: StateLoad, report: Callable[[str, float], None]) -> dict[s
             found |= _look(cluster)
             peaks = {key: process.peak_rss_bytes for key, process in cluster.processes.items()}
         records = read_records(output)
-    checked = check_counts(records, numbers)
-    if any(checked.values()):
-        raise BenchmarkError(f"{checked['lost']} events lost, {checked['duplicated']} duplicated")
+    checked = nothing_lost(records, numbers)
     checkpoints = steady_checkpoints(list(found.values()), start_ms, stop_ms)
     return {
         **checkpoint_figures(checkpoints),

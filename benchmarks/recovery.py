@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.events_file import DATA_DIRECTORY
 from benchmarks.record_sink import read_records
 from benchmarks.rescale import wait_finished
-from benchmarks.rescale_figures import check_counts, latencies, recovered_ms
+from benchmarks.rescale_figures import latencies, nothing_lost, recovered_ms
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
-from benchmarks.state_load import JOB, STAGE, StateLoad
+from benchmarks.state_load import JOB, SMALL_SHARE, STAGE, StateLoad, StateOptions
 from experiments.cluster import Cluster
 from experiments.processes import ClusterError, WeirProcess
 from experiments.scaling import sleep_until_ms, wait_running
@@ -34,42 +33,19 @@ SETTINGS = {
     "controlPlane.lease_timeout_ms": 1000,
     "controlPlane.heartbeat_interval_ms": 200,
 }
-#: The small state beside the given one.
-SMALL_SHARE = 0.1
 _POLL_S = 0.2
 
 
 @dataclass(frozen=True)
-class RecoveryOptions:
+class RecoveryOptions(StateOptions):
     """Command-line options."""
 
-    state_bytes: float = 1e9
-    payload_bytes: int = 1024
-    rate: float = 50_000
     #: Offered from ``settle_s`` after the prefill on; the kill comes ``before_s`` later.
     duration_s: float = 45
-    settle_s: float = 5
     before_s: float = 5
-    change_share: float = 0.01
-    #: Without: neither the small state nor its bar.
-    compare: bool = True
-    repeat: int = 1
-    data_root: Path = DATA_DIRECTORY
-
-    def load(self, share: float = 1.0) -> StateLoad:
-        """The load on this share of the state; the same share of it changes."""
-        return StateLoad(
-            state_bytes=self.state_bytes * share,
-            payload_bytes=self.payload_bytes,
-            rate=self.rate,
-            duration_s=self.duration_s,
-            settle_s=self.settle_s,
-            change_share=self.change_share,
-            interval_ms=SETTINGS["controlPlane.checkpoint_interval_ms"],
-            # All of the state is lost at once.
-            parallelism=1,
-            data_root=self.data_root,
-        )
+    #: All of the state is lost at once.
+    parallelism: int = 1
+    interval_ms: int = SETTINGS["controlPlane.checkpoint_interval_ms"]
 
 
 @dataclass(frozen=True)
@@ -144,9 +120,7 @@ def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], No
             peaks = {key: process.peak_rss_bytes for key, process in cluster.processes.items()}
         records = read_records(output)
         after = read_records(output, kill.generation + 1)
-    checked = check_counts(records, numbers)
-    if any(checked.values()):
-        raise BenchmarkError(f"{checked['lost']} events lost, {checked['duplicated']} duplicated")
+    checked = nothing_lost(records, numbers)
     return {
         **kill_figures(records, after, kill.before_us, kill.killed_us),
         "running_ms": kill.running_ms,

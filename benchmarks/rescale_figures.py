@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.results import BenchmarkError
+
 #: Latencies are judged in windows of this length, one beginning every step.
 _WINDOW_US, _STEP_US = 1_000_000, 100_000
 #: Back to normal: p99 of a window no larger than this many times that of the time before.
@@ -30,6 +32,18 @@ def check_counts(records: np.ndarray, numbers: np.ndarray) -> dict[str, int]:
     met[first[ids] + counts - 1] = True
     distinct = int(met.sum())
     return {"lost": len(numbers) - distinct, "duplicated": len(records) - distinct}
+
+
+def nothing_lost(records: np.ndarray, numbers: np.ndarray) -> dict[str, int]:
+    """``lost`` and ``duplicated``, both 0; arguments as of ``check_counts``.
+
+    Raises:
+        BenchmarkError: events are lost or doubled.
+    """
+    checked = check_counts(records, numbers)
+    if any(checked.values()):
+        raise BenchmarkError(f"{checked['lost']} events lost, {checked['duplicated']} duplicated")
+    return checked
 
 
 def gap_ms(arrivals_us: np.ndarray, start_us: int, stop_us: int) -> float | None:

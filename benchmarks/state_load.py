@@ -12,6 +12,8 @@ from benchmarks.events_file import DATA_DIRECTORY
 from benchmarks.rescale_input import input_directory, key_numbers
 
 JOB = "benchmarks.rescale_job"
+#: The small state beside the given one.
+SMALL_SHARE = 0.1
 #: The counts and their payloads.
 STAGE = 1
 
@@ -77,3 +79,35 @@ class StateLoad:
             "rewrite_every": self.rewrite_every,
             "parallelism": self.parallelism,
         }
+
+
+@dataclass(frozen=True)
+class StateOptions:
+    """Command-line options that both benchmarks have."""
+
+    state_bytes: float = 1e9
+    payload_bytes: int = 1024
+    rate: float = 50_000
+    duration_s: float = 30
+    settle_s: float = 5
+    change_share: float = 0.01
+    interval_ms: int = 1000
+    parallelism: int = 2
+    #: Without: neither the small state nor its bar.
+    compare: bool = True
+    repeat: int = 1
+    data_root: Path = DATA_DIRECTORY
+
+    def load(self, share: float = 1.0) -> StateLoad:
+        """The load on this share of the state; the same share of it changes."""
+        return StateLoad(
+            state_bytes=self.state_bytes * share,
+            payload_bytes=self.payload_bytes,
+            rate=self.rate,
+            duration_s=self.duration_s,
+            settle_s=self.settle_s,
+            change_share=self.change_share,
+            interval_ms=self.interval_ms,
+            parallelism=self.parallelism,
+            data_root=self.data_root,
+        )
