@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks.results import result_table, write_json
+from benchmarks.command_line import (
+    ChangeShare,
+    Compare,
+    Json,
+    Keys,
+    OfferedRate,
+    Parallelism,
+    PayloadBytes,
+    Repeat,
+    Report,
+    SettleS,
+    StateBytes,
+    TaskManagers,
+    execute,
+)
 from weir.entry_point import run as run_command
 
 _EPILOG = """
@@ -37,24 +45,6 @@ No benchmark needs Java: inputs have the lines that workgen.py makes, and are ke
 RESULTS_DIRECTORY = Path("benchmarks/results")
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)
-_console = Console(stderr=True)
-
-Json = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
-Repeat = Annotated[int, typer.Option(min=1, help="Runs; medians are reported.")]
-Keys = Annotated[int, typer.Option(min=1, help="Number of different keys.")]
-Parallelism = Annotated[int, typer.Option(min=1, help="Subtasks of each stage.")]
-TaskManagers = Annotated[int, typer.Option(min=1, help="Task manager processes.")]
-StateBytes = Annotated[float, typer.Option(min=1, help="Payloads in the state, as 1e9.")]
-PayloadBytes = Annotated[int, typer.Option(min=16, help="Payload of one key.")]
-OfferedRate = Annotated[float, typer.Option(min=1, help="Events per second, open loop.")]
-SettleS = Annotated[float, typer.Option(min=0, help="Not measured, after the prefill.")]
-ChangeShare = Annotated[
-    float, typer.Option(min=1e-6, max=1, help="Part of the state that changes between checkpoints.")
-]
-Compare = Annotated[
-    bool, typer.Option("--compare/--no-compare", help="Run with a tenth of the state too, for the ratio.")
-]
-Report = Callable[[str, float], None]
 
 
 @app.callback()
@@ -63,56 +53,6 @@ def _describe() -> None:
     # The processes of a benchmark end on Ctrl-C; they shall also when this is killed, or its terminal goes away.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
-
-
-@contextmanager
-def _progress() -> Iterator[Report]:
-    """A bar on a terminal, a line for each new step elsewhere."""
-    if not _console.is_terminal:
-        last = ""
-
-        def line(step: str, done: float) -> None:
-            nonlocal last
-            if step != last:
-                last = step
-                print(f"  {step}", file=sys.stderr, flush=True)
-
-        yield line
-        return
-    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()]
-    with Progress(*columns, console=_console, transient=True) as progress:
-        task = progress.add_task("", total=1.0)
-        yield lambda step, done: progress.update(task, description=step, completed=min(done, 1.0))
-
-
-def _execute(measure: Callable[[Report], dict[str, Any]], path: Path | None) -> None:
-    """Run a benchmark, show and write its result, end the process."""
-
-    def main() -> int:
-        with _progress() as report:
-            document = measure(report)
-        document["command"] = _command_line()
-        Console().print(result_table(document))
-        if path is not None:
-            write_json(path, document)
-            print(f"written to {path}")
-        return 0
-
-    run_command("benchmarks", main)
-
-
-def _command_line() -> str:
-    arguments = sys.argv[1:]
-    kept = []
-    skip = False
-    for argument in arguments:
-        if skip or argument.startswith("--json="):
-            skip = False
-        elif argument == "--json":
-            skip = True
-        else:
-            kept.append(argument)
-    return shlex.join(["python", "-m", "benchmarks", *kept])
 
 
 @app.command()
@@ -139,7 +79,7 @@ def throughput(
         options = benchmark.ThroughputOptions(events, keys, repeat, parallelism, task_managers, one_core)
         return benchmark.run(options, report, compare_events=compare_events).as_json()
 
-    _execute(measure, json)
+    execute(measure, json)
 
 
 @app.command()
@@ -172,7 +112,7 @@ def latency(
         )
         return benchmark.run(options, report).as_json()
 
-    _execute(measure, json)
+    execute(measure, json)
 
 
 @app.command()
@@ -189,7 +129,7 @@ def state(
 
         return state_bench.run(events, keys, repeat, on_progress=lambda step: report(step, 0.0))
 
-    _execute(measure, json)
+    execute(measure, json)
 
 
 @app.command()
@@ -205,7 +145,7 @@ def transport(
 
         return benchmark.run(events, repeat, report).as_json()
 
-    _execute(measure, json)
+    execute(measure, json)
 
 
 @app.command()
@@ -225,7 +165,7 @@ def overload(
         options = benchmark.OverloadOptions(duration_s, sink_rate, keys, parallelism, task_managers)
         return benchmark.run(options, report).as_json()
 
-    _execute(measure, json)
+    execute(measure, json)
 
 
 @app.command("bad_input")
@@ -241,7 +181,7 @@ def bad_input(
 
         return benchmark.run(report, good=events, bad=bad).as_json()
 
-    _execute(measure, json)
+    execute(measure, json)
 
 
 @app.command()
@@ -253,7 +193,7 @@ def startup(json: Json = None, repeat: Repeat = 5) -> None:
 
         return start_up.run(repeat, report).as_json()
 
-    _execute(measure, json)
+    execute(measure, json)
 
 
 @app.command()
@@ -297,7 +237,7 @@ def rescale(
             report,
         ).as_json()
 
-    _execute(measure, json)
+    execute(measure, json)
 
 
 @app.command()
@@ -337,7 +277,7 @@ def checkpoint(
         )
         return benchmark.run(options, report).as_json()
 
-    _execute(measure, json)
+    execute(measure, json)
 
 
 @app.command()
@@ -371,7 +311,7 @@ def recovery(
         )
         return benchmark.run(options, report).as_json()
 
-    _execute(measure, json)
+    execute(measure, json)
 
 
 @app.command("report")

@@ -1,0 +1,86 @@
+"""What the commands of ``python -m benchmarks`` share: options, progress, and what becomes of a result."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from benchmarks.results import result_table, write_json
+from weir.entry_point import run as run_command
+
+Json = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
+Repeat = Annotated[int, typer.Option(min=1, help="Runs; medians are reported.")]
+Keys = Annotated[int, typer.Option(min=1, help="Number of different keys.")]
+Parallelism = Annotated[int, typer.Option(min=1, help="Subtasks of each stage.")]
+TaskManagers = Annotated[int, typer.Option(min=1, help="Task manager processes.")]
+StateBytes = Annotated[float, typer.Option(min=1, help="Payloads in the state, as 1e9.")]
+PayloadBytes = Annotated[int, typer.Option(min=16, help="Payload of one key.")]
+OfferedRate = Annotated[float, typer.Option(min=1, help="Events per second, open loop.")]
+SettleS = Annotated[float, typer.Option(min=0, help="Not measured, after the prefill.")]
+ChangeShare = Annotated[
+    float, typer.Option(min=1e-6, max=1, help="Part of the state that changes between checkpoints.")
+]
+Compare = Annotated[
+    bool, typer.Option("--compare/--no-compare", help="Run with a tenth of the state too, for the ratio.")
+]
+Report = Callable[[str, float], None]
+
+_console = Console(stderr=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Report]:
+    """A bar on a terminal, a line for each new step elsewhere."""
+    if not _console.is_terminal:
+        last = ""
+
+        def line(step: str, done: float) -> None:
+            nonlocal last
+            if step != last:
+                last = step
+                print(f"  {step}", file=sys.stderr, flush=True)
+
+        yield line
+        return
+    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()]
+    with Progress(*columns, console=_console, transient=True) as progress:
+        task = progress.add_task("", total=1.0)
+        yield lambda step, done: progress.update(task, description=step, completed=min(done, 1.0))
+
+
+def execute(measure: Callable[[Report], dict[str, Any]], path: Path | None) -> None:
+    """Run a benchmark, show and write its result, end the process."""
+
+    def main() -> int:
+        with _progress() as report:
+            document = measure(report)
+        document["command"] = _command_line()
+        Console().print(result_table(document))
+        if path is not None:
+            write_json(path, document)
+            print(f"written to {path}")
+        return 0
+
+    run_command("benchmarks", main)
+
+
+def _command_line() -> str:
+    arguments = sys.argv[1:]
+    kept = []
+    skip = False
+    for argument in arguments:
+        if skip or argument.startswith("--json="):
+            skip = False
+        elif argument == "--json":
+            skip = True
+        else:
+            kept.append(argument)
+    return shlex.join(["python", "-m", "benchmarks", *kept])
