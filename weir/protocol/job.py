@@ -43,6 +43,7 @@ from weir.protocol.job_model import (
     TakeOver,
     TaskManagerLost,
 )
+from weir.protocol.job_subtasks import JobSubtasks
 from weir.types import SubtaskId
 
 __all__ = [
@@ -100,22 +101,17 @@ class JobMachine:
         Raises:
             ValueError: there is no subtask.
         """
-        self._statuses = dict.fromkeys(sorted(subtasks), SubtaskStatus.WAITING)
-        if not self._statuses:
+        self._history: deque[str] = deque(maxlen=_HISTORY_ENTRIES_MAX)
+        self._subtasks = JobSubtasks(self._history.append)
+        self._subtasks.begin(subtasks)
+        if not self._subtasks.statuses:
             raise ValueError("a job needs at least one subtask")
         self._restarts = restarts
         self._commits_at_end = commits_at_end
         self._generation = generation
         self._restart_cause = ""
-        self._placement: dict[SubtaskId, str] = {}
-        #: Added by a rescale that may still be taken back: the job goes on without them.
-        self._provisional: set[SubtaskId] = set()
-        self._retiring: set[SubtaskId] = set()
-        #: No longer part of the job; late reports about them have no effect.
-        self._removed: set[SubtaskId] = set()
         self._state = JobState.WAITING_FOR_TASK_MANAGERS
         self._cause = ""
-        self._history: deque[str] = deque(maxlen=_HISTORY_ENTRIES_MAX)
 
     @property
     def state(self) -> JobState:
@@ -140,12 +136,12 @@ class JobMachine:
     @property
     def statuses(self) -> Mapping[SubtaskId, SubtaskStatus]:
         """Every subtask's status (a copy)."""
-        return dict(self._statuses)
+        return dict(self._subtasks.statuses)
 
     @property
     def placement(self) -> Mapping[SubtaskId, str]:
         """The task manager of every subtask; empty before the deployment (a copy)."""
-        return dict(self._placement)
+        return dict(self._subtasks.placement)
 
     @property
     def history(self) -> list[str]:
@@ -173,7 +169,7 @@ class JobMachine:
         Raises:
             InvalidTransitionError: it does not; a bug in this module.
         """
-        statuses = set(self._statuses.values())
+        statuses = set(self._subtasks.statuses.values())
         all_terminal = all(status.is_terminal for status in statuses)
         failing = self._state in (JobState.FAILING, JobState.FAILED)
         rules = {
@@ -188,7 +184,8 @@ class JobMachine:
             or statuses == {SubtaskStatus.FINISHED},
             "a running job has no failed subtask": self._state not in (JobState.DEPLOYING, JobState.RUNNING)
             or not statuses & UNFINISHED_ENDS,
-            "a placed subtask is not waiting": not self._placement or SubtaskStatus.WAITING not in statuses,
+            "a placed subtask is not waiting": not self._subtasks.placement
+            or SubtaskStatus.WAITING not in statuses,
         }
         broken = [rule for rule, holds in rules.items() if not holds]
         if broken:
@@ -197,19 +194,19 @@ class JobMachine:
     # --- handlers: one for each meaning of an event ---------------------------------------------------------
 
     def _deploy(self, event: SlotsAvailable) -> list[Action]:
-        if set(event.placement) != set(self._statuses):
+        if set(event.placement) != set(self._subtasks.statuses):
             raise self._invalid("a placement must name exactly the job's subtasks")
-        self._placement = dict(event.placement)
+        self._subtasks.placement = dict(event.placement)
         self._move(JobState.DEPLOYING, "all subtasks have a slot")
-        for subtask in self._statuses:
-            self._statuses[subtask] = SubtaskStatus.DEPLOYING
-        return [Deploy(self._assignments(self._statuses, last_stage_first=True))]
+        for subtask in self._subtasks.statuses:
+            self._subtasks.statuses[subtask] = SubtaskStatus.DEPLOYING
+        return [Deploy(self._subtasks.assignments(self._subtasks.statuses, last_stage_first=True))]
 
     def _report_while_live(self, event: SubtaskReported) -> list[Action]:
         """In DEPLOYING or RUNNING: progress, or the first failure."""
         if not self._record(event):
             return []
-        if self._drop_if_expendable(event.subtask):
+        if self._subtasks.drop_if_expendable(event.subtask):
             return self._advance()
         match event.status:
             case SubtaskStatus.FAILED:
@@ -221,7 +218,7 @@ class JobMachine:
                 reason = event.cause or "its task manager stopped it"
                 return self._restart_or_fail(f"subtask {event.subtask} was cancelled: {reason}")
             case SubtaskStatus.DEPLOYED if self._state is JobState.RUNNING:
-                return [Start(self._assignments([event.subtask], last_stage_first=True))]
+                return [Start(self._subtasks.assignments([event.subtask], last_stage_first=True))]
             case _:
                 return self._advance()
 
@@ -235,7 +232,7 @@ class JobMachine:
         return self._end_if_quiet() if self._record(event) else []
 
     def _deployment_failed(self, event: DeploymentFailed) -> list[Action]:
-        if not self._end_subtasks_of(event.task_manager, SubtaskStatus.FAILED, {SubtaskStatus.DEPLOYING}):
+        if not self._subtasks.end_all_of(event.task_manager, SubtaskStatus.FAILED, {SubtaskStatus.DEPLOYING}):
             return []
         if self._state is JobState.DEPLOYING:
             return self._restart_or_fail(
@@ -250,7 +247,7 @@ class JobMachine:
     def _task_manager_lost(self, event: TaskManagerLost) -> list[Action]:
         """Only its live subtasks matter: one that had finished has handed on all its output."""
         live = {status for status in SubtaskStatus if not status.is_terminal}
-        if not self._end_subtasks_of(event.task_manager, SubtaskStatus.LOST, live):
+        if not self._subtasks.end_all_of(event.task_manager, SubtaskStatus.LOST, live):
             return []
         if self._state in (JobState.DEPLOYING, JobState.RUNNING):
             cause = f"task manager {event.task_manager} is lost: {event.cause}"
@@ -259,9 +256,9 @@ class JobMachine:
 
     def _cancel(self, event: CancelRequested) -> list[Action]:
         self._move(JobState.CANCELLING, "a user asked for it")
-        if not self._placement:
-            for subtask in self._statuses:
-                self._statuses[subtask] = SubtaskStatus.CANCELED
+        if not self._subtasks.placement:
+            for subtask in self._subtasks.statuses:
+                self._subtasks.statuses[subtask] = SubtaskStatus.CANCELED
         return [*self._cancel_live(), *self._end_if_quiet()]
 
     def _fail_on_request(self, event: FailRequested) -> list[Action]:
@@ -274,19 +271,17 @@ class JobMachine:
                 f"{self._generation} was before"
             )
         self._generation = event.generation
-        self._statuses = dict.fromkeys(sorted(event.subtasks), SubtaskStatus.WAITING)
-        self._placement = {}
-        self._provisional, self._retiring, self._removed = set(), set(), set()
+        self._subtasks.begin(event.subtasks)
         if self._state is not JobState.WAITING_FOR_TASK_MANAGERS:
             self._move(JobState.WAITING_FOR_TASK_MANAGERS, f"generation {event.generation}")
         return []
 
     def _take_over(self, event: TakeOver) -> list[Action]:
-        if set(event.placement) != set(self._statuses):
+        if set(event.placement) != set(self._subtasks.statuses):
             raise self._invalid("a placement must name exactly the job's subtasks")
-        self._placement = dict(event.placement)
-        for subtask in self._statuses:
-            self._statuses[subtask] = SubtaskStatus.RUNNING
+        self._subtasks.placement = dict(event.placement)
+        for subtask in self._subtasks.statuses:
+            self._subtasks.statuses[subtask] = SubtaskStatus.RUNNING
         self._move(JobState.RUNNING, "another control plane deployed it")
         return []
 
@@ -298,27 +293,24 @@ class JobMachine:
         return [JobEnded(self._state, "")]
 
     def _add(self, event: AddSubtasks) -> list[Action]:
-        known = sorted(event.placement.keys() & self._statuses.keys())
+        known = sorted(event.placement.keys() & self._subtasks.statuses.keys())
         if known or not event.placement:
             raise self._invalid(
                 f"subtasks to add: {', '.join(map(str, known)) or 'none'}; new ones are needed"
             )
-        self._statuses |= dict.fromkeys(sorted(event.placement), SubtaskStatus.DEPLOYING)
-        self._placement |= event.placement
-        self._provisional |= event.placement.keys()
-        self._removed -= event.placement.keys()
-        return [Deploy(self._assignments(event.placement, last_stage_first=True))]
+        self._subtasks.add(event.placement)
+        return [Deploy(self._subtasks.assignments(event.placement, last_stage_first=True))]
 
     def _keep(self, event: KeepSubtasks) -> list[Action]:
         self._check_known(event.subtasks)
-        self._provisional.difference_update(event.subtasks)
+        self._subtasks.provisional.difference_update(event.subtasks)
         return []
 
     def _retire(self, event: RetireSubtasks) -> list[Action]:
         self._check_known(event.subtasks)
-        self._retiring.update(event.subtasks)
+        self._subtasks.retiring.update(event.subtasks)
         for subtask in event.subtasks:
-            self._drop_if_expendable(subtask)
+            self._subtasks.drop_if_expendable(subtask)
         return self._advance()
 
     def _ignore(self, event: Event) -> list[Action]:
@@ -335,8 +327,8 @@ class JobMachine:
 
         The machine itself sets LOST, and FAILED for a refused deployment; late reports do not undo that.
         """
-        current = self._statuses.get(event.subtask)
-        if current is None and event.subtask in self._removed:
+        current = self._subtasks.statuses.get(event.subtask)
+        if current is None and event.subtask in self._subtasks.removed:
             return False
         if current is None:
             raise self._invalid(f"a report about subtask {event.subtask}, which the job does not have")
@@ -349,45 +341,31 @@ class JobMachine:
         starts = event.status in (SubtaskStatus.RUNNING, SubtaskStatus.FINISHED)
         if starts and self._state is JobState.DEPLOYING:
             raise self._invalid(f"subtask {event.subtask} is {event.status.value} before it was started")
-        self._statuses[event.subtask] = event.status
+        self._subtasks.statuses[event.subtask] = event.status
         self._history.append(f"{event.subtask}: {current.value} -> {event.status.value}")
         return True
 
     def _check_known(self, subtasks: Iterable[SubtaskId]) -> None:
-        unknown = [str(subtask) for subtask in subtasks if subtask not in self._statuses]
+        unknown = [str(subtask) for subtask in subtasks if subtask not in self._subtasks.statuses]
         if unknown:
             raise self._invalid(f"the job does not have subtasks {', '.join(unknown)}")
 
-    def _drop_if_expendable(self, subtask: SubtaskId) -> bool:
-        """Remove a subtask that has ended and is not needed, while the job runs; whether it was."""
-        status = self._statuses[subtask]
-        retired = subtask in self._retiring and status is SubtaskStatus.FINISHED
-        given_up = subtask in self._provisional and status in UNFINISHED_ENDS
-        if not (retired or given_up):
-            return False
-        del self._statuses[subtask], self._placement[subtask]
-        self._provisional.discard(subtask)
-        self._retiring.discard(subtask)
-        self._removed.add(subtask)
-        self._history.append(f"{subtask}: removed")
-        return True
-
     def _after_loss(self, cause: str, *, is_outage: bool) -> list[Action]:
         """Subtasks were lost: the job fails, unless it can do without all of them."""
-        for subtask in sorted(self._provisional):
-            self._drop_if_expendable(subtask)
-        if UNFINISHED_ENDS & set(self._statuses.values()):
+        for subtask in sorted(self._subtasks.provisional):
+            self._subtasks.drop_if_expendable(subtask)
+        if UNFINISHED_ENDS & set(self._subtasks.statuses.values()):
             return self._restart_or_fail(cause, is_outage=is_outage)
         return self._advance()
 
     def _advance(self) -> list[Action]:
-        statuses = set(self._statuses.values())
+        statuses = set(self._subtasks.statuses.values())
         if self._state is JobState.DEPLOYING and statuses == {SubtaskStatus.DEPLOYED}:
             self._move(JobState.RUNNING, "all subtasks are ready")
-            return [Start(self._assignments(self._statuses, last_stage_first=True))]
+            return [Start(self._subtasks.assignments(self._subtasks.statuses, last_stage_first=True))]
         if statuses == {SubtaskStatus.FINISHED} and self._commits_at_end:
             self._move(JobState.FINISHING, "all subtasks reached the end of the stream")
-            return [CommitFinal(tuple(self._statuses))]
+            return [CommitFinal(tuple(self._subtasks.statuses))]
         if statuses == {SubtaskStatus.FINISHED}:
             self._move(JobState.FINISHED, "all subtasks reached the end of the stream")
             return [JobEnded(self._state, "")]
@@ -406,39 +384,18 @@ class JobMachine:
         return [*self._cancel_live(), *self._end_if_quiet()]
 
     def _cancel_live(self) -> list[Action]:
-        live = [subtask for subtask, status in self._statuses.items() if not status.is_terminal]
-        return [Cancel(self._assignments(live, last_stage_first=False))] if live else []
+        live = [subtask for subtask, status in self._subtasks.statuses.items() if not status.is_terminal]
+        return [Cancel(self._subtasks.assignments(live, last_stage_first=False))] if live else []
 
     def _end_if_stopping(self) -> list[Action]:
         return self._end_if_quiet() if self._state in (JobState.FAILING, JobState.CANCELLING) else []
 
     def _end_if_quiet(self) -> list[Action]:
-        if not all(status.is_terminal for status in self._statuses.values()):
+        if not all(status.is_terminal for status in self._subtasks.statuses.values()):
             return []
         target = JobState.FAILED if self._state is JobState.FAILING else JobState.CANCELLED
         self._move(target, "no subtask runs any more")
         return [JobEnded(target, self._cause)]
-
-    def _end_subtasks_of(
-        self, task_manager: str, status: SubtaskStatus, statuses_before: set[SubtaskStatus]
-    ) -> bool:
-        """Set the status of a task manager's subtasks that have one of the given; whether there were any."""
-        hit = [
-            subtask
-            for subtask, name in self._placement.items()
-            if name == task_manager and self._statuses[subtask] in statuses_before
-        ]
-        for subtask in hit:
-            self._history.append(f"{subtask}: {self._statuses[subtask].value} -> {status.value}")
-            self._statuses[subtask] = status
-        return bool(hit)
-
-    def _assignments(
-        self, subtasks: Iterable[SubtaskId], *, last_stage_first: bool
-    ) -> tuple[Assignment, ...]:
-        sign = -1 if last_stage_first else 1
-        ordered = sorted(subtasks, key=lambda subtask: (sign * subtask.stage_index, subtask.subtask_index))
-        return tuple(Assignment(subtask, self._placement[subtask]) for subtask in ordered)
 
     def _move(self, target: JobState, reason: str) -> None:
         if target not in TRANSITIONS[self._state]:

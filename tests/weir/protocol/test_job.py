@@ -202,10 +202,10 @@ def test_a_finished_subtask_cannot_fail_afterwards(running):
 
 
 def test_broken_invariants_are_found(running):
-    running._statuses[SINK] = SubtaskStatus.FAILED
+    running._subtasks.statuses[SINK] = SubtaskStatus.FAILED
     with pytest.raises(InvalidTransitionError, match="a running job has no failed subtask"):
         running.check_invariants()
-    running._statuses[SINK] = SubtaskStatus.RUNNING
+    running._subtasks.statuses[SINK] = SubtaskStatus.RUNNING
 
 
 def test_every_state_handles_events_and_can_end():
