@@ -128,13 +128,8 @@ class SubtaskFactory:
                 subtask, stage, node, cache_bytes, dead_letters, group_state, job_start_us, topology
             )
 
-        output = Output(
-            [
-                self._output_edge(subtask, edge, inbox, topology)
-                for edge in topology.graph.output_edges(stage.index)
-            ],
-            mailbox.wait_for_credit,
-        )
+        edges = self._output_edges(subtask, inbox, topology)
+        output = Output(edges, mailbox.wait_for_credit)
         nodes = stage.nodes[1:] if stage.is_source else stage.nodes
         operators = [(create_operator(node.spec), context(node, 0)) for node in nodes]
         isolation = self._isolation(subtask, stage)
@@ -244,6 +239,10 @@ class SubtaskFactory:
     def _peer(self, stage_index: int, address: str, epochs: Mapping[int, int]) -> RemoteStateClient:
         """Access to what ``HybridBackend`` has under an address: another task manager, or an image."""
         return self._state.image_client(address) or self.state_client(stage_index, address, epochs)
+
+    def _output_edges(self, subtask: SubtaskId, inbox: Inbox, topology: Topology) -> list[OutputEdge]:
+        edges = topology.graph.output_edges(subtask.stage_index)
+        return [self._output_edge(subtask, edge, inbox, topology) for edge in edges]
 
     def _output_edge(self, subtask: SubtaskId, edge: Edge, inbox: Inbox, topology: Topology) -> OutputEdge:
         channels = {
