@@ -79,12 +79,6 @@ def main(
     Without --exit-when-finished it stays up after the end of the job, so that you can look at it.
     """
     set_up_logging("control_plane", verbose=verbose)
-    flags = {
-        "controlPlane.cp_grpc_port": port,
-        "controlPlane.control_port": http_port,
-        "controlPlane.min_task_managers": task_managers,
-    }
-    overrides = {key: str(value) for key, value in flags.items() if value is not None}
     if show_parameters:
         run("control_plane", lambda: _show_parameters(job))
     run(
@@ -94,13 +88,22 @@ def main(
             _pairs(param or []),
             config,
             set_flags or [],
-            overrides,
+            _overrides(port, http_port, task_managers),
             exit_when_finished,
             follow,
             from_savepoint or "",
             allow_dropped_state,
         ),
     )
+
+
+def _overrides(port: int | None, http_port: int | None, task_managers: int | None) -> dict[str, str]:
+    flags = {
+        "controlPlane.cp_grpc_port": port,
+        "controlPlane.control_port": http_port,
+        "controlPlane.min_task_managers": task_managers,
+    }
+    return {key: str(value) for key, value in flags.items() if value is not None}
 
 
 def _pairs(items: list[str]) -> dict[str, str]:

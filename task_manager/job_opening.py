@@ -69,20 +69,7 @@ def open_job(
     runtime = JobRuntime(
         identity,
         topology,
-        JobSettings(
-            request.watermark_interval_ms,
-            request.out_of_order_grace_period_ms,
-            request.idle_timeout_ms,
-            request.alignment_timeout_ms,
-            request.deployed_us,
-            dict(request.state_ids),
-            tuple(request.isolated_steps),
-            {
-                "job_module": request.job_module,
-                "parameters": parameters,
-                "config": config.model_dump(mode="json", by_alias=True),
-            },
-        ),
+        _settings(request, parameters, config),
         config.task_manager,
         address,
         state,
@@ -94,3 +81,22 @@ def open_job(
     )
     runtime.checkpoints.ended_id = request.ended_checkpoint_id
     return runtime
+
+
+def _settings(
+    request: control_pb2.DeployRequest, parameters: dict[str, object], config: Config
+) -> JobSettings:
+    return JobSettings(
+        request.watermark_interval_ms,
+        request.out_of_order_grace_period_ms,
+        request.idle_timeout_ms,
+        request.alignment_timeout_ms,
+        request.deployed_us,
+        dict(request.state_ids),
+        tuple(request.isolated_steps),
+        {
+            "job_module": request.job_module,
+            "parameters": parameters,
+            "config": config.model_dump(mode="json", by_alias=True),
+        },
+    )
