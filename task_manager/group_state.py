@@ -115,6 +115,8 @@ class SubtaskGroupState:
     def changes_since_copy(self, groups: Iterable[int]) -> CachedChanges:
         """What the new owner of these groups is to have of the cache; called before they are released."""
         listed = self._to_copy.intersection(groups)
+        if not listed:
+            return CachedChanges((), (), ())
         good = self._copied_groups & listed
         for operator in self._operators:
             good = good.intersection(operator.good_copies(good))

@@ -286,11 +286,11 @@ class KeyedState:
         """Write the changes of these key groups, then forget them: they have a new owner."""
         prefixes = self._prefixes(groups)
         self._cache.flush_prefixes(prefixes)
-        self._cache.forget_prefixes_later(prefixes)
+        self._cache.leave_prefixes(prefixes)
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
         """Read these key groups from the store: what is cached of them is older."""
-        self._cache.forget_prefixes(self._prefixes(groups))
+        self._cache.return_to_prefixes(self._prefixes(groups))
 
     def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
         """State keys of these key groups that were used last, the latest first."""

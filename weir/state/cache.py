@@ -23,8 +23,6 @@ ENTRY_OVERHEAD_BYTES = 230
 #: Bounds of one write batch to the backend, so that the GIL is not held for long.
 WRITE_ENTRIES_MAX = 2_000
 WRITE_BYTES_MAX = 1 << 20
-#: Keys that a call looks at for entries that were forgotten: about 0.1 ms.
-_SIFTED_AT_ONCE = 1_000
 #: Keys of reads that are remembered for a rescale, beyond those of the latest read.
 _READ_KEYS_MAX = 20_000
 
@@ -48,9 +46,8 @@ class WriteBackCache(StateBackend):
         self._bytes = 0
         self._closed = False
         self._gets = self._puts = self._deletes = self._hits = 0
-        #: Prefixes whose entries are to go, and the keys that are still to be looked at for them.
-        self._stale: frozenset[bytes] = frozenset()
-        self._unsifted: list[bytes] = []
+        #: Prefixes below which nothing that is cached counts.
+        self._left: set[bytes] = set()
         #: Keys of the latest reads, oldest first, and how many they are.
         self._read_lately: deque[Sequence[bytes]] = deque()
         self._read_count = 0
@@ -66,7 +63,6 @@ class WriteBackCache(StateBackend):
             entries = self._entries
             missing = sorted({key for key in keys if key not in entries})
             found = dict(zip(missing, self._backend.get_many(missing), strict=True)) if missing else {}
-            self._sift(_SIFTED_AT_ONCE)
             self._note_read(keys)
             # Values are taken before anything is evicted to make room for what was read.
             values = [entries[key] if key in entries else found[key] for key in keys]
@@ -90,7 +86,6 @@ class WriteBackCache(StateBackend):
         """Apply puts, then deletes, to the cache; other threads see all of them or none."""
         with self._lock:
             self._check_open()
-            self._sift(_SIFTED_AT_ONCE)
             for key, value in puts:
                 self._store(key, value)
                 self._dirty[key] = None
@@ -144,37 +139,26 @@ class WriteBackCache(StateBackend):
             while keys:
                 del keys[: self._write_down(keys)]
 
-    def forget_prefixes(self, prefixes: Collection[bytes]) -> None:
-        """Drop entries by the start of their keys, as :meth:`forget` does by range."""
-        with self._lock:
-            self._check_open()
-            self._sift(len(self._unsifted))
-            self._settle()
-            for key in _starting_with(prefixes, self._entries):
-                self._drop(key)
+    def leave_prefixes(self, prefixes: Collection[bytes]) -> None:
+        """What is cached below these prefixes, clean by now, is of no use, but stays until it is evicted.
 
-    def forget_prefixes_later(self, prefixes: Collection[bytes]) -> None:
-        """As :meth:`forget_prefixes`, a part at each later call, so that nobody waits for a walk over all entries.
-
-        Nothing below these prefixes is asked for or written before :meth:`forget_prefixes` was called for them.
+        So nobody waits for a walk over all entries (70 ns each). Nothing below them is asked for or written before
+        :meth:`return_to_prefixes` was called for them.
         """
         with self._lock:
             self._check_open()
-            self._unsifted = list(self._entries)
-            self._stale = self._stale | frozenset(prefixes) if self._unsifted else frozenset()
-            self._sift(_SIFTED_AT_ONCE)
+            self._left.update(prefixes)
 
-    def _sift(self, count: int) -> None:
-        """Look at so many keys, and drop those that are to go."""
-        if not self._unsifted:
-            return
-        part = self._unsifted[-count:] if count else []
-        del self._unsifted[len(self._unsifted) - len(part) :]
-        for key in _starting_with(self._stale, part):
-            if key in self._entries:
-                self._drop(key)
-        if not self._unsifted:
-            self._stale = frozenset()
+    def return_to_prefixes(self, prefixes: Collection[bytes]) -> None:
+        """Drop what is left below these prefixes; others than those that were left have nothing here."""
+        with self._lock:
+            self._check_open()
+            left = self._left.intersection(prefixes)
+            if left:
+                self._settle()
+                for key in _starting_with(left, self._entries):
+                    self._drop(key)
+                self._left -= left
 
     def recent_keys(self, prefixes: Collection[bytes], count_max: int) -> list[bytes]:
         """Keys that start with one of these and were read lately, the last read first, ``count_max`` at most.

@@ -75,6 +75,7 @@ def test_deleting_scanning_and_dropping_groups() -> None:
     assert scanned == dict.fromkeys(keys[10:], b"1")
     state.drop_groups(np.unique(groups).tolist())
     assert sum(1 for _ in backend.scan()) == 40
+    state.adopt_groups(np.unique(groups).tolist())
     assert state.stats().memory_bytes == 0
     assert state.get_many(groups, keys) == [None] * 10 + [b"1"] * 40
 

@@ -1,7 +1,7 @@
 import pytest
 
 from weir.errors import StateError
-from weir.state.cache import WRITE_ENTRIES_MAX, WriteBackCache
+from weir.state.cache import ENTRY_OVERHEAD_BYTES, WRITE_ENTRIES_MAX, WriteBackCache
 from weir.state.memory import MemoryBackend
 
 
@@ -84,6 +84,29 @@ def test_forget_drops_a_range_unwritten_changes_too() -> None:
     cache.forget(b"b", b"c")
     assert cache.get_many([b"a", b"b", b"c"]) == [b"1", b"2", b"3"]
     assert cache.stats().cache_misses == 1
+
+
+def test_what_was_left_gives_way_to_others_and_does_not_count_when_its_owner_is_back() -> None:
+    below = MemoryBackend()
+    cache = WriteBackCache(below, 10 * (ENTRY_OVERHEAD_BYTES + 4))
+    cache.put_many([b"a%d" % number for number in range(4)], [b"1"] * 4)
+    cache.put_many([b"b%d" % number for number in range(4)], [b"2"] * 4)
+    cache.flush()
+    cache.leave_prefixes([b"a"])
+    held = cache.stats().memory_bytes
+    # Of another owner, unknown to this cache.
+    below.put_many([b"a%d" % number for number in range(4)], [b"9"] * 4)
+    cache.put_many([b"b%d" % number for number in range(4, 8)], [b"2"] * 4)
+    assert cache.stats().memory_bytes < held + 4 * ENTRY_OVERHEAD_BYTES
+    assert cache.get_many([b"b%d" % number for number in range(8)]) == [b"2"] * 8
+    assert cache.stats().cache_misses == 0
+    cache.return_to_prefixes([b"a", b"b"])
+    assert cache.get_many([b"a0", b"a3", b"b7"]) == [b"9", b"9", b"2"]
+    assert cache.stats().cache_misses == 2
+    # It is its owner's again, and what comes next is kept.
+    cache.put_many([b"a0"], [b"10"])
+    cache.return_to_prefixes([b"b"])
+    assert cache.get_many([b"a0"]) == [b"10"]
 
 
 def test_closing_the_cache_flushes_and_leaves_the_backend_open() -> None:
