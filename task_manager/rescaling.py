@@ -70,6 +70,7 @@ class RescaleParticipant:
         self._factory = factory
         self._store = store
         self._ships = not config.use_hybrid
+        self._ship_bytes_per_second = config.migration_bytes_per_second
         self._migrator = Migrator(config.migration_bytes_per_second, config.migration_chunk_bytes)
         self._locations: dict[SubtaskId, str] = {}
         # Without a migration the groups are wanted at once, and strategy local ships everything anyway.
@@ -377,6 +378,7 @@ class RescaleParticipant:
             handover.state_ids,
             on_group=shipped,
             cancelled=lambda: self._closed,
+            bytes_per_second=self._ship_bytes_per_second,
         )
 
     def _send(

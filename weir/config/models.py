@@ -327,7 +327,10 @@ class TaskManagerConfig(Section):
         "batch. No effect without `useHybrid`.",
     )
     migration_bytes_per_second: int = setting(
-        32 * MIB, "Bound of the rate at which state follows in the background.", "bytes/s", ge=64 * KIB
+        32 * MIB,
+        "Bound of the rate at which state follows in the background, or is shipped.",
+        "bytes/s",
+        ge=64 * KIB,
     )
     migration_chunk_bytes: int = setting(
         4 * MIB, "State fetched by one call of the background migration.", "bytes", ge=4 * KIB, le=16 * MIB

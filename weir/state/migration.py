@@ -16,8 +16,9 @@ from weir.state.remote import RemoteStateClient
 
 log = logging.getLogger(__name__)
 
-#: What is shipped at a time; the receiver adds it at once (see ``StateBackend.stage``).
-SHIP_BYTES = 4 << 20
+#: What is shipped at a time; the receiver adds it at once (see ``StateBackend.stage``). With less there are too many
+#: table files, with more other threads wait longer.
+SHIP_BYTES = 1 << 20
 SHIP_KEYS_MAX = 40_000
 #: Less is written like any other entries: a table file of its own does not pay.
 _LOADED_BYTES_MIN = 128 << 10
@@ -207,6 +208,7 @@ def ship_groups(
     on_group: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     batch_bytes: int = SHIP_BYTES,
+    bytes_per_second: float = float("inf"),
 ) -> int:
     """Send groups to their new owner's store, each deleted here once it is there; gives the bytes sent.
 
@@ -221,11 +223,20 @@ def ship_groups(
         on_group: called with each group that is there completely, and its bytes.
         cancelled: asked between batches; True: return what was sent so far.
         batch_bytes: what is sent by one call.
+        bytes_per_second: bound of the rate: rows of other groups are processed meanwhile.
 
     Raises:
         FencedError, ConnectionLostError, StateError: a store failed; the group in question is still here.
     """
     sent = 0
+    next_s = time.monotonic()
+
+    def send(entries: Sequence[tuple[bytes, bytes]], size: int) -> None:
+        nonlocal next_s
+        _send(client, entries, size)
+        next_s = max(time.monotonic(), next_s + size / bytes_per_second)
+        time.sleep(max(0.0, next_s - time.monotonic()))
+
     for group in groups:
         group_bytes = 0
         for state_id in state_ids:
@@ -237,11 +248,11 @@ def ship_groups(
                 if size_bytes >= batch_bytes or len(batch) >= SHIP_KEYS_MAX:
                     if cancelled():
                         return sent
-                    _send(client, batch, size_bytes)
+                    send(batch, size_bytes)
                     group_bytes += size_bytes
                     batch, size_bytes = [], 0
             if batch:
-                _send(client, batch, size_bytes)
+                send(batch, size_bytes)
                 group_bytes += size_bytes
         for state_id in state_ids:
             local.delete_range(*state_bounds(group, state_id))

@@ -116,6 +116,9 @@ def store_options(settings: RocksDbSettings, memory: StoreMemory) -> Options:
     options.set_max_log_file_size(_LOG_FILE_BYTES)
     options.set_keep_log_file_num(2)
     options.set_stats_dump_period_sec(0)
+    # Whoever drops the last reader of tables that a merge has replaced would delete them, 4 ms each: a background
+    # thread does it.
+    options.set_avoid_unnecessary_blocking_io(True)
     return options
 
 
@@ -139,6 +142,7 @@ def read_options(settings: RocksDbSettings) -> ReadOptions:
     """Options of point reads. Mapped blocks are not verified at every read; compaction verifies all it reads."""
     options = ReadOptions()
     options.set_verify_checksums(not maps_tables(settings))
+    options.set_background_purge_on_iterator_cleanup(True)
     return options
 
 
