@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
 from typing import Any
 
 _SLEEP_S = 0.001
+#: Sleeps that last so much too long are listed one by one.
+_STALL_S = 0.02
 
 
 class JitterProcess:
@@ -25,9 +28,19 @@ class JitterProcess:
 
     def result(self) -> dict[str, Any]:
         """``p50_ms``, ``p99_ms`` and ``max_ms`` by which a sleep of 1 ms lasted too long."""
+        facts = self._facts()
+        del facts["stalls"]
+        return facts
+
+    def _facts(self) -> dict[str, Any]:
         out, _ = self._popen.communicate(timeout=self._seconds + 30)
         facts: dict[str, Any] = json.loads(out)
         return facts
+
+    def finish(self) -> dict[str, Any]:
+        """As :meth:`result`, but ends the loop now; ``stalls`` lists ``[end, ms]`` of long ones, the end in epoch µs."""
+        self._popen.send_signal(signal.SIGTERM)
+        return self._facts()
 
     def stop(self) -> None:
         """End it early; safe after the end."""
@@ -37,14 +50,19 @@ class JitterProcess:
 
 
 def main(seconds: float) -> None:
-    """The loop."""
-    late_s = []
+    """The loop, until the time is over or SIGTERM comes."""
+    late_s: list[float] = []
+    stalls: list[tuple[int, float]] = []
+    terminated: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
     now_s = time.perf_counter()
     stop_s = now_s + seconds
-    while now_s < stop_s:
+    while now_s < stop_s and not terminated:
         time.sleep(_SLEEP_S)
         woken_s = time.perf_counter()
         late_s.append(woken_s - now_s - _SLEEP_S)
+        if late_s[-1] >= _STALL_S:
+            stalls.append((time.time_ns() // 1000, round(late_s[-1] * 1e3, 1)))
         now_s = woken_s
     late_s.sort()
 
@@ -52,7 +70,7 @@ def main(seconds: float) -> None:
         return round(late_s[min(len(late_s) - 1, int(len(late_s) * percent / 100))] * 1e3, 4)
 
     figures = {"p50_ms": percentile_ms(50), "p99_ms": percentile_ms(99), "max_ms": percentile_ms(100)}
-    print(json.dumps({"sleeps": len(late_s), **figures}))
+    print(json.dumps({"sleeps": len(late_s), **figures, "stalls": stalls}))
 
 
 if __name__ == "__main__":

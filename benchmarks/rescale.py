@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from benchmarks.events_file import DATA_DIRECTORY
+from benchmarks.jitter import JitterProcess
 from benchmarks.record_sink import read_records
 from benchmarks.rescale_figures import around, nothing_lost
 from benchmarks.rescale_input import input_directory, key_groups, key_numbers
@@ -44,6 +45,7 @@ _BARS = {
 }
 _NONE_LOST = (Bar("lost", "at most", 0), Bar("duplicated", "at most", 0))
 _POLL_S = 0.5
+_RESCALE_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
@@ -149,11 +151,16 @@ def _one_run(
         before_ms = started_ms + 1e3 * (options.prefill_s + options.settle_s)
         sleep_until_ms(before_ms)
         report(f"{label}: steady load before the rescale", 0.4)
-        sleep_until_ms(before_ms + 1e3 * options.before_s)
-        tables = [_owners(cluster)]
-        report(f"{label}: scaling {before} -> {after}", 0.6)
-        done = rescale(cluster, STAGE, after, timeout_s=300)
-        tables.append(_owners(cluster))
+        jitter = JitterProcess(options.before_s + _RESCALE_TIMEOUT_S)
+        try:
+            sleep_until_ms(before_ms + 1e3 * options.before_s)
+            tables = [_owners(cluster)]
+            report(f"{label}: scaling {before} -> {after}", 0.6)
+            done = rescale(cluster, STAGE, after, timeout_s=_RESCALE_TIMEOUT_S)
+            tables.append(_owners(cluster))
+            stalls = jitter.finish()["stalls"]
+        finally:
+            jitter.stop()
         report(f"{label}: steady load after the rescale", 0.8)
         wait_finished(cluster, 120 + len(numbers) / options.rate * 3)
         peaks = {name: process.peak_rss_bytes for name, process in cluster.processes.items()}
@@ -166,6 +173,9 @@ def _one_run(
     return {
         **around(records, moved, *times_us),
         **_rescale_figures(done),
+        "machine_stall_ms_max": max(
+            (late_ms for end_us, late_ms in stalls if end_us >= 1e3 * done.requested_ms), default=0.0
+        ),
         "events": len(records),
         **checked,
         "peak_rss_bytes_max": max(peaks.values()),
