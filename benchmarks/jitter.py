@@ -38,7 +38,7 @@ class JitterProcess:
         return facts
 
     def finish(self) -> dict[str, Any]:
-        """As :meth:`result`, but ends the loop now; ``stalls`` lists ``[end, ms]`` of long ones, the end in epoch µs."""
+        """As :meth:`result`, but ends the loop now; ``stalls`` lists ``[end, ms]`` of long ones, end in epoch µs."""
         self._popen.send_signal(signal.SIGTERM)
         return self._facts()
 
