@@ -42,7 +42,7 @@ class JitterProcess:
         self._popen.send_signal(signal.SIGTERM)
         return self._facts()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End it early; safe after the end."""
         if self._popen.poll() is None:
             self._popen.kill()

@@ -107,7 +107,7 @@ def _one_run(
         )
         busy_jitter = jitter.result()
     finally:
-        jitter.stop()
+        jitter.close()
     latencies = read_latencies(directory / "zout")
     counts_path = directory / "counts.parquet"
     expected = run_reference(source, counts_path, threads=2)

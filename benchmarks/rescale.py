@@ -160,7 +160,7 @@ def _one_run(
             tables.append(_owners(cluster))
             stalls = jitter.finish()["stalls"]
         finally:
-            jitter.stop()
+            jitter.close()
         report(f"{label}: steady load after the rescale", 0.8)
         wait_finished(cluster, 120 + len(numbers) / options.rate * 3)
         peaks = {name: process.peak_rss_bytes for name, process in cluster.processes.items()}

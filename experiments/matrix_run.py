@@ -8,17 +8,19 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 
 import weir
+from benchmarks.jitter import JitterProcess
 from benchmarks.machine import machine_facts
 from experiments.cluster import FINAL_STATES, Cluster
-from experiments.matrix import COUNT_STAGE, PASS_THROUGH_MS, Configuration, write_events
+from experiments.matrix import COUNT_STAGE, P50_EXTRA_MS, PASS_THROUGH_MS, Configuration, write_events
 from experiments.processes import ClusterError
 from experiments.quiet import OthersShare, wait_for_idle
 from experiments.scaling import Rescale, rescale, sleep_until_ms, wait_running
@@ -26,6 +28,7 @@ from weir.errors import WeirError
 
 JOB = "jobs.server_count"
 _POLL_S = 0.5
+_JITTER_S_MAX = 600.0
 _ATTEMPTS = 4
 #: Share of the machine that others may use during a run that counts.
 _OTHERS_SHARE_MAX = 0.1
@@ -59,13 +62,22 @@ class Run:
     rescale: Rescale | None
     #: Share of the machine that other processes used while the job ran.
     others_share: float = 0.0
+    #: The longest time for which the machine woke nobody.
+    machine_stall_ms: float = 0.0
+    #: Latency at which no event has waited for another one.
+    idle_latency_ms: float = float("inf")
 
     def figures(self) -> dict[str, Any]:
-        """Percentiles of all recorded events and, of a scaled run, before, during and after the rescale."""
+        """Percentiles of all recorded events and, of a scaled run, before, during and after the rescale.
+
+        *settled* is the part of *after* from the first event on that waited for no other: the queue that had built up
+        before the rescale is gone then.
+        """
         arrival = pl.col("arrival_ms")
         figures: dict[str, Any] = {
             "all": percentiles(self.latencies),
             "others_cpu_share": round(self.others_share, 3),
+            "machine_stall_ms": self.machine_stall_ms,
         }
         if self.rescale is not None:
             requested_ms, completed_ms = self.rescale.requested_ms, self.rescale.completed_ms
@@ -74,7 +86,11 @@ class Run:
                 "during": arrival.is_between(requested_ms, completed_ms, closed="left"),
                 "after": arrival >= completed_ms,
             }
+            is_first = parts["after"] & (pl.col("latency_ms") <= self.idle_latency_ms)
+            settled_ms = self.latencies.filter(is_first)["arrival_ms"].min()
+            parts["settled"] = arrival >= pl.lit(settled_ms, pl.Int64)
             figures |= {name: percentiles(self.latencies.filter(part)) for name, part in parts.items()}
+            figures["queue_gone_ms"] = None if settled_ms is None else cast(int, settled_ms) - requested_ms
             figures["rescale_ms"] = completed_ms - requested_ms
             figures["owned_ms"] = self.rescale.owned_ms - requested_ms
             figures["phases_ms"] = self.rescale.phases_ms()
@@ -141,8 +157,8 @@ def run_once(configuration: Configuration, settings: RunSettings) -> Run:
         ExperimentError: events are missing, or counts are wrong.
     """
     warm_up = round(settings.warm_up_s * 1e3 / configuration.source_ms)
-    with tempfile.TemporaryDirectory(prefix="weir-experiment-") as name:
-        directory = Path(name)
+    with ExitStack() as exits:
+        directory = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="weir-experiment-")))
         write_events(directory / "events.jsonl", warm_up + settings.events, settings.keys)
         parameters = {
             "input": directory / "events.jsonl",
@@ -160,6 +176,7 @@ def run_once(configuration: Configuration, settings: RunSettings) -> Run:
                 cluster.start_task_manager()
             started_ms = wait_running(cluster)["started_ms"]
             others = OthersShare(_own_cpu_s(cluster))
+            jitter = exits.enter_context(closing(JitterProcess(_JITTER_S_MAX)))
             done = None
             if configuration.scaled:
                 sleep_until_ms(started_ms + 1e3 * (settings.warm_up_s + settings.scale_after_s))
@@ -174,6 +191,7 @@ def run_once(configuration: Configuration, settings: RunSettings) -> Run:
                     f"{configuration.name}: the job failed: {status['cause']}\n{cluster.logs()}"
                 )
             others_share = others.share(_own_cpu_s(cluster))
+            stall_ms = jitter.finish()["max_ms"]
         latencies = _read(directory / "zout")
     kept = sum(1 for number in range(warm_up + settings.events) if number % 4)
     if latencies.height != kept:
@@ -181,7 +199,8 @@ def run_once(configuration: Configuration, settings: RunSettings) -> Run:
     due_ms = pl.col("arrival_ms") - pl.col("latency_ms")
     # The first column is in whole ms; half an interval keeps rounding from moving an event across.
     first_ms = started_ms + (warm_up - 0.5) * configuration.source_ms
-    return Run(latencies.filter(due_ms >= first_ms), done, others_share)
+    idle_latency_ms = configuration.work_ms + P50_EXTRA_MS
+    return Run(latencies.filter(due_ms >= first_ms), done, others_share, stall_ms, idle_latency_ms)
 
 
 def _own_cpu_s(cluster: Cluster) -> float:
