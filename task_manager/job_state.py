@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from task_manager.store import open_job_store, rocksdb_settings
 from task_manager.topology import Topology
 from weir.checkpoints.store import CheckpointStore
 from weir.config import TaskManagerConfig
+from weir.errors import StateError
 from weir.keys import key_groups
 from weir.protocol.manifest import Json, StoreImage
 from weir.protocol.restore_plan import RestorePlan, restore_plan
@@ -26,6 +28,8 @@ from weir.state.image_publisher import ImagePublisher
 from weir.state.images import Images, drop_foreign
 from weir.state.remote import RemoteStateClient
 from weir.types import SubtaskId
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -133,10 +137,22 @@ class JobState:
         return [batch for batch in mine if batch.num_rows]
 
     def close(self) -> None:
-        """Release the store and the images."""
+        """Release the store and the images.
+
+        With checkpoints, a store that cannot be closed in order is dropped: its disk was full, for example, and the job
+        goes on from a checkpoint.
+
+        Raises:
+            StateError: without checkpoints, the store cannot write what it holds.
+        """
         if self._images is not None:
             self._images.close()
-        self.store.close()
+        try:
+            self.store.close()
+        except StateError as error:
+            if self.checkpoint_store is None:
+                raise
+            log.warning("%s; it is dropped, the checkpoints have what counts", error)
 
 
 def open_job_state(

@@ -1,0 +1,46 @@
+"""The state of a job whose store has failed before it is closed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+from pathlib import Path
+
+import pytest
+
+from task_manager.job_state import JobState
+from weir.checkpoints.store import CheckpointStore
+from weir.errors import StateError
+from weir.protocol.restore_plan import RestorePlan
+from weir.state.rocksdb import open_store
+from weir.state.rocksdb_settings import RocksDbSettings
+
+FILE_BYTES_MAX = 1 << 20
+
+
+def fail_and_close(directory: Path, has_checkpoints: bool) -> str:
+    """Let a store's log meet a file size limit, as it would meet a full disk; gives what closing the job raised."""
+    store = open_store(directory / "state.db", RocksDbSettings(), fresh=True)
+    checkpoints = CheckpointStore.open(str(directory / "checkpoints"), "job") if has_checkpoints else None
+    state = JobState(store, checkpoints, None, None, RestorePlan(), None, ())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, limits[1]))
+    with pytest.raises(StateError):
+        store.write(puts=[(b"%d" % number, b"x" * 100_000) for number in range(100)])
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    try:
+        state.close()
+    except StateError as error:
+        return str(error)
+    open_store(directory / "state.db", RocksDbSettings(), fresh=True).close()
+    return ""
+
+
+@pytest.mark.parametrize("has_checkpoints", [True, False])
+def test_a_store_that_cannot_be_closed_is_dropped_if_there_are_checkpoints(
+    tmp_path: Path, has_checkpoints: bool
+) -> None:
+    # In a process of its own: the limit holds for all files of a process.
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        raised = pool.apply(fail_and_close, (tmp_path, has_checkpoints))
+    assert bool(raised) is not has_checkpoints, raised
