@@ -159,6 +159,27 @@ def test_kill_after_a_rescale(make_cluster, tmp_path):
     finish(cluster, events, tmp_path)
 
 
+def test_barriers_overtake_rows_under_back_pressure(make_cluster, tmp_path):
+    """The rows that they overtook are in the checkpoint, and come first after the restart."""
+    cluster = make_cluster(settings=SETTINGS | {"controlPlane.checkpoint_alignment_timeout_ms": 20})
+    events = write_events(tmp_path / "events.jsonl", 4_000, 300, 7)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": 2_000, "load_ms": 2.0}
+    hold = {"release": tmp_path / "release", "count_parallelism": 2}
+    cluster.start_control_plane(JOB, parameters | hold, exit_when_finished=False)
+    for name in ("first", "second", "third"):
+        cluster.start_task_manager(name)
+    checkpoints = cluster.directory / "checkpoints"
+    cluster.wait_for(
+        lambda status: status["latest_checkpoint"] and any(checkpoints.rglob("rows-*.arrow")),
+        "a checkpoint with rows",
+    )
+    latest = cluster.status()["latest_checkpoint"]
+    cluster.wait_for(lambda status: status["latest_checkpoint"] > latest, "the next checkpoint")
+    with_count(cluster).popen.kill()
+    restarted(cluster)
+    finish(cluster, events, tmp_path)
+
+
 def test_another_control_plane_takes_over(make_cluster, tmp_path):
     """The job goes on meanwhile, and afterwards without a restart."""
     cluster = make_cluster(settings=SETTINGS)
