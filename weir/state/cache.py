@@ -10,9 +10,8 @@ After a failed write-down (StateError) the dirty entries are still there; ``flus
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from weir.errors import StateError
 from weir.state.api import StateBackend, StateSnapshot, StoreStats
@@ -194,7 +193,7 @@ class WriteBackCache(StateBackend):
                 return None
             entries = [(key, self._entries[key]) for key in sorted(self._dirty)]
             self._dirty.clear()
-            capture = Capture(lambda: self._write_entries(entries))
+            capture = Capture(lambda: self._write_entries(entries, capture.pause))
             self._captured = capture, [key for key, _ in entries]
             return capture
 
@@ -255,7 +254,9 @@ class WriteBackCache(StateBackend):
             if not capture.wait():
                 self._dirty.update(dict.fromkeys(keys))
 
-    def _write_entries(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def _write_entries(
+        self, entries: Sequence[tuple[bytes, bytes | None]], pause: Callable[[], None]
+    ) -> None:
         """Write what was captured; the cache's lock is not needed."""
         start = 0
         while start < len(entries):
@@ -265,8 +266,7 @@ class WriteBackCache(StateBackend):
                 stop += 1
             self._write_chunk(entries[start:stop])
             start = stop
-            # The subtask's thread has the GIL before the next chunk.
-            time.sleep(0)
+            pause()
 
     def _write_chunk(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         self._backend.write(

@@ -10,6 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+#: Between two chunks of what is written: whoever waits for the store's lock or the GIL goes first.
+_PAUSE_S = 0.0005
+
 
 class Capture:
     """What one cache had to write at one moment. :meth:`write` or :meth:`abandon` is called in the end, always."""
@@ -17,6 +20,7 @@ class Capture:
     def __init__(self, write: Callable[[], None]) -> None:
         self._write: Callable[[], None] | None = write
         self._ended = threading.Event()
+        self._is_awaited = threading.Event()
         self._is_written = False
 
     def write(self) -> None:
@@ -32,6 +36,10 @@ class Capture:
         finally:
             self.abandon()
 
+    def pause(self) -> None:
+        """Called between two chunks by whoever writes; returns at once if the cache waits for the end."""
+        self._is_awaited.wait(_PAUSE_S)
+
     def abandon(self) -> None:
         """Nobody will write it, unless somebody has."""
         self._write = None
@@ -39,6 +47,7 @@ class Capture:
 
     def wait(self) -> bool:
         """Wait until it is written or given up; False: the entries are still to be written."""
+        self._is_awaited.set()
         self._ended.wait()
         return self._is_written
 

@@ -11,7 +11,7 @@ met it, and from which no key was evicted or dropped since. Then all its keys ar
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -235,16 +235,15 @@ class ColumnarState:
         rows = accumulators.encode_rows(self._table.cells[slots], self._table.presence[slots])
         self._table.mark_clean(slots)
         self._puts += len(slots)
-        capture = Capture(lambda: self._write_rows(keys, rows))
+        capture = Capture(lambda: self._write_rows(keys, rows, capture.pause))
         self._captured = capture, slots
         return capture
 
-    def _write_rows(self, keys: PackedKeys, rows: np.ndarray) -> None:
+    def _write_rows(self, keys: PackedKeys, rows: np.ndarray, pause: Callable[[], None]) -> None:
         for start in range(0, len(keys), FLUSH_KEYS_MAX):
             stop = min(len(keys), start + FLUSH_KEYS_MAX)
             self._backend.put_packed(keys.part(start, stop), rows[start:stop])
-            # The subtask's thread has the GIL before the next chunk.
-            time.sleep(0)
+            pause()
 
     def _settle(self) -> None:
         """Wait until what was captured is written; if that failed it is dirty again."""
