@@ -26,7 +26,8 @@ from weir.schemas import Nullable
 from weir.streams import KeyedStream, Stream
 
 if TYPE_CHECKING:
-    from weir.operators.keyed import KeyedProcess, KeyedState
+    from weir.operators.keyed_process import KeyedProcess
+    from weir.operators.keyed_state import KeyedState
     from weir.operators.two_phase import TransactionId, TwoPhaseSink
 
 __version__ = "0.1.0"
@@ -59,8 +60,8 @@ __all__ = [
 
 #: Names whose modules are loaded on first use, because they need compiled kernels.
 _LAZY = {
-    "KeyedProcess": "weir.operators.keyed",
-    "KeyedState": "weir.operators.keyed",
+    "KeyedProcess": "weir.operators.keyed_process",
+    "KeyedState": "weir.operators.keyed_state",
     "TransactionId": "weir.operators.two_phase",
     "TwoPhaseSink": "weir.operators.two_phase",
 }

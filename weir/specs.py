@@ -203,7 +203,7 @@ class KeyedAggregateSpec(OperatorSpec):
 
 @dataclass(frozen=True)
 class KeyedProcessSpec(OperatorSpec):
-    """A user's keyed operator: ``factory()`` makes a ``weir.operators.keyed.KeyedProcess`` per subtask."""
+    """A user's keyed operator: ``factory()`` makes a ``weir.operators.keyed_process.KeyedProcess`` per subtask."""
 
     kind: ClassVar[str] = "keyed_process"
     key_columns: tuple[str, ...]

@@ -55,7 +55,7 @@ OPERATORS: Mapping[type[OperatorSpec], str] = {
     PassThroughSpec: "weir.operators.stateless:PassThroughOperator",
     BusySpec: "weir.operators.busy:BusyOperator",
     KeyedAggregateSpec: "weir.operators.keyed:KeyedAggregateOperator",
-    KeyedProcessSpec: "weir.operators.keyed:KeyedProcessOperator",
+    KeyedProcessSpec: "weir.operators.keyed_process:KeyedProcessOperator",
     BlackholeSpec: "weir.operators.sinks:BlackholeSink",
     PrintSpec: "weir.operators.sinks:PrintSink",
     JsonLinesSinkSpec: "weir.operators.json_lines_sink:JsonLinesSink",

@@ -6,7 +6,7 @@ import pytest
 
 from weir.errors import StateError
 from weir.operators.base import OperatorContext
-from weir.operators.keyed import KeyedProcess, KeyedProcessOperator
+from weir.operators.keyed_process import KeyedProcess, KeyedProcessOperator
 from weir.specs import KeyedProcessSpec
 from weir.state import layout
 from weir.state.api import StateBackend

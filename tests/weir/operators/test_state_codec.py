@@ -9,7 +9,8 @@ import pytest
 
 from weir.errors import StateError
 from weir.operators.base import OperatorContext
-from weir.operators.keyed import KeyedAggregateOperator, KeyedProcess, KeyedProcessOperator
+from weir.operators.keyed import KeyedAggregateOperator
+from weir.operators.keyed_process import KeyedProcess, KeyedProcessOperator
 from weir.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.memory import MemoryBackend

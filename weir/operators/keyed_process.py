@@ -1,0 +1,183 @@
+"""Users' own keyed operators: the base that they subclass, and what runs it in a subtask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.errors import StateError
+from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.keyed_state import KeyedState, open_backend, row_hashes
+from weir.operators.state_codec import check_user_codec, kept_snapshots, keyed_snapshot
+from weir.specs import KeyedProcessSpec
+from weir.state.capture import Capture
+
+
+class KeyedProcess(Operator):
+    """Base of users' keyed operators: subclass it, override :meth:`process`, use :attr:`keyed_state`.
+
+    Everything below ``open`` is as in :class:`weir.operators.base.Operator`; an overridden ``open`` calls
+    ``super().open(context)`` first.
+
+    Only what is in ``keyed_state`` survives a restart and moves with its keys; attributes of the object are lost.
+    Whoever changes what the bytes of values mean gives ``state_codec`` another name, and lists in ``readable_codecs``
+    the older ones that the operator can still read; state of any other codec is refused at the start from a checkpoint.
+    """
+
+    #: Name of the form of the values that are written.
+    state_codec: ClassVar[str] = "1"
+    #: Names of older forms that are understood.
+    readable_codecs: ClassVar[tuple[str, ...]] = ()
+
+    _keyed_state: KeyedState | None = None
+    _key_columns: tuple[str, ...] = ()
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the stage's store.
+
+        Raises:
+            StateError: there is none.
+        """
+        self._keyed_state = KeyedState(
+            open_backend(context), context.state_id, context.state_cache_bytes, context.max_parallelism
+        )
+
+    def bind(self, key_columns: tuple[str, ...]) -> None:
+        """Tell it the columns that ``key_by`` named; called by :class:`KeyedProcessOperator` before ``open``."""
+        self._key_columns = key_columns
+
+    @property
+    def keyed_state(self) -> KeyedState:
+        """This operator's state.
+
+        Raises:
+            StateError: the operator is not open.
+        """
+        if self._keyed_state is None:
+            raise StateError("this keyed operator is not open; does its open() call super().open(context)?")
+        return self._keyed_state
+
+    def keys(self, batch: pa.RecordBatch) -> tuple[np.ndarray, list[bytes]]:
+        """Key groups (uint16) and canonical key bytes of the batch's rows, for calls of :attr:`keyed_state`."""
+        column = weir_keys.key_bytes(batch, self._key_columns)
+        data, offsets = column.data.tobytes(), column.offsets.tolist()
+        keys = [data[start:stop] for start, stop in pairwise(offsets)]
+        return self.keyed_state.groups(row_hashes(batch, column)), keys
+
+    def flush(self) -> None:
+        """Write changed state to the store and make it durable."""
+        self.keyed_state.flush()
+
+    def capture(self) -> Capture | None:
+        """Note changed state, for another thread to write; with a ``flush`` of one's own, that is called instead."""
+        if type(self).flush is not KeyedProcess.flush:
+            return super().capture()
+        return self.keyed_state.capture()
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write changed state of these key groups; it stays cached."""
+        self.keyed_state.flush_groups(groups)
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """Write changed state of these key groups and forget it."""
+        self.keyed_state.drop_groups(groups)
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """Read the state of these key groups from the store."""
+        self.keyed_state.adopt_groups(groups)
+
+    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
+        """The state keys of these key groups that were used last."""
+        return self.keyed_state.hot_keys(groups, count_max)
+
+
+class KeyedProcessOperator(Operator):
+    """Runs a user's :class:`KeyedProcess` in a subtask."""
+
+    def __init__(self, spec: KeyedProcessSpec) -> None:
+        self._spec = spec
+        self._user = spec.factory()
+        if isinstance(self._user, KeyedProcess):
+            self._user.bind(spec.key_columns)
+
+    @property
+    def user(self) -> Operator:
+        """The user's operator, for metrics and for rescaling."""
+        return self._user
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the user's operator; it finds in ``context.restored`` what its own ``snapshot`` gave.
+
+        Raises:
+            StateError: it cannot read the checkpoint's state.
+        """
+        kept = kept_snapshots(context, self._spec.kind)
+        for value in kept.values():
+            readable = getattr(self._user, "readable_codecs", ())
+            check_user_codec(context.operator_name, value["codec"], self._codec(), readable)
+        restored = {index: value["user"] for index, value in kept.items()}
+        self._user.open(replace(context, restored=restored))
+
+    def _codec(self) -> dict[str, Json]:
+        return {
+            "name": getattr(self._user, "state_codec", KeyedProcess.state_codec),
+            "keys": list(self._spec.key_columns),
+        }
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """What the user's operator makes of a batch."""
+        return self._user.process(batch)
+
+    def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
+        """What the user's operator makes of a watermark."""
+        return self._user.on_watermark(time_ms)
+
+    def flush(self) -> None:
+        """Make the user's state durable."""
+        self._user.flush()
+
+    def flush_part(self, share: float) -> bool:
+        """Make a share of the user's state durable."""
+        return self._user.flush_part(share)
+
+    def capture(self) -> Capture | None:
+        """Note the user's changed state, for another thread to write."""
+        return self._user.capture()
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """The codec of the user's state, and what the user's operator gives."""
+        return keyed_snapshot(self._spec.kind, self._codec(), user=self._user.snapshot(checkpoint_id))
+
+    def commit(self, checkpoint_id: int) -> None:
+        """Tell the user's operator."""
+        self._user.commit(checkpoint_id)
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write the user's changed state of these key groups."""
+        self._user.flush_groups(groups)
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """Write the user's state of these key groups and forget it."""
+        self._user.release_groups(groups)
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """Let the user's operator take these key groups."""
+        self._user.adopt_groups(groups)
+
+    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
+        """The user's state keys that were used last."""
+        return self._user.hot_keys(groups, count_max)
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """What the user's operator emits at the end."""
+        return self._user.finish()
+
+    def close(self) -> None:
+        """Close the user's operator."""
+        self._user.close()

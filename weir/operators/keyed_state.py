@@ -1,0 +1,103 @@
+"""What keyed operators share: hashes of rows, the stage's store, and a user operator's view of its own state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.errors import StateError
+from weir.operators.base import OperatorContext
+from weir.records import KEY_HASH_COLUMN
+from weir.state import layout
+from weir.state.api import StateBackend, StoreStats
+from weir.state.cache import WriteBackCache
+from weir.state.capture import Capture
+
+
+def row_hashes(batch: pa.RecordBatch, keys: weir_keys.KeyColumn) -> np.ndarray:
+    """The ``_key_hash`` column (behind a HASH exchange), else the hashes of ``keys``; uint64, shape (rows,)."""
+    index = batch.schema.get_field_index(KEY_HASH_COLUMN)
+    if index < 0:
+        return weir_keys.hash_keys(keys)
+    hashes: np.ndarray = batch.column(index).to_numpy(zero_copy_only=True)
+    return hashes
+
+
+def open_backend(context: OperatorContext) -> StateBackend:
+    """The stage's store.
+
+    Raises:
+        StateError: there is none.
+    """
+    if context.state is None:
+        raise StateError(f"operator {context.operator_name!r} keeps keyed state, but its stage has no store")
+    return context.state
+
+
+class KeyedState:
+    """A user operator's view of its own state: bytes under user keys, cached, written back at flush.
+
+    ``groups`` arguments are the rows' key groups (uint16, see ``weir.keys.key_groups``), one per key.
+    """
+
+    def __init__(self, backend: StateBackend, state_id: int, cache_bytes: int, max_parallelism: int) -> None:
+        self._cache = WriteBackCache(backend, cache_bytes)
+        self._state_id = state_id
+        self.max_parallelism = max_parallelism
+
+    def groups(self, hashes: np.ndarray) -> np.ndarray:
+        """Key groups of key hashes; uint16, as long as ``hashes``."""
+        return weir_keys.key_groups(hashes, self.max_parallelism)
+
+    def get_many(self, groups: np.ndarray, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of ``keys``; None where there is none."""
+        return self._cache.get_many(layout.encode_keys(groups, self._state_id, keys))
+
+    def put_many(self, groups: np.ndarray, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Write pairs; of a repeated key the last one wins."""
+        self._cache.put_many(layout.encode_keys(groups, self._state_id, keys), values)
+
+    def delete_many(self, groups: np.ndarray, keys: Sequence[bytes]) -> None:
+        """Delete keys; absent ones are ignored."""
+        self._cache.delete_many(layout.encode_keys(groups, self._state_id, keys))
+
+    def scan_group(self, group: int) -> Iterator[tuple[bytes, bytes]]:
+        """All user keys and values of one key group, in key order."""
+        prefix = layout.key_prefix(group, self._state_id)
+        return ((key[len(prefix) :], value) for key, value in self._cache.scan_prefix(prefix))
+
+    def flush(self) -> None:
+        """Write changes to the store and make them durable."""
+        self._cache.flush()
+
+    def capture(self) -> Capture | None:
+        """Note all changes, for another thread to write; None: there are none."""
+        return self._cache.capture()
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write the changes of these key groups; they stay cached."""
+        self._cache.flush_prefixes(self._prefixes(groups))
+
+    def drop_groups(self, groups: Iterable[int]) -> None:
+        """Write the changes of these key groups, then forget them: they have a new owner."""
+        prefixes = self._prefixes(groups)
+        self._cache.flush_prefixes(prefixes)
+        self._cache.leave_prefixes(prefixes)
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """Read these key groups from the store: what is cached of them is older."""
+        self._cache.return_to_prefixes(self._prefixes(groups))
+
+    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
+        """State keys of these key groups that were used last, the latest first."""
+        return self._cache.recent_keys(self._prefixes(groups), count_max)
+
+    def _prefixes(self, groups: Iterable[int]) -> frozenset[bytes]:
+        return frozenset(layout.state_prefix(group, self._state_id) for group in groups)
+
+    def stats(self) -> StoreStats:
+        """Counters and memory of the cache."""
+        return self._cache.stats()
