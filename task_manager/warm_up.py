@@ -43,10 +43,12 @@ _HANDOVER_TIMEOUT_S = 10.0
 _COPY_S_MAX = 2.0
 #: An owner that is busy with a batch for longer than this does without.
 _PART_S_MAX = 0.25
-#: Groups whose cached state is written and copied between two batches.
-_COPIED_AT_ONCE = 2
-#: Groups that are only written between two batches: at 25,000 events/s to them 1 to 4 ms.
-_WRITTEN_AT_ONCE = 16
+#: Groups whose cached state is written and copied between two batches, at first.
+_COPIED_AT_FIRST = 2
+#: Groups that are only written between two batches, at first.
+_WRITTEN_AT_FIRST = 16
+#: How long rows should wait for that.
+_PART_S_WANTED = 0.002
 #: Rows have the owner for themselves for so many times as long as writing or copying a part took.
 _PAUSE_FACTOR = 3.0
 
@@ -208,8 +210,9 @@ class CacheCopier:
         # A command that comes late finds groups that are gone.
         groups = [group for group in groups if group in epochs]
         done: set[int] = set()
-        for start in range(0, len(groups), _COPIED_AT_ONCE):
-            part = groups[start : start + _COPIED_AT_ONCE]
+        at_once = _COPIED_AT_FIRST
+        while groups:
+            part, groups = groups[:at_once], groups[at_once:]
             entries: list[CachedEntries] = []
             copying = _Timed(partial(_copy, group_state, part, entries))
             if not _is_done(running.subtask.mailbox.post(copying), deadline_s):
@@ -218,6 +221,7 @@ class CacheCopier:
             if not sender.send({group: epochs[group] + 1 for group in part}, entries):
                 break
             done.update(part)
+            at_once = next_part(at_once, copying.duration_s)
             time.sleep(max(0.0, began_s + _PAUSE_FACTOR * copying.duration_s - time.monotonic()))
         return done
 
@@ -242,12 +246,23 @@ def _write(
     pause_factor: float,
 ) -> None:
     """Write dirty entries of groups, some groups at a time; what is left is written with the rest."""
-    for start in range(0, len(groups), _WRITTEN_AT_ONCE):
-        part = groups[start : start + _WRITTEN_AT_ONCE]
+    at_once = _WRITTEN_AT_FIRST
+    while groups:
+        part, groups = groups[:at_once], groups[at_once:]
         writing = _Timed(partial(group_state.write_groups, part))
         if not _is_done(running.subtask.mailbox.post(writing), deadline_s):
             return
         time.sleep(pause_factor * writing.duration_s)
+        at_once = next_part(at_once, writing.duration_s)
+
+
+def next_part(groups: int, duration_s: float) -> int:
+    """How many groups to take next, after so many took so long between two batches; at least 1.
+
+    With little state all of them soon go at once. Called for each part.
+    """
+    wanted = groups * _PART_S_WANTED / max(duration_s, 1e-6)
+    return max(1, round(min(max(wanted, groups / 2), groups * 2)))
 
 
 class _Timed:

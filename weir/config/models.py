@@ -327,13 +327,13 @@ class TaskManagerConfig(Section):
         "batch. No effect without `useHybrid`.",
     )
     migration_bytes_per_second: int = setting(
-        32 * MIB,
+        24 * MIB,
         "Bound of the rate at which state follows in the background, or is shipped.",
         "bytes/s",
         ge=64 * KIB,
     )
     migration_chunk_bytes: int = setting(
-        4 * MIB, "State fetched by one call of the background migration.", "bytes", ge=4 * KIB, le=16 * MIB
+        1 * MIB, "State fetched by one call of the background migration.", "bytes", ge=4 * KIB, le=16 * MIB
     )
     state_backend: Literal["rocksdb", "memory"] = setting(
         "rocksdb", "Where keyed state lives; `memory` is lost with the process."
