@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
 
 import grpc
 import orjson
@@ -21,6 +20,7 @@ import pyarrow as pa
 from proto import control_pb2, control_pb2_grpc
 from task_manager.checkpoint_parts import TakenPart
 from task_manager.checkpoint_rows import save_rows
+from task_manager.control_calls import ControlCalls
 from weir.checkpoints.store import CheckpointStore
 from weir.errors import CheckpointError, ConnectionLostError, WeirError
 from weir.protocol.manifest import (
@@ -49,26 +49,6 @@ _PUBLISHERS = 4
 _TAKERS = 4
 
 
-class Acknowledge(Protocol):
-    """Tells the control plane of a part; called in a publisher's thread."""
-
-    def __call__(
-        self,
-        identity: JobIdentity,
-        subtask: SubtaskId,
-        checkpoint_id: int,
-        part_json: bytes,
-        failure: str,
-        is_wanted: Callable[[], bool],
-    ) -> None:
-        """One of ``part_json`` and ``failure`` is empty; gives up as soon as it is not wanted any more.
-
-        Raises:
-            ConnectionLostError: the control plane does not answer.
-        """
-        ...
-
-
 class CheckpointParticipant:
     """One per deployed job. Without a checkpoint store only the last parts are reported, for sinks to deliver."""
 
@@ -79,7 +59,7 @@ class CheckpointParticipant:
         store: CheckpointStore | None,
         publisher: ImagePublisher | None,
         connection: Callable[[str], grpc.Channel],
-        acknowledge: Acknowledge,
+        control: ControlCalls,
         restored_images: Mapping[str, StoreImage],
     ) -> None:
         """``connection`` leads to a peer; ``restored_images``: those that the job was restored from, by id."""
@@ -88,7 +68,7 @@ class CheckpointParticipant:
         self._store = store
         self._publisher = publisher
         self._connection = connection
-        self._acknowledge = acknowledge
+        self._control = control
         self._restored_images = restored_images
         self._threads = ThreadPoolExecutor(_PUBLISHERS, thread_name_prefix="checkpoint")
         self._takers = ThreadPoolExecutor(_TAKERS, thread_name_prefix="images")
@@ -306,7 +286,7 @@ class CheckpointParticipant:
                 level = logging.DEBUG if 0 < checkpoint_id <= self.ended_id else logging.WARNING
                 log.log(level, "checkpoint %d: no part of subtask %s: %s", checkpoint_id, subtask, failure)
             try:
-                self._acknowledge(
+                self._control.acknowledge(
                     self._identity, subtask, checkpoint_id, part_json, failure, lambda: not self._closed
                 )
             except WeirError as error:

@@ -79,7 +79,7 @@ class JobRuntime:
             state.checkpoint_store,
             state.publisher,
             self._factory.connection,
-            control.acknowledge,
+            control,
             state.images_by_id,
         )
         self.rescaling = RescaleParticipant(

@@ -48,7 +48,7 @@ Locate = Callable[[Sequence[int]], Mapping[int, str]]
 #: Fetched keys that are kept at a time, while other threads wait for this backend: 1 to 2 ms.
 _KEPT_AT_ONCE = 500
 #: Fetched entries of this size or more are staged if they can be: below, a file of their own does not pay.
-_STAGED_BYTES_MIN = 128 << 10
+STAGED_BYTES_MIN = 128 << 10
 
 
 def _held(place: Place) -> HeldGroup:
@@ -564,7 +564,7 @@ class HybridBackend(StateBackend):
         because those must be left out that this subtask has written or deleted since.
         """
         first, last = entries[0][0], entries[-1][0]
-        if _bytes_of(entries) >= _STAGED_BYTES_MIN and self._is_untouched(migrating, first, last):
+        if _bytes_of(entries) >= STAGED_BYTES_MIN and self._is_untouched(migrating, first, last):
             staged = self._local.stage(entries)
             try:
                 with self._lock:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from weir.errors import StateError, WeirError
 from weir.state.api import StateBackend
 from weir.state.group_places import MigratingGroup, state_bounds
-from weir.state.hybrid import HybridBackend
+from weir.state.hybrid import STAGED_BYTES_MIN, HybridBackend
 from weir.state.remote import RemoteStateClient
 
 log = logging.getLogger(__name__)
@@ -20,8 +20,6 @@ log = logging.getLogger(__name__)
 #: table files, with more other threads wait longer.
 SHIP_BYTES = 1 << 20
 SHIP_KEYS_MAX = 40_000
-#: Less is written like any other entries: a table file of its own does not pay.
-_LOADED_BYTES_MIN = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +261,7 @@ def ship_groups(
 
 
 def _send(client: RemoteStateClient, batch: Sequence[tuple[bytes, bytes]], size_bytes: int) -> None:
-    if size_bytes >= _LOADED_BYTES_MIN:
+    if size_bytes >= STAGED_BYTES_MIN:
         client.load(batch)
     else:
         client.write(batch)

@@ -1,19 +1,9 @@
 import pytest
 
+from tests.weir.state.failing_backend import FailingBackend
 from weir.errors import StateError
 from weir.state.cache import ENTRY_OVERHEAD_BYTES, WRITE_ENTRIES_MAX, WriteBackCache
 from weir.state.memory import MemoryBackend
-
-
-class FailingBackend(MemoryBackend):
-    """A full disk, while ``full`` is set."""
-
-    full = False
-
-    def write(self, puts=(), deletes=()) -> None:
-        if self.full:
-            raise StateError("no space is left")
-        super().write(puts, deletes)
 
 
 def test_writes_reach_the_backend_at_flush_in_chunks() -> None:

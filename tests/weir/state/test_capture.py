@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.weir.state.failing_backend import FailingBackend
 from weir.errors import StateError
 from weir.keys import KeyColumn, hash_keys
 from weir.state.accumulators import decode_rows
@@ -18,17 +19,6 @@ from weir.state.hybrid import HybridBackend
 from weir.state.memory import MemoryBackend
 
 GROUPS = 128
-
-
-class FailingBackend(MemoryBackend):
-    """A full disk, while ``full`` is set."""
-
-    full = False
-
-    def write(self, puts=(), deletes=()) -> None:
-        if self.full:
-            raise StateError("no space is left")
-        super().write(puts, deletes)
 
 
 def touch(state: ColumnarState, names: range) -> None:

@@ -9,11 +9,13 @@ import pytest
 
 from weir import keys as weir_keys
 from weir.errors import StateError
+from weir.keys import KeyColumn, hash_keys
 from weir.state import layout
 from weir.state.accumulators import decode_values
-from weir.state.api import StateBackend
+from weir.state.api import StateBackend, StoreStats
 from weir.state.columnar import ColumnarState
 from weir.state.memory import MemoryBackend
+from weir.state.slot_table import bytes_for_slots
 
 STATE_ID = 3
 GROUPS = 16
@@ -323,3 +325,22 @@ def test_memory_of_many_keys_stays_within_the_bound() -> None:
         count(state, [f"server-{number}" for number in range(start, start + 3000)])
         assert state.stats().memory_bytes <= 1 << 20
     assert state.capacity > 10_000
+
+
+def test_keys_that_come_once_do_not_push_out_those_that_come_again() -> None:
+    """Zipf 1.1, room for a quarter of the keys: 8.4 % of the rows miss; 9.5 % if new keys count as used."""
+    keys, rows, batch = 100_000, 1_000_000, 10_000
+    weights = np.cumsum(1 / np.arange(1, keys + 1) ** 1.1)
+    rng = np.random.default_rng(1)
+    numbers = rng.permutation(keys)[np.searchsorted(weights / weights[-1], rng.random(rows))]
+    names = [b"key-%06d" % number for number in range(keys)]
+    state = ColumnarState(MemoryBackend(), 0, 1, bytes_for_slots(keys // 4, len(names[0]), 1), 128)
+    half: StoreStats | None = None
+    for start in range(0, rows, batch):
+        column = KeyColumn.from_list([names[number] for number in numbers[start : start + batch].tolist()])
+        for _ in state.pieces(hash_keys(column), column.data, column.offsets):
+            pass
+        half = half or (state.stats() if start >= rows // 2 else None)
+    assert half is not None
+    stats = state.stats()
+    assert (stats.cache_misses - half.cache_misses) / (stats.gets - half.gets) < 0.088

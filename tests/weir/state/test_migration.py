@@ -56,7 +56,7 @@ def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
 ):
     if staged:
         # Chunks are staged however small they are, wherever nothing of their range is here.
-        monkeypatch.setattr(hybrid, "_STAGED_BYTES_MIN", 0)
+        monkeypatch.setattr(hybrid, "STAGED_BYTES_MIN", 0)
     chance = random.Random(seed)
     here = open_store(tmp_path / "here", SMALL_SETTINGS, fresh=True)
     there = open_store(tmp_path / "there", SMALL_SETTINGS, fresh=True)

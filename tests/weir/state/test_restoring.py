@@ -175,7 +175,7 @@ def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed, 
     """Each generation takes its image at a random moment of the restoring, as the manifest describes it."""
     if staged:
         # As table files, wherever nothing of a chunk's range is here.
-        monkeypatch.setattr(hybrid, "_STAGED_BYTES_MIN", 0)
+        monkeypatch.setattr(hybrid, "STAGED_BYTES_MIN", 0)
     chance = random.Random(seed)
     model: dict[bytes, bytes] = {}
     machine = machines("generation-0")
