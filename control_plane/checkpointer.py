@@ -15,10 +15,10 @@ import orjson
 
 from control_plane.restore_point import RestorePoint
 from control_plane.views import CheckpointView
-from proto import control_pb2
 from weir.checkpoints.store import CheckpointStore
 from weir.config import ControlPlaneConfig
 from weir.errors import CheckpointError, InvalidTransitionError, SupersededError, WeirError
+from weir.proto import control_pb2
 from weir.protocol import checkpoint_model as model
 from weir.protocol import job as job_machine
 from weir.protocol.checkpoint import CheckpointMachine

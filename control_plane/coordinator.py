@@ -24,13 +24,13 @@ from control_plane.restore_log import RestoreLog
 from control_plane.state_locations import StateLocations
 from control_plane.takeover import Takeover
 from control_plane.views import PlanView, RoutingView, StatusView
-from proto import common_pb2, control_pb2
 from weir.checkpoints.store import CheckpointStore
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
 from weir.errors import InvalidTransitionError, PlacementError
 from weir.graph import physical_graph
 from weir.job_loading import LoadedJob
+from weir.proto import common_pb2, control_pb2
 from weir.protocol import checkpoint_model
 from weir.protocol import job as machine
 from weir.protocol.job import Assignment, JobMachine, JobState, SubtaskStatus

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from control_plane import requests
-from proto import control_pb2
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
 from weir.errors import WeirError
+from weir.proto import control_pb2
 from weir.protocol import job as machine
 from weir.protocol.job import Assignment, JobState, SubtaskStatus
 from weir.types import SubtaskId

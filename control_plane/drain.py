@@ -7,8 +7,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from proto import control_pb2
 from weir.errors import WeirError
+from weir.proto import control_pb2
 from weir.protocol.checkpoint_model import CheckpointRecord
 from weir.protocol.job import JobState
 from weir.protocol.rescale_coordinator import RescaleMachine

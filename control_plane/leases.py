@@ -7,8 +7,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from control_plane.clients import TaskManagerClient
-from proto import control_pb2
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.proto import control_pb2
 from weir.protocol.membership import HeartbeatAnswer, Member, Membership
 from weir.wire import check_protocol_version, parse_address
 

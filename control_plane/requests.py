@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from proto import control_pb2
 from weir.config import ControlPlaneConfig
 from weir.graph import PhysicalGraph
+from weir.proto import control_pb2
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 from weir.wire import JobIdentity, handshake_to_proto, subtask_to_proto

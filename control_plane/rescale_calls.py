@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from control_plane import requests
-from proto import control_pb2
+from weir.proto import control_pb2
 from weir.protocol import rescale_model as model
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.types import SubtaskId

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from control_plane.rescale_calls import RescaleCalls
-from proto import control_pb2
 from weir.errors import InvalidTransitionError
 from weir.graph import Exchange, Stage
+from weir.proto import control_pb2
 from weir.protocol import checkpoint_model
 from weir.protocol import job as job_machine
 from weir.protocol import rescale_model as model

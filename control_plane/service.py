@@ -7,9 +7,9 @@ from typing import Any
 import grpc
 
 from control_plane.coordinator import Coordinator
-from proto import control_pb2, control_pb2_grpc
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError, FencedError, WeirError
+from weir.proto import control_pb2, control_pb2_grpc
 from weir.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options
 
 #: grpc.aio's context is generic in the messages, which says nothing here.

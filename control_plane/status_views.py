@@ -16,9 +16,9 @@ from control_plane.views import (
     TaskManagerView,
     TotalsView,
 )
-from proto import control_pb2
 from weir.graph import PhysicalGraph, Stage
 from weir.metrics import JobFacts
+from weir.proto import control_pb2
 from weir.protocol.job import JobState
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from control_plane.job_record import JobRecord
-from proto import control_pb2
 from weir.errors import WeirError
+from weir.proto import control_pb2
 from weir.protocol import job as job_machine
 from weir.protocol.job import JobState
 from weir.protocol.rescale_model import RescalePhase

@@ -17,12 +17,12 @@ import grpc
 import orjson
 import pyarrow as pa
 
-from proto import control_pb2, control_pb2_grpc
 from task_manager.checkpoint_parts import TakenPart
 from task_manager.checkpoint_rows import save_rows
 from task_manager.control_calls import ControlCalls
 from weir.checkpoints.store import CheckpointStore
 from weir.errors import CheckpointError, ConnectionLostError, WeirError
+from weir.proto import control_pb2, control_pb2_grpc
 from weir.protocol.manifest import (
     FileRef,
     GroupPlace,

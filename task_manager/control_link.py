@@ -17,12 +17,12 @@ from tenacity import (
     wait_fixed,
 )
 
-from proto import control_pb2
 from task_manager.control_planes import ControlPlanes, control_plane_addresses
 from task_manager.job_runtime import JobRuntime
 from task_manager.server import TaskManagerServer
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.proto import control_pb2
 from weir.types import SubtaskId
 from weir.wire import (
     PROTOCOL_VERSION,

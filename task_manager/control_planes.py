@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import grpc
 
-from proto import control_pb2_grpc
 from weir.config import TaskManagerConfig
 from weir.errors import ConfigError, HandshakeError
+from weir.proto import control_pb2_grpc
 from weir.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options, parse_address
 
 _OPTIONS = (

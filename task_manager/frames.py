@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from proto import data_pb2
 from weir.errors import HandshakeError
+from weir.proto import data_pb2
 from weir.records import Barrier, ControlElement, Element, EndOfStream, Idle, RouteMarker, Watermark
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from proto import control_pb2
 from task_manager.control_calls import ControlCalls
 from task_manager.job_runtime import JobRuntime
 from task_manager.job_state import open_job_state
@@ -18,6 +17,7 @@ from weir.config import Config
 from weir.errors import HandshakeError
 from weir.graph import physical_graph
 from weir.job_loading import load_job
+from weir.proto import control_pb2
 from weir.wire import JobIdentity
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import grpc
 import pyarrow as pa
 
-from proto import data_pb2, data_pb2_grpc
 from task_manager.channels import Delivery, Inbox, no_release
 from task_manager.credits import CreditGate
 from task_manager.frames import FrameDecoder, FrameEncoder
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.proto import data_pb2, data_pb2_grpc
 from weir.records import Element, EndOfStream, batch_bytes
 from weir.types import ChannelId
 from weir.wire import (

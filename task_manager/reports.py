@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from proto import control_pb2
 from task_manager.progress import SubtaskProgress, SubtaskState
+from weir.proto import control_pb2
 from weir.types import SubtaskId
 from weir.wire import subtask_to_proto
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from proto import control_pb2, control_pb2_grpc
 from task_manager.channels import Inbox
 from task_manager.ownership import RescaleReports
 from task_manager.progress import FINAL_STATES
@@ -24,6 +23,7 @@ from task_manager.warm_up import CacheCopier, entries_of
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.graph import Edge
+from weir.proto import control_pb2, control_pb2_grpc
 from weir.protocol.rescale_owner import Abort, HandoverReceived, OwnerEvent, Prepare, Proceed
 from weir.protocol.routing import GroupMove
 from weir.records import EndOfStream, RouteMarker

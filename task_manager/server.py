@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from proto import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
 from task_manager.channels import Inbox
 from task_manager.control_calls import ControlCalls
 from task_manager.job_opening import open_job
@@ -24,6 +23,7 @@ from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config
 from weir.errors import AddressInUseError, FencedError, HandshakeError, WeirError, is_outage
+from weir.proto import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
 from weir.protocol.fencing import EpochFence
 from weir.protocol.routing import GroupMove
 from weir.state.api import StateBackend

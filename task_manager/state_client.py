@@ -10,8 +10,8 @@ from operator import itemgetter
 import grpc
 import numpy as np
 
-from proto import state_pb2, state_pb2_grpc
 from weir.errors import ConnectionLostError, FencedError, StateError, WeirError
+from weir.proto import state_pb2, state_pb2_grpc
 from weir.state.packed import PackedKeys
 from weir.state.remote import PackedReply
 from weir.wire import JobIdentity, handshake_to_proto

@@ -9,8 +9,8 @@ from itertools import chain, pairwise
 import grpc
 import numpy as np
 
-from proto import state_pb2, state_pb2_grpc
 from weir.errors import FencedError, HandshakeError, StateError
+from weir.proto import state_pb2, state_pb2_grpc
 from weir.protocol.fencing import EpochFence
 from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from proto import control_pb2
 from weir.graph import PhysicalGraph
+from weir.proto import control_pb2
 from weir.protocol.routing import RoutingTable
 from weir.types import ChannelId, SubtaskId
 from weir.wire import subtask_from_proto

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import grpc
 import numpy as np
 
-from proto import control_pb2, control_pb2_grpc
+from weir.proto import control_pb2, control_pb2_grpc
 from weir.protocol.routing import GroupMove
 from weir.state.cached_entries import CachedChanges, CachedEntries, decode_entries
 from weir.types import SubtaskId

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from proto import data_pb2
 from task_manager.frames import FrameDecoder, FrameEncoder
 from weir.errors import HandshakeError
+from weir.proto import data_pb2
 from weir.records import EndOfStream, Idle, RouteMarker, Watermark
 
 

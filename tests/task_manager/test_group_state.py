@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from proto import control_pb2
 from task_manager.group_state import SubtaskGroupState
 from task_manager.warm_up import entries_of
 from tests.weir.state.state_peer import Peer, serving
 from weir.errors import HandshakeError
 from weir.operators.base import OperatorContext
 from weir.operators.keyed import KeyedAggregateOperator
+from weir.proto import control_pb2
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.hybrid import HybridBackend
 from weir.state.memory import MemoryBackend

@@ -9,7 +9,6 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from proto import data_pb2, data_pb2_grpc
 from task_manager.channels import Inbox
 from task_manager.credits import ChannelLimits, CreditGate
 from task_manager.remote_channel import (
@@ -20,6 +19,7 @@ from task_manager.remote_channel import (
 )
 from task_manager.writer import BatchPolicy, ChannelWriter
 from weir.errors import ConnectionLostError, HandshakeError, WireLimitError
+from weir.proto import data_pb2, data_pb2_grpc
 from weir.records import EndOfStream, Idle, RouteMarker, Watermark
 from weir.types import ChannelId, SubtaskId
 from weir.wire import JobIdentity, message_size_options

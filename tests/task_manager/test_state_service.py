@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from proto import state_pb2, state_pb2_grpc
 from task_manager.remote_channel import check_channel_job
 from task_manager.state_service import StateService
+from weir.proto import state_pb2, state_pb2_grpc
 from weir.protocol.fencing import EpochFence
 from weir.state.layout import encode_key
 from weir.state.memory import MemoryBackend

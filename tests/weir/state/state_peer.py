@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from proto import state_pb2_grpc
 from task_manager.remote_channel import check_channel_job
 from task_manager.state_client import GrpcStateClient
 from task_manager.state_service import StateService
+from weir.proto import state_pb2_grpc
 from weir.protocol.fencing import EpochFence
 from weir.state.api import StateBackend
 from weir.wire import JobIdentity, message_size_options
