@@ -11,9 +11,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.set-up
-# The contracts are known as weir/proto/*.proto, so that they never meet somebody else's package "proto".
-GENERATE := -m grpc_tools.protoc -Iweir/proto=proto
-PROTO_FILES := $(addprefix weir/,$(wildcard proto/*.proto))
+# The contracts are known as weir/rpc/*.proto, so that they never meet somebody else's package "proto".
+GENERATE := -m grpc_tools.protoc -Iweir/rpc=proto
+PROTO_FILES := $(patsubst proto/%,weir/rpc/%,$(wildcard proto/*.proto))
 RESULTS := benchmarks/results
 
 .PHONY: help setup java demo etcd test check format proto verify-proto docs bench chaos experiments lock clean
@@ -80,7 +80,7 @@ proto: setup ## Generate the Python code of proto/*.proto
 verify-proto: setup ## Fail if the committed generated code is not what proto/*.proto generate
 	@out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; \
 	$(RUN) $(GENERATE) --python_out="$$out" --pyi_out="$$out" --grpc_python_out="$$out" $(PROTO_FILES); \
-	for file in $$( (ls weir/proto/*_pb2*; cd "$$out"; ls weir/proto/*_pb2*) | sort -u); do \
+	for file in $$( (ls weir/rpc/*_pb2*; cd "$$out"; ls weir/rpc/*_pb2*) | sort -u); do \
 		cmp -s "$$out/$$file" "$$file" \
 			|| { echo "verify-proto: error: $$file is not what the .proto files generate; run: make proto" >&2; exit 1; }; \
 	done; \

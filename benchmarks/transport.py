@@ -20,8 +20,8 @@ from benchmarks.transport_peer import MESSAGE_BYTES_MAX, RAW_ECHO, RAW_STREAM
 from task_manager.credits import ChannelLimits, CreditGate
 from task_manager.remote_channel import RemoteChannel, connect
 from weir.records import EndOfStream, batch_bytes
+from weir.rpc.wire import JobIdentity, message_size_options
 from weir.types import ChannelId, SubtaskId
-from weir.wire import JobIdentity, message_size_options
 
 BATCH_ROWS = (1, 1_000, 32_768, 262_144)
 #: Messages on the way; as many as the engine allows, and no more bytes than it allows.

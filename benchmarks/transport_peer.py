@@ -18,8 +18,8 @@ import pyarrow as pa
 from task_manager.channels import Inbox
 from task_manager.remote_channel import ExchangeService
 from weir.records import EndOfStream
+from weir.rpc.wire import JobIdentity, message_size_options
 from weir.types import ChannelId
-from weir.wire import JobIdentity, message_size_options
 
 MESSAGE_BYTES_MAX = 64 << 20
 #: Methods of plain gRPC, without protobuf and Arrow.

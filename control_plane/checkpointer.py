@@ -18,13 +18,13 @@ from control_plane.views import CheckpointView
 from weir.checkpoints.store import CheckpointStore
 from weir.config import ControlPlaneConfig
 from weir.errors import CheckpointError, InvalidTransitionError, SupersededError, WeirError
-from weir.proto import control_pb2
 from weir.protocol import checkpoint_model as model
 from weir.protocol import job as job_machine
 from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.manifest import Manifest, SubtaskPart, part_from_json
+from weir.rpc import control_pb2
+from weir.rpc.wire import handshake_from_proto, handshake_to_proto, subtask_from_proto, subtask_to_proto
 from weir.types import SubtaskId
-from weir.wire import handshake_from_proto, handshake_to_proto, subtask_from_proto, subtask_to_proto
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator

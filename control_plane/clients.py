@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
-from weir.proto import control_pb2, control_pb2_grpc
-from weir.wire import CONTROL_MESSAGE_BYTES_MAX, check_protocol_version, message_size_options
+from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.wire import CONTROL_MESSAGE_BYTES_MAX, check_protocol_version, message_size_options
 
 #: Loading a job and opening a store may take a while on a cold machine.
 _DEPLOY_TIMEOUT_S = 60.0

@@ -30,7 +30,6 @@ from weir.config import ControlPlaneConfig
 from weir.errors import InvalidTransitionError, PlacementError
 from weir.graph import physical_graph
 from weir.job_loading import LoadedJob
-from weir.proto import common_pb2, control_pb2
 from weir.protocol import checkpoint_model
 from weir.protocol import job as machine
 from weir.protocol.job import Assignment, JobMachine, JobState, SubtaskStatus
@@ -39,12 +38,13 @@ from weir.protocol.membership import Member
 from weir.protocol.placement import TaskManagerLoad, place
 from weir.protocol.rescale_plan import RescaleRefusal
 from weir.protocol.routing import RoutingTable
-from weir.types import SubtaskId
-from weir.wire import (
+from weir.rpc import common_pb2, control_pb2
+from weir.rpc.wire import (
     JobIdentity,
     parse_address,
     subtask_from_proto,
 )
+from weir.types import SubtaskId
 
 log = logging.getLogger("control_plane")
 

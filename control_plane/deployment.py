@@ -11,11 +11,11 @@ from control_plane import requests
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
 from weir.errors import WeirError
-from weir.proto import control_pb2
 from weir.protocol import job as machine
 from weir.protocol.job import Assignment, JobState, SubtaskStatus
+from weir.rpc import control_pb2
+from weir.rpc.wire import handshake_to_proto
 from weir.types import SubtaskId
-from weir.wire import handshake_to_proto
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weir.errors import WeirError
-from weir.proto import control_pb2
 from weir.protocol.checkpoint_model import CheckpointRecord
 from weir.protocol.job import JobState
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_model import RescalePhase
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
+from weir.rpc import control_pb2
+from weir.rpc.wire import handshake_to_proto
 from weir.types import SubtaskId
-from weir.wire import handshake_to_proto
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator

@@ -25,7 +25,7 @@ from etcd3gw.exceptions import Etcd3Exception
 from etcd3gw.lease import Lease
 
 from weir.errors import CheckpointError
-from weir.wire import parse_address
+from weir.rpc.wire import parse_address
 
 log = logging.getLogger("control_plane")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from control_plane.clients import TaskManagerClient
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
-from weir.proto import control_pb2
 from weir.protocol.membership import HeartbeatAnswer, Member, Membership
-from weir.wire import check_protocol_version, parse_address
+from weir.rpc import control_pb2
+from weir.rpc.wire import check_protocol_version, parse_address
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator

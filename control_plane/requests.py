@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from weir.config import ControlPlaneConfig
 from weir.graph import PhysicalGraph
-from weir.proto import control_pb2
 from weir.protocol.routing import RoutingTable
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 from weir.types import SubtaskId
-from weir.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 
 
 def stage_subtasks(graph: PhysicalGraph) -> list[control_pb2.StageSubtasks]:

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from control_plane import requests
-from weir.proto import control_pb2
 from weir.protocol import rescale_model as model
 from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_from_proto, subtask_to_proto
 from weir.types import SubtaskId
-from weir.wire import JobIdentity, handshake_to_proto, subtask_from_proto, subtask_to_proto
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator

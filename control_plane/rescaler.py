@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from control_plane.rescale_calls import RescaleCalls
 from weir.errors import InvalidTransitionError
 from weir.graph import Exchange, Stage
-from weir.proto import control_pb2
 from weir.protocol import checkpoint_model
 from weir.protocol import job as job_machine
 from weir.protocol import rescale_model as model
@@ -22,8 +21,9 @@ from weir.protocol.placement import TaskManagerLoad
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_log import RescaleLog
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal, StageFacts, plan_rescale
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity, subtask_from_proto
 from weir.types import SubtaskId
-from weir.wire import JobIdentity, subtask_from_proto
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator

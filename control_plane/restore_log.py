@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from control_plane.views import RestoreView
-from weir.proto import control_pb2
+from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
 #: Older ones are forgotten.

@@ -9,8 +9,8 @@ import grpc
 from control_plane.coordinator import Coordinator
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError, FencedError, WeirError
-from weir.proto import control_pb2, control_pb2_grpc
-from weir.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options
+from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options
 
 #: grpc.aio's context is generic in the messages, which says nothing here.
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -18,9 +18,9 @@ from control_plane.views import (
 )
 from weir.graph import PhysicalGraph, Stage
 from weir.metrics import JobFacts
-from weir.proto import control_pb2
 from weir.protocol.job import JobState
 from weir.protocol.routing import RoutingTable
+from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from control_plane.job_record import JobRecord
 from weir.errors import WeirError
-from weir.proto import control_pb2
 from weir.protocol import job as job_machine
 from weir.protocol.job import JobState
 from weir.protocol.rescale_model import RescalePhase
+from weir.rpc import control_pb2
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator

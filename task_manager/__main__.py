@@ -72,7 +72,7 @@ def main(
 
 
 def _overrides(port: int | None, control_plane: str | None, prometheus_port: int | None) -> dict[str, str]:
-    from weir.wire import parse_address
+    from weir.rpc.wire import parse_address
 
     overrides = {}
     if port is not None:

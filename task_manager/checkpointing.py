@@ -22,7 +22,6 @@ from task_manager.checkpoint_rows import save_rows
 from task_manager.control_calls import ControlCalls
 from weir.checkpoints.store import CheckpointStore
 from weir.errors import CheckpointError, ConnectionLostError, WeirError
-from weir.proto import control_pb2, control_pb2_grpc
 from weir.protocol.manifest import (
     FileRef,
     GroupPlace,
@@ -33,12 +32,13 @@ from weir.protocol.manifest import (
     image_to_json,
     part_to_json,
 )
+from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.wire import JobIdentity, handshake_to_proto
 from weir.state.capture import Capture, WriteHold
 from weir.state.hybrid import HybridBackend
 from weir.state.image_client import image_ids_of, is_image, joined_ids
 from weir.state.image_publisher import ImagePublisher
 from weir.types import SubtaskId
-from weir.wire import JobIdentity, handshake_to_proto
 
 log = logging.getLogger(__name__)
 

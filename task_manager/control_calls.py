@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from weir.rpc.wire import JobIdentity
 from weir.types import SubtaskId
-from weir.wire import JobIdentity
 
 
 class ControlCalls(Protocol):

@@ -22,14 +22,14 @@ from task_manager.job_runtime import JobRuntime
 from task_manager.server import TaskManagerServer
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
-from weir.proto import control_pb2
-from weir.types import SubtaskId
-from weir.wire import (
+from weir.rpc import control_pb2
+from weir.rpc.wire import (
     PROTOCOL_VERSION,
     JobIdentity,
     handshake_to_proto,
     subtask_to_proto,
 )
+from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
 

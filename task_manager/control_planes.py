@@ -8,8 +8,8 @@ import grpc
 
 from weir.config import TaskManagerConfig
 from weir.errors import ConfigError, HandshakeError
-from weir.proto import control_pb2_grpc
-from weir.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options, parse_address
+from weir.rpc import control_pb2_grpc
+from weir.rpc.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options, parse_address
 
 _OPTIONS = (
     *message_size_options(CONTROL_MESSAGE_BYTES_MAX),

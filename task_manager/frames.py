@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from weir.errors import HandshakeError
-from weir.proto import data_pb2
 from weir.records import Barrier, ControlElement, Element, EndOfStream, Idle, RouteMarker, Watermark
+from weir.rpc import data_pb2
 
 
 class FrameEncoder:

@@ -17,8 +17,8 @@ from weir.config import Config
 from weir.errors import HandshakeError
 from weir.graph import physical_graph
 from weir.job_loading import load_job
-from weir.proto import control_pb2
-from weir.wire import JobIdentity
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity
 
 
 def open_job(

@@ -28,8 +28,8 @@ from weir.metrics import SubtaskLabels
 from weir.operators.registry import preload_operators
 from weir.protocol.fencing import EpochFence
 from weir.records import EndOfStream
+from weir.rpc.wire import JobIdentity
 from weir.types import ChannelId, SubtaskId
-from weir.wire import JobIdentity
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,9 @@ from task_manager.channels import Delivery, Inbox, no_release
 from task_manager.credits import CreditGate
 from task_manager.frames import FrameDecoder, FrameEncoder
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
-from weir.proto import data_pb2, data_pb2_grpc
 from weir.records import Element, EndOfStream, batch_bytes
-from weir.types import ChannelId
-from weir.wire import (
+from weir.rpc import data_pb2, data_pb2_grpc
+from weir.rpc.wire import (
     JobIdentity,
     channel_from_proto,
     channel_to_proto,
@@ -26,6 +25,7 @@ from weir.wire import (
     handshake_from_proto,
     handshake_to_proto,
 )
+from weir.types import ChannelId
 
 if TYPE_CHECKING:
     from collections.abc import Callable

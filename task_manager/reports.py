@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from task_manager.progress import SubtaskProgress, SubtaskState
-from weir.proto import control_pb2
+from weir.rpc import control_pb2
+from weir.rpc.wire import subtask_to_proto
 from weir.types import SubtaskId
-from weir.wire import subtask_to_proto
 
 _STATES = {
     SubtaskState.OPENING: control_pb2.SUBTASK_STATE_OPENING,

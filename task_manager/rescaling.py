@@ -23,15 +23,15 @@ from task_manager.warm_up import CacheCopier, entries_of
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.graph import Edge
-from weir.proto import control_pb2, control_pb2_grpc
 from weir.protocol.rescale_owner import Abort, HandoverReceived, OwnerEvent, Prepare, Proceed
 from weir.protocol.routing import GroupMove
 from weir.records import EndOfStream, RouteMarker
+from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 from weir.state.api import StateBackend
 from weir.state.cached_entries import CachedChanges
 from weir.state.migration import Migrator, ship_groups
 from weir.types import SubtaskId
-from weir.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 
 if TYPE_CHECKING:
     from task_manager.group_state import SubtaskGroupState

@@ -23,12 +23,10 @@ from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config
 from weir.errors import AddressInUseError, FencedError, HandshakeError, WeirError, is_outage
-from weir.proto import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
 from weir.protocol.fencing import EpochFence
 from weir.protocol.routing import GroupMove
-from weir.state.api import StateBackend
-from weir.types import ChannelId
-from weir.wire import (
+from weir.rpc import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
+from weir.rpc.wire import (
     PROTOCOL_VERSION,
     JobIdentity,
     handshake_from_proto,
@@ -36,6 +34,8 @@ from weir.wire import (
     subtask_from_proto,
     subtask_to_proto,
 )
+from weir.state.api import StateBackend
+from weir.types import ChannelId
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ import grpc
 import numpy as np
 
 from weir.errors import ConnectionLostError, FencedError, StateError, WeirError
-from weir.proto import state_pb2, state_pb2_grpc
+from weir.rpc import state_pb2, state_pb2_grpc
+from weir.rpc.wire import JobIdentity, handshake_to_proto
 from weir.state.packed import PackedKeys
 from weir.state.remote import PackedReply
-from weir.wire import JobIdentity, handshake_to_proto
 
 #: Requests are cut here, half of the lowest message limit; a single entry may be larger, up to that limit.
 REQUEST_BYTES_MAX = 512 << 10

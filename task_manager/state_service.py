@@ -10,11 +10,11 @@ import grpc
 import numpy as np
 
 from weir.errors import FencedError, HandshakeError, StateError
-from weir.proto import state_pb2, state_pb2_grpc
 from weir.protocol.fencing import EpochFence
+from weir.rpc import state_pb2, state_pb2_grpc
+from weir.rpc.wire import JobIdentity, handshake_from_proto
 from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys
-from weir.wire import JobIdentity, handshake_from_proto
 
 #: What an entry adds to a message beside its key and value.
 _ENTRY_OVERHEAD_BYTES = 16

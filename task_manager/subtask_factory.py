@@ -34,11 +34,11 @@ from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
 from weir.protocol.rescale_owner import OwnerMachine
+from weir.rpc.wire import JobIdentity, message_size_options
 from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec
 from weir.state.hybrid import HybridBackend
 from weir.state.remote import RemoteStateClient
 from weir.types import ChannelId, SubtaskId
-from weir.wire import JobIdentity, message_size_options
 
 #: Stage index and key groups -> address of the store that has the state of each.
 LocateGroups = Callable[[int, Sequence[int]], Mapping[int, str]]

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from weir.graph import PhysicalGraph
-from weir.proto import control_pb2
 from weir.protocol.routing import RoutingTable
+from weir.rpc import control_pb2
+from weir.rpc.wire import subtask_from_proto
 from weir.types import ChannelId, SubtaskId
-from weir.wire import subtask_from_proto
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import grpc
 import numpy as np
 
-from weir.proto import control_pb2, control_pb2_grpc
 from weir.protocol.routing import GroupMove
+from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 from weir.state.cached_entries import CachedChanges, CachedEntries, decode_entries
 from weir.types import SubtaskId
-from weir.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 
 if TYPE_CHECKING:
     from task_manager.group_state import SubtaskGroupState

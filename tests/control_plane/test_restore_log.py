@@ -1,5 +1,5 @@
 from control_plane.restore_log import RestoreLog
-from weir.proto import control_pb2
+from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
 FIRST, SECOND = SubtaskId(1, 0), SubtaskId(1, 1)

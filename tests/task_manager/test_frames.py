@@ -7,8 +7,8 @@ import pytest
 
 from task_manager.frames import FrameDecoder, FrameEncoder
 from weir.errors import HandshakeError
-from weir.proto import data_pb2
 from weir.records import EndOfStream, Idle, RouteMarker, Watermark
+from weir.rpc import data_pb2
 
 
 def batch(rows: int) -> pa.RecordBatch:

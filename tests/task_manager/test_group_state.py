@@ -13,7 +13,7 @@ from tests.weir.state.state_peer import Peer, serving
 from weir.errors import HandshakeError
 from weir.operators.base import OperatorContext
 from weir.operators.keyed import KeyedAggregateOperator
-from weir.proto import control_pb2
+from weir.rpc import control_pb2
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.hybrid import HybridBackend
 from weir.state.memory import MemoryBackend

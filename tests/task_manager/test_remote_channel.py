@@ -19,10 +19,10 @@ from task_manager.remote_channel import (
 )
 from task_manager.writer import BatchPolicy, ChannelWriter
 from weir.errors import ConnectionLostError, HandshakeError, WireLimitError
-from weir.proto import data_pb2, data_pb2_grpc
 from weir.records import EndOfStream, Idle, RouteMarker, Watermark
+from weir.rpc import data_pb2, data_pb2_grpc
+from weir.rpc.wire import JobIdentity, message_size_options
 from weir.types import ChannelId, SubtaskId
-from weir.wire import JobIdentity, message_size_options
 
 JOB = JobIdentity("job-1", "f00d", 1)
 CHANNEL = ChannelId(SubtaskId(0, 0), SubtaskId(1, 0))

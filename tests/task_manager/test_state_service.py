@@ -9,11 +9,11 @@ import pytest
 
 from task_manager.remote_channel import check_channel_job
 from task_manager.state_service import StateService
-from weir.proto import state_pb2, state_pb2_grpc
 from weir.protocol.fencing import EpochFence
+from weir.rpc import state_pb2, state_pb2_grpc
+from weir.rpc.wire import JobIdentity, handshake_to_proto
 from weir.state.layout import encode_key
 from weir.state.memory import MemoryBackend
-from weir.wire import JobIdentity, handshake_to_proto
 
 JOB = JobIdentity("job-1", "f00d", 1)
 

@@ -11,10 +11,10 @@ import grpc
 from task_manager.remote_channel import check_channel_job
 from task_manager.state_client import GrpcStateClient
 from task_manager.state_service import StateService
-from weir.proto import state_pb2_grpc
 from weir.protocol.fencing import EpochFence
+from weir.rpc import state_pb2_grpc
+from weir.rpc.wire import JobIdentity, message_size_options
 from weir.state.api import StateBackend
-from weir.wire import JobIdentity, message_size_options
 
 JOB = JobIdentity("job-1", "f00d", 1)
 STAGE = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weir.errors import HandshakeError
-from weir.proto import common_pb2
+from weir.rpc import common_pb2
 from weir.types import Address, ChannelId, SubtaskId
 
 #: Grows with every incompatible change of a .proto file; both sides must have the same.

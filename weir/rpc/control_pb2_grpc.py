@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from weir.proto import control_pb2 as weir_dot_proto_dot_control__pb2
+from weir.rpc import control_pb2 as weir_dot_rpc_dot_control__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in weir/proto/control_pb2_grpc.py depends on'
+        + ' but the generated code in weir/rpc/control_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,33 +37,33 @@ class ControlPlaneStub:
         """
         self.Register = channel.unary_unary(
                 '/weir.v1.ControlPlane/Register',
-                request_serializer=weir_dot_proto_dot_control__pb2.RegisterRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.RegisterReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.RegisterRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.RegisterReply.FromString,
                 _registered_method=True)
         self.Heartbeat = channel.unary_unary(
                 '/weir.v1.ControlPlane/Heartbeat',
-                request_serializer=weir_dot_proto_dot_control__pb2.HeartbeatRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.HeartbeatReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.HeartbeatRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.HeartbeatReply.FromString,
                 _registered_method=True)
         self.Locate = channel.unary_unary(
                 '/weir.v1.ControlPlane/Locate',
-                request_serializer=weir_dot_proto_dot_control__pb2.LocateRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.LocateReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.LocateRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.LocateReply.FromString,
                 _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/weir.v1.ControlPlane/Drain',
-                request_serializer=weir_dot_proto_dot_control__pb2.DrainRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.DrainReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.DrainRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.DrainReply.FromString,
                 _registered_method=True)
         self.AcknowledgeCheckpoint = channel.unary_unary(
                 '/weir.v1.ControlPlane/AcknowledgeCheckpoint',
-                request_serializer=weir_dot_proto_dot_control__pb2.AcknowledgeCheckpointRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.AcknowledgeCheckpointReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.AcknowledgeCheckpointRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.AcknowledgeCheckpointReply.FromString,
                 _registered_method=True)
         self.Deregister = channel.unary_unary(
                 '/weir.v1.ControlPlane/Deregister',
-                request_serializer=weir_dot_proto_dot_control__pb2.DeregisterRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.DeregisterReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.DeregisterRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.DeregisterReply.FromString,
                 _registered_method=True)
 
 
@@ -118,33 +118,33 @@ def add_ControlPlaneServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Register': grpc.unary_unary_rpc_method_handler(
                     servicer.Register,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.RegisterRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.RegisterReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.RegisterRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.RegisterReply.SerializeToString,
             ),
             'Heartbeat': grpc.unary_unary_rpc_method_handler(
                     servicer.Heartbeat,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.HeartbeatRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.HeartbeatReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.HeartbeatRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.HeartbeatReply.SerializeToString,
             ),
             'Locate': grpc.unary_unary_rpc_method_handler(
                     servicer.Locate,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.LocateRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.LocateReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.LocateRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.LocateReply.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.DrainRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.DrainReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.DrainRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.DrainReply.SerializeToString,
             ),
             'AcknowledgeCheckpoint': grpc.unary_unary_rpc_method_handler(
                     servicer.AcknowledgeCheckpoint,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.AcknowledgeCheckpointRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.AcknowledgeCheckpointReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.AcknowledgeCheckpointRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.AcknowledgeCheckpointReply.SerializeToString,
             ),
             'Deregister': grpc.unary_unary_rpc_method_handler(
                     servicer.Deregister,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.DeregisterRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.DeregisterReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.DeregisterRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.DeregisterReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -173,8 +173,8 @@ class ControlPlane:
             request,
             target,
             '/weir.v1.ControlPlane/Register',
-            weir_dot_proto_dot_control__pb2.RegisterRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.RegisterReply.FromString,
+            weir_dot_rpc_dot_control__pb2.RegisterRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.RegisterReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -200,8 +200,8 @@ class ControlPlane:
             request,
             target,
             '/weir.v1.ControlPlane/Heartbeat',
-            weir_dot_proto_dot_control__pb2.HeartbeatRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.HeartbeatReply.FromString,
+            weir_dot_rpc_dot_control__pb2.HeartbeatRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.HeartbeatReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -227,8 +227,8 @@ class ControlPlane:
             request,
             target,
             '/weir.v1.ControlPlane/Locate',
-            weir_dot_proto_dot_control__pb2.LocateRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.LocateReply.FromString,
+            weir_dot_rpc_dot_control__pb2.LocateRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.LocateReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -254,8 +254,8 @@ class ControlPlane:
             request,
             target,
             '/weir.v1.ControlPlane/Drain',
-            weir_dot_proto_dot_control__pb2.DrainRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.DrainReply.FromString,
+            weir_dot_rpc_dot_control__pb2.DrainRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.DrainReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -281,8 +281,8 @@ class ControlPlane:
             request,
             target,
             '/weir.v1.ControlPlane/AcknowledgeCheckpoint',
-            weir_dot_proto_dot_control__pb2.AcknowledgeCheckpointRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.AcknowledgeCheckpointReply.FromString,
+            weir_dot_rpc_dot_control__pb2.AcknowledgeCheckpointRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.AcknowledgeCheckpointReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -308,8 +308,8 @@ class ControlPlane:
             request,
             target,
             '/weir.v1.ControlPlane/Deregister',
-            weir_dot_proto_dot_control__pb2.DeregisterRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.DeregisterReply.FromString,
+            weir_dot_rpc_dot_control__pb2.DeregisterRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.DeregisterReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -333,73 +333,73 @@ class TaskManagerStub:
         """
         self.Status = channel.unary_unary(
                 '/weir.v1.TaskManager/Status',
-                request_serializer=weir_dot_proto_dot_control__pb2.StatusRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.StatusReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.StatusRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.StatusReply.FromString,
                 _registered_method=True)
         self.Deploy = channel.unary_unary(
                 '/weir.v1.TaskManager/Deploy',
-                request_serializer=weir_dot_proto_dot_control__pb2.DeployRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.DeployReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.DeployRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.DeployReply.FromString,
                 _registered_method=True)
         self.Start = channel.unary_unary(
                 '/weir.v1.TaskManager/Start',
-                request_serializer=weir_dot_proto_dot_control__pb2.StartRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.StartReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.StartRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.StartReply.FromString,
                 _registered_method=True)
         self.Cancel = channel.unary_unary(
                 '/weir.v1.TaskManager/Cancel',
-                request_serializer=weir_dot_proto_dot_control__pb2.CancelRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.CancelReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.CancelRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.CancelReply.FromString,
                 _registered_method=True)
         self.TriggerCheckpoint = channel.unary_unary(
                 '/weir.v1.TaskManager/TriggerCheckpoint',
-                request_serializer=weir_dot_proto_dot_control__pb2.TriggerCheckpointRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.TriggerCheckpointReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.TriggerCheckpointRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.TriggerCheckpointReply.FromString,
                 _registered_method=True)
         self.EndCheckpoint = channel.unary_unary(
                 '/weir.v1.TaskManager/EndCheckpoint',
-                request_serializer=weir_dot_proto_dot_control__pb2.EndCheckpointRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.EndCheckpointReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.EndCheckpointRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.EndCheckpointReply.FromString,
                 _registered_method=True)
         self.TakeImage = channel.unary_unary(
                 '/weir.v1.TaskManager/TakeImage',
-                request_serializer=weir_dot_proto_dot_control__pb2.TakeImageRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.TakeImageReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.TakeImageRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.TakeImageReply.FromString,
                 _registered_method=True)
         self.CollectImage = channel.unary_unary(
                 '/weir.v1.TaskManager/CollectImage',
-                request_serializer=weir_dot_proto_dot_control__pb2.CollectImageRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.CollectImageReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.CollectImageRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.CollectImageReply.FromString,
                 _registered_method=True)
         self.PrepareRescale = channel.unary_unary(
                 '/weir.v1.TaskManager/PrepareRescale',
-                request_serializer=weir_dot_proto_dot_control__pb2.PrepareRescaleRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.PrepareRescaleReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.PrepareRescaleRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.PrepareRescaleReply.FromString,
                 _registered_method=True)
         self.Reroute = channel.unary_unary(
                 '/weir.v1.TaskManager/Reroute',
-                request_serializer=weir_dot_proto_dot_control__pb2.RerouteRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.RerouteReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.RerouteRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.RerouteReply.FromString,
                 _registered_method=True)
         self.HandOver = channel.unary_unary(
                 '/weir.v1.TaskManager/HandOver',
-                request_serializer=weir_dot_proto_dot_control__pb2.HandOverRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.HandOverReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.HandOverRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.HandOverReply.FromString,
                 _registered_method=True)
         self.WarmUp = channel.unary_unary(
                 '/weir.v1.TaskManager/WarmUp',
-                request_serializer=weir_dot_proto_dot_control__pb2.WarmUpRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.WarmUpReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.WarmUpRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.WarmUpReply.FromString,
                 _registered_method=True)
         self.AbortRescale = channel.unary_unary(
                 '/weir.v1.TaskManager/AbortRescale',
-                request_serializer=weir_dot_proto_dot_control__pb2.AbortRescaleRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.AbortRescaleReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.AbortRescaleRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.AbortRescaleReply.FromString,
                 _registered_method=True)
         self.PullState = channel.unary_unary(
                 '/weir.v1.TaskManager/PullState',
-                request_serializer=weir_dot_proto_dot_control__pb2.PullStateRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_control__pb2.PullStateReply.FromString,
+                request_serializer=weir_dot_rpc_dot_control__pb2.PullStateRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.PullStateReply.FromString,
                 _registered_method=True)
 
 
@@ -512,73 +512,73 @@ def add_TaskManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.StatusRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.StatusReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.StatusRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.StatusReply.SerializeToString,
             ),
             'Deploy': grpc.unary_unary_rpc_method_handler(
                     servicer.Deploy,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.DeployRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.DeployReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.DeployRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.DeployReply.SerializeToString,
             ),
             'Start': grpc.unary_unary_rpc_method_handler(
                     servicer.Start,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.StartRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.StartReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.StartRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.StartReply.SerializeToString,
             ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
                     servicer.Cancel,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.CancelRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.CancelReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.CancelRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.CancelReply.SerializeToString,
             ),
             'TriggerCheckpoint': grpc.unary_unary_rpc_method_handler(
                     servicer.TriggerCheckpoint,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.TriggerCheckpointRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.TriggerCheckpointReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.TriggerCheckpointRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.TriggerCheckpointReply.SerializeToString,
             ),
             'EndCheckpoint': grpc.unary_unary_rpc_method_handler(
                     servicer.EndCheckpoint,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.EndCheckpointRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.EndCheckpointReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.EndCheckpointRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.EndCheckpointReply.SerializeToString,
             ),
             'TakeImage': grpc.unary_unary_rpc_method_handler(
                     servicer.TakeImage,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.TakeImageRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.TakeImageReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.TakeImageRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.TakeImageReply.SerializeToString,
             ),
             'CollectImage': grpc.unary_unary_rpc_method_handler(
                     servicer.CollectImage,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.CollectImageRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.CollectImageReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.CollectImageRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.CollectImageReply.SerializeToString,
             ),
             'PrepareRescale': grpc.unary_unary_rpc_method_handler(
                     servicer.PrepareRescale,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.PrepareRescaleRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.PrepareRescaleReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.PrepareRescaleRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.PrepareRescaleReply.SerializeToString,
             ),
             'Reroute': grpc.unary_unary_rpc_method_handler(
                     servicer.Reroute,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.RerouteRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.RerouteReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.RerouteRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.RerouteReply.SerializeToString,
             ),
             'HandOver': grpc.unary_unary_rpc_method_handler(
                     servicer.HandOver,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.HandOverRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.HandOverReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.HandOverRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.HandOverReply.SerializeToString,
             ),
             'WarmUp': grpc.unary_unary_rpc_method_handler(
                     servicer.WarmUp,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.WarmUpRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.WarmUpReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.WarmUpRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.WarmUpReply.SerializeToString,
             ),
             'AbortRescale': grpc.unary_unary_rpc_method_handler(
                     servicer.AbortRescale,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.AbortRescaleRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.AbortRescaleReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.AbortRescaleRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.AbortRescaleReply.SerializeToString,
             ),
             'PullState': grpc.unary_unary_rpc_method_handler(
                     servicer.PullState,
-                    request_deserializer=weir_dot_proto_dot_control__pb2.PullStateRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_control__pb2.PullStateReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.PullStateRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.PullStateReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -607,8 +607,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/Status',
-            weir_dot_proto_dot_control__pb2.StatusRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.StatusReply.FromString,
+            weir_dot_rpc_dot_control__pb2.StatusRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.StatusReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -634,8 +634,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/Deploy',
-            weir_dot_proto_dot_control__pb2.DeployRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.DeployReply.FromString,
+            weir_dot_rpc_dot_control__pb2.DeployRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.DeployReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -661,8 +661,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/Start',
-            weir_dot_proto_dot_control__pb2.StartRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.StartReply.FromString,
+            weir_dot_rpc_dot_control__pb2.StartRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.StartReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -688,8 +688,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/Cancel',
-            weir_dot_proto_dot_control__pb2.CancelRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.CancelReply.FromString,
+            weir_dot_rpc_dot_control__pb2.CancelRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.CancelReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -715,8 +715,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/TriggerCheckpoint',
-            weir_dot_proto_dot_control__pb2.TriggerCheckpointRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.TriggerCheckpointReply.FromString,
+            weir_dot_rpc_dot_control__pb2.TriggerCheckpointRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.TriggerCheckpointReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -742,8 +742,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/EndCheckpoint',
-            weir_dot_proto_dot_control__pb2.EndCheckpointRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.EndCheckpointReply.FromString,
+            weir_dot_rpc_dot_control__pb2.EndCheckpointRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.EndCheckpointReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -769,8 +769,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/TakeImage',
-            weir_dot_proto_dot_control__pb2.TakeImageRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.TakeImageReply.FromString,
+            weir_dot_rpc_dot_control__pb2.TakeImageRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.TakeImageReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -796,8 +796,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/CollectImage',
-            weir_dot_proto_dot_control__pb2.CollectImageRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.CollectImageReply.FromString,
+            weir_dot_rpc_dot_control__pb2.CollectImageRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.CollectImageReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -823,8 +823,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/PrepareRescale',
-            weir_dot_proto_dot_control__pb2.PrepareRescaleRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.PrepareRescaleReply.FromString,
+            weir_dot_rpc_dot_control__pb2.PrepareRescaleRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.PrepareRescaleReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -850,8 +850,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/Reroute',
-            weir_dot_proto_dot_control__pb2.RerouteRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.RerouteReply.FromString,
+            weir_dot_rpc_dot_control__pb2.RerouteRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.RerouteReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -877,8 +877,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/HandOver',
-            weir_dot_proto_dot_control__pb2.HandOverRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.HandOverReply.FromString,
+            weir_dot_rpc_dot_control__pb2.HandOverRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.HandOverReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -904,8 +904,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/WarmUp',
-            weir_dot_proto_dot_control__pb2.WarmUpRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.WarmUpReply.FromString,
+            weir_dot_rpc_dot_control__pb2.WarmUpRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.WarmUpReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -931,8 +931,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/AbortRescale',
-            weir_dot_proto_dot_control__pb2.AbortRescaleRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.AbortRescaleReply.FromString,
+            weir_dot_rpc_dot_control__pb2.AbortRescaleRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.AbortRescaleReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -958,8 +958,8 @@ class TaskManager:
             request,
             target,
             '/weir.v1.TaskManager/PullState',
-            weir_dot_proto_dot_control__pb2.PullStateRequest.SerializeToString,
-            weir_dot_proto_dot_control__pb2.PullStateReply.FromString,
+            weir_dot_rpc_dot_control__pb2.PullStateRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.PullStateReply.FromString,
             options,
             channel_credentials,
             insecure,

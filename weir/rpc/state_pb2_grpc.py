@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from weir.proto import state_pb2 as weir_dot_proto_dot_state__pb2
+from weir.rpc import state_pb2 as weir_dot_rpc_dot_state__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in weir/proto/state_pb2_grpc.py depends on'
+        + ' but the generated code in weir/rpc/state_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,28 +37,28 @@ class StateStub:
         """
         self.Get = channel.unary_unary(
                 '/weir.v1.State/Get',
-                request_serializer=weir_dot_proto_dot_state__pb2.StateGetRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_state__pb2.StateGetReply.FromString,
+                request_serializer=weir_dot_rpc_dot_state__pb2.StateGetRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_state__pb2.StateGetReply.FromString,
                 _registered_method=True)
         self.Write = channel.unary_unary(
                 '/weir.v1.State/Write',
-                request_serializer=weir_dot_proto_dot_state__pb2.StateWriteRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_state__pb2.StateWriteReply.FromString,
+                request_serializer=weir_dot_rpc_dot_state__pb2.StateWriteRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_state__pb2.StateWriteReply.FromString,
                 _registered_method=True)
         self.Scan = channel.unary_stream(
                 '/weir.v1.State/Scan',
-                request_serializer=weir_dot_proto_dot_state__pb2.StateScanRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_state__pb2.StateScanReply.FromString,
+                request_serializer=weir_dot_rpc_dot_state__pb2.StateScanRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_state__pb2.StateScanReply.FromString,
                 _registered_method=True)
         self.PutAndGet = channel.unary_unary(
                 '/weir.v1.State/PutAndGet',
-                request_serializer=weir_dot_proto_dot_state__pb2.StatePackedRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_state__pb2.StatePackedReply.FromString,
+                request_serializer=weir_dot_rpc_dot_state__pb2.StatePackedRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_state__pb2.StatePackedReply.FromString,
                 _registered_method=True)
         self.Load = channel.stream_unary(
                 '/weir.v1.State/Load',
-                request_serializer=weir_dot_proto_dot_state__pb2.StateLoadRequest.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_state__pb2.StateLoadReply.FromString,
+                request_serializer=weir_dot_rpc_dot_state__pb2.StateLoadRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_state__pb2.StateLoadReply.FromString,
                 _registered_method=True)
 
 
@@ -103,28 +103,28 @@ def add_StateServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Get': grpc.unary_unary_rpc_method_handler(
                     servicer.Get,
-                    request_deserializer=weir_dot_proto_dot_state__pb2.StateGetRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_state__pb2.StateGetReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_state__pb2.StateGetRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_state__pb2.StateGetReply.SerializeToString,
             ),
             'Write': grpc.unary_unary_rpc_method_handler(
                     servicer.Write,
-                    request_deserializer=weir_dot_proto_dot_state__pb2.StateWriteRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_state__pb2.StateWriteReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_state__pb2.StateWriteRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_state__pb2.StateWriteReply.SerializeToString,
             ),
             'Scan': grpc.unary_stream_rpc_method_handler(
                     servicer.Scan,
-                    request_deserializer=weir_dot_proto_dot_state__pb2.StateScanRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_state__pb2.StateScanReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_state__pb2.StateScanRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_state__pb2.StateScanReply.SerializeToString,
             ),
             'PutAndGet': grpc.unary_unary_rpc_method_handler(
                     servicer.PutAndGet,
-                    request_deserializer=weir_dot_proto_dot_state__pb2.StatePackedRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_state__pb2.StatePackedReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_state__pb2.StatePackedRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_state__pb2.StatePackedReply.SerializeToString,
             ),
             'Load': grpc.stream_unary_rpc_method_handler(
                     servicer.Load,
-                    request_deserializer=weir_dot_proto_dot_state__pb2.StateLoadRequest.FromString,
-                    response_serializer=weir_dot_proto_dot_state__pb2.StateLoadReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_state__pb2.StateLoadRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_state__pb2.StateLoadReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -153,8 +153,8 @@ class State:
             request,
             target,
             '/weir.v1.State/Get',
-            weir_dot_proto_dot_state__pb2.StateGetRequest.SerializeToString,
-            weir_dot_proto_dot_state__pb2.StateGetReply.FromString,
+            weir_dot_rpc_dot_state__pb2.StateGetRequest.SerializeToString,
+            weir_dot_rpc_dot_state__pb2.StateGetReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -180,8 +180,8 @@ class State:
             request,
             target,
             '/weir.v1.State/Write',
-            weir_dot_proto_dot_state__pb2.StateWriteRequest.SerializeToString,
-            weir_dot_proto_dot_state__pb2.StateWriteReply.FromString,
+            weir_dot_rpc_dot_state__pb2.StateWriteRequest.SerializeToString,
+            weir_dot_rpc_dot_state__pb2.StateWriteReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -207,8 +207,8 @@ class State:
             request,
             target,
             '/weir.v1.State/Scan',
-            weir_dot_proto_dot_state__pb2.StateScanRequest.SerializeToString,
-            weir_dot_proto_dot_state__pb2.StateScanReply.FromString,
+            weir_dot_rpc_dot_state__pb2.StateScanRequest.SerializeToString,
+            weir_dot_rpc_dot_state__pb2.StateScanReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -234,8 +234,8 @@ class State:
             request,
             target,
             '/weir.v1.State/PutAndGet',
-            weir_dot_proto_dot_state__pb2.StatePackedRequest.SerializeToString,
-            weir_dot_proto_dot_state__pb2.StatePackedReply.FromString,
+            weir_dot_rpc_dot_state__pb2.StatePackedRequest.SerializeToString,
+            weir_dot_rpc_dot_state__pb2.StatePackedReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -261,8 +261,8 @@ class State:
             request_iterator,
             target,
             '/weir.v1.State/Load',
-            weir_dot_proto_dot_state__pb2.StateLoadRequest.SerializeToString,
-            weir_dot_proto_dot_state__pb2.StateLoadReply.FromString,
+            weir_dot_rpc_dot_state__pb2.StateLoadRequest.SerializeToString,
+            weir_dot_rpc_dot_state__pb2.StateLoadReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from weir.proto import data_pb2 as weir_dot_proto_dot_data__pb2
+from weir.rpc import data_pb2 as weir_dot_rpc_dot_data__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in weir/proto/data_pb2_grpc.py depends on'
+        + ' but the generated code in weir/rpc/data_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,8 +37,8 @@ class ExchangeStub:
         """
         self.OpenChannel = channel.stream_stream(
                 '/weir.v1.Exchange/OpenChannel',
-                request_serializer=weir_dot_proto_dot_data__pb2.ChannelFrame.SerializeToString,
-                response_deserializer=weir_dot_proto_dot_data__pb2.ChannelReply.FromString,
+                request_serializer=weir_dot_rpc_dot_data__pb2.ChannelFrame.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_data__pb2.ChannelReply.FromString,
                 _registered_method=True)
 
 
@@ -58,8 +58,8 @@ def add_ExchangeServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'OpenChannel': grpc.stream_stream_rpc_method_handler(
                     servicer.OpenChannel,
-                    request_deserializer=weir_dot_proto_dot_data__pb2.ChannelFrame.FromString,
-                    response_serializer=weir_dot_proto_dot_data__pb2.ChannelReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_data__pb2.ChannelFrame.FromString,
+                    response_serializer=weir_dot_rpc_dot_data__pb2.ChannelReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -88,8 +88,8 @@ class Exchange:
             request_iterator,
             target,
             '/weir.v1.Exchange/OpenChannel',
-            weir_dot_proto_dot_data__pb2.ChannelFrame.SerializeToString,
-            weir_dot_proto_dot_data__pb2.ChannelReply.FromString,
+            weir_dot_rpc_dot_data__pb2.ChannelFrame.SerializeToString,
+            weir_dot_rpc_dot_data__pb2.ChannelReply.FromString,
             options,
             channel_credentials,
             insecure,
