@@ -227,13 +227,16 @@ class KeyedStream(Stream):
     def count(
         self,
         name: str | None,
-        output: str = "count",
+        output: str | None = None,
         *,
         emit: EmitMode = "per_event",
         parallelism: int | None = None,
     ) -> Self:
-        """Running number of rows of the key, in column ``output`` (int64)."""
-        return self.aggregate(name, emit=emit, parallelism=parallelism, **{output: AggregateCall("count")})
+        """Running number of rows of the key (int64), in column ``output``: the step's name unless given.
+
+        A step without a name writes column "count".
+        """
+        return self._aggregate(name, {output or name or "count": AggregateCall("count")}, emit, parallelism)
 
     def aggregate(
         self,
@@ -251,6 +254,15 @@ class KeyedStream(Stream):
             parallelism: subtasks; None: as many as the producer has.
             aggregates: output column -> function; the columns are appended to the input's.
         """
+        return self._aggregate(name, aggregates, emit, parallelism)
+
+    def _aggregate(
+        self,
+        name: str | None,
+        aggregates: Mapping[str, AggregateCall],
+        emit: EmitMode,
+        parallelism: int | None,
+    ) -> Self:
         if emit not in ("per_event", "per_batch"):
             raise GraphError(f"step {name!r}: emit is {emit!r}; it is 'per_event' or 'per_batch'")
         for output, call in aggregates.items():

@@ -27,6 +27,22 @@ def events(flow):
     return source(flow)
 
 
+@pytest.mark.parametrize(
+    ("step", "output", "column"),
+    [
+        ("n", None, "n"),
+        ("count", None, "count"),
+        (None, None, "count"),
+        ("count", "n", "n"),
+        ("emit", None, "emit"),
+        ("name", None, "name"),
+    ],
+)
+def test_a_count_is_in_the_column_that_its_step_is_called(events, step, output, column):
+    counts = events.key_by("server_name").count(step, output)
+    assert counts.schema.names == ["id", "server_name", "size", column]
+
+
 def test_server_count_of_the_docs(flow):
     events = source(flow, parallelism=2)
     kept = events.filter("keep", pl.col("id") % 4 != 0)
