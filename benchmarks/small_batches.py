@@ -24,12 +24,12 @@ from benchmarks.events_file import events_directory
 from benchmarks.results import BenchmarkError
 from task_manager.channels import Inbox, LocalChannel
 from task_manager.credits import ChannelLimits, CreditGate
-from task_manager.operator_chain import OperatorChain
 from task_manager.output import Output, OutputEdge
 from task_manager.writer import BatchPolicy
 from weir.graph import PhysicalGraph, Stage, physical_graph
 from weir.job_loading import load_job
 from weir.operators.base import OperatorContext
+from weir.operators.chain import OperatorChain
 from weir.operators.registry import create_operator, create_reader
 from weir.protocol.routing import initial_table
 from weir.specs import SourceSpec
@@ -102,7 +102,7 @@ def _context(stage: Stage, node_index: int, job_start_us: int) -> OperatorContex
     )
 
 
-def _chain(stage: Stage, first_node: int, output: Output, job_start_us: int) -> OperatorChain:
+def _chain(stage: Stage, first_node: int, output: Output, job_start_us: int) -> OperatorChain[Output]:
     operators = [
         (create_operator(stage.nodes[index].spec), _context(stage, index, job_start_us))
         for index in range(first_node, len(stage.nodes))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("control_plane")
 
 _LOOK_AGAIN_S = 0.01
-#: How a task manager reports a step that raised (``operator_chain.StepError``, ``operators.functions``).
+#: How a task manager reports a step that raised (``operators.chain.StepError``, ``operators.functions``).
 _STEP_RAISED = re.compile(r"failed: step '(?P<step>[^']+)'")
 
 

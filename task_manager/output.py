@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from task_manager.channels import Channel
 from task_manager.writer import BatchPolicy, ChannelWriter
+from weir.exchange import split_by_owner, with_key_hash
 from weir.graph import Edge, Exchange
-from weir.keys import hash_keys, key_bytes, partition_hashes
 from weir.records import (
     KEY_HASH_COLUMN,
     ControlElement,
@@ -22,9 +22,6 @@ from weir.records import (
     Watermark,
 )
 
-_KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
-#: Of parts of a smaller batch the bytes are estimated by rows: counting them takes 10 µs each. Far below any bound.
-_ESTIMATED_BYTES_MAX = 64 << 10
 #: Waiting for credit, look again this often; releases end the wait at once.
 _WAIT_S = 0.5
 
@@ -56,8 +53,7 @@ class OutputEdge:
     def add(self, batch: pa.RecordBatch) -> None:
         """Queue one batch; never waits."""
         if self.edge.exchange is Exchange.HASH:
-            hashes = hash_keys(key_bytes(batch, self.edge.key_columns))
-            self._add_hashed(_with_key_hash(batch, hashes), hashes)
+            self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
         elif self.edge.exchange is Exchange.ROUND_ROBIN:
             self._next = (self._next + 1) % len(self.writers)
             self.writers[self._next].add(batch)
@@ -131,25 +127,8 @@ class OutputEdge:
         if len(self._writers) == 1:
             next(iter(self._writers.values())).add(batch)
             return
-        count = max(self._writers) + 1
-        order, offsets = partition_hashes(hashes, self._group_to_subtask, count)
-        ordered = batch.take(pa.array(order))
-        size_bytes = ordered.get_total_buffer_size()
-        ends = offsets.tolist()
-        for index, writer in self._writers.items():
-            rows = ends[index + 1] - ends[index]
-            if rows:
-                share = None if size_bytes > _ESTIMATED_BYTES_MAX else size_bytes * rows // batch.num_rows
-                writer.add(ordered.slice(ends[index], rows), share)
-
-
-def _with_key_hash(batch: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
-    """Set the key hash column, replacing one from an earlier exchange by other columns."""
-    column = pa.array(hashes)
-    index = batch.schema.get_field_index(KEY_HASH_COLUMN)
-    if index >= 0:
-        return batch.set_column(index, _KEY_HASH_FIELD, column)
-    return batch.append_column(_KEY_HASH_FIELD, column)
+        for index, rows, size_bytes in split_by_owner(batch, hashes, self._group_to_subtask, self._writers):
+            self._writers[index].add(rows, size_bytes)
 
 
 class Output:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from task_manager.checkpoint_parts import Checkpoints
 from task_manager.mailbox import Mailbox
-from task_manager.operator_chain import OperatorChain, naming_step
+from task_manager.output import Output
 from task_manager.subtask import Subtask, SubtaskTimers
 from weir.clock import Clock
 from weir.operators.base import Json, OperatorContext, SourceReader
+from weir.operators.chain import OperatorChain, naming_step
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.types import SubtaskId
 
@@ -21,7 +22,7 @@ class SourceSubtask(Subtask):
     def __init__(
         self,
         subtask: SubtaskId,
-        chain: OperatorChain,
+        chain: OperatorChain[Output],
         mailbox: Mailbox,
         timers: SubtaskTimers,
         clock: Clock,

@@ -15,11 +15,12 @@ from task_manager.channels import Delivery
 from task_manager.checkpoint_parts import Checkpoints, TakenPart
 from task_manager.credits import CancelledError
 from task_manager.mailbox import Mailbox
-from task_manager.operator_chain import OperatorChain, StepError
+from task_manager.output import Output
 from task_manager.progress import SubtaskProgress, SubtaskState
 from weir.clock import Clock
 from weir.errors import WeirError, is_outage
 from weir.operators.base import Json
+from weir.operators.chain import OperatorChain, StepError
 from weir.records import Barrier, EndOfStream, batch_bytes
 from weir.state.hybrid import HybridBackend
 from weir.types import SubtaskId
@@ -51,7 +52,7 @@ class Subtask(ABC):
     def __init__(
         self,
         subtask: SubtaskId,
-        chain: OperatorChain,
+        chain: OperatorChain[Output],
         mailbox: Mailbox,
         timers: SubtaskTimers,
         clock: Clock,

@@ -16,7 +16,6 @@ from task_manager.isolation import Isolation
 from task_manager.job_state import JobState
 from task_manager.mailbox import Mailbox
 from task_manager.metrics import TaskManagerMetrics
-from task_manager.operator_chain import OperatorChain
 from task_manager.output import Output, OutputEdge
 from task_manager.ownership import RescaleReports
 from task_manager.remote_channel import RemoteChannel, connect
@@ -31,6 +30,7 @@ from weir.config import TaskManagerConfig
 from weir.graph import Edge, Node, Stage
 from weir.metrics import SubtaskLabels
 from weir.operators.base import OperatorContext
+from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
 from weir.protocol.rescale_owner import OwnerMachine
@@ -67,7 +67,7 @@ class RunningSubtask:
     """A subtask and what belongs to it."""
 
     subtask: Subtask
-    chain: OperatorChain
+    chain: OperatorChain[Output]
     dead_letters: DeadLetterFile | None
     #: In stages whose subtasks own key groups.
     group_state: SubtaskGroupState | None

@@ -12,11 +12,12 @@ from task_manager.channels import ChannelOpened, Delivery
 from task_manager.checkpoint_inputs import CheckpointInputs
 from task_manager.checkpoint_parts import Checkpoints
 from task_manager.mailbox import Mailbox
-from task_manager.operator_chain import OperatorChain
+from task_manager.output import Output
 from task_manager.ownership import GroupState, Ownership, RescaleReports
 from task_manager.subtask import Subtask, SubtaskTimers
 from weir.clock import Clock
 from weir.errors import StateError
+from weir.operators.chain import OperatorChain
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine
 from weir.protocol.watermark_hold import WatermarkHold
@@ -43,7 +44,7 @@ class TaskSubtask(Subtask):
     def __init__(
         self,
         subtask: SubtaskId,
-        chain: OperatorChain,
+        chain: OperatorChain[Output],
         mailbox: Mailbox,
         timers: SubtaskTimers,
         clock: Clock,

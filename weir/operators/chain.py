@@ -1,17 +1,44 @@
-"""The operators of one stage, called in turn; what leaves the last one goes to the output."""
+"""The operators of one stage, called in turn; what leaves the last one goes to the output.
+
+Used by the subtasks of task managers and by jobs in one process (``weir.local``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from task_manager.isolation import Isolation
-from task_manager.output import Output
 from weir.errors import WeirError
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.state.capture import Capture
+
+
+class ChainOutput(Protocol):
+    """Where a chain's rows go."""
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        """Send a batch on; may wait."""
+        ...
+
+
+class RowIsolation(Protocol):
+    """Puts rows aside that make a step raise."""
+
+    def concerns(self, step: str) -> bool:
+        """Whether rows of this step are looked at."""
+        ...
+
+    def process(
+        self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch
+    ) -> Iterable[pa.RecordBatch]:
+        """What the operator makes of the batch, without the rows that make it raise."""
+        ...
+
+
+OutputT = TypeVar("OutputT", bound=ChainOutput)
 
 
 class StepError(Exception):
@@ -32,15 +59,15 @@ def naming_step(step: str) -> Iterator[None]:
         raise StepError(step, error) from error
 
 
-class OperatorChain:
+class OperatorChain(Generic[OutputT]):
     """Runs one subtask's operators; all methods are called by the subtask's thread."""
 
     def __init__(
         self,
         operators: Sequence[tuple[Operator, OperatorContext]],
-        output: Output,
+        output: OutputT,
         check_cancelled: Callable[[], None],
-        isolation: Isolation | None = None,
+        isolation: RowIsolation | None = None,
     ) -> None:
         """``check_cancelled`` raises CancelledError when the subtask is to stop; called between outputs.
 
