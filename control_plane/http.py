@@ -15,9 +15,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi_swagger import patch_fastapi
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 import weir
 from control_plane.coordinator import Coordinator
+from control_plane.guard import GuardMiddleware, admission
 from control_plane.views import (
     AcceptedView,
     CheckpointView,
@@ -38,7 +40,7 @@ from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 
 
-def create_app(coordinator: Coordinator, registry: CollectorRegistry) -> FastAPI:
+def create_app(coordinator: Coordinator, registry: CollectorRegistry, config: ControlPlaneConfig) -> FastAPI:
     """The application; its handlers run in the coordinator's event loop."""
     app = FastAPI(
         title="Weir control plane",
@@ -51,6 +53,7 @@ def create_app(coordinator: Coordinator, registry: CollectorRegistry) -> FastAPI
     # Pages for people without anything from outside: the scripts are served from here.
     patch_fastapi(app)
     _add_error_pages(app)
+    _add_guard(app, config)
 
     @app.get("/healthz", summary="Whether this process answers")
     async def healthz() -> HealthView:
@@ -208,6 +211,16 @@ def _add_error_pages(app: FastAPI) -> None:
     async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         problems = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors())
         return JSONResponse({"error": problems}, 400)
+
+
+def _add_guard(app: FastAPI, config: ControlPlaneConfig) -> None:
+    """Keep other web pages out; those that may come in may also read the answers."""
+    if config.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=config.allowed_origins, allow_methods=["GET", "POST"]
+        )
+    # Added last, so that it comes first.
+    app.add_middleware(GuardMiddleware, admitted=admission(config))
 
 
 class HttpServer:

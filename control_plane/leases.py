@@ -48,7 +48,7 @@ class Leases:
             if status.incarnation != request.incarnation:
                 raise HandshakeError(
                     f"{address} leads to another task manager than the one that registered: use an address that is "
-                    "unique and reachable from the control plane (taskManager.host)"
+                    "unique and reachable from the control plane (taskManager.advertised_host)"
                 )
             now_ms = self._coordinator.now_ms()
             registration = self.membership.register(

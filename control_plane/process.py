@@ -24,6 +24,7 @@ from weir.errors import CheckpointError
 from weir.job_loading import load_job
 from weir.metrics import JobMetrics, register_process_metrics
 from weir.protocol.job import JobState
+from weir.types import join_address
 
 log = logging.getLogger("control_plane")
 
@@ -111,17 +112,16 @@ async def _serving(
     registry = CollectorRegistry()
     register_process_metrics(registry, "control_plane")
     JobMetrics(registry, lambda: job_facts(coordinator))
-    http = HttpServer(create_app(coordinator, registry), section)
+    http = HttpServer(create_app(coordinator, registry, section), section)
     grpc_server, grpc_port = await serve_grpc(coordinator, section)
     http.start()
     coordinator.takeover.start(section.lease_timeout_ms)
+    host = section.advertised_host or section.host
     log.info("job %s: %d stages", coordinator.identity.job_id, len(coordinator.graph.stages))
     log.info(
-        "task managers register at %s:%d; http://%s:%d/status",
-        section.host,
-        grpc_port,
-        section.host,
-        http.port,
+        "task managers register at %s; http://%s/status",
+        join_address(host, grpc_port),
+        join_address(host, http.port),
     )
     background = [
         asyncio.create_task(_timers(coordinator, min(section.heartbeat_interval_ms / 1e3, _TICK_S)))

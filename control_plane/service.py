@@ -11,6 +11,7 @@ from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError, FencedError, WeirError
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options
+from weir.types import join_address
 
 #: grpc.aio's context is generic in the messages, which says nothing here.
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -81,11 +82,12 @@ async def serve_grpc(coordinator: Coordinator, config: ControlPlaneConfig) -> tu
         options=[("grpc.so_reuseport", 0), *message_size_options(CONTROL_MESSAGE_BYTES_MAX)]
     )
     control_pb2_grpc.add_ControlPlaneServicer_to_server(ControlPlaneService(coordinator), server)
+    address = join_address(config.host, config.cp_grpc_port)
     try:
-        port = server.add_insecure_port(f"{config.host}:{config.cp_grpc_port}")
+        port = server.add_insecure_port(address)
     except RuntimeError as error:
         raise AddressInUseError(
-            f"cannot listen on {config.host}:{config.cp_grpc_port}: the port is in use or the address is not this "
+            f"cannot listen on {address}: the port is in use or the address is not this "
             "machine's; choose another with --port"
         ) from error
     await server.start()

@@ -35,7 +35,7 @@ from weir.rpc.wire import (
     subtask_to_proto,
 )
 from weir.state.api import StateBackend
-from weir.types import ChannelId
+from weir.types import ChannelId, join_address
 
 log = logging.getLogger(__name__)
 
@@ -84,14 +84,15 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             AddressInUseError: the port is taken.
         """
         section = self._config.task_manager
+        bound = join_address(section.host, section.tm_port)
         try:
-            port = self._server.add_insecure_port(f"{section.host}:{section.tm_port}")
+            port = self._server.add_insecure_port(bound)
         except RuntimeError as error:
             raise AddressInUseError(
-                f"cannot listen on {section.host}:{section.tm_port}: the port is in use or the address is not "
-                "this machine's; choose another with --port"
+                f"cannot listen on {bound}: the port is in use or the address is not this machine's; "
+                "choose another with --port"
             ) from error
-        self.address = f"{section.host}:{port}"
+        self.address = join_address(section.advertised_host or section.host, port)
         self._server.start()
         return self.address
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from dataclasses import dataclass
 from typing import NewType
 
@@ -44,4 +46,35 @@ class Address:
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
+
+
+#: A name or IPv4 address: nothing that a resolver takes for a path or a scheme of its own.
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?", re.ASCII)
+
+
+def is_host(text: str) -> bool:
+    """Whether a text is the name or the address of a machine; IPv6 with or without brackets."""
+    if ":" not in text:
+        return _HOST_NAME.fullmatch(text) is not None
+    try:
+        return ipaddress.ip_address(_without_brackets(text)).version == 6
+    except ValueError:
+        return False
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether a server with this host listens on all addresses of its machine; nobody can connect to it."""
+    try:
+        return ipaddress.ip_address(_without_brackets(host)).is_unspecified
+    except ValueError:
+        return False
+
+
+def join_address(host: str, port: int) -> str:
+    """``host:port``; IPv6 addresses have brackets."""
+    return f"[{_without_brackets(host)}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _without_brackets(host: str) -> str:
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host

@@ -1,5 +1,7 @@
 """The control plane alone, as a real process that waits for task managers: every page, and cancelling."""
 
+import http.client
+import json
 import re
 import urllib.request
 
@@ -125,3 +127,45 @@ def test_cancel_while_waiting(tmp_path):
         assert cluster.status()["waiting_for"] == ""
         process.popen.terminate()
         assert process.wait() == 3
+
+
+def ask(cluster, method, path, **headers):
+    """The answer to a request with these headers, as a browser would send it."""
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.http_port, timeout=10)
+    try:
+        connection.request(
+            method, path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
+        reply = connection.getresponse()
+        return reply.status, json.loads(reply.read())
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["/cancel", "/drain?task_manager=x:1", "/scale?stage=1", "/savepoint?path=savepoints/x", "/checkpoints"],
+)
+def test_another_web_page_changes_nothing(waiting, page):
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"}):
+        code, body = ask(waiting, "POST", page, **headers)
+        assert code == 403
+        assert "controlPlane.allowed_origins" in body["error"]
+    assert ask(waiting, "GET", "/scale?stage=1", Sec_Fetch_Site="cross-site")[0] == 403
+    assert waiting.status()["state"] == "WAITING_FOR_TASK_MANAGERS"
+
+
+def test_another_name_that_leads_here_reads_nothing(waiting):
+    for page in ("/status", "/docs", "/nowhere"):
+        code, body = ask(waiting, "GET", page, Host=f"evil.example:{waiting.http_port}")
+        assert code == 403
+        assert "'evil.example:" in body["error"]
+        assert "controlPlane.allowed_hosts" in body["error"]
+
+
+def test_the_pages_for_people_may_ask(waiting):
+    for host in ("localhost", "127.0.0.1"):
+        own = f"{host}:{waiting.http_port}"
+        headers = {"Host": own, "Origin": f"http://{own}", "Sec_Fetch_Site": "same-origin"}
+        # It gets as far as the job, which has no such stage.
+        assert ask(waiting, "POST", "/scale?stage=99", **headers)[0] in (404, 409)

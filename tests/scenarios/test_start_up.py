@@ -98,3 +98,20 @@ def test_end_of_stream_ends_a_job_without_rows(make_cluster, tmp_path):
     cluster.start_task_manager()
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["totals"]["events_in"]) == ("FINISHED", 0)
+
+
+def test_listening_on_all_addresses_needs_one_to_tell(make_cluster, tmp_path, write_events):
+    """Processes bind to 0.0.0.0 and tell each other 127.0.0.1; without that they do not start."""
+    events = write_events(tmp_path / "events.jsonl", EVENTS)
+    everywhere = {"taskManager.host": "0.0.0.0", "controlPlane.host": "0.0.0.0"}
+    told = {"taskManager.advertised_host": "127.0.0.1", "controlPlane.advertised_host": "127.0.0.1"}
+    cluster = make_cluster(settings={**everywhere, **told})
+    untold = cluster.start("untold", "task_manager", [], {"taskManager.advertised_host": ""})
+    control_plane = cluster.start_control_plane("flow_faulty", {"input": events, "parallelism": 2})
+    managers = [cluster.start_task_manager() for _ in range(2)]
+    ended = cluster.wait_ended()
+    assert ended == {"control_plane": 0, "untold": 2, **{manager.name: 0 for manager in managers}}
+    assert "taskManager.advertised_host" in error_lines(untold)[-1]
+    assert f"register at 127.0.0.1:{cluster.grpc_port};" in control_plane.log_path.read_text()
+    for manager in managers:
+        assert f"listening on 127.0.0.1:{manager.port}" in manager.log_path.read_text()

@@ -175,6 +175,20 @@ GOLDEN = [
         'taskManager.state_backend = "rocks": must be "rocksdb" or "memory"',
     ),
     ({"taskManager": {"rocksDBPath": ""}}, 'taskManager.rocksDBPath = "": must be text, not empty'),
+    (
+        {"taskManager": {"host": "0.0.0.0"}},
+        'taskManager.advertised_host = "": must be the name or address under which others reach this machine, '
+        "since host is 0.0.0.0",
+    ),
+    (
+        {"controlPlane": {"host": "::", "advertised_host": "[::]"}},
+        'controlPlane.advertised_host = "[::]": must be the name or address under which others reach this machine, '
+        "since host is ::",
+    ),
+    (
+        {"controlPlane": {"advertised_host": "weir.example:80"}},
+        'controlPlane.advertised_host = "weir.example:80": must be a host name or an IP address, without a port',
+    ),
     ({"prometheus": {"enabled": 1}}, "prometheus.enabled = 1: must be true or false"),
     ({"prometheus": [1]}, "prometheus = [1]: must be an object, {...}"),
 ]

@@ -52,7 +52,8 @@ class Key:
         if get_origin(annotation) is Literal:
             return " or ".join(f'"{choice}"' for choice in get_args(annotation))
         if annotation is str:
-            return "text, not empty"
+            is_required = any(getattr(limit, "min_length", 0) for limit in self.field.metadata)
+            return "text, not empty" if is_required else "text"
         if get_origin(annotation) is tuple:
             return "a list of texts"
         return ("an integer" if annotation is int else "a number") + self._range()

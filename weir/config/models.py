@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from weir.types import is_host, is_wildcard
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 #: Field name -> key in the file, where they differ.
@@ -45,6 +47,17 @@ def setting(
     )
 
 
+def _check_advertised(host: str, advertised: str) -> None:
+    if is_wildcard(advertised) or (not advertised and is_wildcard(host)):
+        raise PydanticCustomError(
+            "advertised_host",
+            "must be the name or address under which others reach this machine, since host is {host}",
+            {"host": host},
+        )
+    if advertised and not is_host(advertised):
+        raise PydanticCustomError("advertised_host", "must be a host name or an IP address, without a port")
+
+
 class Section(BaseModel):
     """Base of all sections: frozen, unknown keys refused, no conversion between types."""
 
@@ -64,11 +77,28 @@ class ControlPlaneConfig(Section):
     """Section ``controlPlane``."""
 
     host: str = setting(
-        "127.0.0.1", "Address that the control plane listens on; nothing is authenticated.", min_length=1
+        "127.0.0.1",
+        "Address that the control plane listens on (`0.0.0.0`: all of the machine's); nothing is authenticated.",
+        min_length=1,
+    )
+    advertised_host: str = setting(
+        "",
+        "Name or address under which others reach the control plane, where that is not `host`; needed where `host` is "
+        "`0.0.0.0` or `::`. Empty: `host`.",
     )
     cp_grpc_port: ListenPort = setting(8008, "gRPC port, where task managers register; 0: any free one.")
     control_port: ListenPort = setting(
         9008, "HTTP port of `/status`, `/metrics` and the rest; 0: any free one."
+    )
+    allowed_hosts: TextList = setting(
+        (),
+        "Further names and addresses under which the HTTP interface may be asked for (header `Host`), without port; "
+        "`*`: any. Always allowed: `localhost`, `127.0.0.1`, `[::1]`, `host` and `advertised_host`.",
+    )
+    allowed_origins: TextList = setting(
+        (),
+        "Web pages of other servers that may use the HTTP interface (header `Origin`), as "
+        "`https://dashboard.example`; `*`: any. The control plane's own pages and programs like curl always may.",
     )
     min_task_managers: int = setting(
         1, "Registered task managers to wait for before the job is placed.", "processes", ge=1, le=1000
@@ -191,6 +221,11 @@ class ControlPlaneConfig(Section):
     )
 
     @model_validator(mode="after")
+    def _others_can_reach_it(self) -> Self:
+        _check_advertised(self.host, self.advertised_host)
+        return self
+
+    @model_validator(mode="after")
     def _lease_outlives_a_lost_heartbeat(self) -> Self:
         if self.lease_timeout_ms <= 2 * self.heartbeat_interval_ms:
             raise PydanticCustomError(
@@ -253,7 +288,12 @@ class TaskManagerConfig(Section):
     """Section ``taskManager``."""
 
     host: str = setting(
-        "127.0.0.1", "Address that a task manager listens on and that its peers connect to.", min_length=1
+        "127.0.0.1", "Address that a task manager listens on (`0.0.0.0`: all of the machine's).", min_length=1
+    )
+    advertised_host: str = setting(
+        "",
+        "Name or address under which the control plane and other task managers reach this one, where that is not "
+        "`host`; needed where `host` is `0.0.0.0` or `::`. Empty: `host`.",
     )
     tm_port: ListenPort = setting(
         8018, "gRPC port; a second task manager on the same host needs another one; 0: any free one."
@@ -356,6 +396,11 @@ class TaskManagerConfig(Section):
     dead_letter_raw_bytes_max: int = setting(
         4 * KIB, "A bad record is cut to so many bytes in the dead-letter file.", "bytes", ge=0, le=64 * MIB
     )
+
+    @model_validator(mode="after")
+    def _others_can_reach_it(self) -> Self:
+        _check_advertised(self.host, self.advertised_host)
+        return self
 
 
 class PrometheusConfig(Section):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from weir.errors import HandshakeError
 from weir.rpc import common_pb2
-from weir.types import Address, ChannelId, SubtaskId
+from weir.types import Address, ChannelId, SubtaskId, is_host
 
 #: Grows with every incompatible change of a .proto file; both sides must have the same.
 PROTOCOL_VERSION = 1
@@ -14,6 +14,7 @@ PROTOCOL_VERSION = 1
 CONTROL_MESSAGE_BYTES_MAX = 16 << 20
 #: What a message adds to the Arrow or state bytes inside it, generously.
 MESSAGE_OVERHEAD_BYTES_MAX = 64 << 10
+_PORT_DIGITS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,16 @@ def parse_address(text: str) -> Address:
     """Read ``host:port``.
 
     Raises:
-        HandshakeError: the text has another form.
+        HandshakeError: the text has another form: a path, a scheme (``unix:``), an IPv6 address without brackets.
     """
     host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if (
+        not separator
+        or not is_host(host)
+        or (":" in host) != is_bracketed
+        or not (port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS_MAX)
+        or not 0 < int(port) < 65536
+    ):
         raise HandshakeError(f"{text!r} is not an address of the form host:port")
     return Address(host, int(port))
