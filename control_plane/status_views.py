@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from control_plane.views import (
@@ -116,7 +117,7 @@ def _subtask_view(coordinator: Coordinator, subtask: SubtaskId) -> SubtaskView:
         idle_ratio=round(report.idle_us / known_us, 4),
         backpressured_ratio=round(report.backpressured_us / known_us, 4),
         watermark_ms=report.watermark_ms if has_watermark else None,
-        distinct_keys=report.distinct_keys,
+        distinct_keys=known_distinct_keys([report]),
         restoring_groups=report.restoring_groups,
     )
 
@@ -143,11 +144,17 @@ def _totals(coordinator: Coordinator) -> TotalsView:
         events_in=events_in,
         events_out=sum(report.records_out for report in sinks),
         events_rejected=sum(report.records_rejected for report in sources),
-        distinct_keys=sum(report.distinct_keys for report in reports.values()),
+        distinct_keys=known_distinct_keys(reports.values()),
         first_event_ms=first_us // 1000 if first_us else None,
         last_event_ms=last_us // 1000 if last_us else None,
         events_per_second=round(events_in / ((last_us - first_us) / 1e6), 1) if last_us > first_us else 0.0,
     )
+
+
+def known_distinct_keys(reports: Iterable[control_pb2.SubtaskReport]) -> int | None:
+    """Keys that the steps behind these reports have met; None if none of them counts."""
+    counts = [report.distinct_keys for report in reports if report.HasField("distinct_keys")]
+    return sum(counts) if counts else None
 
 
 def plan_view(graph: PhysicalGraph) -> PlanView:

@@ -20,7 +20,9 @@ class SubtaskView(BaseModel):
     idle_ratio: float = 0.0
     backpressured_ratio: float = Field(0.0, description="share of its time spent waiting for credit")
     watermark_ms: int | None = Field(None, description="event time, ms since the epoch")
-    distinct_keys: int = 0
+    distinct_keys: int | None = Field(
+        None, description="keys that its aggregates have met; null: nothing counts them"
+    )
     restoring_groups: int = Field(0, description="key groups whose state still comes from a checkpoint")
 
 
@@ -51,7 +53,9 @@ class TotalsView(BaseModel):
     events_in: int = Field(description="rows that sources read, without rejected ones")
     events_out: int = Field(description="rows that reached sinks")
     events_rejected: int = Field(description="records in dead-letter files")
-    distinct_keys: int
+    distinct_keys: int | None = Field(
+        description="keys that aggregates have met; null: no step counts its keys (a KeyedProcess does not)"
+    )
     first_event_ms: int | None = Field(description="wall clock of the first batch, ms since the epoch")
     last_event_ms: int | None
     events_per_second: float = Field(description="events_in over the time from the first to the last batch")

@@ -194,9 +194,9 @@ class JobRuntime:
                 progress.records_rejected = running.isolation.rejected
             # Read here, because a subtask that is held back cannot write it.
             progress.backpressured_s = running.chain.output.waited_s
-            progress.distinct_keys = sum(
-                getattr(operator, "distinct_keys", 0) for operator in running.chain.operators
-            )
+            counts = [getattr(operator, "distinct_keys", None) for operator in running.chain.operators]
+            known = [count for count in counts if count is not None]
+            progress.distinct_keys = sum(known) if known else None
             self._restores.progressed(subtask, _restoring_groups(running))
             inbox = self._inboxes.get(subtask)
             result[subtask] = (progress, 0 if inbox is None else len(inbox))

@@ -51,7 +51,8 @@ class SubtaskProgress:
     #: Epoch µs at which the first batch came and the last one was done; 0 before.
     first_batch_us: int = 0
     last_batch_us: int = 0
-    distinct_keys: int = 0
+    #: None where no step counts its keys.
+    distinct_keys: int | None = None
     #: Key groups that have state in the checkpoint from which the subtask was restored; 0: it was not.
     restore_groups: int = 0
     #: Those of them whose state still comes from the checkpoint.

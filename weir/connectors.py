@@ -106,6 +106,9 @@ class JsonLines(FileSource):
 class Parquet(FileSource):
     """Parquet: a file, a directory of parts, or a glob.
 
+    A column may have a narrower type than the schema says, if none of its values is changed by that (int32 where int
+    is declared, float32 or int32 where float is).
+
     Attributes:
         path: where it is.
     """

@@ -7,6 +7,8 @@ A batch is a plain ``pyarrow.RecordBatch``. Its system columns come last and are
 ``_ingest_time_us``    int64    scheduled (paced) or read time of the event, µs since the epoch
 ``_key_hash``          uint64   only behind a HASH exchange: the stable hash of the key columns
 =====================  =======  ====================================================================
+
+Functions, operators and sinks of job authors see the time columns, but never ``_key_hash``.
 """
 
 from __future__ import annotations
@@ -82,6 +84,12 @@ def system_schema(schema: pa.Schema) -> pa.Schema:
     for name in (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN):
         schema = schema.append(pa.field(name, pa.int64(), nullable=False))
     return schema
+
+
+def without_key_hash(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch as job authors see it: its columns and both time columns; the very batch if it has no hash."""
+    index = batch.schema.get_field_index(KEY_HASH_COLUMN)
+    return batch if index < 0 else batch.remove_column(index)
 
 
 def user_columns(schema: pa.Schema) -> list[str]:

@@ -73,6 +73,30 @@ def small_type(dtype: pa.DataType) -> pa.DataType:
     return dtype
 
 
+def is_widened_by(actual: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every value of type ``actual`` is one of type ``wanted``, so that a cast never fails and loses nothing.
+
+    True for the same type, for strings and bytes of any offsets, for integers that fit, and for floats of fewer bits.
+    Integers of 32 bits and less are exact in a float of 64, those of 16 and less in one of 32.
+    """
+    actual = actual if pa.types.is_nested(actual) else small_type(actual)
+    if actual == wanted:
+        return True
+    signed = pa.types.is_signed_integer
+    if pa.types.is_integer(actual) and pa.types.is_integer(wanted):
+        grows = wanted.bit_width > actual.bit_width
+        return grows and (signed(wanted) or not signed(actual))
+    if pa.types.is_floating(wanted) and pa.types.is_integer(actual):
+        return bool(actual.bit_width < _EXACT_INTEGER_BITS[wanted.bit_width])
+    if pa.types.is_floating(wanted) and pa.types.is_floating(actual):
+        return bool(wanted.bit_width > actual.bit_width)
+    return False
+
+
+#: Width of a float -> bits of the integers that it holds exactly.
+_EXACT_INTEGER_BITS = {16: 11, 32: 24, 64: 53}
+
+
 def to_schema(columns: Mapping[str, object] | pa.Schema) -> pa.Schema:
     """User columns of a source or of a function's result.
 

@@ -21,9 +21,9 @@ from weir.operators.base import Operator, OperatorContext
 from weir.records import (
     EVENT_TIME_COLUMN,
     INGEST_TIME_COLUMN,
-    KEY_HASH_COLUMN,
     system_schema,
     user_columns,
+    without_key_hash,
 )
 from weir.schemas import schema_difference, small_type
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec
@@ -98,8 +98,7 @@ class MapBatchesOperator(FunctionOperator):
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Zero or one batch; none if the function returns no rows."""
-        if KEY_HASH_COLUMN in batch.schema.names:
-            batch = batch.drop_columns([KEY_HASH_COLUMN])
+        batch = without_key_hash(batch)
         result = self._call(batch)
         if not isinstance(result, pa.RecordBatch):
             raise self._error(f"the function returned {type(result).__name__}, not a pyarrow.RecordBatch")

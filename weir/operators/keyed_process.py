@@ -13,8 +13,10 @@ import pyarrow as pa
 from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.delegate import UserOperator
 from weir.operators.keyed_state import KeyedState, open_backend, row_hashes
 from weir.operators.state_codec import check_user_codec, kept_snapshots, keyed_snapshot
+from weir.records import KEY_HASH_COLUMN, without_key_hash
 from weir.specs import KeyedProcessSpec
 from weir.state.capture import Capture
 
@@ -37,6 +39,8 @@ class KeyedProcess(Operator):
 
     _keyed_state: KeyedState | None = None
     _key_columns: tuple[str, ...] = ()
+    #: The batch that is processed, and its rows' key hashes (uint64): known from the exchange.
+    _known_hashes: tuple[pa.RecordBatch, np.ndarray] | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Take the stage's store.
@@ -51,6 +55,10 @@ class KeyedProcess(Operator):
     def bind(self, key_columns: tuple[str, ...]) -> None:
         """Tell it the columns that ``key_by`` named; called by :class:`KeyedProcessOperator` before ``open``."""
         self._key_columns = key_columns
+
+    def know_hashes(self, batch: pa.RecordBatch, hashes: np.ndarray) -> None:
+        """Tell it the key hashes (uint64, shape (rows,)) of the batch that is processed next."""
+        self._known_hashes = batch, hashes
 
     @property
     def keyed_state(self) -> KeyedState:
@@ -68,7 +76,9 @@ class KeyedProcess(Operator):
         column = weir_keys.key_bytes(batch, self._key_columns)
         data, offsets = column.data.tobytes(), column.offsets.tolist()
         keys = [data[start:stop] for start, stop in pairwise(offsets)]
-        return self.keyed_state.groups(row_hashes(batch, column)), keys
+        known = self._known_hashes
+        hashes = known[1] if known is not None and known[0] is batch else row_hashes(batch, column)
+        return self.keyed_state.groups(hashes), keys
 
     def flush(self) -> None:
         """Write changed state to the store and make it durable."""
@@ -97,19 +107,14 @@ class KeyedProcess(Operator):
         return self.keyed_state.hot_keys(groups, count_max)
 
 
-class KeyedProcessOperator(Operator):
+class KeyedProcessOperator(UserOperator):
     """Runs a user's :class:`KeyedProcess` in a subtask."""
 
     def __init__(self, spec: KeyedProcessSpec) -> None:
+        super().__init__(spec.factory())
         self._spec = spec
-        self._user = spec.factory()
         if isinstance(self._user, KeyedProcess):
             self._user.bind(spec.key_columns)
-
-    @property
-    def user(self) -> Operator:
-        """The user's operator, for metrics and for rescaling."""
-        return self._user
 
     def open(self, context: OperatorContext) -> None:
         """Open the user's operator; it finds in ``context.restored`` what its own ``snapshot`` gave.
@@ -132,52 +137,11 @@ class KeyedProcessOperator(Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of a batch."""
-        return self._user.process(batch)
-
-    def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
-        """What the user's operator makes of a watermark."""
-        return self._user.on_watermark(time_ms)
-
-    def flush(self) -> None:
-        """Make the user's state durable."""
-        self._user.flush()
-
-    def flush_part(self, share: float) -> bool:
-        """Make a share of the user's state durable."""
-        return self._user.flush_part(share)
-
-    def capture(self) -> Capture | None:
-        """Note the user's changed state, for another thread to write."""
-        return self._user.capture()
+        shown = without_key_hash(batch)
+        if shown is not batch and isinstance(self._user, KeyedProcess):
+            self._user.know_hashes(shown, batch.column(KEY_HASH_COLUMN).to_numpy(zero_copy_only=True))
+        return self._user.process(shown)
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """The codec of the user's state, and what the user's operator gives."""
         return keyed_snapshot(self._spec.kind, self._codec(), user=self._user.snapshot(checkpoint_id))
-
-    def commit(self, checkpoint_id: int) -> None:
-        """Tell the user's operator."""
-        self._user.commit(checkpoint_id)
-
-    def flush_groups(self, groups: Iterable[int]) -> None:
-        """Write the user's changed state of these key groups."""
-        self._user.flush_groups(groups)
-
-    def release_groups(self, groups: Iterable[int]) -> None:
-        """Write the user's state of these key groups and forget it."""
-        self._user.release_groups(groups)
-
-    def adopt_groups(self, groups: Iterable[int]) -> None:
-        """Let the user's operator take these key groups."""
-        self._user.adopt_groups(groups)
-
-    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
-        """The user's state keys that were used last."""
-        return self._user.hot_keys(groups, count_max)
-
-    def finish(self) -> Iterable[pa.RecordBatch]:
-        """What the user's operator emits at the end."""
-        return self._user.finish()
-
-    def close(self) -> None:
-        """Close the user's operator."""
-        self._user.close()

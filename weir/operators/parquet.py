@@ -15,6 +15,7 @@ from weir.operators.base import OperatorContext
 from weir.operators.pacing import BatchSource
 from weir.operators.positions import Rest
 from weir.operators.splits import assign, list_input_files, share_events
+from weir.schemas import is_widened_by
 from weir.specs import ParquetSpec
 
 
@@ -37,7 +38,8 @@ class RowGroup:
 class ParquetReader(BatchSource):
     """Reads one subtask's row groups.
 
-    Columns are found by name and must have the schema's types; other columns are not read. A row with a null in
+    Columns are found by name and must have the schema's types, or types that widen to them without loss (int32
+    where the schema says int64); other columns are not read. A row with a null in
     a field that is not nullable (or in the event-time column) goes to the dead letters; its position is the
     row's number in the file. Replayable: a snapshot holds the number of the first row that was not given out.
     """
@@ -115,10 +117,10 @@ class ParquetReader(BatchSource):
                     f"correct the source's schema or the file"
                 )
             actual = found.field(field.name).type
-            if not _same_type(actual, field.type):
+            if not is_widened_by(actual, field.type):
                 raise InputError(
-                    f"{path}: column {field.name} has type {actual}, the source's schema says {field.type}; "
-                    f"correct the schema or the file"
+                    f"{path}: column {field.name} has type {actual}, the source's schema says {field.type}, and "
+                    f"that does not hold every such value: correct the schema or the file"
                 )
 
     def _has_input(self) -> list[bool]:
@@ -191,11 +193,6 @@ class ParquetReader(BatchSource):
         if self._context.dead_letters is not None:
             raw = orjson.dumps(batch.to_pylist()[0], default=str)
             self._context.dead_letters.reject(path, position, reason, raw)
-
-
-def _same_type(actual: pa.DataType, wanted: pa.DataType) -> bool:
-    strings = (pa.string(), pa.large_string(), pa.string_view())
-    return actual == wanted or (actual in strings and wanted in strings)
 
 
 def _unreadable(path: str, error: Exception) -> InputError:

@@ -22,6 +22,8 @@ import pyarrow as pa
 
 from weir.errors import GraphError, StateError
 from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.delegate import UserOperator
+from weir.records import without_key_hash
 from weir.specs import UserSinkSpec
 
 VERSION = 1
@@ -72,7 +74,10 @@ class TwoPhaseSink(Operator):
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows (at least one) to the open transaction."""
+        """Write the rows (at least one) to the open transaction.
+
+        Besides their own columns they have ``_event_time_ms`` and ``_ingest_time_us`` (:mod:`weir.records`).
+        """
 
     @abstractmethod
     def prepare(self) -> Json:
@@ -139,7 +144,7 @@ class TwoPhaseSink(Operator):
             transaction = TransactionId(self._context.subtask_index, self._context.generation, self._sequence)
             self.begin(transaction)
             self._open_transaction = transaction
-        self.write(batch)
+        self.write(without_key_hash(batch))
         return ()
 
     def snapshot(self, checkpoint_id: int) -> Json:
@@ -185,7 +190,7 @@ class TwoPhaseSink(Operator):
 
 
 def create_user_sink(spec: UserSinkSpec) -> Operator:
-    """What the user's factory makes; for ``weir.operators.registry``.
+    """What runs the sink that the user's factory makes; for ``weir.operators.registry``.
 
     Raises:
         GraphError: it is no operator.
@@ -195,4 +200,4 @@ def create_user_sink(spec: UserSinkSpec) -> Operator:
         raise GraphError(
             f"a UserSink's factory gave {type(sink).__name__}, not a TwoPhaseSink or another Operator"
         )
-    return sink
+    return sink if isinstance(sink, TwoPhaseSink) else UserOperator(sink)

@@ -107,3 +107,22 @@ def test_a_stage_without_a_store_is_a_clear_error() -> None:
         make(None)
     with pytest.raises(StateError, match=r"super\(\)\.open"):
         LastSeen().flush()
+
+
+def test_a_users_operator_does_not_see_the_key_hash_but_its_keys_use_it() -> None:
+    """The exchange has hashed the rows already: hashes of our own choice show in the groups."""
+    hashes = np.arange(50, dtype=np.uint64) * np.uint64(2**58)
+    hashed = batch_of(1).append_column("_key_hash", pa.array(hashes))
+    operator = make(MemoryBackend())
+    seen: list[np.ndarray] = []
+
+    def look(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        seen.append(operator.user.keys(batch)[0])  # type: ignore[attr-defined]
+        seen.append(operator.user.keys(batch.slice(0))[0])  # type: ignore[attr-defined]
+        yield batch
+
+    operator.user.process = look  # type: ignore[method-assign]
+    (out,) = operator.process(hashed)
+    assert out.schema.names == ["k", "v"]
+    assert seen[0].tolist() == operator.user.keyed_state.groups(hashes).tolist()  # type: ignore[attr-defined]
+    assert seen[0].tolist() != seen[1].tolist(), "a batch of the user's own is hashed"

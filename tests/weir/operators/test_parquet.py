@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.parquet import ParquetReader
 from weir.records import EVENT_TIME_COLUMN, system_schema
+from weir.schemas import to_schema
 from weir.specs import ParquetSpec
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
@@ -89,3 +91,43 @@ def test_nulls_go_to_the_dead_letters_with_the_row_number(tmp_path):
     spec = ParquetSpec(schema=SCHEMA, path=str(tmp_path / "a.parquet"), on_bad_record="fail")
     with pytest.raises(InputError, match="row 7: field id is null"):
         read(spec)
+
+
+NARROW_AND_WIDE = {
+    **dict.fromkeys([pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32()], int),
+    **dict.fromkeys([pa.float16(), pa.float32()], float),
+    pa.large_string(): str,
+    pa.large_binary(): bytes,
+}
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [*NARROW_AND_WIDE.items(), (pa.int32(), float), (pa.int8(), pa.int16()), (pa.uint8(), pa.int16())],
+)
+def test_narrower_columns_are_widened(tmp_path, narrow, wide):
+    values = ["7", "9"] if wide is str else [b"7", b"9"] if wide is bytes else [7, 100]
+    numbers = np.array(values, dtype=np.float16) if narrow == pa.float16() else values
+    pq.write_table(pa.table({"id": pa.array(numbers, narrow)}), tmp_path / "a.parquet")
+    schema = to_schema({"id": wide})
+    (batch,) = read(ParquetSpec(schema=schema, path=str(tmp_path / "a.parquet")))
+    assert batch.column("id").type == schema.field("id").type
+    assert batch.column("id").to_pylist() == values
+
+
+LOSSY = [
+    *((actual, int) for actual in (pa.uint64(), pa.float32(), pa.bool_())),
+    *((actual, pa.int32()) for actual in (pa.int64(), pa.uint32())),
+    *((actual, pa.float32()) for actual in (pa.int32(), pa.float64())),
+    *((pa.int64(), wanted) for wanted in (float, str)),
+    (pa.int32(), pa.uint64()),
+]
+
+
+@pytest.mark.parametrize(("actual", "wanted"), LOSSY)
+def test_columns_that_would_lose_something_are_refused(tmp_path, actual, wanted):
+    pq.write_table(pa.table({"id": pa.array([1], pa.int64()).cast(actual)}), tmp_path / "a.parquet")
+    schema = to_schema({"id": wanted})
+    text = f"column id has type {actual}, the source's schema says {schema.field('id').type}, and that does not hold"
+    with pytest.raises(InputError, match=text):
+        read(ParquetSpec(schema=schema, path=str(tmp_path / "a.parquet")))

@@ -12,7 +12,8 @@ import pytest
 
 import weir
 from weir.errors import GraphError
-from weir.operators.base import OperatorContext
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.delegate import UserOperator
 from weir.operators.registry import create_operator
 from weir.records import with_system_columns
 from weir.specs import UserSinkSpec
@@ -99,3 +100,49 @@ def test_a_users_sink_ends_a_dataflow():
 def test_a_factory_that_makes_something_else_is_refused():
     with pytest.raises(GraphError, match="gave int, not a TwoPhaseSink"):
         create_operator(UserSinkSpec(lambda: 5))
+
+
+class Remembering(Operator):
+    """Keeps what it is given; no two-phase sink."""
+
+    batches = None
+
+    def open(self, context):
+        self.batches = []
+
+    def process(self, batch):
+        self.batches.append(batch)
+        return ()
+
+
+class RememberingSink(SqliteSink):
+    def write(self, batch):
+        self.batches = [*getattr(self, "batches", ()), batch]
+        super().write(batch)
+
+
+def test_users_sinks_do_not_see_the_key_hash(tmp_path):
+    hashed = batch(1, 2).append_column("_key_hash", pa.array([3, 4], pa.uint64()))
+    made = []
+    for factory in (Remembering, lambda: RememberingSink(tmp_path / "db")):
+        sink = create_operator(UserSinkSpec(lambda factory=factory: made.append(factory()) or made[-1]))
+        sink.open(OperatorContext("job", "out", 1, 0, 1))
+        sink.process(hashed)
+        assert [item.schema.names for item in made[-1].batches] == [
+            ["id", "_event_time_ms", "_ingest_time_us"]
+        ]
+        assert made[-1].batches[0].column("id").to_pylist() == [1, 2]
+
+
+def test_every_call_reaches_a_users_sink():
+    """A method that the contract gets later must be handed on too, unless only aggregates have it."""
+    of_aggregates = {
+        "copy_groups",
+        "good_copies",
+        "changes_since_copy",
+        "warm_up",
+        "keep_groups",
+        "clear_groups",
+    }
+    names = {name for name in vars(Operator) if not name.startswith("_")} - of_aggregates
+    assert names <= vars(UserOperator).keys()

@@ -1,0 +1,83 @@
+"""Runs an operator that a job's author wrote: what users see of a batch is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from weir.operators.base import Json, Operator, OperatorContext
+from weir.records import without_key_hash
+from weir.state.capture import Capture
+
+
+class UserOperator(Operator):
+    """Hands every call on to a user's operator, batches without ``_key_hash``; both time columns stay.
+
+    Base of what runs a :class:`weir.KeyedProcess`, and made by the registry for a sink that is no
+    :class:`weir.TwoPhaseSink`.
+    """
+
+    def __init__(self, user: Operator) -> None:
+        self._user = user
+
+    @property
+    def user(self) -> Operator:
+        """The user's operator, for metrics and for rescaling."""
+        return self._user
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the user's operator."""
+        self._user.open(context)
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """What the user's operator makes of a batch."""
+        return self._user.process(without_key_hash(batch))
+
+    def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
+        """What the user's operator makes of a watermark."""
+        return self._user.on_watermark(time_ms)
+
+    def flush(self) -> None:
+        """Make the user's state durable."""
+        self._user.flush()
+
+    def flush_part(self, share: float) -> bool:
+        """Make a share of the user's state durable."""
+        return self._user.flush_part(share)
+
+    def capture(self) -> Capture | None:
+        """Note the user's changed state, for another thread to write."""
+        return self._user.capture()
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """What the user's operator gives."""
+        return self._user.snapshot(checkpoint_id)
+
+    def commit(self, checkpoint_id: int) -> None:
+        """Tell the user's operator."""
+        self._user.commit(checkpoint_id)
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write the user's changed state of these key groups."""
+        self._user.flush_groups(groups)
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """Write the user's state of these key groups and forget it."""
+        self._user.release_groups(groups)
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """Let the user's operator take these key groups."""
+        self._user.adopt_groups(groups)
+
+    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
+        """The user's state keys that were used last."""
+        return self._user.hot_keys(groups, count_max)
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """What the user's operator emits at the end."""
+        return self._user.finish()
+
+    def close(self) -> None:
+        """Close the user's operator."""
+        self._user.close()
