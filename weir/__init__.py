@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING
 
 from weir.aggregates import count, max, mean, min, sum
 from weir.builder import Dataflow
-from weir.connectors import Blackhole, JsonLines, JsonLinesSink, LatencySink, Parquet, Print, UserSink
+from weir.connectors import (
+    Blackhole,
+    JsonLines,
+    JsonLinesSink,
+    LatencySink,
+    Parquet,
+    ParquetSink,
+    Print,
+    UserSink,
+)
 from weir.errors import GraphError, WeirError
 from weir.schemas import Nullable
 from weir.streams import KeyedStream, Stream
@@ -44,6 +53,7 @@ __all__ = [
     "LatencySink",
     "Nullable",
     "Parquet",
+    "ParquetSink",
     "Print",
     "Stream",
     "TransactionId",

@@ -16,6 +16,7 @@ from weir.specs import (
     JsonLinesSpec,
     LatencySinkSpec,
     OnBadRecord,
+    ParquetSinkSpec,
     ParquetSpec,
     PrintSpec,
     SourceSpec,
@@ -25,6 +26,7 @@ from weir.specs import (
 Blackhole = BlackholeSpec
 Print = PrintSpec
 JsonLinesSink = JsonLinesSinkSpec
+ParquetSink = ParquetSinkSpec
 LatencySink = LatencySinkSpec
 UserSink = UserSinkSpec
 

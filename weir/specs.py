@@ -238,6 +238,14 @@ class JsonLinesSinkSpec(OperatorSpec):
 
 
 @dataclass(frozen=True)
+class ParquetSinkSpec(OperatorSpec):
+    """Write user columns as Parquet to ``path/part-<subtask>-<generation>-<sequence>.parquet``."""
+
+    kind: ClassVar[str] = "parquet_sink"
+    path: str
+
+
+@dataclass(frozen=True)
 class LatencySinkSpec(OperatorSpec):
     """Write one ``arrival_ms,latency_ms`` line per event, with a sidecar JSON, below ``directory``."""
 
@@ -254,5 +262,5 @@ class UserSinkSpec(OperatorSpec):
     factory: Callable[[], Operator]
 
 
-SINK_SPECS = (BlackholeSpec, PrintSpec, JsonLinesSinkSpec, LatencySinkSpec, UserSinkSpec)
+SINK_SPECS = (BlackholeSpec, PrintSpec, JsonLinesSinkSpec, ParquetSinkSpec, LatencySinkSpec, UserSinkSpec)
 KEYED_SPECS = (KeyedAggregateSpec, KeyedProcessSpec)

@@ -24,6 +24,7 @@ from weir.specs import (
     MapBatchesSpec,
     MapSpec,
     OperatorSpec,
+    ParquetSinkSpec,
     ParquetSpec,
     PassThroughSpec,
     PrintSpec,
@@ -59,6 +60,7 @@ OPERATORS: Mapping[type[OperatorSpec], str] = {
     BlackholeSpec: "weir.operators.sinks:BlackholeSink",
     PrintSpec: "weir.operators.sinks:PrintSink",
     JsonLinesSinkSpec: "weir.operators.json_lines_sink:JsonLinesSink",
+    ParquetSinkSpec: "weir.operators.parquet_sink:ParquetSink",
     UserSinkSpec: "weir.operators.two_phase:create_user_sink",
     LatencySinkSpec: "weir.operators.latency_sink:LatencySink",
 }
