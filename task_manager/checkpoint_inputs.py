@@ -24,8 +24,10 @@ _RECORDED_BYTES_MAX = 64 << 20
 class CheckpointInputs:
     """See the module."""
 
-    def __init__(self, aligner: BarrierAligner) -> None:
+    def __init__(self, aligner: BarrierAligner, recorded_bytes_max: int = _RECORDED_BYTES_MAX) -> None:
+        """``recorded_bytes_max``: a checkpoint whose barriers overtake more fails."""
         self.aligner = aligner
+        self._recorded_bytes_max = recorded_bytes_max
         #: Monotonic second at which barriers overtake rows; infinity: nothing waits.
         self.overdue_s = float("inf")
         self._aside: deque[Delivery] = deque()
@@ -66,20 +68,31 @@ class CheckpointInputs:
         self.aligner.overtake()
         self._part = part
 
-    def record(self, channel: ChannelId, batch: pa.RecordBatch) -> None:
-        """Note a batch if it belongs to the checkpoint whose barrier overtook it."""
-        if self._part is not None and self.aligner.records(channel):
+    def record(self, channel: ChannelId, batch: pa.RecordBatch, checkpoints: Checkpoints) -> None:
+        """Note a batch if it belongs to the checkpoint whose barrier overtook it.
+
+        Beyond the bound the checkpoint fails at once, and what was noted is freed: the barriers that are missing may
+        be far away.
+        """
+        part = self._part
+        if part is None or not self.aligner.records(channel):
+            return
+        self._recorded_bytes += batch_bytes(batch)
+        if self._recorded_bytes <= self._recorded_bytes_max:
             self._recorded.append(batch)
-            self._recorded_bytes += batch_bytes(batch)
+            return
+        cause = (
+            f"barriers overtook more than {self._recorded_bytes_max} bytes of rows; raise "
+            "checkpoint_alignment_timeout_ms, or give the slow step more subtasks"
+        )
+        self.give_up(part.checkpoint_id)
+        checkpoints.fail(part.subtask, part.checkpoint_id, cause)
 
     def deliver_recorded(self, checkpoints: Checkpoints) -> None:
         """All barriers are here: the part is complete."""
-        part, rows, size_bytes = self._part, self._recorded, self._recorded_bytes
+        part, rows = self._part, self._recorded
         self.go_on()
-        if part is not None and size_bytes > _RECORDED_BYTES_MAX:
-            cause = f"{size_bytes} bytes of rows were under way; at most {_RECORDED_BYTES_MAX} can be kept"
-            checkpoints.fail(part.subtask, part.checkpoint_id, cause)
-        elif part is not None:
+        if part is not None:
             checkpoints.deliver(part, rows)
 
     def give_up(self, checkpoint_id: int) -> None:

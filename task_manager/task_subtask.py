@@ -168,7 +168,7 @@ class TaskSubtask(Subtask):
         self._barriers.overtake(part)
 
     def _take_rows(self, delivery: Delivery, batch: pa.RecordBatch) -> None:
-        self._barriers.record(delivery.channel, batch)
+        self._barriers.record(delivery.channel, batch, self._checkpoints)
         self._watermarks.mark_active(delivery.channel)
         self._idle_forwarded = False
         rows = batch if self._ownership is None else self._ownership.admit(batch)

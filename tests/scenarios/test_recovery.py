@@ -180,6 +180,42 @@ def test_barriers_overtake_rows_under_back_pressure(make_cluster, tmp_path):
     finish(cluster, events, tmp_path)
 
 
+def test_savepoint_under_back_pressure_is_complete(make_cluster, tmp_path):
+    """Barriers overtake rows behind a slow step: the savepoint has them, and a job that starts from it goes on."""
+    settings = SETTINGS | {
+        "controlPlane.checkpoint_alignment_timeout_ms": 20,
+        # Nothing is delivered but what the savepoint covers.
+        "controlPlane.checkpoint_interval_ms": 3_600_000,
+    }
+    events = write_events(tmp_path / "events.jsonl", 20_000, 300, 7)
+    hold = {"release": tmp_path / "release", "count_parallelism": 2}
+    parameters = {"input": events, "output": tmp_path / "out", **hold}
+    cluster = make_cluster(settings=settings)
+    slow = {"rate": 2_000, "load_ms": 2.0}
+    cluster.start_control_plane(JOB, parameters | slow, exit_when_finished=False)
+    for name in ("first", "second"):
+        cluster.start_task_manager(name)
+    cluster.wait_for(lambda status: status["totals"]["events_in"] > 1_000, "rows")
+    for number in range(1, 21):
+        savepoint = tmp_path / f"savepoint_{number}"
+        assert cluster.http("POST", f"/savepoint?path={savepoint}")[0] == 202
+        cluster.wait_for(lambda status, number=number: status["latest_checkpoint"] == number, "the savepoint")
+        if list(savepoint.rglob("rows-*.arrow")):
+            break
+    else:
+        pytest.fail("no barrier overtook a row")
+    assert cluster.http("POST", "/cancel")[0] == 202
+    cluster.wait_for(lambda status: status["state"] == "CANCELLED", "the end")
+    cluster.stop()
+    again = make_cluster(settings=settings)
+    again.start_control_plane(
+        JOB, parameters, exit_when_finished=False, arguments=["--from-savepoint", str(savepoint)]
+    )
+    for name in ("first", "second"):
+        again.start_task_manager(name)
+    finish(again, events, tmp_path)
+
+
 def test_another_control_plane_takes_over(make_cluster, tmp_path):
     """The job goes on meanwhile, and afterwards without a restart."""
     cluster = make_cluster(settings=SETTINGS)

@@ -101,8 +101,8 @@ class Manifest:
 
     @property
     def paths(self) -> set[str]:
-        """Paths of all files that this checkpoint needs."""
-        return {file.path for part in self.parts for image in part.images for file in image.files.values()}
+        """Paths of all files that this checkpoint needs: images, and rows that barriers overtook."""
+        return {file.path for file in self._files()}
 
     @property
     def size_bytes(self) -> int:

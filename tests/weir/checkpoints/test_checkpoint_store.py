@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -225,6 +226,37 @@ def test_savepoint_stands_alone(store, tmp_path):
     (path,) = store.latest().paths
     store.fetch(FileRef(path, 3), tmp_path / "from-import")
     assert (tmp_path / "from-import").read_bytes() == b"abc"
+
+
+def test_savepoint_has_the_rows_that_barriers_overtook(store, tmp_path):
+    rows = publish(store, tmp_path, 1, "rows-1-0.arrow", b"rows")
+    manifest = manifest_of(1, [publish(store, tmp_path, 1, "1.sst")])
+    manifest = replace(manifest, parts=(replace(manifest.parts[0], rows=(rows,)),))
+    store.write_manifest(manifest)
+    assert rows.path in store.latest().paths
+    uri = str(tmp_path / "savepoint")
+    store.copy_savepoint(manifest, uri)
+    for number in (2, 3):
+        store.write_manifest(manifest_of(number))
+    store.expire(1)
+
+    savepoint = CheckpointStore.open_savepoint(uri)
+    imported = store.import_savepoint(savepoint, savepoint.latest(), 9)
+    store.write_manifest(imported)
+    [(moved,)] = [part.rows for part in store.latest().parts]
+    store.fetch(moved, tmp_path / "fetched")
+    assert (tmp_path / "fetched").read_bytes() == b"rows"
+
+
+def test_expiry_spares_rows_of_a_retained_checkpoint(store, tmp_path):
+    """Two are retained; the rows of the older one are needed if the newer one turns out damaged."""
+    for number in (1, 2, 3):
+        manifest = manifest_of(number)
+        rows = publish(store, tmp_path, number, "rows-1-0.arrow")
+        store.write_manifest(replace(manifest, parts=(replace(manifest.parts[0], rows=(rows,)),)))
+    store.expire(2)
+    kept = {f"{files_folder(number)}/store/rows-1-0.arrow" for number in (2, 3)}
+    assert all_files(tmp_path) == kept | {manifest_path(2), manifest_path(3)}
 
 
 def test_full_disk_is_one_clear_error_and_nothing_is_lost(store, tmp_path, monkeypatch):
