@@ -37,6 +37,7 @@ from weir.state.memory import MemoryBackend
 from weir.types import SubtaskId
 
 _RATE, _PARALLELISM = 10_000.0, 2
+_GROUPS = 128
 _SLEEP_S = 0.003
 #: The input lasts as long as polls do not take longer than this in the mean.
 _POLL_S_MAX = 0.05
@@ -130,7 +131,8 @@ def measure(polls: int, keys: int, directory: Path) -> dict[str, float]:
         "sink": "latency",
         "output": str(directory),
     }
-    graph = physical_graph(load_job("jobs.throughput", {}, parameters).graph)
+    given = {name: str(value) for name, value in parameters.items()}
+    graph = physical_graph(load_job("jobs.throughput", given, {"max_parallelism": _GROUPS}).graph)
     with contextlib.closing(_Stages(graph, time.time_ns() // 1000)) as stages:
         costs_ns = _costs_ns(stages, polls + _WARM_UP_POLLS)
     costs_us = np.array(costs_ns[_WARM_UP_POLLS:]) / 1e3

@@ -107,11 +107,15 @@ def _overrides(port: int | None, http_port: int | None, task_managers: int | Non
 
 
 def _pairs(items: list[str]) -> dict[str, str]:
-    pairs = {}
+    pairs: dict[str, str] = {}
     for item in items:
         name, separator, value = item.partition("=")
         if not separator or not name:
             raise ConfigError(f"--param {item}: expected NAME=VALUE, for example --param load_ms=5")
+        if name in pairs:
+            raise ConfigError(
+                f"--param {name} is given twice, as {pairs[name]!r} and as {value!r}; give it once"
+            )
         pairs[name] = value
     return pairs
 

@@ -74,6 +74,7 @@ async def serve(
     job = load_job(
         job_module, parameters, {"input": config.file_name, "max_parallelism": section.max_parallelism}
     )
+    log.info("parameters of %s %s", job_module, job.describe_parameters() or "none")
     uri = section.checkpoint_uri
     lost = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -25,7 +25,8 @@ def build(
     count_load_ms: float = 0.0,
     output: str = "zout",
     events: int | None = None,
-    max_parallelism: int = 128,
+    *,
+    max_parallelism: int,
 ) -> weir.Dataflow:
     """The dataflow.
 

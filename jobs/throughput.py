@@ -19,7 +19,8 @@ def build(
     events: int | None = None,
     sink: Literal["blackhole", "latency", "json_lines", "print"] = "blackhole",
     output: str = "zout",
-    max_parallelism: int = 128,
+    *,
+    max_parallelism: int,
 ) -> weir.Dataflow:
     """The dataflow.
 

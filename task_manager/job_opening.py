@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 
 from task_manager.control_calls import ControlCalls
@@ -14,11 +15,13 @@ from task_manager.subtask_factory import JobSettings
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config
-from weir.errors import HandshakeError
+from weir.errors import HandshakeError, JobCodeError
 from weir.graph import physical_graph
-from weir.job_loading import load_job
+from weir.job_loading import load_deployed_job
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
+
+log = logging.getLogger(__name__)
 
 
 def open_job(
@@ -40,7 +43,11 @@ def open_job(
         CheckpointError: the checkpoint store cannot be read.
     """
     parameters = json.loads(request.parameters_json)
-    loaded = load_job(request.job_module, {}, parameters)
+    try:
+        loaded = load_deployed_job(request.job_module, parameters)
+    except JobCodeError as error:
+        log.error("%s\n%s", error, error.user_traceback)
+        raise
     if loaded.graph.fingerprint != identity.fingerprint:
         raise HandshakeError(
             f"job {request.job_module}: the graph built on task manager {address} has fingerprint "

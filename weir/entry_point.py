@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from weir.config import LoadedConfig, load_config, parse_set_flags
-from weir.errors import WeirError
+from weir.errors import JobCodeError, WeirError
 
 # gRPC's core writes lines of its own to standard error, such as on a busy port; we report what matters ourselves.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -42,11 +42,16 @@ def settings(path: Path | None, set_flags: list[str], overrides: dict[str, str])
 
 
 def run(name: str, main: Callable[[], int]) -> NoReturn:
-    """Call ``main`` and end the process with its exit code; print our errors as ``NAME: error: ...``."""
+    """Call ``main`` and end the process with its exit code; print our errors as ``NAME: error: ...``.
+
+    An error of the job's own code comes after its traceback.
+    """
     try:
         code = main()
     except WeirError as error:
         sys.stdout.flush()
+        if isinstance(error, JobCodeError):
+            print(error.user_traceback, file=sys.stderr)
         print(f"{name}: error: {error}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:

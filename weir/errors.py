@@ -6,6 +6,7 @@ Every message names the thing that is wrong (file, key, address, step) and the m
     WeirError
     +-- ConfigError        fatal: config.json, a flag or an environment variable is wrong
     +-- GraphError         fatal: the dataflow cannot be built or loaded
+    |   +-- JobCodeError   fatal: the job's own code raised; has its traceback
     +-- InputError         fatal: a source file is absent, unreadable or of a wrong form
     +-- AddressInUseError  fatal: a port is taken
     +-- ConnectionLostError retryable: a peer or the control plane does not answer
@@ -46,6 +47,15 @@ class GraphError(WeirError):
     """The dataflow is not valid; the message names the step."""
 
     exit_code = 2
+
+
+class JobCodeError(GraphError):
+    """The job's own code raised while the job was loaded; the message names the exception, the file and the line."""
+
+    def __init__(self, message: str, user_traceback: str) -> None:
+        """``user_traceback``: of the job's own code, whole; entry points print it before the message."""
+        super().__init__(message)
+        self.user_traceback = user_traceback
 
 
 class InputError(WeirError):

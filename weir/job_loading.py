@@ -14,25 +14,41 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from weir.builder import Dataflow
 from weir.errors import GraphError, WeirError
 from weir.graph import LogicalGraph
+from weir.job_traceback import job_code_error, place_in_job
 from weir.spelling import did_you_mean
+
+#: Parameters that the configuration fills where a job has no default for them, with the keys of config.json.
+CONFIGURED_KEYS = {"input": "fileName", "max_parallelism": "controlPlane.max_parallelism"}
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class LoadedJob:
-    """A job ready to run; ``parameters`` has a value for every parameter of ``build``."""
+    """A job ready to run."""
 
     graph: LogicalGraph
+    #: A value for every parameter of ``build``, in the form that JSON has for it.
     parameters: dict[str, object]
+    #: Where each value comes from, in words.
+    origins: dict[str, str] = field(default_factory=dict)
+
+    def describe_parameters(self) -> str:
+        """One line: every parameter with its value, and where that comes from; what was given first."""
+        texts: dict[str, list[str]] = {}
+        for name, value in self.parameters.items():
+            texts.setdefault(self.origins.get(name, "another process"), []).append(f"{name}={value!r}")
+        given_first = sorted(texts.items(), key=lambda item: item[0] != "--param")
+        return "; ".join(f"from {origin}: {', '.join(listed)}" for origin, listed in given_first)
 
 
 @dataclass(frozen=True)
@@ -50,21 +66,25 @@ class Parameter:
 
     def __str__(self) -> str:
         text = f"{self.name}: {_type_text(self.annotation)}"
-        return f"{text} (required)" if self.required else f"{text} = {self.default!r}"
+        if not self.required:
+            return f"{text} = {self.default!r}"
+        key = CONFIGURED_KEYS.get(self.name)
+        return f"{text} (config.json: {key})" if key else f"{text} (required)"
 
 
-def load_job(module: str, parameters: Mapping[str, str], defaults: Mapping[str, object]) -> LoadedJob:
+def load_job(module: str, parameters: Mapping[str, str], configured: Mapping[str, object]) -> LoadedJob:
     """Import a job and build its graph.
 
     Args:
         module: dotted path; the current directory is importable.
         parameters: given by the user, as text; "none" stands for None where that is allowed.
-        defaults: values that come from the configuration, such as ``{"input": fileName}``; used
-            for parameters of that name that the user did not give, ignored where ``build`` has none.
+        configured: values that come from the configuration, by parameter; used for parameters that the user did not
+            give and that have no default in ``build``, ignored where ``build`` has none of that name.
 
     Raises:
         GraphError: the module cannot be imported, has no ``build``, a parameter is unknown, missing or of a
             wrong type, or the dataflow is not valid. One line, naming the module.
+        JobCodeError: the same, if the user's own code raised; with its traceback.
     """
     build = _load_build(module)
     known = _parameters(module, build)
@@ -75,16 +95,52 @@ def load_job(module: str, parameters: Mapping[str, str], defaults: Mapping[str, 
                 f" Its parameters: {', '.join(map(str, known.values())) or 'none'}"
             )
     values: dict[str, object] = {}
+    origins: dict[str, str] = {}
     for name, parameter in known.items():
         if name in parameters:
             values[name] = _convert(module, parameter, parameters[name], from_text=True)
-        elif name in defaults:
-            values[name] = _convert(module, parameter, defaults[name], from_text=False)
+            origins[name] = "--param"
         elif not parameter.required:
-            values[name] = parameter.default
+            values[name] = _convert_default(module, parameter)
+            origins[name] = "the job's default"
+        elif name in configured:
+            values[name] = _convert(module, parameter, configured[name], from_text=False)
+            origins[name] = f"config.json key {CONFIGURED_KEYS.get(name, name)}"
         else:
             raise GraphError(f"job {module} needs parameter {name!r}; give it with --param {name}=VALUE")
-    return LoadedJob(_build_graph(module, build, values), values)
+    return _loaded(module, build, known, values, origins)
+
+
+def load_deployed_job(module: str, values: Mapping[str, object]) -> LoadedJob:
+    """The job as another process built it, from the values of all its parameters (``LoadedJob.parameters``).
+
+    Raises:
+        GraphError, JobCodeError: as for :func:`load_job`.
+    """
+    build = _load_build(module)
+    known = _parameters(module, build)
+    if values.keys() != known.keys():
+        raise GraphError(
+            f"job {module} has parameters {', '.join(known) or 'none'} here, but was started with "
+            f"{', '.join(values) or 'none'}: start all processes from the same code"
+        )
+    converted = {
+        name: _convert(module, parameter, values[name], from_text=False) for name, parameter in known.items()
+    }
+    return _loaded(module, build, known, converted, {})
+
+
+def _loaded(
+    module: str,
+    build: Callable[..., object],
+    known: Mapping[str, Parameter],
+    values: Mapping[str, object],
+    origins: dict[str, str],
+) -> LoadedJob:
+    """Build with what is left of the values after a way through JSON, as in every other process."""
+    told = {name: _to_json(module, known[name], value) for name, value in values.items()}
+    used = {name: _convert(module, known[name], value, from_text=False) for name, value in told.items()}
+    return LoadedJob(_build_graph(module, build, used), told, origins)
 
 
 def describe_parameters(module: str) -> list[str]:
@@ -110,11 +166,11 @@ def _load_build(module: str) -> Callable[..., object]:
             raise GraphError(
                 f"job {module}: there is no module {error.name} in {os.getcwd()} or on the Python path"
             ) from error
-        raise GraphError(
-            f"job {module} cannot be imported: it needs module {error.name}, which is absent"
+        raise job_code_error(
+            f"job {module} cannot be imported: it needs module {error.name}, which is absent", error
         ) from error
-    except Exception as error:
-        raise GraphError(f"job {module} cannot be imported: {_one_line(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise job_code_error(f"job {module} cannot be imported: {_one_line(error)}", error) from error
     build = getattr(loaded, "build", None)
     if not callable(build):
         raise GraphError(f"job {module} has no function build(...); add one that returns a weir.Dataflow")
@@ -156,15 +212,36 @@ def _convert(module: str, parameter: Parameter, value: object, *, from_text: boo
         ) from error
 
 
+def _convert_default(module: str, parameter: Parameter) -> object:
+    try:
+        return _convert(module, parameter, parameter.default, from_text=False)
+    except GraphError as error:
+        mend = (
+            f"{_type_text(parameter.annotation)} | None" if parameter.default is None else "another default"
+        )
+        raise GraphError(
+            f"{error}; the job's own default does not fit: annotate or give it as {mend}"
+        ) from error
+
+
+def _to_json(module: str, parameter: Parameter, value: object) -> object:
+    try:
+        return TypeAdapter(parameter.annotation).dump_python(value, mode="json", warnings=False)
+    except (PydanticUserError, PydanticSerializationError) as error:
+        text = _type_text(parameter.annotation)
+        raise GraphError(f"job {module}: {text} of parameter {parameter.name} is not supported") from error
+
+
 def _build_graph(module: str, build: Callable[..., object], values: Mapping[str, object]) -> LogicalGraph:
     try:
         flow = build(**values)
         if isinstance(flow, Dataflow):
             return flow.build()
     except WeirError as error:
-        raise GraphError(f"job {module}: {error}") from error
-    except Exception as error:
-        raise GraphError(f"job {module}: build failed: {_one_line(error)}") from error
+        # Its message is enough, with the line that asked for it.
+        raise GraphError(f"job {module}: {error}{place_in_job(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise job_code_error(f"job {module}: build failed: {_one_line(error)}", error) from error
     raise GraphError(
         f"job {module}: build returned {type(flow).__name__}, not a weir.Dataflow; end it with 'return flow'"
     )
@@ -178,6 +255,6 @@ def _type_text(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -43,6 +43,7 @@ def the_error(result):
         (["--job", "jobs/throughput.py"], 2, ["jobs/throughput.py", "jobs.server_count"]),
         ([*JOB, "--param", "paralelism=2"], 2, ["'paralelism'", "'parallelism'"]),
         ([*JOB, "--param", "parallelism=two"], 2, ["parallelism='two'", "int"]),
+        ([*JOB, "--param", "events=5", "--param", "events=6"], 2, ["--param events", "'5'", "'6'"]),
         ([*JOB, "--param", "parallelism"], 2, ["--param parallelism", "NAME=VALUE"]),
         ([*JOB, "--set", "taskManager.batchsize=1"], 2, ["batchsize", "batch_size"]),
         ([*JOB, "--set", "controlPlane.max_parallelism=0"], 2, ["controlPlane.max_parallelism", "0"]),

@@ -8,11 +8,12 @@ from weir.errors import GraphError
 from weir.graph import Exchange, physical_graph
 from weir.job_loading import load_job
 
+CONFIGURED = {"input": "data/events", "max_parallelism": 128}
 JOBS = Path(jobs.__file__).parent
 
 
 def stages(module, **parameters):
-    loaded = load_job(module, parameters, {"input": "data/events"})
+    loaded = load_job(module, parameters, CONFIGURED)
     return physical_graph(loaded.graph).stages
 
 
@@ -38,7 +39,7 @@ def test_server_count_keeps_five_stages_with_junk_and_load():
 
 def test_server_count_parameters_are_in_the_fingerprint():
     settings = [{}, {"junk": "1"}, {"junk": "2"}, {"load_ms": "1"}, {"rate": "5"}, {"events": "9"}]
-    prints = {load_job("jobs.server_count", s, {"input": "x"}).graph.fingerprint for s in settings}
+    prints = {load_job("jobs.server_count", s, CONFIGURED).graph.fingerprint for s in settings}
     assert len(prints) == len(settings)
 
 

@@ -1,9 +1,10 @@
+import json
 import sys
 
 import pytest
 
-from weir.errors import GraphError
-from weir.job_loading import describe_parameters, load_job
+from weir.errors import GraphError, JobCodeError
+from weir.job_loading import describe_parameters, load_deployed_job, load_job
 
 JOB = """
 from __future__ import annotations
@@ -73,18 +74,98 @@ def test_parameters_are_converted_by_annotation(job):
     assert loaded.graph.node("events").parallelism == 2
 
 
-def test_defaults_of_the_configuration_stand_behind_given_values(job):
-    defaults = {"input": "from-config", "parallelism": 3, "unrelated": 1}
-    assert load_job(job, {}, defaults).parameters["input"] == "from-config"
-    loaded = load_job(job, {"input": "given"}, defaults)
-    assert loaded.parameters["input"] == "given"
-    assert loaded.parameters["parallelism"] == 3
-    assert loaded.parameters["rate"] is None
+def test_the_configuration_fills_only_what_has_no_default(job):
+    configured = {"input": "from-config", "parallelism": 3, "unrelated": 1}
+    loaded = load_job(job, {"rate": "5"}, configured)
+    assert loaded.parameters["input"] == "from-config"
+    assert loaded.parameters["parallelism"] == 1
+    assert load_job(job, {"input": "given"}, configured).parameters["input"] == "given"
+    assert loaded.describe_parameters() == (
+        "from --param: rate=5.0; from config.json key fileName: input='from-config'; "
+        "from the job's default: parallelism=1, verbose=False, mode='fast', label='x'"
+    )
+
+
+def test_the_author_s_defaults_win(write):
+    write(
+        "wj_mine",
+        "import weir\n"
+        "def build(input='mine', max_parallelism: int = 7):\n"
+        "    flow = weir.Dataflow('mine', max_parallelism=max_parallelism)\n"
+        "    flow.source('in', weir.JsonLines(input, schema={'id': int})).sink('out', weir.Blackhole())\n"
+        "    return flow\n",
+    )
+    loaded = load_job("wj_mine", {}, {"input": "config's", "max_parallelism": 128})
+    assert loaded.parameters == {"input": "mine", "max_parallelism": 7}
+    assert loaded.graph.max_parallelism == 7
+
+
+def test_every_process_builds_with_the_same_values(write):
+    """A float whose default is written as an integer; a path, which JSON does not have."""
+    write(
+        "wj_same",
+        "import weir\n"
+        "from datetime import timedelta\n"
+        "from pathlib import Path\n"
+        "def build(input: Path = 'mine', rate: float = 50000, every: timedelta = timedelta(seconds=90)):\n"
+        "    assert isinstance(input, Path) and isinstance(rate, float) and every.total_seconds() == 90\n"
+        "    flow = weir.Dataflow('same')\n"
+        "    source = weir.JsonLines(str(input), schema={'id': int}, rate=rate)\n"
+        "    flow.source('in', source).sink('out', weir.Blackhole())\n"
+        "    return flow\n",
+    )
+    here = load_job("wj_same", {}, {})
+    there = load_deployed_job("wj_same", json.loads(json.dumps(here.parameters)))
+    assert there.graph.fingerprint == here.graph.fingerprint
+    assert there.parameters == here.parameters == {"input": "mine", "rate": 50000.0, "every": "PT1M30S"}
+
+
+def test_other_parameters_elsewhere_are_other_code(job):
+    with pytest.raises(GraphError, match=r"has parameters input, .* but was started with input: start all"):
+        load_deployed_job(job, {"input": "x"})
+
+
+def test_a_default_that_does_not_fit_its_annotation(write):
+    write("wj_none", "def build(rate: float = None): pass")
+    with pytest.raises(GraphError, match=r"rate=None is not float.*own default.*float \| None"):
+        load_job("wj_none", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "last"),
+    [
+        ("def build():\n    return helper()\ndef helper():\n    return {}['x']\n", 4, "KeyError: 'x'"),
+        ("import json\ndef build():\n    return json.loads('{')\n", 3, "JSONDecodeError: Expecting property"),
+        ("x = 1\n1 / 0\n", 2, "ZeroDivisionError: division by zero"),
+        ("x = 1\ndef build(:\n", 2, "SyntaxError: invalid syntax"),
+        ("\nimport wj_nowhere\n", 2, "ModuleNotFoundError: No module named 'wj_nowhere'"),
+        ("\nimport sys\nsys.exit(3)\n", 3, "SystemExit: 3"),
+    ],
+)
+def test_an_error_of_the_job_s_code_has_its_file_its_line_and_its_traceback(
+    write, tmp_path, text, place, last
+):
+    write("wj_raises", text)
+    with pytest.raises(JobCodeError) as caught:
+        load_job("wj_raises", {}, {})
+    path = tmp_path / "wj_raises.py"
+    assert str(caught.value).endswith(f"({path}, line {place})")
+    shown = caught.value.user_traceback
+    assert f'File "{path}", line {place}' in shown
+    assert last in shown.splitlines()[-1]
+    assert "job_loading" not in shown
+    assert "importlib" not in shown
+
+
+def test_a_wrong_step_is_named_with_its_line(write, tmp_path):
+    write("wj_step", "import weir\ndef build():\n    weir.Dataflow('no name')\n")
+    with pytest.raises(GraphError, match=r"wj_step.py, line 3\)$"):
+        load_job("wj_step", {}, {})
 
 
 def test_describe_parameters(job):
     assert describe_parameters(job) == [
-        "input: str (required)",
+        "input: str (config.json: fileName)",
         "rate: float | None = None",
         "parallelism: int = 1",
         "verbose: bool = False",

@@ -1,0 +1,47 @@
+"""Where in a job's own code an error comes from: the file and line for people, and the traceback without our frames."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+from weir.errors import JobCodeError
+
+_OURS = str(Path(__file__).parent)
+#: The standard library and installed packages: an error there is asked for by a line of the job.
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def job_code_error(message: str, error: BaseException) -> JobCodeError:
+    """The error of a job's own code: ``message`` with file and line, and the traceback of that code, whole."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_loader(frame.filename)]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
+    if error.__cause__ is not None or error.__context__ is not None:
+        # An error that led to another one: only the whole has both.
+        lines = traceback.format_exception(error)
+    else:
+        lines += traceback.format_exception_only(error)
+    return JobCodeError(f"{message}{place_in_job(error)}", "".join(lines).rstrip())
+
+
+def place_in_job(error: BaseException) -> str:
+    """`` (FILE, line N)`` of the job's code that raised or asked for what raised; empty if none is known."""
+    if isinstance(error, SyntaxError) and error.filename:
+        # Its own text ends with the line, but has only the file's name.
+        return f" ({error.filename}, line {error.lineno})"
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if not _is_loader(frame.filename) and not _is_ours(frame.filename)]
+    own = [frame for frame in outside if not frame.filename.startswith(_INSTALLED)]
+    found = own or outside
+    return f" ({found[-1].filename}, line {found[-1].lineno})" if found else ""
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(_OURS + "/")
+
+
+def _is_loader(filename: str) -> bool:
+    return (
+        filename.startswith("<frozen") or "/importlib/" in filename or filename == f"{_OURS}/job_loading.py"
+    )
