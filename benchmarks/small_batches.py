@@ -34,6 +34,7 @@ from weir.operators.registry import create_operator, create_reader
 from weir.protocol.routing import initial_table
 from weir.specs import SourceSpec
 from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import UNNAMED, StateTables
 from weir.types import SubtaskId
 
 _RATE, _PARALLELISM = 10_000.0, 2
@@ -91,7 +92,9 @@ class _Stages:
         self._consumer.close()
 
 
-def _context(stage: Stage, node_index: int, job_start_us: int) -> OperatorContext:
+def _context(
+    stage: Stage, node_index: int, job_start_us: int, tables: StateTables | None = None
+) -> OperatorContext:
     return OperatorContext(
         job_name="small_batches",
         operator_name=stage.nodes[node_index].name,
@@ -99,16 +102,17 @@ def _context(stage: Stage, node_index: int, job_start_us: int) -> OperatorContex
         subtask_index=0,
         parallelism=_PARALLELISM,
         job_start_us=job_start_us,
-        state=MemoryBackend(),
+        tables=None if tables is None else tables.of(stage.nodes[node_index].name, {UNNAMED: 0}),
     )
 
 
 def _chain(stage: Stage, first_node: int, output: Output, job_start_us: int) -> OperatorChain[Output]:
+    tables = StateTables(MemoryBackend(), 64 << 20, 128)
     operators = [
-        (create_operator(stage.nodes[index].spec), _context(stage, index, job_start_us))
+        (create_operator(stage.nodes[index].spec), _context(stage, index, job_start_us, tables))
         for index in range(first_node, len(stage.nodes))
     ]
-    chain = OperatorChain(operators, output, lambda: None)
+    chain = OperatorChain(operators, output, lambda: None, tables)
     chain.open()
     return chain
 

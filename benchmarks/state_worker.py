@@ -32,6 +32,7 @@ from weir.state.accumulators import decode_values, encode_values
 from weir.state.ownership import DATA_NAME
 from weir.state.rocksdb import RocksDbBackend, open_store
 from weir.state.rocksdb_settings import RocksDbSettings
+from weir.state.tables.opened import UNNAMED, StateTables
 
 MAX_PARALLELISM = 128
 FLUSH_INTERVAL_S = 1.0
@@ -90,8 +91,8 @@ def event_numbers(parameters: WorkerParameters, own: np.ndarray) -> Iterator[np.
         yield own[rng.integers(0, len(own), min(parameters.batch_rows, parameters.events - start))]
 
 
-def open_operator(parameters: WorkerParameters, store: RocksDbBackend) -> KeyedAggregateOperator:
-    """A running count per event on ``store``."""
+def open_operator(parameters: WorkerParameters, tables: StateTables) -> KeyedAggregateOperator:
+    """A running count per event, kept in one of ``tables``."""
     operator = KeyedAggregateOperator(KeyedAggregateSpec(("server_name",), (Aggregate("count", "count"),)))
     operator.open(
         OperatorContext(
@@ -101,15 +102,15 @@ def open_operator(parameters: WorkerParameters, store: RocksDbBackend) -> KeyedA
             subtask_index=parameters.worker_index,
             parallelism=parameters.worker_count,
             max_parallelism=MAX_PARALLELISM,
-            state=store,
-            state_id=_STATE_ID,
-            state_cache_bytes=parameters.state_cache_bytes,
+            tables=tables.of("count", {UNNAMED: _STATE_ID}),
         )
     )
     return operator
 
 
-def count_batches(operator: KeyedAggregateOperator, batches: Iterator[np.ndarray]) -> int:
+def count_batches(
+    operator: KeyedAggregateOperator, tables: StateTables, batches: Iterator[np.ndarray]
+) -> int:
     """Process all batches, flushing every second and at the end; returns the rows that came out."""
     rows = 0
     flushed_s = time.monotonic()
@@ -117,9 +118,9 @@ def count_batches(operator: KeyedAggregateOperator, batches: Iterator[np.ndarray
         for out in operator.process(event_batch(numbers)):
             rows += out.num_rows
         if time.monotonic() - flushed_s >= FLUSH_INTERVAL_S:
-            operator.flush()
+            tables.flush()
             flushed_s = time.monotonic()
-    operator.flush()
+    tables.flush()
     return rows
 
 
@@ -190,11 +191,13 @@ def main() -> None:
     process = psutil.Process()
     store = open_store(Path(parameters.directory), parameters.settings(), fresh=True)
     own = own_numbers(parameters)
-    operator = open_operator(parameters, store)
+    tables = StateTables(store, parameters.state_cache_bytes, MAX_PARALLELISM)
+    operator = open_operator(parameters, tables)
     fill = np.random.default_rng(parameters.seed).permutation(own)
     began_s = time.perf_counter()
     count_batches(
         operator,
+        tables,
         (fill[start : start + parameters.batch_rows] for start in range(0, len(fill), parameters.batch_rows)),
     )
     del fill
@@ -204,7 +207,7 @@ def main() -> None:
     before = operator.state.stats()
     cpu_s = _cpu_s(process)
     began_s = time.perf_counter()
-    rows = count_batches(operator, event_numbers(parameters, own))
+    rows = count_batches(operator, tables, event_numbers(parameters, own))
     elapsed_s = time.perf_counter() - began_s
     after, stored = operator.state.stats(), store.stats()
     say(

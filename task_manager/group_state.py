@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from task_manager.job_state import Adoption
-from weir.operators.base import Operator
 from weir.state.cached_entries import CachedChanges, CachedEntries
 from weir.state.hybrid import HybridBackend
 from weir.state.image_client import is_image
+from weir.state.tables.table import StateTable
 
 #: Keys that a new owner fetches before everything else, at most.
 HOT_KEYS_MAX = 20_000
-#: Cached keys of an operator that are copied to a new owner at a time, at most: of some of the groups.
+#: Cached keys of a table that are copied to a new owner at a time, at most: of some of the groups.
 CACHED_KEYS_MAX = 200_000
 #: Those that are copied at the handover only, at most: rows of these groups wait for it.
 CACHED_KEYS_LATE_MAX = 300_000
@@ -33,11 +33,11 @@ class SubtaskGroupState:
 
         ``adoptions`` says of some of them where their state is; that of the others is in the own store.
         """
-        #: What the operators read and write.
+        #: What the tables read and write.
         self.backend = backend
-        #: Numbers of the operators' states in the store.
+        #: Numbers of the states in the store.
         self.state_ids = tuple(state_ids)
-        self._operators: Sequence[Operator] = ()
+        self._tables: Iterable[StateTable] = ()
         self._on_adopt = on_adopt
         #: Most wanted keys of groups to be given away, made before the handover.
         self._hot_keys: list[bytes] = []
@@ -58,9 +58,9 @@ class SubtaskGroupState:
         for adoption in adoptions:
             adoption.carry_out(backend, owned)
 
-    def bind(self, operators: Sequence[Operator]) -> None:
-        """Set the subtask's operators; called once, before its thread starts."""
-        self._operators = operators
+    def bind(self, tables: Iterable[StateTable]) -> None:
+        """Set the subtask's tables, which its operators open later; called once, before its thread starts."""
+        self._tables = tables
         # Groups of an image that the job is restored from.
         self._on_adopt(self)
 
@@ -76,15 +76,15 @@ class SubtaskGroupState:
         """Write dirty entries of groups that will be given away, and note which of their keys are hot."""
         listed = list(groups)
         self._hot_keys = []
-        for operator in self._operators:
-            operator.flush_groups(listed)
-            self._hot_keys += operator.hot_keys(listed, HOT_KEYS_MAX - len(self._hot_keys))
+        for table in self._tables:
+            table.flush_groups(listed)
+            self._hot_keys += table.hot_keys(listed, HOT_KEYS_MAX - len(self._hot_keys))
 
     def release_groups(self, groups: Iterable[int]) -> dict[int, str]:
         """Write dirty entries of these groups, and forget the groups; gives where the state of each is."""
         listed = list(groups)
-        for operator in self._operators:
-            operator.release_groups(listed)
+        for table in self._tables:
+            table.release_groups(listed)
         return self.backend.release(listed)
 
     def take_hot_keys(self, groups: Iterable[int]) -> list[bytes]:
@@ -95,14 +95,14 @@ class SubtaskGroupState:
     def write_groups(self, groups: Iterable[int]) -> None:
         """Write dirty entries of these groups; they stay."""
         listed = list(groups)
-        for operator in self._operators:
-            operator.flush_groups(listed)
+        for table in self._tables:
+            table.flush_groups(listed)
 
     def copy_groups(self, groups: Iterable[int]) -> list[CachedEntries]:
         """Write dirty entries of groups that will be given away, and give what is cached of them; they stay."""
         listed = list(groups)
         self.write_groups(listed)
-        copies = [operator.copy_groups(listed, CACHED_KEYS_MAX) for operator in self._operators]
+        copies = [table.copy_groups(listed, CACHED_KEYS_MAX) for table in self._tables]
         return [entries for entries in copies if entries]
 
     def note_copy(self, wanted: Iterable[int], copied: Iterable[int]) -> None:
@@ -118,12 +118,12 @@ class SubtaskGroupState:
         if not listed:
             return CachedChanges((), (), ())
         good = self._copied_groups & listed
-        for operator in self._operators:
-            good = good.intersection(operator.good_copies(good))
+        for table in self._tables:
+            good = good.intersection(table.good_copies(good))
         anew = sorted(listed - good)
-        entries = [operator.changes_since_copy(good) for operator in self._operators]
+        entries = [table.changes_since_copy(good) for table in self._tables]
         if anew:
-            entries += [operator.copy_groups(anew, CACHED_KEYS_LATE_MAX) for operator in self._operators]
+            entries += [table.copy_groups(anew, CACHED_KEYS_LATE_MAX) for table in self._tables]
         return CachedChanges([part for part in entries if part], sorted(listed), anew)
 
     def warm_up(
@@ -153,11 +153,11 @@ class SubtaskGroupState:
         listed = [group for group in groups if group not in over]
         fresh = [group for group in listed if anew or group not in self._warming]
         self._warming.update(fresh)
-        for operator in self._operators:
+        for table in self._tables:
             if fresh:
-                operator.clear_groups(fresh)
+                table.clear_groups(fresh)
         if entries is not None:
-            any(operator.warm_up(entries, listed) for operator in self._operators)
+            any(table.warm_up(entries, listed) for table in self._tables)
         if complete:
             self._complete |= {group: groups[group] for group in listed}
 
@@ -169,8 +169,8 @@ class SubtaskGroupState:
         place = location if self.state_ids else self.backend.address
         self.backend.adopt(groups, place)
         warm = [group for group, epoch in groups.items() if self._complete.pop(group, None) == epoch]
-        for operator in self._operators:
-            operator.keep_groups(warm)
-            operator.adopt_groups(groups)
+        for table in self._tables:
+            table.keep_groups(warm)
+            table.adopt_groups(groups)
         self._on_adopt(self)
         return place

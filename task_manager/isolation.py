@@ -46,7 +46,7 @@ class Isolation:
         Raises:
             WeirError, CancelledError: not the rows' fault.
         """
-        has_effect = context.state is not None or context.observe_latencies_us is not None
+        has_effect = context.tables is not None or context.observe_latencies_us is not None
         if has_effect and batch.num_rows > 1:
             rows = (batch.slice(row, 1) for row in range(batch.num_rows))
             return [out for row in rows for out in self.process(operator, context, row)]

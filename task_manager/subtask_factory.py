@@ -38,6 +38,7 @@ from weir.rpc.wire import JobIdentity, message_size_options
 from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec
 from weir.state.hybrid import HybridBackend
 from weir.state.remote import RemoteStateClient
+from weir.state.tables.opened import UNNAMED, StateTables
 from weir.types import ChannelId, SubtaskId
 
 #: Stage index and key groups -> address of the store that has the state of each.
@@ -121,19 +122,21 @@ class SubtaskFactory:
         mailbox = Mailbox(inbox)
         dead_letters = self._dead_letters(subtask, stage.nodes[0])
         group_state = self._group_state(subtask, stage, topology, on_adopt) if stage.has_groups else None
-        cache_bytes = self._state_cache_bytes(topology)
+        tables = StateTables(
+            self._state.store if group_state is None else group_state.backend,
+            self._state_cache_bytes(topology),
+            topology.graph.logical.max_parallelism,
+        )
 
         def context(node: Node, job_start_us: int) -> OperatorContext:
-            return self._context(
-                subtask, stage, node, cache_bytes, dead_letters, group_state, job_start_us, topology
-            )
+            return self._context(subtask, stage, node, tables, dead_letters, job_start_us, topology)
 
         edges = self._output_edges(subtask, inbox, topology)
         output = Output(edges, mailbox.wait_for_credit)
         nodes = stage.nodes[1:] if stage.is_source else stage.nodes
         operators = [(create_operator(node.spec), context(node, 0)) for node in nodes]
         isolation = self._isolation(subtask, stage)
-        chain = OperatorChain(operators, output, mailbox.check_cancelled, isolation)
+        chain = OperatorChain(operators, output, mailbox.check_cancelled, tables, isolation)
         if stage.is_source:
             node = stage.nodes[0]
             assert isinstance(node.spec, SourceSpec)
@@ -164,7 +167,7 @@ class SubtaskFactory:
             self._state.rows_for(subtask, topology),
         )
         if group_state is not None:
-            group_state.bind(chain.operators)
+            group_state.bind(tables)
             machine = OwnerMachine(subtask.subtask_index, topology.routing[stage.index], inputs)
             # Without states there is nothing to keep.
             backend = group_state.backend if group_state.state_ids else None
@@ -267,15 +270,14 @@ class SubtaskFactory:
         subtask: SubtaskId,
         stage: Stage,
         node: Node,
-        cache_bytes: int,
+        tables: StateTables,
         dead_letters: DeadLetterFile | None,
-        group_state: SubtaskGroupState | None,
         job_start_us: int,
         topology: Topology,
     ) -> OperatorContext:
         logical = topology.graph.logical
         labels = SubtaskLabels(logical.name, stage.index, stage.name, subtask.subtask_index)
-        state = group_state.backend if group_state is not None else self._state.store
+        state_ids = {UNNAMED: self._settings.state_ids[node.name]} if node.is_keyed else {}
         return OperatorContext(
             job_name=logical.name,
             operator_name=node.name,
@@ -286,9 +288,7 @@ class SubtaskFactory:
             batch_size=self._config.batch_size,
             job_start_us=job_start_us or self._settings.deployed_us,
             clock=self._clock,
-            state=state if node.is_keyed else None,
-            state_id=self._settings.state_ids[node.name] if node.is_keyed else 0,
-            state_cache_bytes=cache_bytes,
+            tables=tables.of(node.name, state_ids) if node.is_keyed else None,
             dead_letters=dead_letters,
             observe_latencies_us=self._metrics.observe_latencies(labels) if node.is_sink else None,
             run_facts=self._settings.run_facts,

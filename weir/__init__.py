@@ -35,8 +35,7 @@ from weir.schemas import Nullable
 from weir.streams import KeyedStream, Stream
 
 if TYPE_CHECKING:
-    from weir.operators.keyed_process import KeyedProcess
-    from weir.operators.keyed_state import KeyedState
+    from weir.operators.keyed_process import KeyedProcess, KeyedState
     from weir.operators.two_phase import TransactionId, TwoPhaseSink
 
 __version__ = "0.1.0"
@@ -71,7 +70,7 @@ __all__ = [
 #: Names whose modules are loaded on first use, because they need compiled kernels.
 _LAZY = {
     "KeyedProcess": "weir.operators.keyed_process",
-    "KeyedState": "weir.operators.keyed_state",
+    "KeyedState": "weir.operators.keyed_process",
     "TransactionId": "weir.operators.two_phase",
     "TwoPhaseSink": "weir.operators.two_phase",
 }

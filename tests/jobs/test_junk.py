@@ -8,6 +8,7 @@ from weir.operators.registry import create_operator
 from weir.records import with_system_columns, without_key_hash
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import one_state
 
 SCHEMA = pa.schema([pa.field("server_name", pa.string(), nullable=False)])
 
@@ -20,7 +21,7 @@ def batch_of(names):
 
 def opened(spec, store, state_id):
     operator = create_operator(spec)
-    operator.open(OperatorContext("job", spec.kind, 3, 0, 1, state=store, state_id=state_id))
+    operator.open(OperatorContext("job", spec.kind, 3, 0, 1, tables=one_state(store, state_id)))
     return operator
 
 
@@ -35,7 +36,7 @@ def test_every_entry_of_every_key_holds_the_last_event():
         for counted in count.process(batch_of(names)):
             (result,) = junk.process(counted)
             assert result.equals(without_key_hash(counted))
-    junk.flush()
+    junk.user.keyed_state.flush()
     state = junk.user.keyed_state
     names = [name for batch in batches for name in batch]
     for name in set(names):

@@ -17,6 +17,7 @@ from weir.rpc import control_pb2
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.hybrid import HybridBackend
 from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import one_state
 
 GROUPS = 8
 STATE = 1
@@ -34,10 +35,9 @@ class Owner:
         self.state = SubtaskGroupState(backend, [STATE], owned, lambda _: None)
         spec = KeyedAggregateSpec(("k",), (Aggregate("n", "count"),))
         self._count = KeyedAggregateOperator(spec)
-        self._count.open(
-            OperatorContext("job", "count", 1, 0, 1, max_parallelism=GROUPS, state=backend, state_id=STATE)
-        )
-        self.state.bind([self._count])
+        declared = one_state(backend, STATE, max_parallelism=GROUPS)
+        self._count.open(OperatorContext("job", "count", 1, 0, 1, max_parallelism=GROUPS, tables=declared))
+        self.state.bind([self._count.state])
 
     def count(self, keys: list[str]) -> list[int]:
         """The counts that come out."""

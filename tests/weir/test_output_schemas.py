@@ -10,6 +10,7 @@ from weir.output_schemas import output_schema
 from weir.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import one_state
 
 TYPES = [pa.int8(), pa.int64(), pa.uint32(), pa.float32(), pa.float64()]
 
@@ -24,7 +25,7 @@ def test_aggregates_have_the_promised_columns(dtype, emit):
     user = pa.RecordBatch.from_pydict({"k": ["a", "b", "a"], "x": [1, 2, 3]}, schema=schema)
     batch = with_system_columns(user, np.arange(3), np.arange(3))
     operator = create_operator(spec)
-    operator.open(OperatorContext("job", "totals", 0, 0, 1, state=MemoryBackend()))
+    operator.open(OperatorContext("job", "totals", 0, 0, 1, tables=one_state(MemoryBackend())))
     (result,) = operator.process(batch)
     promised = output_schema("totals", spec, (schema,))
     assert result.schema.names == [*promised.names, "_event_time_ms", "_ingest_time_us"]

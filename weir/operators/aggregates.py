@@ -1,6 +1,6 @@
 """What each aggregate function keeps per key, and how a batch updates it.
 
-An accumulator is one or two 8-byte cells of a key's slot (``weir.state.columnar``); its layout is persisted, so the
+An accumulator is one or two 8-byte cells of a key's slot (``weir.state.tables.cells``); its layout is persisted, so the
 order of a spec's aggregates and their functions must not change while a store is kept.
 """
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from weir.errors import WeirError
 from weir.operators import aggregate_kernels as kernels
 from weir.specs import Aggregate
-from weir.state.columnar import ColumnarState
+from weir.state.tables.cells import CellTable
 
 
 class Accumulator(ABC):
@@ -31,7 +31,7 @@ class Accumulator(ABC):
         self._byte, self._bit = cell // 8, 1 << (cell % 8)
 
     @abstractmethod
-    def update(self, state: ColumnarState, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
+    def update(self, state: CellTable, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
         """Take in one value per slot and return the running values, as long as ``slots``.
 
         Args:
@@ -67,7 +67,7 @@ def _array(values: np.ndarray, valid: np.ndarray) -> pa.Array:
 class CountAccumulator(Accumulator):
     """Number of rows, or of values that are not null."""
 
-    def update(self, state: ColumnarState, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
+    def update(self, state: CellTable, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
         """See :class:`Accumulator`."""
         valid = kernels.NO_NULLS
         if column is not None and column.null_count:
@@ -80,7 +80,7 @@ class CountAccumulator(Accumulator):
 class SumAccumulator(Accumulator):
     """Sum of values: int64, checked, for integers; float64 otherwise."""
 
-    def update(self, state: ColumnarState, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
+    def update(self, state: CellTable, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
         """See :class:`Accumulator`."""
         out_valid = np.empty(len(slots), dtype=np.uint8)
         place = (self.cell, state.presence, self._byte, self._bit)
@@ -105,7 +105,7 @@ class SumAccumulator(Accumulator):
 class ExtremeAccumulator(Accumulator):
     """Minimum or maximum: int64 for integers, float64 otherwise."""
 
-    def update(self, state: ColumnarState, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
+    def update(self, state: CellTable, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
         """See :class:`Accumulator`."""
         integers = self._dtype is not None and pa.types.is_integer(self._dtype)
         values, valid = self._values(column, pa.int64() if integers else pa.float64())
@@ -123,7 +123,7 @@ class MeanAccumulator(Accumulator):
 
     width = 2
 
-    def update(self, state: ColumnarState, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
+    def update(self, state: CellTable, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
         """See :class:`Accumulator`."""
         values, valid = self._values(column, pa.float64())
         out = np.empty(len(slots), dtype=np.float64)

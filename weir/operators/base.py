@@ -15,9 +15,7 @@ from weir.errors import InputError
 from weir.records import WATERMARK_MIN_MS
 
 if TYPE_CHECKING:
-    from weir.state.api import StateBackend
-    from weir.state.cached_entries import CachedEntries
-    from weir.state.capture import Capture
+    from weir.state.tables.opened import OperatorTables
 
 
 #: A value that JSON can hold (None, bool, int, float, str, and lists and dicts of these).
@@ -77,12 +75,8 @@ class OperatorContext:
     #: Epoch µs at which the job started; paced sources schedule from it, the same in all subtasks.
     job_start_us: int = 0
     clock: Clock = field(default_factory=SystemClock)
-    #: The task manager's store; None in stages without keyed state.
-    state: StateBackend | None = None
-    #: Number of this operator's state in the store, stable by operator name order in the graph.
-    state_id: int = 0
-    #: Bound of this operator's write-back cache.
-    state_cache_bytes: int = 64 << 20
+    #: What the operator opens its declared states with, in ``open``; None in steps without keyed state.
+    tables: OperatorTables | None = None
     dead_letters: DeadLetters | None = None
     #: Called by sinks with the latencies of a batch (µs, int64, shape (rows,)), for the latency histogram.
     observe_latencies_us: Callable[[np.ndarray], None] | None = None
@@ -116,29 +110,16 @@ class Operator(ABC):
         return ()
 
     def flush(self) -> None:
-        """Called every ``state_flush_interval_ms`` and before the end: make dirty state durable."""
+        """Called every ``state_flush_interval_ms``, at a barrier and before the end: write what is buffered outside.
 
-    def flush_part(self, share: float) -> bool:
-        """Called often instead of :meth:`flush`: make at least this share (0 to 1) of the dirty state durable.
-
-        What is dirty at the first call counts, until True is returned: all of it is durable.
+        For operators with files and the like; state is written by its tables.
         """
-        self.flush()
-        return True
-
-    def capture(self) -> Capture | None:
-        """Called at the barrier of a checkpoint instead of :meth:`flush`: note dirty state; another thread writes it.
-
-        Rows are processed meanwhile. By default everything is written now, and there is nothing left to write (None).
-        """
-        self.flush()
-        return None
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """Called at the barrier of a checkpoint, behind :meth:`capture`: what it takes, besides keyed state, to go on.
+        """Called at the barrier of a checkpoint, after :meth:`flush`: what it takes, besides keyed state, to go on.
 
         A sink makes everything that it has received durable, but not visible; ``commit`` does that later.
-        Also called once behind :meth:`finish`, with checkpoint id 0: the last snapshot counts for every later
+        Also called once after :meth:`finish`, with checkpoint id 0: the last snapshot counts for every later
         checkpoint. A later deployment finds what was given in ``context.restored``.
         """
         return None
@@ -149,50 +130,6 @@ class Operator(ABC):
         May come late, twice, not at all for some checkpoint (a later one then covers it), and after ``close``, in any
         thread, but never while another method of the operator runs.
         """
-
-    def flush_groups(self, groups: Iterable[int]) -> None:
-        """Called before a handover: write dirty state of these key groups; it stays usable."""
-
-    def release_groups(self, groups: Iterable[int]) -> None:
-        """Called at a handover: write dirty state of these key groups and forget them; they are given away."""
-
-    def adopt_groups(self, groups: Iterable[int]) -> None:
-        """Called when these key groups come from another subtask: their state may exist in the store."""
-
-    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
-        """State keys of these groups that are used most, for their new owner to fetch first.
-
-        Called before the handover, since it looks at every cached key.
-        """
-        return []
-
-    def copy_groups(self, groups: Iterable[int], count_max: int) -> CachedEntries | None:
-        """What is cached of these groups, at most so many keys, for their next owner; None: this is not supported.
-
-        Called before a handover, after the dirty state was written; the groups stay.
-        """
-        return None
-
-    def good_copies(self, groups: Iterable[int]) -> Iterable[int]:
-        """Those of these groups whose copy is good, if what changed since is added."""
-        return groups
-
-    def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries | None:
-        """What changed since :meth:`copy_groups`; called at a handover, before :meth:`release_groups`."""
-        return None
-
-    def warm_up(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
-        """Cache what the owner of these groups has cached, before they are adopted; later entries replace earlier.
-
-        False: it is the state of another operator.
-        """
-        return False
-
-    def keep_groups(self, groups: Iterable[int]) -> None:
-        """What :meth:`warm_up` brought of these groups is complete; else :meth:`adopt_groups` forgets it."""
-
-    def clear_groups(self, groups: Iterable[int]) -> None:
-        """Forget what is cached of these groups, which are not owned."""
 
     def finish(self) -> Iterable[pa.RecordBatch]:
         """Called once after the last batch of all inputs."""

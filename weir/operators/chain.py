@@ -14,6 +14,7 @@ import pyarrow as pa
 from weir.errors import WeirError
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.state.capture import Capture
+from weir.state.tables.opened import StateTables
 
 
 class ChainOutput(Protocol):
@@ -67,6 +68,7 @@ class OperatorChain(Generic[OutputT]):
         operators: Sequence[tuple[Operator, OperatorContext]],
         output: OutputT,
         check_cancelled: Callable[[], None],
+        tables: StateTables,
         isolation: RowIsolation | None = None,
     ) -> None:
         """``check_cancelled`` raises CancelledError when the subtask is to stop; called between outputs.
@@ -75,8 +77,9 @@ class OperatorChain(Generic[OutputT]):
         """
         self._operators = list(operators)
         self._opened: list[Operator] = []
-        #: Operators that have written everything in the flush that is under way.
-        self._flushed: set[int] = set()
+        #: What the operators keep by key.
+        self.tables = tables
+        self._is_flushing = False
         self.output = output
         #: Rows that entered the last operator: what a sink received.
         self.rows_into_last = 0
@@ -129,39 +132,35 @@ class OperatorChain(Generic[OutputT]):
                     self.process(out, index + 1)
 
     def flush(self) -> None:
-        """Make dirty state durable."""
+        """Make dirty state durable, and write what operators buffer."""
+        self._flush_operators()
+        self.tables.flush()
+
+    def flush_part(self, share: float) -> bool:
+        """Make a share of the state that is dirty at the first call durable; True: all of it is."""
+        if not self._is_flushing:
+            self._flush_operators()
+            self._is_flushing = True
+        self._is_flushing = not self.tables.flush_part(share)
+        return not self._is_flushing
+
+    def _flush_operators(self) -> None:
         for operator, context in self._operators:
             with naming_step(context.operator_name):
                 operator.flush()
-
-    def flush_part(self, share: float) -> bool:
-        """Make a share of the state that is dirty now durable; gives whether all of it is."""
-        done = True
-        for index, (operator, context) in enumerate(self._operators):
-            if index not in self._flushed:
-                with naming_step(context.operator_name):
-                    if operator.flush_part(share):
-                        self._flushed.add(index)
-                    else:
-                        done = False
-        if done:
-            self._flushed.clear()
-        return done
 
     def snapshot(self, checkpoint_id: int) -> tuple[dict[str, Json], list[Capture]]:
         """Note dirty state, and collect what operators need besides, by their names.
 
         The captures are to be written, or abandoned; after an error none is left.
         """
-        self._flushed.clear()
+        self._is_flushing = False
+        self._flush_operators()
         snapshots: dict[str, Json] = {}
-        captures: list[Capture] = []
+        captures = self.tables.capture()
         try:
             for operator, context in self._operators:
                 with naming_step(context.operator_name):
-                    capture = operator.capture()
-                    if capture is not None:
-                        captures.append(capture)
                     value = operator.snapshot(checkpoint_id)
                 if value is not None:
                     snapshots[context.operator_name] = value
@@ -183,7 +182,7 @@ class OperatorChain(Generic[OutputT]):
             with naming_step(context.operator_name):
                 for out in operator.finish():
                     self.process(out, index + 1)
-                operator.flush()
+        self.flush()
 
     def close(self) -> None:
         """Close what was opened, whatever fails on the way; the first error is raised at the end."""
@@ -193,5 +192,6 @@ class OperatorChain(Generic[OutputT]):
                 self._opened.pop().close()
             except Exception as error:
                 first = first or error
+        self.tables.close()
         if first is not None:
             raise first

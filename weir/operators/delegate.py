@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.records import without_key_hash
-from weir.state.capture import Capture
 
 
 class UserOperator(Operator):
@@ -23,7 +22,7 @@ class UserOperator(Operator):
 
     @property
     def user(self) -> Operator:
-        """The user's operator, for metrics and for rescaling."""
+        """The user's operator, for metrics."""
         return self._user
 
     def open(self, context: OperatorContext) -> None:
@@ -39,16 +38,8 @@ class UserOperator(Operator):
         return self._user.on_watermark(time_ms)
 
     def flush(self) -> None:
-        """Make the user's state durable."""
+        """Let the user's operator write what it buffers outside."""
         self._user.flush()
-
-    def flush_part(self, share: float) -> bool:
-        """Make a share of the user's state durable."""
-        return self._user.flush_part(share)
-
-    def capture(self) -> Capture | None:
-        """Note the user's changed state, for another thread to write."""
-        return self._user.capture()
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """What the user's operator gives."""
@@ -57,22 +48,6 @@ class UserOperator(Operator):
     def commit(self, checkpoint_id: int) -> None:
         """Tell the user's operator."""
         self._user.commit(checkpoint_id)
-
-    def flush_groups(self, groups: Iterable[int]) -> None:
-        """Write the user's changed state of these key groups."""
-        self._user.flush_groups(groups)
-
-    def release_groups(self, groups: Iterable[int]) -> None:
-        """Write the user's state of these key groups and forget it."""
-        self._user.release_groups(groups)
-
-    def adopt_groups(self, groups: Iterable[int]) -> None:
-        """Let the user's operator take these key groups."""
-        self._user.adopt_groups(groups)
-
-    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
-        """The user's state keys that were used last."""
-        return self._user.hot_keys(groups, count_max)
 
     def finish(self) -> Iterable[pa.RecordBatch]:
         """What the user's operator emits at the end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from weir.errors import StateError
 from weir.operators import aggregate_kernels as kernels
 from weir.operators.aggregates import Accumulator, cell_count, make_accumulators
 from weir.operators.base import Json, Operator, OperatorContext
-from weir.operators.keyed_state import open_backend, row_hashes
+from weir.operators.keyed_rows import declared_tables, row_hashes
 from weir.operators.state_codec import (
     AggregateCodec,
     aggregate_codec,
@@ -23,14 +23,11 @@ from weir.operators.state_codec import (
 )
 from weir.records import user_columns
 from weir.specs import KeyedAggregateSpec
-from weir.state.api import StateBackend
-from weir.state.cached_entries import CachedEntries
-from weir.state.capture import Capture
-from weir.state.columnar import ColumnarState
+from weir.state.tables.cells import CellTable
 
 
 class KeyedAggregateOperator(Operator):
-    """Count, sum, min, max and mean per key, kept in :class:`ColumnarState`.
+    """Count, sum, min, max and mean per key, kept in :class:`CellTable`.
 
     Input: any columns, the key columns among them. Output: the user columns, one column per aggregate, the system
     columns. ``per_event``: every row, with the values after that row. ``per_batch``: the last row of each key
@@ -44,8 +41,7 @@ class KeyedAggregateOperator(Operator):
         #: Keys met by deployments before this one.
         self._keys_before = 0
         self._spec = spec
-        self._backend: StateBackend | None = None
-        self._state: ColumnarState | None = None
+        self._state: CellTable | None = None
         self._keys_at_close = 0
         self._input_schema: pa.Schema | None = None
         self._accumulators: list[Accumulator] = []
@@ -72,18 +68,11 @@ class KeyedAggregateOperator(Operator):
             for index, value in kept.items()
             if index == context.subtask_index or (lowest and index not in indices)
         )
-        self._backend = open_backend(context)
-        self._state = ColumnarState(
-            self._backend,
-            context.state_id,
-            cell_count(self._spec.aggregates),
-            context.state_cache_bytes,
-            context.max_parallelism,
-        )
+        self._state = declared_tables(context).cells(cell_count(self._spec.aggregates))
 
     @property
-    def state(self) -> ColumnarState:
-        """The accumulators, for metrics and for rescaling.
+    def state(self) -> CellTable:
+        """The accumulators, for metrics.
 
         Raises:
             StateError: the operator is not open.
@@ -146,68 +135,14 @@ class KeyedAggregateOperator(Operator):
             piece = piece.add_column(self._user_columns + index, field, column)
         return piece
 
-    def flush(self) -> None:
-        """Write changed accumulators to the store and make them durable."""
-        self.state.flush()
-        if self._backend is not None:
-            self._backend.flush()
-
-    def flush_part(self, share: float) -> bool:
-        """Write a share of the changed accumulators; True: all of them are durable."""
-        if not self.state.flush_part(share):
-            return False
-        if self._backend is not None:
-            self._backend.flush()
-        return True
-
-    def capture(self) -> Capture | None:
-        """Note changed accumulators, for another thread to write."""
-        return self.state.capture()
-
     def snapshot(self, checkpoint_id: int) -> Json:
-        """What the bytes in the store mean; the accumulators themselves are there, written by :meth:`capture`."""
+        """What the bytes in the store mean; the accumulators themselves are there, written by their table."""
         known = [codec for codec in self._stored_codecs if _knows_types(codec)]
         codec = self._codec if _knows_types(self._codec) or not known else known[0]
         return keyed_snapshot(self._spec.kind, codec.to_json(), distinct_keys=self.distinct_keys)
 
-    def flush_groups(self, groups: Iterable[int]) -> None:
-        """Write changed accumulators of these key groups; they stay cached."""
-        self.state.flush_groups(groups)
-
-    def release_groups(self, groups: Iterable[int]) -> None:
-        """Write changed accumulators of these key groups and forget them."""
-        self.state.drop_groups(groups)
-
-    def adopt_groups(self, groups: Iterable[int]) -> None:
-        """Read accumulators of these key groups from the store."""
-        self.state.adopt_groups(groups)
-
-    def copy_groups(self, groups: Iterable[int], count_max: int) -> CachedEntries:
-        """The accumulators of these key groups that are cached."""
-        return self.state.copy_groups(groups, count_max)
-
-    def good_copies(self, groups: Iterable[int]) -> list[int]:
-        """Those of these key groups whose copy is good."""
-        return self.state.good_copies(groups)
-
-    def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries:
-        """Accumulators that were used since they were copied."""
-        return self.state.changes_since_copy(groups)
-
-    def warm_up(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
-        """Cache accumulators that came from the owner."""
-        return self.state.warm_up(entries, groups)
-
-    def keep_groups(self, groups: Iterable[int]) -> None:
-        """All accumulators that the owner had cached have come."""
-        self.state.keep_groups(groups)
-
-    def clear_groups(self, groups: Iterable[int]) -> None:
-        """Forget accumulators of groups that are not owned."""
-        self.state.clear_groups(groups)
-
     def close(self) -> None:
-        """Forget the cache without writing; the task manager flushes before and closes the store after."""
+        """Let go of the table, which the runtime flushes before and closes after."""
         self._keys_at_close = self.distinct_keys
         self._state = None
 

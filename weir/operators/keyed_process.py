@@ -14,11 +14,14 @@ from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.delegate import UserOperator
-from weir.operators.keyed_state import KeyedState, open_backend, row_hashes
+from weir.operators.keyed_rows import declared_tables, row_hashes
 from weir.operators.state_codec import check_user_codec, kept_snapshots, keyed_snapshot
 from weir.records import KEY_HASH_COLUMN, without_key_hash
 from weir.specs import KeyedProcessSpec
-from weir.state.capture import Capture
+from weir.state.tables.values import ValueTable
+
+#: The name that job authors know.
+KeyedState = ValueTable
 
 
 class KeyedProcess(Operator):
@@ -37,7 +40,7 @@ class KeyedProcess(Operator):
     #: Names of older forms that are understood.
     readable_codecs: ClassVar[tuple[str, ...]] = ()
 
-    _keyed_state: KeyedState | None = None
+    _keyed_state: ValueTable | None = None
     _key_columns: tuple[str, ...] = ()
     #: The batch that is processed, and its rows' key hashes (uint64): known from the exchange.
     _known_hashes: tuple[pa.RecordBatch, np.ndarray] | None = None
@@ -48,9 +51,7 @@ class KeyedProcess(Operator):
         Raises:
             StateError: there is none.
         """
-        self._keyed_state = KeyedState(
-            open_backend(context), context.state_id, context.state_cache_bytes, context.max_parallelism
-        )
+        self._keyed_state = declared_tables(context).values()
 
     def bind(self, key_columns: tuple[str, ...]) -> None:
         """Tell it the columns that ``key_by`` named; called by :class:`KeyedProcessOperator` before ``open``."""
@@ -61,7 +62,7 @@ class KeyedProcess(Operator):
         self._known_hashes = batch, hashes
 
     @property
-    def keyed_state(self) -> KeyedState:
+    def keyed_state(self) -> ValueTable:
         """This operator's state.
 
         Raises:
@@ -79,32 +80,6 @@ class KeyedProcess(Operator):
         known = self._known_hashes
         hashes = known[1] if known is not None and known[0] is batch else row_hashes(batch, column)
         return self.keyed_state.groups(hashes), keys
-
-    def flush(self) -> None:
-        """Write changed state to the store and make it durable."""
-        self.keyed_state.flush()
-
-    def capture(self) -> Capture | None:
-        """Note changed state, for another thread to write; with a ``flush`` of one's own, that is called instead."""
-        if type(self).flush is not KeyedProcess.flush:
-            return super().capture()
-        return self.keyed_state.capture()
-
-    def flush_groups(self, groups: Iterable[int]) -> None:
-        """Write changed state of these key groups; it stays cached."""
-        self.keyed_state.flush_groups(groups)
-
-    def release_groups(self, groups: Iterable[int]) -> None:
-        """Write changed state of these key groups and forget it."""
-        self.keyed_state.drop_groups(groups)
-
-    def adopt_groups(self, groups: Iterable[int]) -> None:
-        """Read the state of these key groups from the store."""
-        self.keyed_state.adopt_groups(groups)
-
-    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
-        """The state keys of these key groups that were used last."""
-        return self.keyed_state.hot_keys(groups, count_max)
 
 
 class KeyedProcessOperator(UserOperator):

@@ -9,6 +9,7 @@ After a failed write-down (StateError) the dirty entries are still there; ``flus
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ ENTRY_OVERHEAD_BYTES = 230
 #: Bounds of one write batch to the backend, so that the GIL is not held for long.
 WRITE_ENTRIES_MAX = 2_000
 WRITE_BYTES_MAX = 1 << 20
+#: Entries that rows wait for when dirty ones are written bit by bit.
+FLUSH_ENTRIES_MAX = 250
 #: Keys of reads that are remembered for a rescale, beyond those of the latest read.
 _READ_KEYS_MAX = 20_000
 
@@ -42,6 +45,9 @@ class WriteBackCache(StateBackend):
         self._dirty: dict[bytes, None] = {}
         #: What another thread is writing, and its keys; they are clean, and stay until it is written.
         self._captured: tuple[Capture, list[bytes]] | None = None
+        #: Keys that :meth:`flush_part` has to write, and how many of them it has.
+        self._to_flush: list[bytes] | None = None
+        self._flushed = 0
         self._bytes = 0
         self._closed = False
         self._gets = self._puts = self._deletes = self._hits = 0
@@ -172,14 +178,43 @@ class WriteBackCache(StateBackend):
     def snapshot(self) -> StateSnapshot:
         """A consistent view of now, read from the backend after everything dirty was written to it."""
         with self._lock:
-            self._write_dirty()
+            self.write_dirty()
             return self._backend.snapshot()
 
     def flush(self) -> None:
         """Write everything dirty to the backend and make it durable."""
         with self._lock:
-            self._write_dirty()
+            self.write_dirty()
             self._backend.flush()
+
+    def write_dirty(self) -> None:
+        """Write everything dirty to the backend, which need not have made it durable when this returns."""
+        with self._lock:
+            self._check_open()
+            self._settle()
+            keys = sorted(self._dirty)
+            while keys:
+                del keys[: self._write_down(keys)]
+
+    def flush_part(self, share: float) -> bool:
+        """Write what is dirty at the first call bit by bit, at least ``share`` of it (0 to 1); True: all of it."""
+        with self._lock:
+            self._check_open()
+            self._settle()
+            if self._to_flush is None:
+                self._to_flush, self._flushed = sorted(self._dirty), 0
+            wanted = math.ceil(share * len(self._to_flush))
+            while self._flushed < wanted:
+                # An entry may have been written or dropped meanwhile; if it is dirty it has to go.
+                part = self._to_flush[self._flushed : self._flushed + FLUSH_ENTRIES_MAX]
+                self._flushed += len(part)
+                keys = [key for key in part if key in self._dirty]
+                while keys:
+                    del keys[: self._write_down(keys)]
+            if self._flushed < len(self._to_flush):
+                return False
+            self._to_flush = None
+            return True
 
     def capture(self) -> Capture | None:
         """Note all dirty entries as they are now; another thread writes them. None: nothing is dirty.
@@ -273,13 +308,6 @@ class WriteBackCache(StateBackend):
             puts=[(key, value) for key, value in entries if value is not None],
             deletes=[key for key, value in entries if value is None],
         )
-
-    def _write_dirty(self) -> None:
-        self._check_open()
-        self._settle()
-        keys = sorted(self._dirty)
-        while keys:
-            del keys[: self._write_down(keys)]
 
     def _write_down(self, dirty_keys: Iterable[bytes]) -> int:
         """Write one chunk of dirty keys, which stay cached, clean; returns how many."""

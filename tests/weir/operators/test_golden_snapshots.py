@@ -26,6 +26,7 @@ from weir.specs import (
     ParquetSpec,
 )
 from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import one_state
 from weir.testing.manual_clock import ManualClock
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "snapshots"
@@ -58,7 +59,7 @@ def context(restored=None, generation=1, **more):
         batch_size=6,
         job_start_us=START_US,
         clock=ManualClock(START_US + 8_000),
-        state=MemoryBackend(),
+        tables=one_state(MemoryBackend()),
         generation=generation,
         restored={} if restored is None else {0: restored},
         **more,

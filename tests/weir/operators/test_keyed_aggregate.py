@@ -13,6 +13,7 @@ from weir.records import KEY_HASH_COLUMN, with_system_columns
 from weir.specs import Aggregate, EmitMode, KeyedAggregateSpec
 from weir.state.api import StateBackend
 from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import one_state
 
 AGGREGATES = (
     Aggregate("n", "count"),
@@ -36,9 +37,7 @@ def make(
     key_columns: tuple[str, ...] = ("k",),
 ) -> KeyedAggregateOperator:
     operator = KeyedAggregateOperator(KeyedAggregateSpec(key_columns, aggregates, emit))
-    operator.open(
-        OperatorContext("job", "agg", 3, 0, 1, state=backend, state_id=1, state_cache_bytes=cache_bytes)
-    )
+    operator.open(OperatorContext("job", "agg", 3, 0, 1, tables=one_state(backend, 1, cache_bytes)))
     return operator
 
 
@@ -84,7 +83,7 @@ def test_running_values_equal_a_model_with_any_cache(cache_bytes: int) -> None:
         batch = random_batch(random, 700)
         want = [model.feed(row) for row in batch.to_pylist()]
         assert rows_of(operator.process(batch)) == want
-        operator.flush()
+        operator.state.flush()
 
 
 @pytest.mark.parametrize("cache_bytes", [500, 1 << 22])
@@ -96,7 +95,7 @@ def test_distinct_keys_are_counted_once_and_known_after_the_end(cache_bytes: int
         batch = random_batch(random, 700)
         seen |= set(batch["k"].to_pylist())
         list(operator.process(batch))
-        operator.flush()
+        operator.state.flush()
         assert operator.distinct_keys == len(seen)
     operator.close()
     assert operator.distinct_keys == len(seen)
@@ -134,7 +133,7 @@ def test_state_survives_a_new_operator_on_the_same_store() -> None:
         operator = make(backend)
         want = [model.feed(row) for row in batch.to_pylist()]
         assert rows_of(operator.process(batch)) == want
-        operator.flush()
+        operator.state.flush()
         operator.close()
 
 
@@ -160,7 +159,7 @@ def test_the_state_is_the_same_with_and_without_the_hash_column() -> None:
     for batch in (base, with_hash):
         operator = make(backend)
         last = rows_of(operator.process(batch))
-        operator.flush()
+        operator.state.flush()
     assert max(row["n"] for row in last) > 2
     assert sum(1 for _ in backend.scan()) == len(set(base.column("k").to_pylist()))
 
@@ -208,4 +207,4 @@ def test_a_stage_without_a_store_is_a_clear_error() -> None:
     with pytest.raises(StateError, match="operator 'agg' keeps keyed state"):
         operator.open(OperatorContext("job", "agg", 3, 0, 1))
     with pytest.raises(StateError, match="not open"):
-        operator.flush()
+        operator.state.flush()

@@ -11,6 +11,7 @@ from weir.specs import KeyedProcessSpec
 from weir.state import layout
 from weir.state.api import StateBackend
 from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import one_state
 
 SCHEMA = pa.schema({"k": pa.string()})
 
@@ -28,11 +29,7 @@ class LastSeen(KeyedProcess):
 
 def make(backend: StateBackend | None, state_id: int = 2, cache_bytes: int = 2000) -> KeyedProcessOperator:
     operator = KeyedProcessOperator(KeyedProcessSpec(("k",), LastSeen, SCHEMA))
-    operator.open(
-        OperatorContext(
-            "job", "last", 1, 0, 1, state=backend, state_id=state_id, state_cache_bytes=cache_bytes
-        )
-    )
+    operator.open(OperatorContext("job", "last", 1, 0, 1, tables=one_state(backend, state_id, cache_bytes)))
     return operator
 
 
@@ -46,7 +43,7 @@ def test_a_users_operator_reads_what_it_wrote_through_a_small_cache() -> None:
     for round_number in range(3):
         (out,) = operator.process(batch_of(round_number))
         assert out.column("before").to_pylist() == [b"%d" % (round_number - 1) if round_number else None] * 50
-    operator.flush()
+    operator.user.keyed_state.flush()
     operator.close()
     assert {layout.decode_key(key).state_id for key, _ in backend.scan()} == {2}
     assert {value for _, value in backend.scan()} == {b"2"}
@@ -58,7 +55,7 @@ def test_states_of_different_operators_do_not_mix() -> None:
     backend = MemoryBackend()
     first = make(backend, state_id=2)
     list(first.process(batch_of(1)))
-    first.flush()
+    first.user.keyed_state.flush()
     (out,) = make(backend, state_id=3).process(batch_of(1))
     assert out.column("before").null_count == 50
 
@@ -73,7 +70,7 @@ def test_deleting_scanning_and_dropping_groups() -> None:
     state.delete_many(groups[:10], keys[:10])
     scanned = dict(entry for group in range(128) for entry in state.scan_group(group))
     assert scanned == dict.fromkeys(keys[10:], b"1")
-    state.drop_groups(np.unique(groups).tolist())
+    state.release_groups(np.unique(groups).tolist())
     assert sum(1 for _ in backend.scan()) == 40
     state.adopt_groups(np.unique(groups).tolist())
     assert state.stats().memory_bytes == 0
@@ -88,16 +85,16 @@ def test_groups_are_flushed_released_and_adopted_one_by_one() -> None:
     groups, keys = operator.user.keys(batch_of(1))
     moved, kept = int(groups[0]), int(next(group for group in groups if group != groups[0]))
     moved_count = int((groups == moved).sum())
-    operator.flush_groups([moved])
+    operator.user.keyed_state.flush_groups([moved])
     assert {layout.decode_key(key).key_group for key, _ in backend.scan()} == {moved}
-    hot = operator.hot_keys([moved], 100)
+    hot = operator.user.keyed_state.hot_keys([moved], 100)
     assert sorted(hot) == [key for key, _ in backend.scan()]
-    assert len(operator.hot_keys([moved, kept], 1)) == 1
-    operator.release_groups([moved])
+    assert len(operator.user.keyed_state.hot_keys([moved, kept], 1)) == 1
+    operator.user.keyed_state.release_groups([moved])
     assert len(list(backend.scan())) == moved_count
     # Another owner works on it, and it comes back.
     backend.put_many(hot, [b"other"] * len(hot))
-    operator.adopt_groups([moved])
+    operator.user.keyed_state.adopt_groups([moved])
     values = operator.user.keyed_state.get_many(groups, keys)
     assert values == [b"other" if group == moved else b"1" for group in groups]
 
@@ -106,7 +103,7 @@ def test_a_stage_without_a_store_is_a_clear_error() -> None:
     with pytest.raises(StateError, match="operator 'last' keeps keyed state"):
         make(None)
     with pytest.raises(StateError, match=r"super\(\)\.open"):
-        LastSeen().flush()
+        LastSeen().keyed_state.flush()
 
 
 def test_a_users_operator_does_not_see_the_key_hash_but_its_keys_use_it() -> None:

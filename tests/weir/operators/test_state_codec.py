@@ -14,6 +14,7 @@ from weir.operators.keyed_process import KeyedProcess, KeyedProcessOperator
 from weir.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import one_state
 
 SUM = (Aggregate("n", "count"), Aggregate("total", "sum", "x"))
 
@@ -32,8 +33,7 @@ def context(backend, restored=None, index=0, indices=(0,)):
         3,
         index,
         len(indices),
-        state=backend,
-        state_id=1,
+        tables=one_state(backend, 1),
         restored=restored or {},
         subtask_indices=indices,
     )
@@ -46,7 +46,8 @@ def opened(backend, restored=None, aggregates=SUM, keys=("k",), index=0, indices
 
 
 def cut(operator):
-    operator.flush()
+    state = operator.state if hasattr(operator, "state") else operator.user.keyed_state
+    state.flush()
     return json.loads(json.dumps(operator.snapshot(1)))
 
 

@@ -14,14 +14,14 @@ from weir.keys import KeyColumn, hash_keys
 from weir.state.accumulators import decode_rows
 from weir.state.cache import WriteBackCache
 from weir.state.capture import Capture
-from weir.state.columnar import ColumnarState
 from weir.state.hybrid import HybridBackend
 from weir.state.memory import MemoryBackend
+from weir.state.tables.cells import CellTable
 
 GROUPS = 128
 
 
-def touch(state: ColumnarState, names: range) -> None:
+def touch(state: CellTable, names: range) -> None:
     keys = KeyColumn.from_list([b"key-%06d" % name for name in names])
     for _, _, slots in state.pieces(hash_keys(keys), keys.data, keys.offsets):
         state.cells[slots, 0] += 1
@@ -36,7 +36,7 @@ def stored(backend: MemoryBackend) -> list[int]:
     return decode_rows(np.frombuffer(values, dtype=np.uint8).reshape(count, -1), 1)[0][:, 0].tolist()
 
 
-def captured(state: ColumnarState | WriteBackCache) -> Capture:
+def captured(state: CellTable | WriteBackCache) -> Capture:
     capture = state.capture()
     assert capture is not None
     return capture
@@ -53,7 +53,7 @@ def waits(call: Callable[[], object]) -> threading.Thread:
 
 def test_accumulators_that_change_behind_the_barrier_are_not_in_the_capture() -> None:
     backend = MemoryBackend()
-    state = ColumnarState(backend, 0, 1, 64 << 20, GROUPS)
+    state = CellTable(backend, 0, 1, 64 << 20, GROUPS)
     touch(state, range(1_000))
     capture = captured(state)
     touch(state, range(1_500))
@@ -67,7 +67,7 @@ def test_accumulators_that_change_behind_the_barrier_are_not_in_the_capture() ->
 
 def test_an_eviction_waits_until_the_capture_is_written() -> None:
     backend = MemoryBackend()
-    state = ColumnarState(backend, 0, 1, 1 << 20, GROUPS)
+    state = CellTable(backend, 0, 1, 1 << 20, GROUPS)
     touch(state, range(5_000))
     capture = captured(state)
     thread = waits(lambda: touch(state, range(60_000)))
@@ -80,7 +80,7 @@ def test_an_eviction_waits_until_the_capture_is_written() -> None:
 @pytest.mark.parametrize("give_up", [False, True])
 def test_accumulators_that_could_not_be_written_are_dirty_again(give_up: bool) -> None:
     backend = FailingBackend()
-    state = ColumnarState(backend, 0, 1, 64 << 20, GROUPS)
+    state = CellTable(backend, 0, 1, 64 << 20, GROUPS)
     touch(state, range(1_000))
     capture = captured(state)
     touch(state, range(10))

@@ -13,9 +13,9 @@ from weir.keys import KeyColumn, hash_keys
 from weir.state import layout
 from weir.state.accumulators import decode_values
 from weir.state.api import StateBackend, StoreStats
-from weir.state.columnar import ColumnarState
 from weir.state.memory import MemoryBackend
 from weir.state.slot_table import bytes_for_slots
+from weir.state.tables.cells import CellTable
 
 STATE_ID = 3
 GROUPS = 16
@@ -26,7 +26,7 @@ def columns_of(keys: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return weir_keys.hash_keys(column), column.data, column.offsets
 
 
-def count(state: ColumnarState, keys: list[str], hashes: np.ndarray | None = None) -> None:
+def count(state: CellTable, keys: list[str], hashes: np.ndarray | None = None) -> None:
     own_hashes, data, offsets = columns_of(keys)
     done = 0
     for start, stop, slots in state.pieces(own_hashes if hashes is None else hashes, data, offsets):
@@ -48,8 +48,8 @@ def stored(backend: StateBackend) -> dict[str, int]:
     return found
 
 
-def make(backend: StateBackend, bytes_max: int) -> ColumnarState:
-    return ColumnarState(backend, STATE_ID, 1, bytes_max, GROUPS)
+def make(backend: StateBackend, bytes_max: int) -> CellTable:
+    return CellTable(backend, STATE_ID, 1, bytes_max, GROUPS)
 
 
 @pytest.mark.parametrize("bytes_max", [1, 300, 5_000, 60_000, 10_000_000])
@@ -135,7 +135,7 @@ def test_dropped_groups_are_written_forgotten_and_read_again() -> None:
     in_moved = {key for key, group in zip(keys, groups.tolist(), strict=True) if group in moved}
     assert in_moved
     assert set(stored(backend)) == in_moved
-    state.drop_groups(moved)
+    state.release_groups(moved)
     # The new owner counts on, then the groups come back.
     backend.put_many(
         [key for key, _ in backend.scan()], [value[:2] + b"\x05" + bytes(7) for _, value in backend.scan()]
@@ -169,8 +169,8 @@ def test_a_group_that_comes_back_is_not_taken_from_what_was_cached_before() -> N
     state = make(backend, 1 << 20)
     keys = [f"key-{number}" for number in range(3_000)]
     count(state, keys)
-    state.drop_groups([3, 4])
-    state.drop_groups([5])
+    state.release_groups([3, 4])
+    state.release_groups([5])
     backend.delete_range(*layout.group_range(3, 6))
     state.adopt_groups([3, 4, 5])
     count(state, keys)
@@ -193,15 +193,13 @@ def test_dropping_groups_leaves_every_other_key_findable(seed: int) -> None:
         count(state, keys)
         want.update(keys)
         dropped = random.choice(GROUPS, int(random.integers(0, GROUPS)), replace=False).tolist()
-        state.drop_groups(dropped)
+        state.release_groups(dropped)
         state.adopt_groups(dropped)
     state.flush()
     assert stored(backend) == dict(want)
 
 
-def move(
-    old: ColumnarState, new: ColumnarState, meanwhile: list[str], groups: Iterable[int] = range(GROUPS)
-) -> None:
+def move(old: CellTable, new: CellTable, meanwhile: list[str], groups: Iterable[int] = range(GROUPS)) -> None:
     """Hand groups over, with the copy of the cache before, during which the old owner counts on."""
     new.clear_groups(groups)
     old.flush_groups(groups)
@@ -210,7 +208,7 @@ def move(
     count(old, meanwhile)
     good = old.good_copies(groups)
     assert new.warm_up(old.changes_since_copy(good), good)
-    old.drop_groups(groups)
+    old.release_groups(groups)
     new.keep_groups(good)
     new.adopt_groups(groups)
 
@@ -263,7 +261,7 @@ def test_a_copy_that_was_not_completed_is_forgotten_at_the_handover() -> None:
     count(old, keys)
     new.warm_up(old.copy_groups(range(GROUPS), 10_000), range(GROUPS))
     count(old, keys)
-    old.drop_groups(range(GROUPS))
+    old.release_groups(range(GROUPS))
     new.adopt_groups(range(GROUPS))
     count(new, keys)
     new.flush()
@@ -279,7 +277,7 @@ def test_cached_state_of_groups_that_are_not_meant_or_of_another_state_is_left_o
     assert len(entries) == sum(group in (0, 1) for group in groups)
     new.warm_up(entries, [1])
     assert not new.warm_up(dataclasses.replace(entries, state_id=STATE_ID + 1), [0, 1])
-    old.drop_groups(range(GROUPS))
+    old.release_groups(range(GROUPS))
     new.keep_groups([0, 1])
     new.adopt_groups(range(GROUPS))
     count(new, keys)
@@ -334,7 +332,7 @@ def test_keys_that_come_once_do_not_push_out_those_that_come_again() -> None:
     rng = np.random.default_rng(1)
     numbers = rng.permutation(keys)[np.searchsorted(weights / weights[-1], rng.random(rows))]
     names = [b"key-%06d" % number for number in range(keys)]
-    state = ColumnarState(MemoryBackend(), 0, 1, bytes_for_slots(keys // 4, len(names[0]), 1), 128)
+    state = CellTable(MemoryBackend(), 0, 1, bytes_for_slots(keys // 4, len(names[0]), 1), 128)
     half: StoreStats | None = None
     for start in range(0, rows, batch):
         column = KeyColumn.from_list([names[number] for number in numbers[start : start + batch].tolist()])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from weir.keys import KeyColumn, hash_keys
-from weir.state import columnar
-from weir.state.columnar import ColumnarState
 from weir.state.memory import MemoryBackend
+from weir.state.tables import cells
+from weir.state.tables.cells import CellTable
 
 
-def touch(state: ColumnarState, names: range) -> None:
+def touch(state: CellTable, names: range) -> None:
     keys = KeyColumn.from_list([b"key-%06d" % name for name in names])
     for _, _, slots in state.pieces(hash_keys(keys), keys.data, keys.offsets):
         state.cells[slots, 0] += 1
@@ -22,11 +22,11 @@ def stored(backend: MemoryBackend) -> int:
 
 def test_a_share_of_the_dirty_slots_is_written_at_each_call():
     backend = MemoryBackend()
-    state = ColumnarState(backend, 0, 1, 64 << 20, 128)
-    count = 10 * columnar.FLUSH_KEYS_MAX
+    state = CellTable(backend, 0, 1, 64 << 20, 128)
+    count = 10 * cells.FLUSH_KEYS_MAX
     touch(state, range(count))
     assert not state.flush_part(0.25)
-    assert count // 4 <= stored(backend) <= count // 4 + columnar.FLUSH_KEYS_MAX
+    assert count // 4 <= stored(backend) <= count // 4 + cells.FLUSH_KEYS_MAX
     assert state.flush_part(1.0)
     assert stored(backend) == count
     assert state.flush_part(0.0), "nothing is dirty any more"
@@ -34,8 +34,8 @@ def test_a_share_of_the_dirty_slots_is_written_at_each_call():
 
 def test_slots_that_become_dirty_meanwhile_wait_for_the_next_flush():
     backend = MemoryBackend()
-    state = ColumnarState(backend, 0, 1, 64 << 20, 128)
-    touch(state, range(4 * columnar.FLUSH_KEYS_MAX))
+    state = CellTable(backend, 0, 1, 64 << 20, 128)
+    touch(state, range(4 * cells.FLUSH_KEYS_MAX))
     state.flush_part(0.1)
     touch(state, range(100_000, 100_010))
     assert state.flush_part(1.0)
@@ -46,12 +46,12 @@ def test_slots_that_become_dirty_meanwhile_wait_for_the_next_flush():
 
 def test_evictions_and_drops_between_the_parts_lose_nothing():
     backend = MemoryBackend()
-    state = ColumnarState(backend, 0, 1, 1 << 20, 128)
+    state = CellTable(backend, 0, 1, 1 << 20, 128)
     for start in range(0, 60_000, 5_000):
         touch(state, range(start, start + 5_000))
         state.flush_part(0.3)
         if start == 30_000:
-            state.drop_groups(range(64))
+            state.release_groups(range(64))
             state.adopt_groups(range(64))
     while not state.flush_part(1.0):
         pass
@@ -67,8 +67,8 @@ def test_evictions_and_drops_between_the_parts_lose_nothing():
 
 def test_a_flush_in_between_writes_everything_and_the_parts_go_on():
     backend = MemoryBackend()
-    state = ColumnarState(backend, 0, 1, 64 << 20, 128)
-    count = 4 * columnar.FLUSH_KEYS_MAX
+    state = CellTable(backend, 0, 1, 64 << 20, 128)
+    count = 4 * cells.FLUSH_KEYS_MAX
     touch(state, range(count))
     assert not state.flush_part(0.25)
     # Some of it written and changed again, some not written yet, some new.

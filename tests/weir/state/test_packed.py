@@ -16,11 +16,11 @@ from weir.errors import ConnectionLostError, FencedError, StateError
 from weir.state import layout
 from weir.state.accumulators import decode_values
 from weir.state.api import StateBackend
-from weir.state.columnar import ColumnarState
 from weir.state.hybrid import HybridBackend
 from weir.state.layout import encode_key
 from weir.state.memory import MemoryBackend
 from weir.state.packed import PackedKeys, join_keys, pack_values
+from weir.state.tables.cells import CellTable
 
 STATE = 2
 GROUP = 5
@@ -242,7 +242,7 @@ def test_counts_equal_a_dictionary_wherever_the_groups_are(world, bytes_max):
     random = np.random.default_rng(bytes_max)
     world.state.adopt(dict.fromkeys(range(8), 1), world.peer.address)
     world.state.adopt(dict.fromkeys(range(8, 16), 1))
-    state = ColumnarState(world.state, STATE, 1, bytes_max, 16)
+    state = CellTable(world.state, STATE, 1, bytes_max, 16)
     want: Counter[str] = Counter()
     for _ in range(10):
         names = [f"k{number}" for number in (random.zipf(1.3, 400) % 900).tolist()]

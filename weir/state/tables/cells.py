@@ -2,7 +2,7 @@
 
 What is where: a key is cached (its slot's cells are the truth; dirty if the backend does not have them yet), or it is
 in the backend, or it has no state. A batch's unknown keys come in one ``get_many``, in key order; dirty slots
-go down at :meth:`ColumnarState.flush` and when they are evicted.
+go down at :meth:`CellTable.flush` and when they are evicted.
 
 Reads are skipped where the backend cannot have the key: a key group that was empty in the backend when this state first
 met it, and from which no key was evicted or dropped since. Then all its keys are cached, so an uncached one is new.
@@ -23,6 +23,7 @@ from weir.state.cached_entries import CachedEntries
 from weir.state.capture import Capture
 from weir.state.packed import PackedKeys
 from weir.state.slot_table import SlotTable
+from weir.state.tables.table import StateTable
 
 #: Keys of one write to the backend. Encoding and writing hold the GIL for about 1 µs a key: under 2 ms a chunk.
 WRITE_KEYS_MAX = 1_500
@@ -34,7 +35,7 @@ _EVICTION_SHARE = 16
 _UNCHECKED, _ALL_CACHED, _MAY_BE_STORED = 0, 1, 2
 
 
-class ColumnarState:
+class CellTable(StateTable):
     """Accumulators of one operator in one subtask. Not thread-safe: the subtask's thread calls it.
 
     Args:
@@ -49,7 +50,7 @@ class ColumnarState:
         self, backend: StateBackend, state_id: int, cell_count: int, bytes_max: int, max_parallelism: int
     ) -> None:
         self._backend = backend
-        self._state_id = state_id
+        self.state_id = state_id
         self._cell_count = cell_count
         self._value_bytes = accumulators.value_bytes(cell_count)
         self._max_parallelism = max_parallelism
@@ -158,7 +159,7 @@ class ColumnarState:
         slots, groups = new_slots[stored], groups[stored]
         order = self._table.in_key_order(slots, groups)
         slots, groups = slots[order], groups[order]
-        keys = self._table.state_keys(slots, groups, self._state_id)
+        keys = self._table.state_keys(slots, groups, self.state_id)
         present, rows = self._backend.get_packed(keys, self._value_bytes)
         self.keys_created -= len(rows)
         if not len(rows):
@@ -173,7 +174,7 @@ class ColumnarState:
         """Find out, once for each key group, whether the backend holds any key of this state."""
         unchecked = groups[self._group_status[groups] == _UNCHECKED]
         for group in np.unique(unchecked).tolist() if len(unchecked) else ():
-            prefix = layout.state_prefix(group, self._state_id)
+            prefix = layout.state_prefix(group, self.state_id)
             holds = next(iter(self._backend.scan_prefix(prefix)), None) is not None
             self._group_status[group] = _MAY_BE_STORED if holds else _ALL_CACHED
 
@@ -201,7 +202,7 @@ class ColumnarState:
         slots, groups = slots[order], groups[order]
         for start in range(0, len(slots), WRITE_KEYS_MAX):
             chunk = slots[start : start + WRITE_KEYS_MAX]
-            keys = self._table.state_keys(chunk, groups[start : start + WRITE_KEYS_MAX], self._state_id)
+            keys = self._table.state_keys(chunk, groups[start : start + WRITE_KEYS_MAX], self.state_id)
             rows = accumulators.encode_rows(self._table.cells[chunk], self._table.presence[chunk])
             self._backend.put_packed(keys, rows)
             self._table.mark_clean(chunk)
@@ -231,7 +232,7 @@ class ColumnarState:
         groups = self._groups(slots)
         order = self._table.in_key_order(slots, groups)
         slots, groups = slots[order], groups[order]
-        keys = self._table.state_keys(slots, groups, self._state_id)
+        keys = self._table.state_keys(slots, groups, self.state_id)
         rows = accumulators.encode_rows(self._table.cells[slots], self._table.presence[slots])
         self._table.mark_clean(slots)
         self._puts += len(slots)
@@ -283,7 +284,7 @@ class ColumnarState:
         self._check_usable()
         self._write(self._table.slots_in_groups(self._wanted(groups), dirty_only=True))
 
-    def drop_groups(self, groups: Iterable[int]) -> None:
+    def release_groups(self, groups: Iterable[int]) -> None:
         """Write the dirty slots of these key groups and do not touch them any more: they have a new owner.
 
         Their slots stay until they are evicted or :meth:`clear_groups` removes them, so that nobody waits for it
@@ -341,7 +342,7 @@ class ColumnarState:
         table = self._table
         data, lengths = table.keys_of(slots)
         return CachedEntries(
-            self._state_id, table.hashes[slots], data, lengths, table.cells[slots], table.presence[slots]
+            self.state_id, table.hashes[slots], data, lengths, table.cells[slots], table.presence[slots]
         )
 
     def warm_up(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
@@ -349,7 +350,7 @@ class ColumnarState:
 
         Later entries of a key replace earlier ones. Nothing is evicted for it: what does not fit is left out.
         """
-        if entries.state_id != self._state_id:
+        if entries.state_id != self.state_id:
             return False
         if entries.cells.shape[1] != self._cell_count:
             raise StateError(f"cached state has {entries.cells.shape[1]} cells a key, not {self._cell_count}")

@@ -1,43 +1,20 @@
-"""What keyed operators share: hashes of rows, the stage's store, and a user operator's view of its own state."""
+"""Keyed values of any length over a state backend: bytes under user keys, cached, written back bit by bit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir.errors import StateError
-from weir.operators.base import OperatorContext
-from weir.records import KEY_HASH_COLUMN
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.cache import WriteBackCache
 from weir.state.capture import Capture
+from weir.state.tables.table import StateTable
 
 
-def row_hashes(batch: pa.RecordBatch, keys: weir_keys.KeyColumn) -> np.ndarray:
-    """The ``_key_hash`` column (behind a HASH exchange), else the hashes of ``keys``; uint64, shape (rows,)."""
-    index = batch.schema.get_field_index(KEY_HASH_COLUMN)
-    if index < 0:
-        return weir_keys.hash_keys(keys)
-    hashes: np.ndarray = batch.column(index).to_numpy(zero_copy_only=True)
-    return hashes
-
-
-def open_backend(context: OperatorContext) -> StateBackend:
-    """The stage's store.
-
-    Raises:
-        StateError: there is none.
-    """
-    if context.state is None:
-        raise StateError(f"operator {context.operator_name!r} keeps keyed state, but its stage has no store")
-    return context.state
-
-
-class KeyedState:
+class ValueTable(StateTable):
     """A user operator's view of its own state: bytes under user keys, cached, written back at flush.
 
     ``groups`` arguments are the rows' key groups (uint16, see ``weir.keys.key_groups``), one per key.
@@ -45,7 +22,7 @@ class KeyedState:
 
     def __init__(self, backend: StateBackend, state_id: int, cache_bytes: int, max_parallelism: int) -> None:
         self._cache = WriteBackCache(backend, cache_bytes)
-        self._state_id = state_id
+        self.state_id = state_id
         self.max_parallelism = max_parallelism
 
     def groups(self, hashes: np.ndarray) -> np.ndarray:
@@ -54,24 +31,28 @@ class KeyedState:
 
     def get_many(self, groups: np.ndarray, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``; None where there is none."""
-        return self._cache.get_many(layout.encode_keys(groups, self._state_id, keys))
+        return self._cache.get_many(layout.encode_keys(groups, self.state_id, keys))
 
     def put_many(self, groups: np.ndarray, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """Write pairs; of a repeated key the last one wins."""
-        self._cache.put_many(layout.encode_keys(groups, self._state_id, keys), values)
+        self._cache.put_many(layout.encode_keys(groups, self.state_id, keys), values)
 
     def delete_many(self, groups: np.ndarray, keys: Sequence[bytes]) -> None:
         """Delete keys; absent ones are ignored."""
-        self._cache.delete_many(layout.encode_keys(groups, self._state_id, keys))
+        self._cache.delete_many(layout.encode_keys(groups, self.state_id, keys))
 
     def scan_group(self, group: int) -> Iterator[tuple[bytes, bytes]]:
         """All user keys and values of one key group, in key order."""
-        prefix = layout.key_prefix(group, self._state_id)
+        prefix = layout.key_prefix(group, self.state_id)
         return ((key[len(prefix) :], value) for key, value in self._cache.scan_prefix(prefix))
 
     def flush(self) -> None:
-        """Write changes to the store and make them durable."""
-        self._cache.flush()
+        """Write all changes to the store; they stay cached."""
+        self._cache.write_dirty()
+
+    def flush_part(self, share: float) -> bool:
+        """Write changes bit by bit; True: all that were there at the first call are written."""
+        return self._cache.flush_part(share)
 
     def capture(self) -> Capture | None:
         """Note all changes, for another thread to write; None: there are none."""
@@ -81,7 +62,7 @@ class KeyedState:
         """Write the changes of these key groups; they stay cached."""
         self._cache.flush_prefixes(self._prefixes(groups))
 
-    def drop_groups(self, groups: Iterable[int]) -> None:
+    def release_groups(self, groups: Iterable[int]) -> None:
         """Write the changes of these key groups, then forget them: they have a new owner."""
         prefixes = self._prefixes(groups)
         self._cache.flush_prefixes(prefixes)
@@ -96,7 +77,7 @@ class KeyedState:
         return self._cache.recent_keys(self._prefixes(groups), count_max)
 
     def _prefixes(self, groups: Iterable[int]) -> frozenset[bytes]:
-        return frozenset(layout.state_prefix(group, self._state_id) for group in groups)
+        return frozenset(layout.state_prefix(group, self.state_id) for group in groups)
 
     def stats(self) -> StoreStats:
         """Counters and memory of the cache."""

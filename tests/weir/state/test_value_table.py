@@ -1,0 +1,75 @@
+"""A table of values of any length has the life cycle of one of cells: written bit by bit, taken back, handed over."""
+
+import numpy as np
+import pytest
+
+from weir.errors import StateError
+from weir.state.cache import FLUSH_ENTRIES_MAX
+from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import StateTables
+from weir.state.tables.values import ValueTable
+
+GROUPS = 16
+COUNT = 4 * FLUSH_ENTRIES_MAX
+
+
+def make(backend, bytes_max=64 << 20):
+    return ValueTable(backend, 1, bytes_max, GROUPS)
+
+
+def put(table, numbers, value=b"v"):
+    keys = [b"%06d" % number for number in numbers]
+    table.put_many(np.arange(len(keys), dtype=np.uint16) % GROUPS, keys, [value] * len(keys))
+
+
+def stored(backend):
+    return sum(1 for _ in backend.scan())
+
+
+def test_changes_are_written_bit_by_bit():
+    backend = MemoryBackend()
+    table = make(backend)
+    put(table, range(COUNT))
+    assert not table.flush_part(0.5)
+    assert COUNT // 2 <= stored(backend) <= COUNT // 2 + FLUSH_ENTRIES_MAX
+    put(table, range(COUNT, COUNT + 16))
+    assert table.flush_part(1.0), "all that was dirty at the first call is written"
+    assert stored(backend) == COUNT, "what came later waits for the next round"
+    assert table.flush_part(1.0)
+    assert stored(backend) == COUNT + 16
+
+
+def test_an_entry_that_was_evicted_while_it_was_to_be_written_is_written_once():
+    backend = MemoryBackend()
+    table = make(backend, bytes_max=300 * 250)
+    put(table, range(200))
+    assert not table.flush_part(0.0)
+    put(table, range(1000, 1400))
+    while not table.flush_part(1.0):
+        pass
+    table.flush()
+    assert stored(backend) == 600
+
+
+def test_all_tables_of_a_subtask_are_flushed_and_captured_together():
+    backend = MemoryBackend()
+    tables = StateTables(backend, 64 << 20, GROUPS)
+    declared = tables.of("step", {"first": 1, "second": 2})
+    first, second = declared.values("first"), declared.values("second")
+    assert list(tables) == [first, second]
+    put(first, range(COUNT))
+    put(second, range(8))
+    assert not tables.flush_part(0.25)
+    assert tables.flush_part(1.0)
+    assert stored(backend) == COUNT + 8
+    put(first, range(8), b"new")
+    put(second, range(8), b"new")
+    captures = tables.capture()
+    assert len(captures) == 2
+    for capture in captures:
+        capture.write()
+    assert [value for _, value in backend.scan()].count(b"new") == 16
+    with pytest.raises(
+        StateError, match=r"step 'step' has no state 'third'; its declared states: 'first', 'second'"
+    ):
+        declared.values("third")

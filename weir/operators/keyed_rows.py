@@ -1,0 +1,32 @@
+"""What keyed operators share: hashes of rows, and the tables of their states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.errors import StateError
+from weir.operators.base import OperatorContext
+from weir.records import KEY_HASH_COLUMN
+from weir.state.tables.opened import OperatorTables
+
+
+def row_hashes(batch: pa.RecordBatch, keys: weir_keys.KeyColumn) -> np.ndarray:
+    """The ``_key_hash`` column (after a HASH exchange), else the hashes of ``keys``; uint64, shape (rows,)."""
+    index = batch.schema.get_field_index(KEY_HASH_COLUMN)
+    if index < 0:
+        return weir_keys.hash_keys(keys)
+    hashes: np.ndarray = batch.column(index).to_numpy(zero_copy_only=True)
+    return hashes
+
+
+def declared_tables(context: OperatorContext) -> OperatorTables:
+    """What the operator opens its states with.
+
+    Raises:
+        StateError: its stage has no store.
+    """
+    if context.tables is None:
+        raise StateError(f"operator {context.operator_name!r} keeps keyed state, but its stage has no store")
+    return context.tables

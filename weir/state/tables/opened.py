@@ -1,0 +1,157 @@
+"""The tables of one subtask: operators open theirs, the runtime flushes, captures and hands over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from weir.errors import StateError
+from weir.state.api import StateBackend
+from weir.state.capture import Capture
+from weir.state.tables.cells import CellTable
+from weir.state.tables.table import StateTable
+from weir.state.tables.values import ValueTable
+
+#: Name of the only state of an operator that does not name its states.
+UNNAMED = ""
+
+
+class StateTables:
+    """One for each subtask with keyed state; called by the subtask's thread."""
+
+    def __init__(self, backend: StateBackend, cache_bytes: int, max_parallelism: int) -> None:
+        """No table yet.
+
+        Args:
+            backend: the stage's store.
+            cache_bytes: bound of the cache of one operator's states together.
+            max_parallelism: number of key groups.
+        """
+        self.backend = backend
+        self.max_parallelism = max_parallelism
+        self._cache_bytes = cache_bytes
+        self._tables: list[StateTable] = []
+        #: Tables that have written everything in the flush that is under way.
+        self._flushed: set[int] = set()
+
+    def __iter__(self) -> Iterator[StateTable]:
+        """In the order in which they were opened."""
+        return iter(self._tables)
+
+    def of(self, step: str, state_ids: Mapping[str, int]) -> OperatorTables:
+        """What the operator of a step opens its states with; ``state_ids`` by state name."""
+        return OperatorTables(self, step, state_ids, self._cache_bytes // max(len(state_ids), 1))
+
+    def add(self, table: StateTable) -> None:
+        """Drive this table from now on."""
+        self._tables.append(table)
+
+    def flush(self) -> None:
+        """Make all dirty entries durable.
+
+        Raises:
+            StateError: the store cannot be written.
+        """
+        for table in self._tables:
+            table.flush()
+        if self._tables:
+            self.backend.flush()
+
+    def flush_part(self, share: float) -> bool:
+        """Make at least this share (0 to 1) of what was dirty at the first call durable; True: all of it is."""
+        for index, table in enumerate(self._tables):
+            if index not in self._flushed and table.flush_part(share):
+                self._flushed.add(index)
+        if len(self._flushed) < len(self._tables):
+            return False
+        self._flushed.clear()
+        if self._tables:
+            self.backend.flush()
+        return True
+
+    def capture(self) -> list[Capture]:
+        """Note what is dirty; the captures are to be written, or abandoned. After an error none is left."""
+        self._flushed.clear()
+        captures: list[Capture] = []
+        try:
+            for table in self._tables:
+                capture = table.capture()
+                if capture is not None:
+                    captures.append(capture)
+        except BaseException:
+            for capture in captures:
+                capture.abandon()
+            raise
+        return captures
+
+    def close(self) -> None:
+        """Forget the caches without writing; the store stays open."""
+        self._tables.clear()
+        self._flushed.clear()
+
+
+@dataclass(frozen=True)
+class OperatorTables:
+    """Opens the states of one operator, in ``Operator.open``."""
+
+    tables: StateTables
+    #: Name of the operator, for messages.
+    step: str
+    #: Number of each declared state in the store, by its name.
+    state_ids: Mapping[str, int]
+    #: Bound of the cache of one state.
+    cache_bytes: int
+
+    @property
+    def max_parallelism(self) -> int:
+        """Number of key groups."""
+        return self.tables.max_parallelism
+
+    @property
+    def backend(self) -> StateBackend:
+        """The stage's store."""
+        return self.tables.backend
+
+    def cells(self, cell_count: int, name: str = UNNAMED) -> CellTable:
+        """Open a state of ``cell_count`` fixed-width cells a key.
+
+        Raises:
+            StateError: the operator has declared no such state.
+        """
+        table = CellTable(
+            self.backend, self._state_id(name), cell_count, self.cache_bytes, self.max_parallelism
+        )
+        self.tables.add(table)
+        return table
+
+    def values(self, name: str = UNNAMED) -> ValueTable:
+        """Open a state of values of any length.
+
+        Raises:
+            StateError: the operator has declared no such state.
+        """
+        table = ValueTable(self.backend, self._state_id(name), self.cache_bytes, self.max_parallelism)
+        self.tables.add(table)
+        return table
+
+    def _state_id(self, name: str) -> int:
+        if name not in self.state_ids:
+            declared = ", ".join(map(repr, self.state_ids)) or "none"
+            raise StateError(f"step {self.step!r} has no state {name!r}; its declared states: {declared}")
+        return self.state_ids[name]
+
+
+def one_state(
+    backend: StateBackend | None,
+    state_id: int = 0,
+    cache_bytes: int = 64 << 20,
+    max_parallelism: int = 128,
+    step: str = "",
+) -> OperatorTables | None:
+    """What an operator with one unnamed state gets, outside a subtask: for benchmarks and tests.
+
+    None without a store, as in steps that keep no state.
+    """
+    if backend is None:
+        return None
+    return StateTables(backend, cache_bytes, max_parallelism).of(step, {UNNAMED: state_id})

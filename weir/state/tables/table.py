@@ -1,0 +1,105 @@
+"""The life cycle of a state table, which the runtime drives; operators only read and write.
+
+A table is one declared state of one operator in one subtask: cached entries over the stage's store. There are two
+kinds, fixed-width cells in slots (:class:`weir.state.tables.cells.CellTable`) and values of any length
+(:class:`weir.state.tables.values.ValueTable`). Checkpoints, flushes and rescales iterate over tables and never ask an
+operator.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+from weir.state.api import StoreStats
+from weir.state.cached_entries import CachedEntries
+from weir.state.capture import Capture
+
+
+class StateTable(ABC):
+    """One state, all of whose methods are called by the subtask's thread. ``groups`` are key groups."""
+
+    #: Number of the state in the store.
+    state_id: int
+
+    # --- durability ---
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write all dirty entries to the store; they stay cached. The caller flushes the store.
+
+        Raises:
+            StateError: the store cannot be written; what was not written is still dirty.
+        """
+
+    @abstractmethod
+    def flush_part(self, share: float) -> bool:
+        """Write dirty entries bit by bit, so that rows do not wait for all of them.
+
+        The first call, and the first after one that returned True, notes what is dirty then.
+
+        Args:
+            share: of the noted entries that must have been written when this returns, 0 to 1.
+
+        Returns:
+            Whether all of them have been.
+        """
+
+    @abstractmethod
+    def capture(self) -> Capture | None:
+        """Note all dirty entries as they are now; another thread writes them. None: nothing is dirty.
+
+        Called at the barrier of a checkpoint. If writing fails, the entries are dirty again.
+        """
+
+    # --- key groups come and go ---
+
+    @abstractmethod
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write the dirty entries of these groups; they stay cached."""
+
+    @abstractmethod
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """Write the dirty entries of these groups and do not touch them any more: they have a new owner."""
+
+    @abstractmethod
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """These groups are ours now; the store may have entries of them that are not known here."""
+
+    # --- the cache goes ahead of its groups ---
+
+    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
+        """State keys of these groups that are used most, for their new owner to fetch first; before the handover."""
+        return []
+
+    def copy_groups(self, groups: Iterable[int], count_max: int) -> CachedEntries | None:
+        """What is cached of these groups, at most ``count_max`` keys, for their next owner; None: not supported.
+
+        Called before a handover, after the dirty entries were written; the groups stay.
+        """
+        return None
+
+    def good_copies(self, groups: Iterable[int]) -> Iterable[int]:
+        """Those of these groups whose copy is good, if what changed since is added."""
+        return groups
+
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries | None:
+        """What changed since :meth:`copy_groups`; called at a handover, before :meth:`release_groups`."""
+        return None
+
+    def warm_up(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
+        """Cache what the owner of these groups has cached, before they are adopted; False: another table's.
+
+        Later entries of a key replace earlier ones. Nothing is evicted: what does not fit is left out.
+        """
+        return False
+
+    def keep_groups(self, groups: Iterable[int]) -> None:
+        """What :meth:`warm_up` brought of these groups is complete; else :meth:`adopt_groups` forgets it."""
+
+    def clear_groups(self, groups: Iterable[int]) -> None:
+        """Forget what is cached of these groups, which are not owned."""
+
+    @abstractmethod
+    def stats(self) -> StoreStats:
+        """Counters and memory of the cache."""
