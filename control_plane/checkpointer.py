@@ -17,7 +17,7 @@ from control_plane.restore_point import RestorePoint
 from control_plane.views import CheckpointView
 from weir.checkpoints.store import CheckpointStore
 from weir.config import ControlPlaneConfig
-from weir.errors import CheckpointError, InvalidTransitionError, SupersededError, WeirError
+from weir.errors import CheckpointError, FailureKind, InvalidTransitionError, SupersededError, WeirError
 from weir.protocol import checkpoint_model as model
 from weir.protocol import job as job_machine
 from weir.protocol.checkpoint import CheckpointMachine
@@ -168,7 +168,7 @@ class Checkpointer:
                     self._coordinator.handle(job_machine.FinalCommitted())
                 case model.FailJob(cause):
                     # Lost task managers and places that cannot be written, never a wrong step.
-                    self._coordinator.handle(job_machine.FailRequested(cause, is_outage=True))
+                    self._coordinator.handle(job_machine.FailRequested(cause, FailureKind.OUTAGE))
 
     async def _trigger(self, action: model.Trigger) -> None:
         by_task_manager = self._coordinator.by_task_manager(action.sources)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import grpc
 
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.rpc import control_pb2, control_pb2_grpc
-from weir.rpc.wire import CONTROL_MESSAGE_BYTES_MAX, check_protocol_version, message_size_options
+from weir.rpc.wire import (
+    CONTROL_MESSAGE_BYTES_MAX,
+    check_protocol_version,
+    message_size_options,
+    refusal_kind,
+)
 
 #: Loading a job and opening a store may take a while on a cold machine.
 _DEPLOY_TIMEOUT_S = 60.0
@@ -18,6 +25,13 @@ _GONE_TIMEOUT_S = 0.3
 _REROUTE_TIMEOUT_S = 660.0
 #: Owners begin to fetch; nobody waits for the state itself.
 _PULL_TIMEOUT_S = 10.0
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a call failed, one line that is never empty."""
+    if isinstance(error, asyncio.CancelledError):
+        return "the connection was closed, because it has left or is lost"
+    return str(error) or type(error).__name__
 
 
 class TaskManagerClient:
@@ -143,8 +157,9 @@ class TaskManagerClient:
         await self._connection.close(None)
 
     def _explain(self, error: grpc.aio.AioRpcError) -> WeirError:
+        details = error.details() or f"gRPC status {error.code().name}"
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            return ConnectionLostError(f"task manager {self.address} does not answer: {error.details()}")
-        refusal = HandshakeError(f"task manager {self.address}: {error.details()}")
-        refusal.is_outage = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            return ConnectionLostError(f"task manager {self.address} does not answer: {details}")
+        refusal = HandshakeError(f"task manager {self.address}: {details}")
+        refusal.failure_kind = refusal_kind(error.trailing_metadata())
         return refusal

@@ -27,7 +27,7 @@ from control_plane.views import PlanView, RoutingView, StatusView
 from weir.checkpoints.store import CheckpointStore
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
-from weir.errors import InvalidTransitionError, PlacementError
+from weir.errors import FailureKind, InvalidTransitionError, PlacementError
 from weir.graph import physical_graph
 from weir.job_loading import LoadedJob
 from weir.protocol import checkpoint_model
@@ -41,6 +41,7 @@ from weir.protocol.routing import RoutingTable
 from weir.rpc import common_pb2, control_pb2
 from weir.rpc.wire import (
     JobIdentity,
+    failure_kind_from_proto,
     parse_address,
     subtask_from_proto,
 )
@@ -294,7 +295,8 @@ class Coordinator:
         if status is SubtaskStatus.FAILED:
             cause += self.rescaler.situation()
         self.rescaler.subtask_changed(subtask, status, report.cause)
-        self.handle(machine.SubtaskReported(subtask, status, cause, is_outage=report.is_outage))
+        kind = failure_kind_from_proto(report.failure_kind)
+        self.handle(machine.SubtaskReported(subtask, status, cause, kind=kind, step=report.failed_step))
         if subtask not in self.machine.statuses:
             self.retired_reports.append(self.reports.pop(subtask))
 
@@ -345,8 +347,8 @@ class Coordinator:
                 self.spawn(self.deployment.start(assignments))
             case machine.Cancel(assignments):
                 self.spawn(self.deployment.cancel(assignments))
-            case machine.Restart(cause, is_outage):
-                self.spawn(self.recovery.restart(cause, is_outage=is_outage))
+            case machine.Restart(failure):
+                self.spawn(self.recovery.restart(failure))
             case machine.CommitFinal():
                 self.checkpointer.handle(checkpoint_model.FinalRequested(tuple(self.machine.statuses)))
             case machine.JobEnded(state, cause):
@@ -403,7 +405,7 @@ class Coordinator:
             )
             self.handle(
                 machine.FailRequested(
-                    f"task manager {name} is lost with the state of {stages}: {cause}", is_outage=True
+                    f"task manager {name} is lost with the state of {stages}: {cause}", FailureKind.OUTAGE
                 )
             )
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from control_plane import requests
+from control_plane.clients import reason_of
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
-from weir.errors import WeirError
+from weir.errors import FailureKind, WeirError, kind_of
 from weir.protocol import job as machine
 from weir.protocol.job import Assignment, JobState, SubtaskStatus
 from weir.rpc import control_pb2
@@ -57,24 +58,29 @@ class Deployment:
             )
             for name, result in zip(by_task_manager, results, strict=True):
                 if isinstance(result, BaseException):
-                    coordinator.rescaler.deployment_failed(by_task_manager[name], str(result))
-                    is_outage = isinstance(result, WeirError) and result.is_outage
-                    coordinator.handle(machine.DeploymentFailed(name, str(result), generation, is_outage))
+                    cause = reason_of(result)
+                    # A call is cancelled when its task manager is lost.
+                    is_lost = isinstance(result, asyncio.CancelledError)
+                    kind = FailureKind.OUTAGE if is_lost else kind_of(result)
+                    coordinator.rescaler.deployment_failed(by_task_manager[name], cause)
+                    coordinator.handle(machine.DeploymentFailed(name, cause, generation, kind))
             if coordinator.identity.generation != generation:
                 return
             # The last stage may have reported that it is ready before this reply came: RUNNING is fine.
             if coordinator.machine.state not in (JobState.DEPLOYING, JobState.RUNNING):
-                await self._abort(assignments, stage.index)
+                await self._abort(assignments, stage.index, generation)
                 return
 
-    async def _abort(self, assignments: tuple[Assignment, ...], stage_index: int) -> None:
+    async def _abort(self, assignments: tuple[Assignment, ...], stage_index: int, generation: int) -> None:
         """Stop what was deployed (stages from ``stage_index`` on); the rest was never sent anywhere."""
         coordinator = self._coordinator
         # Again for all: the first Cancel may have overtaken a Deploy, and what a refused Deploy left is not live.
         await self.cancel(assignments)
         for item in assignments:
             if item.subtask.stage_index < stage_index:
-                coordinator.handle(machine.SubtaskReported(item.subtask, SubtaskStatus.CANCELED))
+                # Another generation may have begun meanwhile, with subtasks of the same names.
+                report = machine.SubtaskReported(item.subtask, SubtaskStatus.CANCELED, generation=generation)
+                coordinator.handle(report)
 
     def _request(self, subtasks: list[SubtaskId], deployed_us: int) -> control_pb2.DeployRequest:
         coordinator = self._coordinator
@@ -127,7 +133,7 @@ class Deployment:
             return
         for name, result in zip(names, results, strict=True):
             if isinstance(result, BaseException):
-                cause = f"it could not be started: {result}"
+                cause = f"it could not be started: {reason_of(result)}"
                 # First, as with every loss: the job's machine forgets subtasks that it can do without.
                 situation = coordinator.rescaler.situation()
                 coordinator.rescaler.task_manager_lost(name, cause)
@@ -148,4 +154,4 @@ class Deployment:
         for name, result in zip(names, results, strict=True):
             if isinstance(result, BaseException):
                 # Its lease will tell whether it is gone; the call is safe to lose.
-                log.warning("cannot tell task manager %s to stop: %s", name, result)
+                log.warning("cannot tell task manager %s to stop: %s", name, reason_of(result))

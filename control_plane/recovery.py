@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from control_plane.job_record import JobRecord
 from control_plane.restore_point import RestorePoint
 from weir.config import ControlPlaneConfig
+from weir.errors import FailureKind
 from weir.graph import Exchange, LogicalGraph, PhysicalGraph, physical_graph
 from weir.protocol import job as job_machine
 from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest
-from weir.protocol.restart import GiveUp, RestartPolicy
+from weir.protocol.restart import GiveUp, PoisonWatch, RestartPolicy
 from weir.protocol.routing import RoutingTable, initial_table
 from weir.types import SubtaskId
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("control_plane")
 
 _LOOK_AGAIN_S = 0.01
-#: How a task manager reports a step that raised (``operators.chain.StepError``, ``operators.functions``).
-_STEP_RAISED = re.compile(r"failed: step '(?P<step>[^']+)'")
+#: A subtask that lost a peer may tell of it sooner than the peer tells why it failed: so long that is waited for.
+_CAUSE_S_MAX = 0.3
 
 
 @dataclass(frozen=True)
@@ -67,21 +66,37 @@ class Recovery:
         self.restarts = 0
         #: Where subtasks were before the last restart: they go back there.
         self.preferred: dict[SubtaskId, str] = {}
-        #: Steps that raised again and again: rows that make them raise are put aside.
-        self.isolated_steps: set[str] = set()
-        self._poison_attempts = config.poison_attempts
-        self._raised: Counter[str] = Counter()
+        self._poison = PoisonWatch(config.poison_attempts)
         self._coordinator = coordinator
 
-    async def restart(self, cause: str, *, is_outage: bool) -> None:
+    @property
+    def isolated_steps(self) -> set[str]:
+        """Steps that raised at rows again and again: rows that make them raise are put aside."""
+        return self._poison.isolated
+
+    async def restart(self, failure: job_machine.Failure) -> None:
         """Ask the policy, wait, and let the job start again under a higher generation, or fail."""
         coordinator = self._coordinator
-        decision = self.policy.decide(coordinator.now_ms(), cause, is_outage=is_outage)
+        if failure.is_secondary:
+            failure = await self._first_cause()
+            if coordinator.machine.state is not JobState.RESTARTING:
+                return
+        decision = self.policy.decide(coordinator.now_ms(), failure.cause, failure.kind)
         if isinstance(decision, GiveUp):
             coordinator.handle(job_machine.RestartRefused(decision.reason))
             return
-        self._look_for_poison(cause)
-        log.warning("restart %d of the job in %d ms: %s", decision.attempt, decision.delay_ms, cause)
+        if self._poison.failed(failure.kind, failure.step):
+            log.warning(
+                "rows that make step %r raise go to the dead letters after this restart", failure.step
+            )
+        what = "outage, the job is held back: " if failure.kind is FailureKind.OUTAGE else ""
+        log.warning(
+            "%srestart %d of the job in %d ms: %s",
+            what,
+            decision.attempt,
+            decision.delay_ms,
+            failure.cause,
+        )
         self.preferred = dict(coordinator.machine.placement)
         await asyncio.sleep(decision.delay_ms / 1e3)
         # A broken channel tells of a dead process long before its lease ends.
@@ -98,16 +113,20 @@ class Recovery:
             log.warning("there is no checkpoint yet: the job starts from nothing")
         coordinator.begin_generation(coordinator.identity.generation + 1, manifest)
 
-    def _look_for_poison(self, cause: str) -> None:
-        """Count the failures of each step; a step that raises again and again meets the same rows each time."""
-        found = _STEP_RAISED.search(cause)
-        if found is None or not self._poison_attempts:
-            return
-        step = found.group("step")
-        self._raised[step] += 1
-        if self._raised[step] >= self._poison_attempts and step not in self.isolated_steps:
-            log.warning("rows that make step %r raise go to the dead letters after this restart", step)
-            self.isolated_steps.add(step)
+    async def _first_cause(self) -> job_machine.Failure:
+        """What led to a failure that another one may have led to, as far as it becomes known in a moment."""
+        coordinator = self._coordinator
+        before = set(coordinator.leases.clients)
+        await coordinator.leases.drop_gone()
+        waited_s = 0.0
+        # A process that is gone tells nothing.
+        while before <= coordinator.leases.clients.keys() and waited_s < _CAUSE_S_MAX:
+            machine = coordinator.machine
+            if not machine.failure.is_secondary or machine.state is not JobState.RESTARTING:
+                break
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            waited_s += _LOOK_AGAIN_S
+        return coordinator.machine.failure
 
 
 def graph_and_routing(

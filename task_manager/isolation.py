@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from task_manager.credits import CancelledError
-from weir.errors import UserFunctionError, WeirError
+from weir.errors import FailureKind, kind_in_step
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.records import user_columns
@@ -44,9 +44,9 @@ class Isolation:
         row by row from the start, because what it did before it raised cannot be taken back.
 
         Raises:
-            WeirError, CancelledError: not the rows' fault.
+            Exception: not the rows' fault; what a sink raises never is.
         """
-        has_effect = context.tables is not None or context.observe_latencies_us is not None
+        has_effect = context.tables is not None or context.is_sink
         if has_effect and batch.num_rows > 1:
             rows = (batch.slice(row, 1) for row in range(batch.num_rows))
             return [out for row in rows for out in self.process(operator, context, row)]
@@ -55,7 +55,7 @@ class Isolation:
         except CancelledError:
             raise
         except Exception as error:
-            if isinstance(error, WeirError) and not isinstance(error, UserFunctionError):
+            if kind_in_step(error, is_sink=context.is_sink, takes_rows=True) is not FailureKind.ROWS:
                 raise
             if batch.num_rows == 1:
                 self._reject(context.operator_name, batch, error)

@@ -15,7 +15,7 @@ from task_manager.subtask_factory import JobSettings
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config
-from weir.errors import HandshakeError, JobCodeError
+from weir.errors import FailureKind, HandshakeError, JobCodeError
 from weir.graph import physical_graph
 from weir.job_loading import load_deployed_job
 from weir.rpc import control_pb2
@@ -49,11 +49,13 @@ def open_job(
         log.error("%s\n%s", error, error.user_traceback)
         raise
     if loaded.graph.fingerprint != identity.fingerprint:
-        raise HandshakeError(
+        mismatch = HandshakeError(
             f"job {request.job_module}: the graph built on task manager {address} has fingerprint "
             f"{loaded.graph.fingerprint}, the control plane's has {identity.fingerprint}: start both processes "
             "from the same code"
         )
+        mismatch.failure_kind = FailureKind.PERMANENT
+        raise mismatch
     topology = topology_from_proto(
         physical_graph(loaded.graph), request.stages, request.locations, request.routing_tables
     )

@@ -70,6 +70,11 @@ class Mailbox:
         self._cancelled = True
         self.inbox.wake()
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the subtask was told to stop."""
+        return self._cancelled
+
     def check_cancelled(self) -> None:
         """Raise CancelledError if the subtask is to stop."""
         if self._cancelled:

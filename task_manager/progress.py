@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from weir.errors import FailureKind
 from weir.records import WATERMARK_MIN_MS
 
 
@@ -35,8 +36,9 @@ class SubtaskProgress:
 
     state: SubtaskState = SubtaskState.OPENING
     cause: str = ""
-    #: With FAILED: something around the job failed, not the job itself.
-    is_outage: bool = False
+    #: With FAILED: the step in which it was raised ("": in none), and what it says about the next attempt.
+    failed_step: str = ""
+    failure_kind: FailureKind = FailureKind.OTHER
     records_in: int = 0
     batches_in: int = 0
     bytes_in: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from task_manager.progress import SubtaskProgress, SubtaskState
 from weir.rpc import control_pb2
-from weir.rpc.wire import subtask_to_proto
+from weir.rpc.wire import failure_kind_to_proto, subtask_to_proto
 from weir.types import SubtaskId
 
 _STATES = {
@@ -24,7 +24,8 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         subtask=subtask_to_proto(subtask),
         state=_STATES[progress.state],
         cause=progress.cause,
-        is_outage=progress.is_outage,
+        failed_step=progress.failed_step,
+        failure_kind=failure_kind_to_proto(progress.failure_kind),
         records_in=progress.records_in,
         records_out=progress.records_out,
         records_rejected=progress.records_rejected,

@@ -22,7 +22,16 @@ from task_manager.state_service import StateService
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config
-from weir.errors import AddressInUseError, FencedError, HandshakeError, WeirError, is_outage
+from weir.errors import (
+    AddressInUseError,
+    FailureKind,
+    FencedError,
+    HandshakeError,
+    StateError,
+    WeirError,
+    kind_of,
+)
+from weir.operators.chain import StepError
 from weir.protocol.fencing import EpochFence
 from weir.protocol.routing import GroupMove
 from weir.rpc import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
@@ -31,6 +40,7 @@ from weir.rpc.wire import (
     JobIdentity,
     handshake_from_proto,
     message_size_options,
+    refusal_metadata,
     subtask_from_proto,
     subtask_to_proto,
 )
@@ -353,12 +363,18 @@ def _errors_to(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
     except WeirError as error:
-        context.abort(_refusal(error), str(error))
+        _refuse(context, kind_of(error), str(error))
+    except StepError as error:
+        _refuse(context, error.kind, str(error))
     except OSError as error:
-        context.abort(_refusal(error), f"{error.filename or 'a file'}: {error.strerror or error}")
+        # Not every one passes: a directory may be in the way.
+        ours = StateError(f"{error.filename or 'a file'}: {error.strerror or error}")
+        ours.__cause__ = error
+        _refuse(context, kind_of(ours), str(ours))
     except (ValueError, KeyError) as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"malformed request: {error}")
 
 
-def _refusal(error: Exception) -> grpc.StatusCode:
-    return grpc.StatusCode.RESOURCE_EXHAUSTED if is_outage(error) else grpc.StatusCode.FAILED_PRECONDITION
+def _refuse(context: grpc.ServicerContext, kind: FailureKind, cause: str) -> None:
+    context.set_trailing_metadata(refusal_metadata(kind))
+    context.abort(grpc.StatusCode.FAILED_PRECONDITION, cause)

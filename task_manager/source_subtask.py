@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from task_manager.output import Output
 from task_manager.subtask import Subtask, SubtaskTimers
 from weir.clock import Clock
 from weir.operators.base import Json, OperatorContext, SourceReader
-from weir.operators.chain import OperatorChain, naming_step
+from weir.operators.chain import OperatorChain, name_step, naming_step
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.types import SubtaskId
 
@@ -66,9 +67,14 @@ class SourceSubtask(Subtask):
         try:
             with naming_step(context.operator_name):
                 self._reader.open(context)
-                self._step = context.operator_name
-                self._read()
-        finally:
+            self._step = context.operator_name
+            self._read()
+        except BaseException:
+            # A second failure must not hide the first.
+            with contextlib.suppress(Exception):
+                self._reader.close()
+            raise
+        with naming_step(self._step):
             self._reader.close()
         self._chain.finish()
         self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
@@ -76,7 +82,12 @@ class SourceSubtask(Subtask):
     def _read(self) -> None:
         self._last_data_s = time.monotonic()
         while True:
-            polled = self._reader.poll(self._rows_max)
+            # naming_step by hand, as in the operator chain.
+            try:
+                polled = self._reader.poll(self._rows_max)
+            except BaseException as error:
+                name_step(error, self._step)
+                raise
             if polled.batch is not None:
                 self._process(polled.batch, polled.size_bytes)
                 self._event_time_ms_max = max(self._event_time_ms_max, polled.event_time_ms_max)

@@ -18,7 +18,7 @@ from task_manager.mailbox import Mailbox
 from task_manager.output import Output
 from task_manager.progress import SubtaskProgress, SubtaskState
 from weir.clock import Clock
-from weir.errors import WeirError, is_outage
+from weir.errors import WeirError, kind_of
 from weir.operators.base import Json
 from weir.operators.chain import OperatorChain, StepError
 from weir.records import Barrier, EndOfStream, batch_bytes
@@ -103,33 +103,50 @@ class Subtask(ABC):
         """Run until the input ends; raise CancelledError when told to stop."""
 
     def _run(self) -> None:
+        """Whatever ends the thread is told: a function may even call sys.exit()."""
         try:
-            self._chain.open()
-            self._next_flush_s = self._flush_time_s()
-            self._change(SubtaskState.DEPLOYED)
-            self._loop()
-            self._count_output()
-            self._chain.output.finish()
-            self._run_last_commands()
-            self._deliver_last_part()
-            self._chain.close()
-            self._chain.output.close()
-        except CancelledError:
-            if self._ends_stream_when_cancelled:
-                self._chain.output.broadcast(EndOfStream())
-            self._abandon()
-            self._change(SubtaskState.CANCELED)
-        except (WeirError, StepError) as error:
-            self._abandon()
-            self.progress.is_outage = is_outage(error)
-            self._change(SubtaskState.FAILED, str(error))
-        except Exception as error:
-            log.exception("subtask %s failed", self.subtask)
-            self._abandon()
-            self.progress.is_outage = is_outage(error)
-            self._change(SubtaskState.FAILED, f"{type(error).__name__}: {error}")
+            self._run_to_end()
+        except CancelledError as error:
+            if self.mailbox.is_cancelled:
+                self._stop()
+            else:
+                self._fail(error)
+        except BaseException as error:
+            self._fail(error)
         else:
             self._change(SubtaskState.FINISHED)
+
+    def _run_to_end(self) -> None:
+        self._chain.open()
+        self._next_flush_s = self._flush_time_s()
+        self._change(SubtaskState.DEPLOYED)
+        self._loop()
+        self._count_output()
+        self._chain.output.finish()
+        self._run_last_commands()
+        self._deliver_last_part()
+        self._chain.close()
+        self._chain.output.close()
+
+    def _stop(self) -> None:
+        """It was told to."""
+        try:
+            if self._ends_stream_when_cancelled:
+                self._chain.output.broadcast(EndOfStream())
+        except WeirError as error:
+            log.debug("subtask %s: the end of its stream was not told: %s", self.subtask, error)
+        self._abandon()
+        self._change(SubtaskState.CANCELED)
+
+    def _fail(self, error: BaseException) -> None:
+        self._abandon()
+        self.progress.failure_kind = error.kind if isinstance(error, StepError) else kind_of(error)
+        if isinstance(error, WeirError | StepError):
+            self.progress.failed_step = error.step
+            self._change(SubtaskState.FAILED, str(error))
+        else:
+            log.error("subtask %s failed", self.subtask, exc_info=error)
+            self._change(SubtaskState.FAILED, f"{type(error).__name__}: {error}")
 
     def _run_last_commands(self) -> None:
         """The end of the stream was sent; what was ordered before anybody could know is still carried out."""
@@ -195,11 +212,11 @@ class Subtask(ABC):
     def _abandon(self) -> None:
         """Free everything after a failure; a second failure on the way must not hide the first."""
         self.mailbox.discard()
-        try:
-            self._chain.close()
-        except Exception:
-            log.warning("subtask %s: closing after a failure failed too", self.subtask, exc_info=True)
-        self._chain.output.close()
+        for close in (self._chain.close, self._chain.output.close):
+            try:
+                close()
+            except BaseException:
+                log.warning("subtask %s: closing after a failure failed too", self.subtask, exc_info=True)
 
     def _change(self, state: SubtaskState, cause: str = "") -> None:
         self.progress.cause = cause

@@ -29,8 +29,8 @@ from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.graph import Edge, Node, Stage
 from weir.metrics import SubtaskLabels
-from weir.operators.base import OperatorContext
-from weir.operators.chain import OperatorChain
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.chain import OperatorChain, naming_step
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
 from weir.protocol.rescale_owner import OwnerMachine
@@ -134,7 +134,7 @@ class SubtaskFactory:
         edges = self._output_edges(subtask, inbox, topology)
         output = Output(edges, mailbox.wait_for_credit)
         nodes = stage.nodes[1:] if stage.is_source else stage.nodes
-        operators = [(create_operator(node.spec), context(node, 0)) for node in nodes]
+        operators = [(_create(node), context(node, 0)) for node in nodes]
         isolation = self._isolation(subtask, stage)
         chain = OperatorChain(operators, output, mailbox.check_cancelled, tables, isolation)
         if stage.is_source:
@@ -290,6 +290,7 @@ class SubtaskFactory:
             clock=self._clock,
             tables=tables.of(node.name, state_ids) if node.is_keyed else None,
             dead_letters=dead_letters,
+            is_sink=node.is_sink,
             observe_latencies_us=self._metrics.observe_latencies(labels) if node.is_sink else None,
             run_facts=self._settings.run_facts,
             generation=self._identity.generation,
@@ -335,3 +336,9 @@ class SubtaskFactory:
             on_bad_record,
             self._config.dead_letter_raw_bytes_max,
         )
+
+
+def _create(node: Node) -> Operator:
+    """The operator of a step; the factory of a sink may be the author's."""
+    with naming_step(node.name, is_sink=node.is_sink):
+        return create_operator(node.spec)

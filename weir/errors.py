@@ -13,6 +13,7 @@ Every message names the thing that is wrong (file, key, address, step) and the m
     +-- HandshakeError     fatal: the other side runs another protocol version or another job
     +-- FencedError        fatal for the caller: a newer owner exists, it must stop writing
     +-- StateError         fatal: the state directory is not ours, is damaged or cannot be written
+    |   +-- StateMismatchError fatal: a checkpoint or a store holds state that this job cannot read
     +-- CheckpointError    a checkpoint cannot be written or read; the job goes on
     |   +-- SupersededError fatal for the caller: another control plane leads
     +-- WireLimitError     fatal: a single record is larger than a message may be
@@ -23,6 +24,21 @@ Every message names the thing that is wrong (file, key, address, step) and the m
 from __future__ import annotations
 
 import errno
+from enum import Enum
+
+
+class FailureKind(Enum):
+    """What a failure says about the next attempt: whether a job starts again, after which wait, and with which rows."""
+
+    #: Something around the job failed (a disk, a peer, what a sink writes to) and will be back: restarts are not
+    #: limited, each waits longer than the one before.
+    OUTAGE = "outage"
+    #: A step raised at rows: they make it raise again and again, unless they are put aside.
+    ROWS = "rows"
+    #: The next attempt fails in the same way (an absent input, state of another form): there is none.
+    PERMANENT = "permanent"
+    #: Anything else: the number of restarts is limited.
+    OTHER = "other"
 
 
 class WeirError(Exception):
@@ -30,9 +46,10 @@ class WeirError(Exception):
 
     #: Whether the same call can succeed later without a change by the user.
     retryable = False
-    #: Whether something around the job failed (a disk, a peer, the network) and not the job itself: restarts on its
-    #: account are not limited. Set where the cause is known.
-    is_outage = False
+    #: What the error says about the next attempt; set on an instance where more is known.
+    failure_kind = FailureKind.OTHER
+    #: Name of the step of the job in which it was raised; the operator chain sets it.
+    step = ""
     #: What a process exits with when this error ends it.
     exit_code = 1
 
@@ -40,12 +57,14 @@ class WeirError(Exception):
 class ConfigError(WeirError):
     """A configuration value is unknown, of a wrong type or not supported."""
 
+    failure_kind = FailureKind.PERMANENT
     exit_code = 2
 
 
 class GraphError(WeirError):
     """The dataflow is not valid; the message names the step."""
 
+    failure_kind = FailureKind.PERMANENT
     exit_code = 2
 
 
@@ -59,7 +78,9 @@ class JobCodeError(GraphError):
 
 
 class InputError(WeirError):
-    """An input file is absent, unreadable or of a wrong form."""
+    """An input file is absent, unreadable or of a wrong form; an output cannot be written."""
+
+    failure_kind = FailureKind.PERMANENT
 
 
 class AddressInUseError(WeirError):
@@ -70,7 +91,7 @@ class ConnectionLostError(WeirError):
     """A peer does not answer; the message names its address."""
 
     retryable = True
-    is_outage = True
+    failure_kind = FailureKind.OUTAGE
 
 
 class HandshakeError(WeirError):
@@ -85,12 +106,20 @@ class StateError(WeirError):
     """The state directory is not ours, is damaged or cannot be written."""
 
 
+class StateMismatchError(StateError):
+    """State of a checkpoint or a store has another form than the job needs; the message has both forms."""
+
+    failure_kind = FailureKind.PERMANENT
+
+
 class CheckpointError(WeirError):
     """A checkpoint cannot be written or read; the message names the file and the checkpoint store."""
 
 
 class UserFunctionError(WeirError):
     """A function of the job's author raised, or returned what it should not; the message names the step."""
+
+    failure_kind = FailureKind.ROWS
 
 
 class SupersededError(CheckpointError):
@@ -99,6 +128,8 @@ class SupersededError(CheckpointError):
 
 class WireLimitError(WeirError):
     """One record is larger than a message may be; the message names the setting."""
+
+    failure_kind = FailureKind.PERMANENT
 
 
 class PlacementError(WeirError):
@@ -111,17 +142,62 @@ class InvalidTransitionError(WeirError):
     """A state machine was asked for a move that its table does not hold; carries the history."""
 
 
-def is_outage(error: BaseException | None) -> bool:
-    """Whether an error, or one that it was raised from, is an outage: a full disk, a peer that does not answer."""
+def kind_of(error: BaseException | None) -> FailureKind:
+    """What an error, with those that it was raised from, says about the next attempt.
+
+    An outage anywhere in the row of causes makes it one: a full disk, a peer that does not answer. So does every
+    OSError of code that is not ours; ours says with its own error what an absent file or a denied access means.
+    """
+    is_ours = isinstance(error, WeirError) and not isinstance(error, UserFunctionError)
+    kind = error.failure_kind if isinstance(error, WeirError) else FailureKind.OTHER
+    if isinstance(error, SystemExit):
+        kind = FailureKind.PERMANENT
     seen = 0
     while error is not None and seen < _CAUSES_MAX:
-        if isinstance(error, WeirError) and error.is_outage:
-            return True
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
+        if isinstance(error, WeirError) and error.failure_kind is FailureKind.OUTAGE:
+            return FailureKind.OUTAGE
+        if isinstance(error, OSError) and (not is_ours or _passes(error)):
+            return FailureKind.OUTAGE
         error, seen = error.__cause__, seen + 1
-    return False
+    return kind
+
+
+def kind_in_step(error: BaseException, *, is_sink: bool, takes_rows: bool) -> FailureKind:
+    """As :func:`kind_of`, for what a step of the job raised.
+
+    Args:
+        error: what it raised.
+        is_sink: the step writes to the outside: what it raises is about the place it writes to, never about rows,
+            unless it is plainly a mistake in its code.
+        takes_rows: it was given rows then; not at a checkpoint or at the end.
+    """
+    kind = kind_of(error)
+    is_ours = isinstance(error, WeirError) and not isinstance(error, UserFunctionError)
+    if is_ours or kind in (FailureKind.OUTAGE, FailureKind.PERMANENT):
+        return kind
+    if is_sink:
+        return FailureKind.OTHER if isinstance(error, _MISTAKES) else FailureKind.OUTAGE
+    return FailureKind.ROWS if takes_rows and not isinstance(error, MemoryError) else FailureKind.OTHER
+
+
+def _passes(error: OSError) -> bool:
+    return error.errno in _PASSING or isinstance(error, TimeoutError | ConnectionError)
 
 
 #: Longer rows of causes are somebody's mistake.
 _CAUSES_MAX = 20
+#: Error numbers of the system behind which the same call succeeds later.
+_PASSING = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.ESTALE,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+    }
+)
+#: No database raises these because it is away.
+_MISTAKES = (TypeError, AttributeError, NameError, ImportError, SyntaxError, NotImplementedError)

@@ -212,9 +212,9 @@ class ControlPlane(Process):
             case jobs.Cancel(assignments):
                 for name in sorted({item.task_manager for item in assignments}):
                     self.call(name, "cancel", (self.generation, None), lambda result: None)
-            case jobs.Restart(cause, is_outage):
-                self.tell_checkpoints(checkpoints.JobStops(cause))
-                decision = self.policy.decide(self.now_ms, cause, is_outage=is_outage)
+            case jobs.Restart(failure):
+                self.tell_checkpoints(checkpoints.JobStops(failure.cause))
+                decision = self.policy.decide(self.now_ms, failure.cause, failure.kind)
                 if isinstance(decision, GiveUp):
                     self.tell_job(jobs.RestartRefused(decision.reason))
                 else:

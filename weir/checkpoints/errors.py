@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from weir.errors import CheckpointError
+from weir.errors import CheckpointError, FailureKind
 
 _FULL = "no space is left; free some or choose another checkpoint_uri (no checkpoint was lost)"
 _DENIED = "access is denied; change its permissions or credentials, or choose another checkpoint_uri"
@@ -56,5 +56,6 @@ def checkpoint_error(error: Exception, location: str, path: str = "") -> Checkpo
 
 def _explained(about: str, mend: str) -> CheckpointError:
     error = CheckpointError(f"{about}: {mend}")
-    error.is_outage = mend in (_FULL, _UNREACHABLE)
+    if mend in (_FULL, _UNREACHABLE):
+        error.failure_kind = FailureKind.OUTAGE
     return error

@@ -6,12 +6,13 @@ Used by the subtasks of task managers and by jobs in one process (``weir.local``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from weir.errors import WeirError
+from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.state.capture import Capture
 from weir.state.tables.opened import StateTables
@@ -45,19 +46,40 @@ OutputT = TypeVar("OutputT", bound=ChainOutput)
 class StepError(Exception):
     """A step of the job raised; the message names the step and what was raised."""
 
-    def __init__(self, step: str, error: BaseException) -> None:
-        super().__init__(f"step {step!r} failed: {type(error).__name__}: {error}")
+    def __init__(self, step: str, error: BaseException, kind: FailureKind = FailureKind.OTHER) -> None:
+        """``kind``: what it says about the next attempt."""
+        # What a function of the author raised names the step already.
+        is_told = isinstance(error, UserFunctionError)
+        super().__init__(str(error) if is_told else f"step {step!r} failed: {type(error).__name__}: {error}")
+        self.step = step
+        self.kind = kind
+
+
+def name_step(error: BaseException, step: str, *, is_sink: bool = False, takes_rows: bool = False) -> None:
+    """Say where an error was raised; called in an ``except`` clause that then raises it again.
+
+    Our own errors say already what to do, and only take the name of the step.
+
+    Raises:
+        StepError: in its place, for what the job's author wrote.
+    """
+    if isinstance(error, StepError):
+        return
+    if isinstance(error, WeirError) and not isinstance(error, UserFunctionError):
+        error.step = error.step or step
+        return
+    raise StepError(step, error, kind_in_step(error, is_sink=is_sink, takes_rows=takes_rows)) from error
 
 
 @contextmanager
-def naming_step(step: str) -> Iterator[None]:
-    """Turn what user code raises into a :class:`StepError`; our own errors already say what to do."""
+def naming_step(step: str, *, is_sink: bool = False) -> Iterator[None]:
+    """Run what is not given rows under the name of a step; see :func:`name_step`."""
     try:
         yield
-    except (WeirError, StepError):
+    # A function may call sys.exit(): that must not end the thread without a word.
+    except BaseException as error:
+        name_step(error, step, is_sink=is_sink)
         raise
-    except Exception as error:
-        raise StepError(step, error) from error
 
 
 class OperatorChain(Generic[OutputT]):
@@ -96,7 +118,7 @@ class OperatorChain(Generic[OutputT]):
         """Open all operators, the last one first, so that each finds its successor ready."""
         for operator, context in reversed(self._operators):
             self._opened.append(operator)
-            with naming_step(context.operator_name):
+            with self._naming(context):
                 operator.open(context)
 
     def process(self, batch: pa.RecordBatch, start: int = 0) -> None:
@@ -107,29 +129,36 @@ class OperatorChain(Generic[OutputT]):
         operator, context = self._operators[start]
         if start == self._last:
             self.rows_into_last += batch.num_rows
-        # naming_step by hand: a context manager is a dozen calls, for every operator and batch.
-        try:
-            isolation = self.isolation
-            outputs = (
-                operator.process(batch)
-                if isolation is None or not isolation.concerns(context.operator_name)
-                else isolation.process(operator, context, batch)
-            )
-            for out in outputs:
-                self._check_cancelled()
-                if out.num_rows:
-                    self.process(out, start + 1)
-        except (WeirError, StepError):
-            raise
-        except Exception as error:
-            raise StepError(context.operator_name, error) from error
+        isolation = self.isolation
+        if isolation is None or not isolation.concerns(context.operator_name):
+            self._send_on(start, lambda: operator.process(batch), takes_rows=True)
+        else:
+            self._send_on(start, lambda: isolation.process(operator, context, batch), takes_rows=True)
 
     def on_watermark(self, time_ms: int) -> None:
         """Tell every operator of a new watermark, in order."""
-        for index, (operator, context) in enumerate(self._operators):
-            with naming_step(context.operator_name):
-                for out in operator.on_watermark(time_ms):
-                    self.process(out, index + 1)
+        for index, (operator, _) in enumerate(self._operators):
+            self._send_on(index, partial(operator.on_watermark, time_ms))
+
+    def _send_on(
+        self, index: int, call: Callable[[], Iterable[pa.RecordBatch]], *, takes_rows: bool = False
+    ) -> None:
+        """What an operator yields goes through those after it; only what it raises itself gets its name."""
+        outputs: Iterator[pa.RecordBatch] | None = None
+        while True:
+            # naming_step by hand: a context manager is a dozen calls, for every operator and batch.
+            try:
+                outputs = iter(call()) if outputs is None else outputs
+                out = next(outputs, None)
+            except BaseException as error:
+                context = self._operators[index][1]
+                name_step(error, context.operator_name, is_sink=context.is_sink, takes_rows=takes_rows)
+                raise
+            if out is None:
+                return
+            self._check_cancelled()
+            if out.num_rows:
+                self.process(out, index + 1)
 
     def flush(self) -> None:
         """Make dirty state durable, and write what operators buffer."""
@@ -146,7 +175,7 @@ class OperatorChain(Generic[OutputT]):
 
     def _flush_operators(self) -> None:
         for operator, context in self._operators:
-            with naming_step(context.operator_name):
+            with self._naming(context):
                 operator.flush()
 
     def snapshot(self, checkpoint_id: int) -> tuple[dict[str, Json], list[Capture]]:
@@ -160,7 +189,7 @@ class OperatorChain(Generic[OutputT]):
         captures = self.tables.capture()
         try:
             for operator, context in self._operators:
-                with naming_step(context.operator_name):
+                with self._naming(context):
                     value = operator.snapshot(checkpoint_id)
                 if value is not None:
                     snapshots[context.operator_name] = value
@@ -173,16 +202,18 @@ class OperatorChain(Generic[OutputT]):
     def commit(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: sinks deliver what belongs to it."""
         for operator, context in self._operators:
-            with naming_step(context.operator_name):
+            with self._naming(context):
                 operator.commit(checkpoint_id)
 
     def finish(self) -> None:
         """The input has ended: let operators emit what they hold, and flush."""
-        for index, (operator, context) in enumerate(self._operators):
-            with naming_step(context.operator_name):
-                for out in operator.finish():
-                    self.process(out, index + 1)
+        for index, (operator, _) in enumerate(self._operators):
+            self._send_on(index, operator.finish)
         self.flush()
+
+    @staticmethod
+    def _naming(context: OperatorContext) -> AbstractContextManager[None]:
+        return naming_step(context.operator_name, is_sink=context.is_sink)
 
     def close(self) -> None:
         """Close what was opened, whatever fails on the way; the first error is raised at the end."""

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO
 import orjson
 import pyarrow as pa
 
-from weir.errors import InputError, StateError
+from weir.errors import InputError, StateMismatchError
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.latency_format import LatencyText
 from weir.records import INGEST_TIME_COLUMN, int64_column
@@ -85,7 +85,7 @@ class LatencySink(Operator):
 
         Raises:
             InputError: the directory cannot be written.
-            StateError: the checkpoint holds something else.
+            StateMismatchError: the checkpoint holds something else.
         """
         self._context = context
         restored = {
@@ -151,7 +151,7 @@ class LatencySink(Operator):
             "latency_sink",
             _SNAPSHOT_VERSION,
         ):
-            raise StateError(
+            raise StateMismatchError(
                 f"sink {self._context.operator_name}: the checkpoint holds something else than a latency file "
                 f"of version {_SNAPSHOT_VERSION}; give the sink another name, or start with the version of Weir "
                 "that made the checkpoint"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from weir.errors import StateError
+from weir.errors import StateMismatchError
 from weir.operators.base import Json, OperatorContext
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.accumulators import FORMAT_VERSION
@@ -30,13 +30,13 @@ def kept_snapshots(context: OperatorContext, kind: str) -> dict[int, dict[str, A
     """What ``context.restored`` holds of a keyed operator, by subtask index.
 
     Raises:
-        StateError: it is of another kind of step, or of a version that is not known.
+        StateMismatchError: it is of another kind of step, or of a version that is not known.
     """
     kept = {index: value for index, value in context.restored.items() if value is not None}
     for value in kept.values():
         found = (value.get("kind"), value.get("version")) if isinstance(value, dict) else value
         if found != (kind, _VERSION):
-            raise StateError(
+            raise StateMismatchError(
                 f"step {context.operator_name!r}: the checkpoint holds the state of {found}, "
                 f"this is {kind} of version {_VERSION}; {_MEND}"
             )
@@ -93,12 +93,12 @@ def check_aggregate_codecs(step: str, stored: Collection[AggregateCodec], needed
     """Can state that was written by these be read?
 
     Raises:
-        StateError: not all of it; the message says what is stored and what the job needs.
+        StateMismatchError: not all of it; the message says what is stored and what the job needs.
     """
     for codec in stored:
         same = codec.values == needed.values and _fits(codec.keys, needed.keys)
         if not (same and _fits(codec.aggregates, needed.aggregates)):
-            raise StateError(
+            raise StateMismatchError(
                 f"step {step!r}: the checkpoint's state is {codec}; the job now needs {needed}; {_MEND}"
             )
 
@@ -109,10 +109,10 @@ def check_user_codec(
     """Can a user's operator read what was written under this codec?
 
     Raises:
-        StateError: it does not say so.
+        StateMismatchError: it does not say so.
     """
     if stored["keys"] != needed["keys"] or stored["name"] not in {needed["name"], *readable}:
-        raise StateError(
+        raise StateMismatchError(
             f"step {step!r}: the checkpoint's state has codec {stored['name']!r} by {', '.join(stored['keys'])}; "
             f"the step reads {', '.join(map(repr, [needed['name'], *readable]))} by {', '.join(needed['keys'])}; "
             f"{_MEND}, or name the codec in its readable_codecs"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from weir.errors import GraphError, StateError
+from weir.errors import GraphError, StateError, StateMismatchError
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.delegate import UserOperator
 from weir.records import without_key_hash
@@ -177,7 +177,7 @@ class TwoPhaseSink(Operator):
     def _listed(self, value: Json) -> list[Json]:
         step = f"sink {self._context.operator_name}"
         if not isinstance(value, dict) or value.get("kind") != _KIND or value.get("version") != VERSION:
-            raise StateError(
+            raise StateMismatchError(
                 f"{step}: the checkpoint holds something else than transactions of version {VERSION}; "
                 "give the sink another name, or start with the version of Weir that made the checkpoint"
             )

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-from weir.errors import InvalidTransitionError
+from weir.errors import FailureKind, InvalidTransitionError
 from weir.protocol.job_model import (
     SUBTASK_TRANSITIONS,
     TRANSITIONS,
@@ -28,6 +28,7 @@ from weir.protocol.job_model import (
     DeploymentFailed,
     Event,
     FailRequested,
+    Failure,
     FinalCommitted,
     JobEnded,
     JobState,
@@ -57,6 +58,7 @@ __all__ = [
     "DeploymentFailed",
     "Event",
     "FailRequested",
+    "Failure",
     "FinalCommitted",
     "JobEnded",
     "JobMachine",
@@ -109,7 +111,7 @@ class JobMachine:
         self._restarts = restarts
         self._commits_at_end = commits_at_end
         self._generation = generation
-        self._restart_cause = ""
+        self._failure = Failure("")
         self._state = JobState.WAITING_FOR_TASK_MANAGERS
         self._cause = ""
 
@@ -126,7 +128,12 @@ class JobMachine:
     @property
     def restart_cause(self) -> str:
         """Why the job started again last, one line; empty if it never did."""
-        return self._restart_cause
+        return self._failure.cause
+
+    @property
+    def failure(self) -> Failure:
+        """What the job started again for last, as far as it is known by now."""
+        return self._failure
 
     @property
     def generation(self) -> int:
@@ -210,38 +217,43 @@ class JobMachine:
             return self._advance()
         match event.status:
             case SubtaskStatus.FAILED:
-                return self._restart_or_fail(
-                    f"subtask {event.subtask} failed: {event.cause or 'no cause given'}",
-                    is_outage=event.is_outage,
-                )
+                return self._restart_or_fail(_failure_of(event))
             case SubtaskStatus.CANCELED:
                 reason = event.cause or "its task manager stopped it"
-                return self._restart_or_fail(f"subtask {event.subtask} was cancelled: {reason}")
+                cause = f"subtask {event.subtask} was cancelled: {reason}"
+                return self._restart_or_fail(Failure(cause, is_secondary=True))
             case SubtaskStatus.DEPLOYED if self._state is JobState.RUNNING:
                 return [Start(self._subtasks.assignments([event.subtask], last_stage_first=True))]
             case _:
                 return self._advance()
 
     def _report_while_restarting(self, event: SubtaskReported) -> list[Action]:
-        """The first cause stands; nobody waits for the end of what still runs: the next deployment fences it."""
-        self._record(event)
-        return []
+        """Nobody waits for the end of what still runs: the next deployment fences it. But it may tell the cause."""
+        if not self._record(event) or event.status is not SubtaskStatus.FAILED:
+            return []
+        return self._learn(_failure_of(event))
 
     def _report_while_stopping(self, event: SubtaskReported) -> list[Action]:
-        """In FAILING or CANCELLING: the first cause stands, whatever fails now."""
-        return self._end_if_quiet() if self._record(event) else []
+        """In FAILING or CANCELLING: the first cause stands, unless another failure led to it."""
+        if not self._record(event):
+            return []
+        if event.status is SubtaskStatus.FAILED and self._state is JobState.FAILING:
+            found = _failure_of(event)
+            if self._failure.is_secondary and not found.is_secondary:
+                self._failure, self._cause = found, found.cause
+        return self._end_if_quiet()
 
     def _deployment_failed(self, event: DeploymentFailed) -> list[Action]:
         if not self._subtasks.end_all_of(event.task_manager, SubtaskStatus.FAILED, {SubtaskStatus.DEPLOYING}):
             return []
+        its = Failure(f"task manager {event.task_manager} refused its deployment: {event.cause}", event.kind)
         if self._state is JobState.DEPLOYING:
-            return self._restart_or_fail(
-                f"task manager {event.task_manager} refused its deployment: {event.cause}",
-                is_outage=event.is_outage,
-            )
+            return self._restart_or_fail(its)
         if self._state is JobState.RUNNING:
             cause = f"task manager {event.task_manager} refused a deployment: {event.cause}"
-            return self._after_loss(cause, is_outage=event.is_outage)
+            return self._after_loss(Failure(cause, event.kind))
+        if self._state is JobState.RESTARTING:
+            return self._learn(its)
         return self._end_if_stopping()
 
     def _task_manager_lost(self, event: TaskManagerLost) -> list[Action]:
@@ -251,7 +263,7 @@ class JobMachine:
             return []
         if self._state in (JobState.DEPLOYING, JobState.RUNNING):
             cause = f"task manager {event.task_manager} is lost: {event.cause}"
-            return self._after_loss(cause, is_outage=True)
+            return self._after_loss(Failure(cause, FailureKind.OUTAGE))
         return self._end_if_stopping()
 
     def _cancel(self, event: CancelRequested) -> list[Action]:
@@ -262,7 +274,7 @@ class JobMachine:
         return [*self._cancel_live(), *self._end_if_quiet()]
 
     def _fail_on_request(self, event: FailRequested) -> list[Action]:
-        return self._restart_or_fail(event.cause, is_outage=event.is_outage)
+        return self._restart_or_fail(Failure(event.cause, event.kind))
 
     def _restart_now(self, event: RestartNow) -> list[Action]:
         if not event.subtasks or event.generation <= self._generation:
@@ -350,12 +362,12 @@ class JobMachine:
         if unknown:
             raise self._invalid(f"the job does not have subtasks {', '.join(unknown)}")
 
-    def _after_loss(self, cause: str, *, is_outage: bool) -> list[Action]:
+    def _after_loss(self, failure: Failure) -> list[Action]:
         """Subtasks were lost: the job fails, unless it can do without all of them."""
         for subtask in sorted(self._subtasks.provisional):
             self._subtasks.drop_if_expendable(subtask)
         if UNFINISHED_ENDS & set(self._subtasks.statuses.values()):
-            return self._restart_or_fail(cause, is_outage=is_outage)
+            return self._restart_or_fail(failure)
         return self._advance()
 
     def _advance(self) -> list[Action]:
@@ -371,12 +383,21 @@ class JobMachine:
             return [JobEnded(self._state, "")]
         return []
 
-    def _restart_or_fail(self, cause: str, *, is_outage: bool = False) -> list[Action]:
-        if not self._restarts:
-            return self._fail(cause)
-        self._restart_cause = cause
-        self._move(JobState.RESTARTING, cause)
-        return [*self._cancel_live(), Restart(cause, is_outage)]
+    def _restart_or_fail(self, failure: Failure) -> list[Action]:
+        self._failure = failure
+        if not self._restarts or failure.kind is FailureKind.PERMANENT:
+            return self._fail(failure.cause)
+        self._move(JobState.RESTARTING, failure.cause)
+        return [*self._cancel_live(), Restart(failure)]
+
+    def _learn(self, failure: Failure) -> list[Action]:
+        """Another failure while the job starts again: what led to the first one, or a reason not to."""
+        if failure.kind is FailureKind.PERMANENT:
+            self._failure = failure
+            return self._fail(failure.cause)
+        if self._failure.is_secondary and not failure.is_secondary:
+            self._failure = failure
+        return []
 
     def _fail(self, cause: str) -> list[Action]:
         self._cause = cause
@@ -473,3 +494,10 @@ class JobMachine:
         JobState.FAILED: _FINAL,
         JobState.CANCELLED: _FINAL,
     }
+
+
+def _failure_of(event: SubtaskReported) -> Failure:
+    cause = f"subtask {event.subtask} failed: {event.cause or 'no cause given'}"
+    # Outside of the steps it is mostly a channel or a store of a subtask that failed before.
+    is_secondary = not event.step and event.kind is not FailureKind.PERMANENT
+    return Failure(cause, event.kind, event.step, is_secondary)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from weir.errors import FailureKind
 from weir.types import SubtaskId
 
 
@@ -104,6 +105,19 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
 }
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a job cannot go on."""
+
+    #: One line a person understands.
+    cause: str
+    kind: FailureKind = FailureKind.OTHER
+    #: The step in which it was raised; "": in none.
+    step: str = ""
+    #: It may be what another failure led to: a subtask lost a peer, or was stopped. A better cause may follow.
+    is_secondary: bool = False
+
+
 # --- events ------------------------------------------------------------------------------------------------
 
 
@@ -124,8 +138,9 @@ class SubtaskReported:
     cause: str = ""
     #: The deployment that the report is about; None: the one in force.
     generation: int | None = None
-    #: With FAILED: as ``Restart.is_outage``.
-    is_outage: bool = False
+    #: With FAILED: what it says about the next attempt, and the step in which it was raised.
+    kind: FailureKind = FailureKind.OTHER
+    step: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,8 +151,7 @@ class DeploymentFailed:
     cause: str
     #: The deployment that was refused; None: the one in force.
     generation: int | None = None
-    #: As ``Restart.is_outage``.
-    is_outage: bool = False
+    kind: FailureKind = FailureKind.OTHER
 
 
 @dataclass(frozen=True)
@@ -161,8 +175,7 @@ class FailRequested:
     """
 
     cause: str
-    #: As ``Restart.is_outage``.
-    is_outage: bool = False
+    kind: FailureKind = FailureKind.OTHER
 
 
 @dataclass(frozen=True)
@@ -283,10 +296,8 @@ class JobEnded:
 class Restart:
     """Ask the policy; then wait and answer with :class:`RestartNow`, or with :class:`RestartRefused`."""
 
-    #: The failure, one line.
-    cause: str
-    #: Something around the job failed (a process, a disk, the network) and not the job: such restarts have no limit.
-    is_outage: bool = False
+    #: The first one; ``JobMachine.failure`` may name a better cause a moment later.
+    failure: Failure
 
 
 @dataclass(frozen=True)

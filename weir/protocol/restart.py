@@ -5,7 +5,10 @@ The control plane asks once per failure (``job_model.Restart``) and tells when t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+
+from weir.errors import FailureKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +72,17 @@ class RestartPolicy:
         """A checkpoint is complete."""
         self._has_progressed = True
 
-    def decide(self, now_ms: int, cause: str, *, is_outage: bool = False) -> RestartAfter | GiveUp:
-        """The job failed at ``now_ms``, of any clock that never goes back; ``is_outage``: something around it did."""
+    def decide(self, now_ms: int, cause: str, kind: FailureKind = FailureKind.OTHER) -> RestartAfter | GiveUp:
+        """The job failed at ``now_ms``, of any clock that never goes back."""
         since_ms = self._running_since_ms
         if since_ms is not None and now_ms - since_ms >= self._stable_ms:
             self._in_a_row = 0
             if self._has_progressed:
                 self._outages = 0
         self._running_since_ms = None
-        if not self._attempts:
+        if not self._attempts or kind is FailureKind.PERMANENT:
             return GiveUp(cause)
-        if is_outage:
+        if kind is FailureKind.OUTAGE:
             self._outages += 1
             return RestartAfter(self._delay(self._outages), self._outages)
         if self._in_a_row >= self._attempts:
@@ -95,3 +98,24 @@ class RestartPolicy:
             return 0
         # The exponent is bounded: a large number of attempts must not make a huge number.
         return int(min(self._delay_ms << min(attempt - 2, 32), self._delay_ms_max))
+
+
+class PoisonWatch:
+    """Which steps raise at rows again and again: after a restart they meet the same rows."""
+
+    def __init__(self, attempts: int) -> None:
+        """``attempts``: failures of a step until its rows are put aside; 0: they never are."""
+        self._attempts = attempts
+        self._raised: Counter[str] = Counter()
+        #: Names of steps; rows that make them raise are put aside from the next deployment on.
+        self.isolated: set[str] = set()
+
+    def failed(self, kind: FailureKind, step: str) -> bool:
+        """The job failed; gives whether the step joins those that are isolated."""
+        if not self._attempts or kind is not FailureKind.ROWS or not step:
+            return False
+        self._raised[step] += 1
+        if self._raised[step] < self._attempts or step in self.isolated:
+            return False
+        self.isolated.add(step)
+        return True

@@ -18,6 +18,14 @@ class SubtaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SUBTASK_STATE_FAILED: _ClassVar[SubtaskState]
     SUBTASK_STATE_CANCELED: _ClassVar[SubtaskState]
 
+class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FAILURE_KIND_UNSPECIFIED: _ClassVar[FailureKind]
+    FAILURE_KIND_OUTAGE: _ClassVar[FailureKind]
+    FAILURE_KIND_ROWS: _ClassVar[FailureKind]
+    FAILURE_KIND_PERMANENT: _ClassVar[FailureKind]
+    FAILURE_KIND_OTHER: _ClassVar[FailureKind]
+
 class DrainState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     DRAIN_STATE_UNSPECIFIED: _ClassVar[DrainState]
@@ -31,6 +39,11 @@ SUBTASK_STATE_RUNNING: SubtaskState
 SUBTASK_STATE_FINISHED: SubtaskState
 SUBTASK_STATE_FAILED: SubtaskState
 SUBTASK_STATE_CANCELED: SubtaskState
+FAILURE_KIND_UNSPECIFIED: FailureKind
+FAILURE_KIND_OUTAGE: FailureKind
+FAILURE_KIND_ROWS: FailureKind
+FAILURE_KIND_PERMANENT: FailureKind
+FAILURE_KIND_OTHER: FailureKind
 DRAIN_STATE_UNSPECIFIED: DrainState
 DRAIN_STATE_DRAINING: DrainState
 DRAIN_STATE_EMPTY: DrainState
@@ -65,7 +78,7 @@ class RegisterReply(_message.Message):
     def __init__(self, heartbeat_interval_ms: _Optional[int] = ..., lease_timeout_ms: _Optional[int] = ..., control_plane_id: _Optional[str] = ..., keep_job: _Optional[bool] = ...) -> None: ...
 
 class SubtaskReport(_message.Message):
-    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "is_outage", "restore_groups", "restore_started_us", "restore_us")
+    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -81,10 +94,11 @@ class SubtaskReport(_message.Message):
     LAST_BATCH_US_FIELD_NUMBER: _ClassVar[int]
     DISTINCT_KEYS_FIELD_NUMBER: _ClassVar[int]
     RESTORING_GROUPS_FIELD_NUMBER: _ClassVar[int]
-    IS_OUTAGE_FIELD_NUMBER: _ClassVar[int]
     RESTORE_GROUPS_FIELD_NUMBER: _ClassVar[int]
     RESTORE_STARTED_US_FIELD_NUMBER: _ClassVar[int]
     RESTORE_US_FIELD_NUMBER: _ClassVar[int]
+    FAILED_STEP_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_KIND_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     state: SubtaskState
     cause: str
@@ -100,11 +114,12 @@ class SubtaskReport(_message.Message):
     last_batch_us: int
     distinct_keys: int
     restoring_groups: int
-    is_outage: bool
     restore_groups: int
     restore_started_us: int
     restore_us: int
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., is_outage: _Optional[bool] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ...) -> None: ...
+    failed_step: str
+    failure_kind: FailureKind
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ...) -> None: ...
 
 class OwnershipReport(_message.Message):
     __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved", "locations", "failure")

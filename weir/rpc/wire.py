@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from weir.errors import HandshakeError
-from weir.rpc import common_pb2
+from weir.errors import FailureKind, HandshakeError
+from weir.rpc import common_pb2, control_pb2
 from weir.types import Address, ChannelId, SubtaskId, is_host
 
 #: Grows with every incompatible change of a .proto file; both sides must have the same.
@@ -126,3 +128,37 @@ def parse_address(text: str) -> Address:
     ):
         raise HandshakeError(f"{text!r} is not an address of the form host:port")
     return Address(host, int(port))
+
+
+_FAILURE_KINDS = {
+    FailureKind.OUTAGE: control_pb2.FAILURE_KIND_OUTAGE,
+    FailureKind.ROWS: control_pb2.FAILURE_KIND_ROWS,
+    FailureKind.PERMANENT: control_pb2.FAILURE_KIND_PERMANENT,
+    FailureKind.OTHER: control_pb2.FAILURE_KIND_OTHER,
+}
+_FAILURE_KINDS_BACK: dict[int, FailureKind] = {number: kind for kind, number in _FAILURE_KINDS.items()}
+
+
+def failure_kind_to_proto(kind: FailureKind) -> control_pb2.FailureKind:
+    """As a field of a report."""
+    return _FAILURE_KINDS[kind]
+
+
+def failure_kind_from_proto(kind: int) -> FailureKind:
+    """Read a field of a report; what is not known is OTHER."""
+    return _FAILURE_KINDS_BACK.get(kind, FailureKind.OTHER)
+
+
+#: Key of the trailing metadata in which a call that is refused says what its failure means for the next attempt.
+_KIND_KEY = "weir-failure-kind"
+
+
+def refusal_metadata(kind: FailureKind) -> tuple[tuple[str, str], ...]:
+    """For ``context.set_trailing_metadata`` before ``context.abort``."""
+    return ((_KIND_KEY, kind.value),)
+
+
+def refusal_kind(metadata: Iterable[Any] | None) -> FailureKind:
+    """What :func:`refusal_metadata` says in the trailing metadata of a refused call; OTHER if it says nothing."""
+    said = {value for key, value in metadata or () if key == _KIND_KEY}
+    return next((kind for kind in FailureKind if kind.value in said), FailureKind.OTHER)

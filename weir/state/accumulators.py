@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weir.errors import StateError
+from weir.errors import StateMismatchError
 from weir.state.packed import pack_values
 
 FORMAT_VERSION = 1
@@ -54,7 +54,7 @@ def decode_values(values: Sequence[bytes], cell_count: int) -> tuple[np.ndarray,
     """``cells`` (int64) and ``presence`` (uint8) of several values, shaped as for :func:`encode_rows`.
 
     Raises:
-        StateError: a value has another length or format version.
+        StateMismatchError: a value has another length or format version.
     """
     _, rows = pack_values(values, value_bytes(cell_count))
     return decode_rows(rows, cell_count)
@@ -64,11 +64,11 @@ def decode_rows(rows: np.ndarray, cell_count: int) -> tuple[np.ndarray, np.ndarr
     """As :func:`decode_values`, of uint8, shape (keys, value_bytes).
 
     Raises:
-        StateError: a value has another format version.
+        StateMismatchError: a value has another format version.
     """
     if rows.size and (rows[:, 0] != FORMAT_VERSION).any():
         found = int(rows[rows[:, 0] != FORMAT_VERSION, 0][0])
-        raise StateError(
+        raise StateMismatchError(
             f"a stored accumulator has format version {found}, this program reads {FORMAT_VERSION}; "
             "use the program that wrote it or start from an empty store"
         )

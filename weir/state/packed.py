@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from weir.errors import StateError
+from weir.errors import StateMismatchError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,13 +100,13 @@ def pack_values(values: Sequence[bytes | None], value_bytes: int) -> tuple[np.nd
         ``present``, bool, shape (values,), and the rows of those that are, uint8, shape (present, value_bytes).
 
     Raises:
-        StateError: a value has another length.
+        StateMismatchError: a value has another length.
     """
     found = [value for value in values if value is not None]
     joined = b"".join(found)
     if found and set(map(len, found)) != {value_bytes}:
         wrong = next(len(value) for value in found if len(value) != value_bytes)
-        raise StateError(
+        raise StateMismatchError(
             f"a stored accumulator has {wrong} bytes, {value_bytes} expected: "
             "the job's aggregates changed; start from an empty store"
         )

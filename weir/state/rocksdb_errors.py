@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rocksdict import DbClosedError
 
-from weir.errors import StateError
+from weir.errors import FailureKind, StateError
 
 _FULL = ("No space left", "Disk quota exceeded")
 _CAUSES = (
@@ -36,6 +36,7 @@ def state_error(error: Exception, path: Path) -> StateError:
     for marks, message in _CAUSES:
         if any(mark in text for mark in marks):
             found = StateError(f"{message.format(path=path)} ({text})")
-            found.is_outage = marks is _FULL
+            if marks is _FULL:
+                found.failure_kind = FailureKind.OUTAGE
             return found
     return StateError(f"the store in {path} failed: {text}")

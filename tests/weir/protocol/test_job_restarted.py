@@ -2,7 +2,7 @@
 
 import pytest
 
-from weir.errors import InvalidTransitionError
+from weir.errors import FailureKind, InvalidTransitionError
 from weir.protocol.job import (
     AddSubtasks,
     Assignment,
@@ -12,6 +12,7 @@ from weir.protocol.job import (
     Deploy,
     DeploymentFailed,
     FailRequested,
+    Failure,
     FinalCommitted,
     JobEnded,
     JobMachine,
@@ -71,36 +72,92 @@ def finishing(running):
 
 
 @pytest.mark.parametrize(
-    ("event", "cause", "live", "is_outage"),
+    ("event", "cause", "live", "kind"),
     [
-        (TaskManagerLost("tm-b", "silence"), "task manager tm-b is lost: silence", (AT_A,), True),
-        (SubtaskReported(SOURCE, SubtaskStatus.FAILED, "a bug"), "subtask 0/0 failed: a bug", (AT_B,), False),
         (
-            SubtaskReported(SOURCE, SubtaskStatus.FAILED, "full", is_outage=True),
+            TaskManagerLost("tm-b", "silence"),
+            "task manager tm-b is lost: silence",
+            (AT_A,),
+            FailureKind.OUTAGE,
+        ),
+        (
+            SubtaskReported(SOURCE, SubtaskStatus.FAILED, "a bug"),
+            "subtask 0/0 failed: a bug",
+            (AT_B,),
+            FailureKind.OTHER,
+        ),
+        (
+            SubtaskReported(SOURCE, SubtaskStatus.FAILED, "full", kind=FailureKind.OUTAGE),
             "subtask 0/0 failed: full",
             (AT_B,),
-            True,
+            FailureKind.OUTAGE,
         ),
-        (SubtaskReported(COUNT, SubtaskStatus.CANCELED, "x"), "subtask 1/0 was cancelled: x", (AT_A,), False),
-        (FailRequested("rescale 1 cannot go on"), "rescale 1 cannot go on", (AT_A, AT_B), False),
-        (FailRequested("no room", is_outage=True), "no room", (AT_A, AT_B), True),
+        (
+            SubtaskReported(COUNT, SubtaskStatus.CANCELED, "x"),
+            "subtask 1/0 was cancelled: x",
+            (AT_A,),
+            FailureKind.OTHER,
+        ),
+        (FailRequested("rescale 1 cannot go on"), "rescale 1 cannot go on", (AT_A, AT_B), FailureKind.OTHER),
+        (FailRequested("no room", kind=FailureKind.OUTAGE), "no room", (AT_A, AT_B), FailureKind.OUTAGE),
     ],
 )
-def test_a_failure_restarts_a_running_job(running, event, cause, live, is_outage):
-    assert tell(running, event) == [Cancel(live), Restart(cause, is_outage)]
+def test_a_failure_restarts_a_running_job(running, event, cause, live, kind):
+    [cancel, restart] = tell(running, event)
+    assert cancel == Cancel(live)
+    assert (restart.failure.cause, restart.failure.kind) == (cause, kind)
     assert (running.state, running.cause, running.restart_cause) == (JobState.RESTARTING, "", cause)
 
 
 def test_a_refused_deployment_restarts_the_job(deploying):
     cause = "task manager tm-b refused its deployment: its disk is full"
-    event = DeploymentFailed("tm-b", "its disk is full", is_outage=True)
-    assert tell(deploying, event) == [Cancel((AT_A,)), Restart(cause, is_outage=True)]
+    event = DeploymentFailed("tm-b", "its disk is full", kind=FailureKind.OUTAGE)
+    assert tell(deploying, event) == [Cancel((AT_A,)), Restart(Failure(cause, FailureKind.OUTAGE))]
 
 
 def test_the_first_cause_of_a_restart_stands_and_further_failures_change_nothing(restarting):
     assert tell(restarting, SubtaskReported(SOURCE, SubtaskStatus.FAILED, "channel closed")) == []
     assert tell(restarting, FailRequested("again"), TaskManagerLost("tm-a", "silence")) == []
     assert restarting.restart_cause == "task manager tm-b is lost: silence"
+
+
+def test_a_cause_that_comes_late_replaces_the_failure_that_it_led_to(running):
+    """A subtask that lost a peer may tell of it before the peer tells why it failed."""
+    lost = SubtaskReported(SOURCE, SubtaskStatus.FAILED, "channel closed", kind=FailureKind.OUTAGE)
+    [_, restart] = tell(running, lost)
+    assert restart.failure.is_secondary
+    bug = SubtaskReported(COUNT, SubtaskStatus.FAILED, "a bug", kind=FailureKind.ROWS, step="count")
+    assert tell(running, bug) == []
+    assert running.failure == Failure("subtask 1/0 failed: a bug", FailureKind.ROWS, "count")
+    assert running.restart_cause == "subtask 1/0 failed: a bug"
+
+
+@pytest.mark.parametrize("machine", ["running", "deploying", "restarting"])
+def test_what_would_fail_again_fails_the_job_at_once(request, machine):
+    job = request.getfixturevalue(machine)
+    absent = SubtaskReported(
+        SOURCE, SubtaskStatus.FAILED, "no such file", kind=FailureKind.PERMANENT, step="in"
+    )
+    tell(job, absent)
+    assert job.state in (JobState.FAILING, JobState.FAILED)
+    assert job.cause == "subtask 0/0 failed: no such file"
+
+
+def test_a_refused_deployment_that_would_be_refused_again_fails_the_job(deploying):
+    refused = DeploymentFailed("tm-a", "no module", kind=FailureKind.PERMANENT)
+    tell(deploying, refused)
+    assert (deploying.state, deploying.cause) == (
+        JobState.FAILING,
+        "task manager tm-a refused its deployment: no module",
+    )
+
+
+def test_a_job_without_restarts_fails_with_the_cause_and_not_with_what_it_led_to():
+    job = JobMachine([SOURCE, COUNT])
+    tell(job, SlotsAvailable(PLACEMENT), *all_report(SubtaskStatus.DEPLOYED, SOURCE, COUNT))
+    tell(job, SubtaskReported(SOURCE, SubtaskStatus.CANCELED))
+    ended = tell(job, SubtaskReported(COUNT, SubtaskStatus.FAILED, "a bug", step="count"))
+    assert ended == [JobEnded(JobState.FAILED, "subtask 1/0 failed: a bug")]
 
 
 def test_a_job_that_starts_again_has_the_subtasks_of_its_checkpoint(restarting):
@@ -170,7 +227,7 @@ def test_a_finished_job_waits_for_its_last_checkpoint(finishing):
 
 def test_a_finishing_job_starts_again_if_the_last_checkpoint_cannot_be_made(finishing):
     assert tell(finishing, FailRequested("task manager tm-b is lost")) == [
-        Restart("task manager tm-b is lost")
+        Restart(Failure("task manager tm-b is lost"))
     ]
     assert tell(finishing, FinalCommitted()) == [], "too late: sinks may have been restored since"
     assert finishing.state is JobState.RESTARTING

@@ -2,7 +2,8 @@
 
 import pytest
 
-from weir.protocol.restart import GiveUp, RestartAfter, RestartPolicy
+from weir.errors import FailureKind
+from weir.protocol.restart import GiveUp, PoisonWatch, RestartAfter, RestartPolicy
 
 
 def test_waits_double_up_to_the_longest_and_then_it_is_given_up():
@@ -50,7 +51,7 @@ def test_negative_settings_are_refused():
 
 def test_outages_are_not_counted_and_wait_longer_and_longer():
     policy = RestartPolicy(attempts=2, delay_ms=100, delay_ms_max=500, stable_ms=1000)
-    waits = [policy.decide(now_ms, "disk full", is_outage=True).delay_ms for now_ms in range(6)]
+    waits = [policy.decide(now_ms, "disk full", FailureKind.OUTAGE).delay_ms for now_ms in range(6)]
     assert waits == [0, 100, 200, 400, 500, 500]
     assert policy.in_a_row == 0
     assert policy.decide(11, "a bug") == RestartAfter(0, 1)
@@ -62,11 +63,34 @@ def test_outages_are_not_counted_and_wait_longer_and_longer():
 def test_a_stable_period_with_a_checkpoint_ends_a_row_of_outages(ran_ms, checkpoint, attempt):
     policy = RestartPolicy(attempts=2, delay_ms=100, delay_ms_max=500, stable_ms=1000)
     for now_ms in range(3):
-        policy.decide(now_ms, "disk full", is_outage=True)
+        policy.decide(now_ms, "disk full", FailureKind.OUTAGE)
     # That of an earlier run does not count.
     policy.progressed()
     policy.running(10)
     if checkpoint:
         policy.progressed()
-    decision = policy.decide(10 + ran_ms, "disk full", is_outage=True)
+    decision = policy.decide(10 + ran_ms, "disk full", FailureKind.OUTAGE)
     assert decision == RestartAfter(400 if attempt > 1 else 0, attempt)
+
+
+def test_what_would_fail_again_is_not_tried_again():
+    policy = RestartPolicy(attempts=2, delay_ms=100, delay_ms_max=500, stable_ms=1000)
+    assert policy.decide(0, "no such file", FailureKind.PERMANENT) == GiveUp("no such file")
+
+
+def test_a_step_that_raises_at_rows_is_isolated_after_some_failures():
+    watch = PoisonWatch(3)
+    failures = ["picky", "picky", "other", "picky", "picky"]
+    assert [watch.failed(FailureKind.ROWS, step) for step in failures] == [False, False, False, True, False]
+    assert watch.isolated == {"picky"}
+
+
+@pytest.mark.parametrize("kind", set(FailureKind) - {FailureKind.ROWS})
+def test_a_failure_that_is_not_about_rows_isolates_nothing(kind):
+    watch = PoisonWatch(1)
+    assert not watch.failed(kind, "sink")
+    assert not watch.isolated
+
+
+def test_isolation_can_be_switched_off():
+    assert not PoisonWatch(0).failed(FailureKind.ROWS, "picky")

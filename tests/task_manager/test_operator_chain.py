@@ -1,0 +1,147 @@
+"""Which step an error is told of, and what it says about the next attempt."""
+
+import pyarrow as pa
+import pytest
+
+from task_manager.credits import CancelledError
+from task_manager.isolation import Isolation
+from weir.errors import ConnectionLostError, FailureKind, StateError, UserFunctionError
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.chain import OperatorChain, StepError
+from weir.operators.dead_letters import DeadLetterFile
+from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import StateTables
+
+BATCH = pa.RecordBatch.from_pydict({"id": [1, 2, 3]})
+
+
+class Passes(Operator):
+    def process(self, batch):
+        yield batch
+
+
+class Raises(Operator):
+    def __init__(self, error, *, at="process"):
+        self.error, self.at = error, at
+
+    def _raise(self, at):
+        if at == self.at:
+            raise self.error
+
+    def open(self, context):
+        self._raise("open")
+
+    def process(self, batch):
+        self._raise("process")
+        yield batch
+
+    def snapshot(self, checkpoint_id):
+        self._raise("snapshot")
+
+    def commit(self, checkpoint_id):
+        self._raise("commit")
+
+    def finish(self):
+        self._raise("finish")
+        return ()
+
+
+class FakeOutput:
+    """In place of channels: a chain of its own has none."""
+
+    def __init__(self, error=None):
+        self.error, self.rows = error, []
+
+    def emit(self, batch):
+        if self.error is not None:
+            raise self.error
+        self.rows += batch.column("id").to_pylist()
+
+
+def chain_of(*operators, sink=False, output=None, isolation=None):
+    """Steps are called a, b, c; the last one may be a sink."""
+    names = "abc"[: len(operators)]
+    contexts = [OperatorContext("job", name, 0, 0, 1, is_sink=sink and name == names[-1]) for name in names]
+    pairs = list(zip(operators, contexts, strict=True))
+    tables = StateTables(MemoryBackend(), 1 << 20, 128)
+    return OperatorChain(pairs, output or FakeOutput(), lambda: None, tables, isolation)
+
+
+def calls(chain):
+    return {
+        "open": chain.open,
+        "process": lambda: chain.process(BATCH),
+        "snapshot": lambda: chain.snapshot(1),
+        "commit": lambda: chain.commit(1),
+        "finish": chain.finish,
+    }
+
+
+@pytest.mark.parametrize("at", ["open", "process", "snapshot", "commit", "finish"])
+def test_whatever_a_sink_raises_is_an_outage(at):
+    chain = chain_of(Passes(), Raises(ValueError("away"), at=at), sink=True)
+    with pytest.raises(StepError, match="step 'b' failed: ValueError: away") as caught:
+        calls(chain)[at]()
+    assert (caught.value.step, caught.value.kind) == ("b", FailureKind.OUTAGE)
+
+
+def test_a_function_that_raises_may_mean_its_rows():
+    chain = chain_of(Raises(UserFunctionError("step 'a': too hot")), Passes())
+    with pytest.raises(StepError, match=r"^step 'a': too hot$") as caught:
+        chain.process(BATCH)
+    assert (caught.value.step, caught.value.kind) == ("a", FailureKind.ROWS)
+
+
+def test_a_function_that_exits_names_its_step():
+    with pytest.raises(StepError, match="step 'b' failed: SystemExit: 3") as caught:
+        chain_of(Passes(), Raises(SystemExit(3))).process(BATCH)
+    assert caught.value.kind is FailureKind.PERMANENT
+
+
+def test_our_own_errors_take_the_name_of_the_step():
+    with pytest.raises(StateError) as caught:
+        chain_of(Passes(), Raises(StateError("closed")), Passes()).process(BATCH)
+    assert caught.value.step == "b"
+
+
+@pytest.mark.parametrize("error", [ConnectionLostError("silence"), CancelledError("stop")])
+def test_what_a_channel_raises_belongs_to_no_step(error):
+    with pytest.raises(type(error)) as caught:
+        chain_of(Passes(), Passes(), output=FakeOutput(error)).process(BATCH)
+    assert caught.value.step == ""
+
+
+class Picky(Operator):
+    def __init__(self, error):
+        self.error = error
+
+    def process(self, batch):
+        if 2 in batch.column("id").to_pylist():
+            raise self.error
+        yield batch
+
+
+@pytest.fixture
+def aside(tmp_path):
+    isolation = Isolation(["a"], lambda step: DeadLetterFile(tmp_path, "job", step, 0))
+    yield isolation
+    isolation.close()
+
+
+def test_rows_that_make_a_step_raise_are_put_aside(aside):
+    output = FakeOutput()
+    chain_of(Picky(ValueError("too hot")), output=output, isolation=aside).process(BATCH)
+    assert (output.rows, aside.rejected) == ([1, 3], 1)
+
+
+@pytest.mark.parametrize("error", [TimeoutError("no answer"), StateError("closed"), SystemExit(1)])
+def test_what_is_not_about_rows_puts_none_aside(aside, error):
+    with pytest.raises((StepError, StateError)):
+        chain_of(Picky(error), isolation=aside).process(BATCH)
+    assert aside.rejected == 0
+
+
+def test_no_row_is_put_aside_for_a_sink(aside):
+    with pytest.raises(StepError) as caught:
+        chain_of(Picky(ValueError("locked")), sink=True, isolation=aside).process(BATCH)
+    assert (aside.rejected, caught.value.kind) == (0, FailureKind.OUTAGE)
