@@ -20,6 +20,8 @@ python -m control_plane --job jobs.server_count --task-managers 2 --param rate=5
 python -m control_plane --job jobs.server_count --exit-when-finished
 python -m control_plane --job jobs.server_count --follow
 python -m control_plane --job jobs.server_count --from-savepoint savepoints/monday
+python -m control_plane --job jobs.server_count --from-checkpoint checkpoints/server_count-20260102-030405-6789
+python -m control_plane --job jobs.server_count --start-fresh
 python -m control_plane --job jobs.server_count --show-parameters
 """
 
@@ -57,11 +59,23 @@ def main(
     from_savepoint: Annotated[
         str | None, typer.Option(metavar="PATH", help="Start from this savepoint (of POST /savepoint).")
     ] = None,
+    from_checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Start from a checkpoint that a cancelled or failed job left: its folder in the checkpoint store, or "
+            "one of its manifests.",
+        ),
+    ] = None,
+    start_fresh: Annotated[
+        bool,
+        typer.Option("--start-fresh", help="Give up a job that an earlier control plane left running."),
+    ] = False,
     allow_dropped_state: Annotated[
         bool,
         typer.Option(
             "--allow-dropped-state",
-            help="Let state of the savepoint go whose steps the job has not got any more.",
+            help="Let state of the savepoint or checkpoint go whose steps the job has not got any more.",
         ),
     ] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")] = None,
@@ -91,8 +105,9 @@ def main(
             _overrides(port, http_port, task_managers),
             exit_when_finished,
             follow,
-            from_savepoint or "",
+            _start_from(from_savepoint, from_checkpoint, start_fresh=start_fresh),
             allow_dropped_state,
+            start_fresh,
         ),
     )
 
@@ -120,6 +135,15 @@ def _pairs(items: list[str]) -> dict[str, str]:
     return pairs
 
 
+def _start_from(savepoint: str | None, checkpoint: str | None, *, start_fresh: bool) -> str:
+    """The savepoint or checkpoint to start from; empty: none."""
+    given = {"--from-savepoint": savepoint, "--from-checkpoint": checkpoint, "--start-fresh": start_fresh}
+    names = [name for name, value in given.items() if value]
+    if len(names) > 1:
+        raise ConfigError(f"{' and '.join(names)} exclude each other; give one of them")
+    return savepoint or checkpoint or ""
+
+
 def _show_parameters(job: str) -> int:
     from weir.job_loading import describe_parameters
 
@@ -137,6 +161,7 @@ def _serve(
     follow: bool,
     savepoint: str,
     allow_dropped: bool,
+    starts_fresh: bool,
 ) -> int:
     loaded = settings(path, set_flags, overrides)
     from control_plane.process import serve
@@ -150,6 +175,7 @@ def _serve(
             follows=follow,
             savepoint=savepoint,
             allow_dropped=allow_dropped,
+            starts_fresh=starts_fresh,
         )
     )
 

@@ -103,6 +103,15 @@ class Checkpointer:
             except WeirError as error:
                 log.warning("the job's checkpoints were not removed: %s", error)
 
+    def tell_retained(self) -> None:
+        """The job was cancelled or has failed: its checkpoints stay, so that it can be started from the latest one."""
+        if self._store is not None and self.latest is not None:
+            log.info(
+                "checkpoint %d stays at %s: go on from it with --from-checkpoint, or remove that folder",
+                self.latest.manifest.checkpoint_id,
+                self._store.location,
+            )
+
     def view(self, record: model.CheckpointRecord) -> CheckpointView:
         """A checkpoint for people, with times of the wall clock."""
         offset_ms = self._coordinator.wall_ms() - self._coordinator.now_ms()

@@ -99,7 +99,7 @@ class Coordinator:
         self.identity = JobIdentity(start.job_id, job.graph.fingerprint, start.generation)
         #: Task managers tell by it that another control plane has taken over.
         self.control_plane_id = secrets.token_hex(8)
-        self.recovery = Recovery(self, config)
+        self.recovery = Recovery(self, config, start.left.restarts if start.left is not None else 0)
         self.machine = JobMachine(
             self.graph.subtasks(),
             restarts=self.recovery.policy.is_allowed and checkpoint_store is not None,
@@ -125,7 +125,9 @@ class Coordinator:
         self.locations = StateLocations(self._owner_address)
         self.deployment = Deployment(self, config, clock)
         self.restores = RestoreLog(start.generation)
-        self.rescaler = Rescaler(self, migrates=migrates)
+        self.rescaler = Rescaler(
+            self, migrates=migrates, earlier=start.left.rescales if start.left is not None else ()
+        )
         self.drainer = Drainer(self)
         self.takeover = Takeover(self, start.left, save)
         self.checkpointer = Checkpointer(
@@ -430,7 +432,8 @@ class Coordinator:
             log.error("job %s %s: %s", self.identity.job_id, state.value.lower(), cause)
         else:
             log.info("job %s %s", self.identity.job_id, state.value.lower())
-        if state is JobState.FAILED:
+        if state in (JobState.FAILED, JobState.CANCELLED):
+            self.checkpointer.tell_retained()
             self.ended.set()
         else:
             self.spawn(self._clean_up())

@@ -127,11 +127,11 @@ def _add_rescale_pages(app: FastAPI, coordinator: Coordinator) -> None:
         responses={404: {"model": ErrorView, "description": "no such rescale"}},
     )
     async def rescale(rescale_id: int) -> RescaleView:
-        found = coordinator.rescaler.log.get(rescale_id)
+        found = coordinator.rescaler.log.report(rescale_id)
         if found is None:
             known = [str(item["id"]) for item in coordinator.rescaler.log.to_list()]
             raise HTTPException(404, f"no rescale {rescale_id}; there are {', '.join(known) or 'none'}")
-        return RescaleView.model_validate(found.to_dict())
+        return RescaleView.model_validate(found)
 
 
 def _add_drain_pages(app: FastAPI, coordinator: Coordinator) -> None:

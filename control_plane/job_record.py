@@ -30,6 +30,12 @@ class JobRecord:
     stages: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     routing: Mapping[int, RoutingTable] = field(default_factory=dict)
     placement: Mapping[SubtaskId, str] = field(default_factory=dict)
+    #: Of the job, in the form that JSON has for them; None: an older version of Weir wrote the record.
+    parameters: Mapping[str, object] | None = None
+    #: How often the job started again.
+    restarts: int = 0
+    #: The latest rescales for people (``RescaleMachine.to_dict``), oldest first.
+    rescales: tuple[Mapping[str, object], ...] = ()
 
     def to_bytes(self) -> bytes:
         """The document."""
@@ -57,6 +63,9 @@ class JobRecord:
                     [subtask.stage_index, subtask.subtask_index, name]
                     for subtask, name in self.placement.items()
                 ],
+                "parameters": self.parameters,
+                "restarts": self.restarts,
+                "rescales": self.rescales,
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
@@ -95,6 +104,10 @@ class JobRecord:
                 {stage: tuple(indices) for stage, indices in value["stages"]},
                 {table.stage_index: table for table in tables},
                 {SubtaskId(stage, index): name for stage, index, name in value["placement"]},
+                # Earlier versions of Weir wrote none of these.
+                value.get("parameters"),
+                value.get("restarts", 0),
+                tuple(value.get("rescales", ())),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(

@@ -15,13 +15,15 @@ from control_plane.coordinator import Coordinator
 from control_plane.http import HttpServer, create_app
 from control_plane.job_record import JobRecord
 from control_plane.keeper import FileKeeper, Keeper
+from control_plane.recovery import StartPoint
 from control_plane.service import serve_grpc
-from control_plane.start import start_from_savepoint, start_or_take_over
+from control_plane.start import give_up_left, start_from_savepoint, start_or_take_over
 from control_plane.status_views import job_facts
+from weir.checkpoints.store import CheckpointStore
 from weir.clock import SystemClock
 from weir.config import Config, ControlPlaneConfig
 from weir.errors import CheckpointError
-from weir.job_loading import load_job
+from weir.job_loading import LoadedJob, load_job
 from weir.metrics import JobMetrics, register_process_metrics
 from weir.protocol.job import JobState
 from weir.types import join_address
@@ -47,6 +49,7 @@ async def serve(
     follows: bool = False,
     savepoint: str = "",
     allow_dropped: bool = False,
+    starts_fresh: bool = False,
 ) -> int:
     """Run until the job has ended (``exit_when_finished``) or a signal comes, which cancels it.
 
@@ -56,14 +59,16 @@ async def serve(
         parameters: of the job, as text.
         exit_when_finished: end when the job has ended, task managers too.
         follows: show the job on the terminal.
-        savepoint: start from it; "": from nothing.
+        savepoint: start from this savepoint or retained checkpoint; "": from nothing.
         allow_dropped: steps of the savepoint that the job has not got any more lose their state.
+        starts_fresh: give up a job that an earlier control plane left running.
 
     Returns:
         The exit code: 0 the job finished, 1 it failed, 3 it was cancelled.
 
     Raises:
         GraphError: the job cannot be loaded.
+        ConfigError: an earlier control plane left another job running, or this one with other parameters.
         AddressInUseError: a port is taken.
         CheckpointError: the savepoint or the checkpoint store cannot be used.
     """
@@ -84,11 +89,14 @@ async def serve(
 
     keeper = _keeper(section, job.graph.name, on_lost)
     record = None if keeper is None else await _lead(keeper)
-    start, store = (
-        start_from_savepoint(job.graph, uri, savepoint, allow_dropped=allow_dropped)
-        if savepoint
-        else start_or_take_over(job.graph, uri, record)
-    )
+    try:
+        start, store = _start_point(
+            job, uri, record, savepoint, allow_dropped=allow_dropped, starts_fresh=starts_fresh
+        )
+    except BaseException:
+        if keeper is not None:
+            keeper.close()
+        raise
     coordinator = Coordinator(
         section,
         job_module,
@@ -103,6 +111,22 @@ async def serve(
     async with _serving(coordinator, section, keeper, follows=follows):
         await _until_over(coordinator, lost, exit_when_finished=exit_when_finished)
     return _exit_code(coordinator.machine.state)
+
+
+def _start_point(
+    job: LoadedJob,
+    uri: str,
+    record: JobRecord | None,
+    savepoint: str,
+    *,
+    allow_dropped: bool,
+    starts_fresh: bool,
+) -> tuple[StartPoint, CheckpointStore | None]:
+    if not savepoint:
+        return start_or_take_over(job, uri, record, starts_fresh=starts_fresh)
+    start, store = start_from_savepoint(job.graph, uri, savepoint, allow_dropped=allow_dropped)
+    give_up_left(record, f"this one starts from {savepoint}")
+    return start, store
 
 
 @contextlib.asynccontextmanager

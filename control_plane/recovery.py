@@ -55,15 +55,16 @@ class StartPoint:
 class Recovery:
     """One per job; all methods are called in the event loop."""
 
-    def __init__(self, coordinator: Coordinator, config: ControlPlaneConfig) -> None:
+    def __init__(self, coordinator: Coordinator, config: ControlPlaneConfig, restarts: int = 0) -> None:
+        """``restarts``: those under earlier control planes."""
         self.policy = RestartPolicy(
             config.restart_attempts,
             config.restart_delay_ms,
             config.restart_delay_ms_max,
             config.restart_stable_ms,
         )
-        #: Restarts so far.
-        self.restarts = 0
+        #: Restarts so far, those under earlier control planes included.
+        self.restarts = restarts
         #: Where subtasks were before the last restart: they go back there.
         self.preferred: dict[SubtaskId, str] = {}
         self._poison = PoisonWatch(config.poison_attempts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from control_plane.rescale_calls import RescaleCalls
@@ -40,9 +40,21 @@ _ENDED_BADLY = (SubtaskStatus.FAILED, SubtaskStatus.LOST)
 class Rescaler:
     """One per job; all methods are called in the event loop."""
 
-    def __init__(self, coordinator: Coordinator, *, migrates: bool) -> None:
-        """``migrates``: state follows its group in the background (``useMigrate``)."""
-        self.log = RescaleLog()
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        migrates: bool,
+        earlier: Sequence[Mapping[str, object]] = (),
+    ) -> None:
+        """A job without a rescale.
+
+        Args:
+            coordinator: of the job.
+            migrates: state follows its group in the background (``useMigrate``).
+            earlier: reports of rescales under earlier control planes, oldest first.
+        """
+        self.log = RescaleLog(earlier)
         self._coordinator = coordinator
         self._migrates = migrates
         self._next_indices: dict[int, int] = {}

@@ -5,46 +5,59 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from control_plane.job_record import JobRecord
 from control_plane.recovery import StartPoint
 from control_plane.restore_point import RestorePoint
 from weir.checkpoints.store import CheckpointStore, manifest_path
-from weir.errors import CheckpointError
+from weir.errors import CheckpointError, ConfigError
 from weir.graph import Exchange, LogicalGraph, physical_graph
+from weir.job_loading import LoadedJob
 from weir.protocol.savepoint import StageNow, fit_savepoint
 
 log = logging.getLogger("control_plane")
 
 #: An earlier control plane may have begun so many checkpoints that it did not complete; subtasks remember the numbers.
 _ID_STRIDE = 10_000
+#: Date, time and a random number.
+_JOB_ID_SUFFIXES = 3
 
 
 def new_job_id(graph: LogicalGraph) -> str:
     """Unique over all starts of all jobs."""
+    # ``_JOB_ID_SUFFIXES`` parts behind the name.
     return f"{graph.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def start_or_take_over(
-    graph: LogicalGraph, uri: str, record: JobRecord | None
+    job: LoadedJob, uri: str, record: JobRecord | None, *, starts_fresh: bool = False
 ) -> tuple[StartPoint, CheckpointStore | None]:
     """Begin a job, or go on with the one that an earlier control plane left running.
 
     Args:
-        graph: the job.
+        job: the job.
         uri: ``controlPlane.checkpoint_uri``; "": no checkpoints, and nothing can be taken over.
         record: what the earlier control plane saved last, if it did.
+        starts_fresh: give up a job that was left running, as ``--start-fresh``.
 
     Raises:
+        ConfigError: a job was left running that is not this one, or has other parameters.
         CheckpointError: the checkpoint store cannot be used.
     """
-    if record is None or record.is_over or record.fingerprint != graph.fingerprint or not uri:
-        if record is not None and not record.is_over:
-            log.warning("job %s was left running and is given up: this is another job", record.job_id)
+    graph = job.graph
+    if record is None or record.is_over or starts_fresh or not uri:
+        give_up_left(record, "--start-fresh" if starts_fresh else "without checkpoints it cannot go on")
         job_id = new_job_id(graph)
         return StartPoint(job_id), CheckpointStore.open(uri, job_id) if uri else None
     store = CheckpointStore.open(uri, record.job_id)
+    difference = difference_to_left(record, graph, job.parameters)
+    if difference:
+        raise ConfigError(
+            f"job {record.job_id} was left running, but {difference}; start it as it was, or go on from its state "
+            f"with --from-checkpoint {store.location} (or --from-savepoint PATH), or give it up with --start-fresh"
+        )
     manifest = store.latest()
     point = None
     if manifest is not None:
@@ -53,32 +66,65 @@ def start_or_take_over(
     return StartPoint(record.job_id, point, record.generation, next_id, record), store
 
 
+def give_up_left(record: JobRecord | None, reason: str) -> None:
+    """Tell in the log that a job which was left running does not go on."""
+    if record is not None and not record.is_over:
+        log.warning("job %s was left running and is given up: %s", record.job_id, reason)
+
+
+def difference_to_left(record: JobRecord, graph: LogicalGraph, parameters: Mapping[str, object]) -> str:
+    """What a job has that differs from the job that was left running, in words; empty if it is the same."""
+    left_name = record.job_id.rsplit("-", _JOB_ID_SUFFIXES)[0]
+    if left_name != graph.name:
+        return f"this is another job ({graph.name})"
+    before = record.parameters
+    if before is not None and before != parameters:
+        names = [*parameters, *(name for name in before if name not in parameters)]
+        told = [
+            f"{name} was {_told(before, name)} and is {_told(parameters, name)}"
+            for name in names
+            if _told(before, name) != _told(parameters, name)
+        ]
+        return f"its parameters differ: {', '.join(told)}"
+    if record.fingerprint != graph.fingerprint:
+        known = "its code" if before is not None else "its code or a parameter"
+        return f"its graph differs (fingerprint {record.fingerprint}, now {graph.fingerprint}): {known} has changed"
+    return ""
+
+
+def _told(parameters: Mapping[str, object], name: str) -> str:
+    return repr(parameters[name]) if name in parameters else "absent"
+
+
 def start_from_savepoint(
     graph: LogicalGraph, uri: str, path: str, *, allow_dropped: bool
 ) -> tuple[StartPoint, CheckpointStore]:
-    """Bring a savepoint into the job's checkpoint store and fit it to the job.
+    """Bring a savepoint, or a checkpoint of another job, into the job's checkpoint store and fit it to the job.
 
     Args:
         graph: the job.
         uri: ``controlPlane.checkpoint_uri``.
-        path: the savepoint: a directory, or a URI that ``pyarrow.fs`` understands.
+        path: the savepoint, or a job's folder in a checkpoint store, or the manifest of one of its checkpoints: a path,
+            or a URI that ``pyarrow.fs`` understands.
         allow_dropped: as ``--allow-dropped-state``.
 
     Raises:
-        CheckpointError: there is no savepoint, it does not fit, or there is no checkpoint store.
+        CheckpointError: there is no savepoint or checkpoint, it does not fit, or there is no checkpoint store.
     """
     if not uri:
         raise CheckpointError(
-            "a job can start from a savepoint only with a checkpoint store: set checkpoint_uri"
+            "a job can start from a savepoint or checkpoint only with a checkpoint store: set checkpoint_uri"
         )
     job_id = new_job_id(graph)
     store = CheckpointStore.open(uri, job_id)
-    savepoint = CheckpointStore.open_savepoint(path)
-    found = savepoint.latest()
+    savepoint, manifest = CheckpointStore.open_checkpoint(path)
+    found = savepoint.latest() if manifest is None else savepoint.read_manifest(manifest)
     if found is None:
         raise CheckpointError(
-            f"there is no savepoint at {savepoint.location}; name the path that POST /savepoint gave"
+            f"there is no savepoint or checkpoint at {savepoint.location}; name the path of POST /savepoint, or a "
+            "job's folder in the checkpoint store"
         )
+    log.info("the job starts from checkpoint %d at %s", found.checkpoint_id, savepoint.location)
     stages = {
         stage.index: StageNow(
             [node.name for node in stage.nodes],

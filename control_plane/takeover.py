@@ -21,6 +21,8 @@ log = logging.getLogger("control_plane")
 
 #: Task managers have so many lease times to come back before the job starts again from its latest checkpoint.
 _PATIENCE_LEASES = 2
+#: Rescales that the record keeps, the latest ones.
+_RESCALES_MAX = 16
 
 
 class Takeover:
@@ -86,6 +88,9 @@ class Takeover:
             stages={stage.index: tuple(stage.subtask_indices) for stage in coordinator.graph.stages},
             routing=dict(coordinator.routing_tables),
             placement=dict(machine.placement),
+            parameters=coordinator.parameters,
+            restarts=coordinator.recovery.restarts,
+            rescales=tuple(reversed(coordinator.rescaler.log.to_list()[:_RESCALES_MAX])),
         )
         self._unsaved = record.to_bytes()
         if self._saver is None or self._saver.done():

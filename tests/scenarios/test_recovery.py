@@ -225,16 +225,27 @@ def test_another_control_plane_takes_over(make_cluster, tmp_path):
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     for name in ("first", "second"):
         cluster.start_task_manager(name)
+    cluster.wait_for(lambda status: status["state"] == "RUNNING", "the start")
+    assert cluster.http("POST", "/scale?stage=1&parallelism=2")[0] == 202
+    cluster.wait_for(lambda _: cluster.http("GET", "/rescales/1")[1]["phase"] == "COMPLETE", "the rescale")
+    rescale = cluster.http("GET", "/rescales/1")[1]
     before = cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 2, "two checkpoints")
     control_plane = cluster.processes.pop("control_plane")
     control_plane.popen.kill()
     control_plane.popen.wait()
+    # With another parameter it is another job: it is not started from nothing without a word.
+    other = cluster.start_control_plane(JOB, parameters | {"rate": RATE + 1}, name="other")
+    assert other.wait() == 2
+    error = cluster.processes.pop("other").log_path.read_text().splitlines()[-1]
+    assert f"rate was {RATE}.0 and is {RATE + 1}.0" in error
+    assert "--start-fresh" in error
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     status = cluster.wait_for(
         lambda status: (status["latest_checkpoint"] or 0) > before["latest_checkpoint"] + 1,
         "a checkpoint of the other control plane",
     )
     assert (status["job_id"], status["generation"]) == (before["job_id"], 1)
+    assert cluster.http("GET", "/rescales")[1] == [rescale]
     assert status["totals"]["events_in"] > before["totals"]["events_in"]
     finish(cluster, events, tmp_path)
 
@@ -279,6 +290,26 @@ def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path)
     }
     again.start_control_plane(
         JOB, parameters, exit_when_finished=False, arguments=["--from-savepoint", str(savepoint)]
+    )
+    for name in ("first", "second"):
+        again.start_task_manager(name)
+    finish(again, events, tmp_path)
+
+
+def test_start_from_the_checkpoint_of_a_cancelled_job(make_cluster, tmp_path):
+    """Nothing is delivered that its latest checkpoint does not cover."""
+    cluster = make_cluster(settings=SETTINGS)
+    events = start(cluster, tmp_path)
+    assert cluster.http("POST", "/cancel")[0] == 202
+    job_id = cluster.wait_for(lambda status: status["state"] == "CANCELLED", "the end")["job_id"]
+    cluster.stop()
+    again = make_cluster(settings=SETTINGS)
+    hold = {"release": tmp_path / "release", "count_parallelism": 2}
+    again.start_control_plane(
+        JOB,
+        {"input": events, "output": tmp_path / "out", **hold},
+        exit_when_finished=False,
+        arguments=["--from-checkpoint", str(cluster.directory / "checkpoints" / job_id)],
     )
     for name in ("first", "second"):
         again.start_task_manager(name)

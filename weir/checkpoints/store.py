@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 MANIFESTS, FILES = "manifests", "files"
 _SUFFIX = ".json"
 _ID_DIGITS = 12
+
+#: The end of the path of a manifest.
+_MANIFEST = re.compile(rf"(^|/){MANIFESTS}/\d+{re.escape(_SUFFIX)}$")
 
 Result = TypeVar("Result")
 
@@ -98,6 +102,23 @@ class CheckpointStore:
             CheckpointError: the URI is not understood.
         """
         return cls(open_place(uri))
+
+    @classmethod
+    def open_checkpoint(cls, uri: str) -> tuple[CheckpointStore, str | None]:
+        """What a user names to start from: a savepoint, the folder of a job, or one manifest in either of them.
+
+        Returns:
+            The store, and the manifest's path below it; None: the latest one is meant.
+
+        Raises:
+            CheckpointError: the URI is not understood.
+        """
+        path, mark, options = uri.partition("?")
+        named = _MANIFEST.search(path)
+        if named is None:
+            return cls.open_savepoint(uri), None
+        root = path[: named.start()] or ("/" if path.startswith("/") else ".")
+        return cls.open_savepoint(f"{root}{mark}{options}"), named.group().removeprefix("/")
 
     @property
     def location(self) -> str:

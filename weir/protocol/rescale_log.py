@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from weir.protocol.rescale_coordinator import RescaleMachine
-from weir.protocol.rescale_model import RescaleAction, RescaleEvent
+from weir.protocol.rescale_model import RescaleAction, RescaleEvent, RescalePhase
 from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
 
 #: Rescales that are remembered at most.
@@ -13,9 +15,11 @@ RESCALES_MAX = 64
 class RescaleLog:
     """Gives rescales their ids, 1, 2, 3 and so on, and reports their way to the right one."""
 
-    def __init__(self) -> None:
+    def __init__(self, earlier: Iterable[Mapping[str, object]] = ()) -> None:
+        """``earlier``: reports (:meth:`to_list`) of rescales that another process led, in any order; ids go on."""
         self._rescales: dict[int, RescaleMachine] = {}
-        self._last_id = 0
+        self._earlier = {int(str(report["id"])): _ended(report) for report in earlier}
+        self._last_id = max(self._earlier, default=0)
         self._last_versions: dict[int, int] = {}
 
     @property
@@ -57,6 +61,7 @@ class RescaleLog:
         machine = RescaleMachine(self._last_id, plan, now_ms, migrates=migrates)
         self._rescales[self._last_id] = machine
         self._rescales.pop(self._last_id - RESCALES_MAX, None)
+        self._earlier.pop(self._last_id - RESCALES_MAX, None)
         return machine, machine.start()
 
     def handle(self, rescale_id: int, event: RescaleEvent, now_ms: int) -> list[RescaleAction]:
@@ -71,9 +76,24 @@ class RescaleLog:
         return current.handle(event, now_ms)
 
     def get(self, rescale_id: int) -> RescaleMachine | None:
-        """The rescale of that id, if it is remembered."""
+        """The rescale of that id, if this process led it and it is remembered."""
         return self._rescales.get(rescale_id)
 
-    def to_list(self) -> list[dict[str, object]]:
+    def report(self, rescale_id: int) -> Mapping[str, object] | None:
+        """The JSON-able report of the rescale of that id, if it is remembered."""
+        rescale = self._rescales.get(rescale_id)
+        return self._earlier.get(rescale_id) if rescale is None else rescale.to_dict()
+
+    def to_list(self) -> list[Mapping[str, object]]:
         """JSON-able reports of the remembered rescales, latest first."""
-        return [rescale.to_dict() for _, rescale in sorted(self._rescales.items(), reverse=True)]
+        ids = sorted([*self._earlier, *self._rescales], reverse=True)
+        return [report for rescale_id in ids if (report := self.report(rescale_id)) is not None]
+
+
+def _ended(report: Mapping[str, object]) -> Mapping[str, object]:
+    """A report of another process, which cannot go on with its rescale."""
+    phase = RescalePhase(str(report["phase"]))
+    if phase.is_final:
+        return report
+    cause = f"the control plane that led it ended while it was in phase {phase.value}"
+    return {**report, "phase": RescalePhase.FAILED.value, "cause": cause}

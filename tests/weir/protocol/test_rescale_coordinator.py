@@ -296,3 +296,19 @@ def test_old_rescales_are_forgotten():
         log.handle(version, NewSubtaskRefused(NEW, "no"), 0)
     assert len(log.to_list()) == RESCALES_MAX
     assert (log.get(2), log.get(3) is None) == (None, False)
+
+
+def test_rescales_of_an_earlier_control_plane_are_remembered_and_numbers_go_on():
+    log = RescaleLog()
+    log.add(OUT, 0, migrates=False)
+    log.handle(1, NewSubtaskRefused(NEW, "no"), 10)
+    log.add(IN, 20, migrates=False)
+    later = RescaleLog(log.to_list())
+    [second, first] = later.to_list()
+    assert first == log.report(1)
+    assert (second["id"], second["phase"]) == (2, "FAILED")
+    assert second["cause"] == "the control plane that led it ended while it was in phase PREPARING"
+    assert later.current is None
+    third, _ = later.add(OUT, 30, migrates=False)
+    assert third.rescale_id == 3
+    assert [report["id"] for report in later.to_list()] == [3, 2, 1]
