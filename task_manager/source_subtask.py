@@ -90,9 +90,10 @@ class SourceSubtask(Subtask):
                 raise
             if polled.batch is not None:
                 self._process(polled.batch, polled.size_bytes)
-                self._event_time_ms_max = max(self._event_time_ms_max, polled.event_time_ms_max)
                 self._last_data_s = time.monotonic()
                 self._idle = False
+            # Rises without rows too, when a split that held it back has ended.
+            self._event_time_ms_max = max(self._event_time_ms_max, polled.event_time_ms_max)
             if polled.finished:
                 return
             deadline_s = self._housekeeping()

@@ -35,7 +35,7 @@ from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
 from weir.protocol.rescale_owner import OwnerMachine
 from weir.rpc.wire import JobIdentity, message_size_options
-from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec
+from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec, UserSourceSpec
 from weir.state.hybrid import HybridBackend
 from weir.state.remote import RemoteStateClient
 from weir.state.tables.opened import UNNAMED, StateTables
@@ -293,6 +293,7 @@ class SubtaskFactory:
             is_sink=node.is_sink,
             observe_latencies_us=self._metrics.observe_latencies(labels) if node.is_sink else None,
             run_facts=self._settings.run_facts,
+            idle_timeout_ms=self._settings.idle_timeout_ms,
             generation=self._identity.generation,
             restored=self._state.restored(subtask, node.name),
             subtask_indices=tuple(stage.subtask_indices),
@@ -326,7 +327,9 @@ class SubtaskFactory:
         if not isinstance(node.spec, SourceSpec):
             return None
         on_bad_record = (
-            node.spec.on_bad_record if isinstance(node.spec, JsonLinesSpec | ParquetSpec) else "dead_letter"
+            node.spec.on_bad_record
+            if isinstance(node.spec, JsonLinesSpec | ParquetSpec | UserSourceSpec)
+            else "dead_letter"
         )
         return DeadLetterFile(
             self._config.dead_letter_path,

@@ -29,13 +29,18 @@ from weir.connectors import (
     ParquetSink,
     Print,
     UserSink,
+    UserSource,
 )
 from weir.errors import GraphError, WeirError
+from weir.records import with_system_columns as with_times
 from weir.schemas import Nullable
 from weir.streams import KeyedStream, Stream
 
 if TYPE_CHECKING:
+    from weir.operators.base import Operator, OperatorContext, Poll, SourceReader
     from weir.operators.keyed_process import KeyedProcess, KeyedState
+    from weir.operators.sink import Sink
+    from weir.operators.source import Source
     from weir.operators.two_phase import TransactionId, TwoPhaseSink
 
 __version__ = "0.1.0"
@@ -51,13 +56,20 @@ __all__ = [
     "KeyedStream",
     "LatencySink",
     "Nullable",
+    "Operator",
+    "OperatorContext",
     "Parquet",
     "ParquetSink",
+    "Poll",
     "Print",
+    "Sink",
+    "Source",
+    "SourceReader",
     "Stream",
     "TransactionId",
     "TwoPhaseSink",
     "UserSink",
+    "UserSource",
     "WeirError",
     "__version__",
     "count",
@@ -65,12 +77,19 @@ __all__ = [
     "mean",
     "min",
     "sum",
+    "with_times",
 ]
 
 #: Names whose modules are loaded on first use, because they need compiled kernels.
 _LAZY = {
     "KeyedProcess": "weir.operators.keyed_process",
     "KeyedState": "weir.operators.keyed_process",
+    "Operator": "weir.operators.base",
+    "OperatorContext": "weir.operators.base",
+    "Poll": "weir.operators.base",
+    "Sink": "weir.operators.sink",
+    "Source": "weir.operators.source",
+    "SourceReader": "weir.operators.base",
     "TransactionId": "weir.operators.two_phase",
     "TwoPhaseSink": "weir.operators.two_phase",
 }

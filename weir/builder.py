@@ -13,7 +13,7 @@ with the step's name, in the line that makes it.
 
 from __future__ import annotations
 
-from weir.connectors import FileSource
+from weir.connectors import AnySource
 from weir.errors import GraphError
 from weir.graph import LogicalGraph, Node
 from weir.graph_checks import (
@@ -38,18 +38,18 @@ class Dataflow:
         self._nodes: dict[str, Node] = {}
         self._kinds: dict[str, int] = {}
 
-    def source(self, name: str | None, source: FileSource | SourceSpec, *, parallelism: int = 1) -> Stream:
+    def source(self, name: str | None, source: AnySource | SourceSpec, *, parallelism: int = 1) -> Stream:
         """Read records from outside.
 
         Raises:
             GraphError: a setting of the source is wrong.
         """
-        if not isinstance(source, FileSource | SourceSpec):
+        if not isinstance(source, AnySource | SourceSpec):
             raise GraphError(
                 f"step {name!r}: expected a source such as weir.JsonLines(...), got {type_name(source)}"
             )
         try:
-            spec = source.to_spec() if isinstance(source, FileSource) else source
+            spec = source.to_spec() if isinstance(source, AnySource) else source
         except GraphError as error:
             raise GraphError(f"step {name!r}: {error}") from error
         name = self.new_name(name, "source")

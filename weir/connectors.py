@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from weir.specs import (
     PrintSpec,
     SourceSpec,
     UserSinkSpec,
+    UserSourceSpec,
 )
 
 Blackhole = BlackholeSpec
@@ -32,8 +34,8 @@ UserSink = UserSinkSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileSource(ABC):
-    """Settings that all file sources have.
+class AnySource(ABC):
+    """Settings that all sources have.
 
     Attributes:
         schema: column name -> Polars type, Python type or :class:`weir.Nullable` of one; or an Arrow schema.
@@ -69,11 +71,30 @@ class FileSource(ABC):
             raise GraphError(f"interval_ms is {self.interval_ms}; it must be above 0")
         return 1000.0 / self.interval_ms
 
-    def _check(self, path: object) -> str:
-        if not isinstance(path, str) or not path:
-            raise GraphError(f"path is {path!r}; give a file, a directory of parts or a glob")
+    def _check(self) -> None:
         if self.on_bad_record not in ("dead_letter", "fail"):
             raise GraphError(f"on_bad_record is {self.on_bad_record!r}; it is 'dead_letter' or 'fail'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSource(AnySource):
+    """Settings that all file sources have, besides those of all sources.
+
+    Attributes:
+        follow: never end, but take in files that turn up in the directory, or that match the glob, while the job runs;
+            those that are there already too. Each is read once, also after restarts. A file must be complete when
+            it appears: write it under a name that begins with a dot, or elsewhere, and rename it. With ``events`` each
+            subtask has an equal share of the limit, whatever files it finds.
+    """
+
+    follow: bool = False
+
+    def _checked_path(self, path: object) -> str:
+        self._check()
+        if not isinstance(path, str) or not path:
+            raise GraphError(f"path is {path!r}; give a file, a directory of parts or a glob")
+        if not isinstance(self.follow, bool):
+            raise GraphError(f"follow is {self.follow!r}; it is True or False")
         return path
 
 
@@ -98,7 +119,8 @@ class JsonLines(FileSource):
             event_time_column=self.event_time,
             rate=self._events_per_second(),
             events_max=self.events,
-            path=self._check(self.path),
+            path=self._checked_path(self.path),
+            follow=self.follow,
             on_bad_record=self.on_bad_record,
             line_bytes_max=self.line_bytes_max,
         )
@@ -124,6 +146,42 @@ class Parquet(FileSource):
             event_time_column=self.event_time,
             rate=self._events_per_second(),
             events_max=self.events,
-            path=self._check(self.path),
+            path=self._checked_path(self.path),
+            follow=self.follow,
             on_bad_record=self.on_bad_record,
+        )
+
+
+@dataclass(frozen=True)
+class UserSource(AnySource):
+    """A source of your own.
+
+    With ``events`` each subtask that has a split has an equal share of the limit; fewer come if its splits hold fewer.
+
+    Attributes:
+        factory: makes a :class:`weir.Source` per subtask (the class itself, or a ``functools.partial`` of it); or a
+            generator function ``read(position)`` that yields ``(rows, position)``, for a source with one split.
+        discover_ms: how often to ask the source for new splits, and never end; None: only at the start.
+    """
+
+    factory: Callable[..., Any]
+    discover_ms: float | None = None
+
+    def to_spec(self) -> UserSourceSpec:
+        """The frozen description that the graph holds."""
+        self._check()
+        if not callable(self.factory):
+            raise GraphError(
+                f"expected a class, or a function that makes a weir.Source, got {type(self.factory).__name__}"
+            )
+        if self.discover_ms is not None and not self.discover_ms > 0:
+            raise GraphError(f"discover_ms is {self.discover_ms!r}; it must be above 0, or None")
+        return UserSourceSpec(
+            schema=to_schema(self.schema),
+            event_time_column=self.event_time,
+            rate=self._events_per_second(),
+            events_max=self.events,
+            factory=self.factory,
+            on_bad_record=self.on_bad_record,
+            discover_ms=self.discover_ms,
         )

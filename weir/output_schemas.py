@@ -24,6 +24,7 @@ from weir.specs import (
     MapBatchesSpec,
     MapSpec,
     OperatorSpec,
+    UserOperatorSpec,
     WithColumnsSpec,
 )
 from weir.spelling import did_you_mean
@@ -49,7 +50,7 @@ def output_schema(step: str, spec: OperatorSpec, inputs: tuple[pa.Schema, ...]) 
         check_predicate(step, spec.predicate, first)
     elif isinstance(spec, WithColumnsSpec):
         return _with_columns_schema(step, spec.expressions, first)
-    elif isinstance(spec, MapBatchesSpec | MapSpec | FlatMapSpec | KeyedProcessSpec):
+    elif isinstance(spec, MapBatchesSpec | MapSpec | FlatMapSpec | KeyedProcessSpec | UserOperatorSpec):
         return spec.schema
     elif isinstance(spec, KeyedAggregateSpec):
         return aggregate_schema(step, spec.aggregates, first)

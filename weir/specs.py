@@ -100,6 +100,8 @@ class JsonLinesSpec(SourceSpec):
     on_bad_record: OnBadRecord = "dead_letter"
     #: A longer line goes to the dead letters without being parsed.
     line_bytes_max: int = 8 << 20
+    #: Never end: take in files that turn up while the job runs.
+    follow: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,19 @@ class ParquetSpec(SourceSpec):
     kind: ClassVar[str] = "parquet_source"
     path: str = ""
     on_bad_record: OnBadRecord = "dead_letter"
+    #: Never end: take in files that turn up while the job runs.
+    follow: bool = False
+
+
+@dataclass(frozen=True)
+class UserSourceSpec(SourceSpec):
+    """A user's source: ``factory()`` makes a ``weir.Source`` per subtask; or ``factory`` is a generator function."""
+
+    kind: ClassVar[str] = "user_source"
+    factory: Callable[..., Any] = lambda: None
+    on_bad_record: OnBadRecord = "dead_letter"
+    #: How often to ask for new splits; None: only at the start.
+    discover_ms: float | None = None
 
 
 # --- stateless operators -----------------------------------------------------------------------------------
@@ -177,6 +192,15 @@ class BusySpec(OperatorSpec):
 
     kind: ClassVar[str] = "busy"
     load_ms: float
+
+
+@dataclass(frozen=True)
+class UserOperatorSpec(OperatorSpec):
+    """A user's operator without keyed state: ``factory()`` makes a ``weir.Operator`` per subtask."""
+
+    kind: ClassVar[str] = "user_operator"
+    factory: Callable[[], Operator]
+    schema: pa.Schema
 
 
 # --- keyed operators ---------------------------------------------------------------------------------------

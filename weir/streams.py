@@ -27,6 +27,7 @@ from weir.specs import (
     OperatorSpec,
     PassThroughSpec,
     UnionSpec,
+    UserOperatorSpec,
     WithColumnsSpec,
 )
 
@@ -119,6 +120,23 @@ class Stream:
         return self._step(
             name, FlatMapSpec(_callable(name, function), self._schema(name, schema)), parallelism
         )
+
+    def apply(
+        self,
+        name: str | None,
+        factory: Callable[[], Any],
+        schema: Columns | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Run a :class:`weir.Operator` of your own; ``factory()`` makes one per subtask.
+
+        Batches in, batches out: user columns, then both time columns. ``schema`` has the user columns of the result
+        (None: the same as the input's). With settings pass ``functools.partial(MyOperator, setting=1)``. Keyed state
+        needs :meth:`KeyedStream.process`.
+        """
+        spec = UserOperatorSpec(_callable(name, factory), self._schema(name, schema))
+        return self._step(name, spec, parallelism)
 
     def busy(self, name: str | None, load_ms: float, *, parallelism: int | None = None) -> Self:
         """Use ``load_ms`` of CPU for each event, then pass it on: a stand-in for real work."""

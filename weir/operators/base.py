@@ -89,6 +89,8 @@ class OperatorContext:
     restored: Mapping[int, Json] = field(default_factory=dict)
     #: Subtask indices of the stage now, ascending.
     subtask_indices: tuple[int, ...] = ()
+    #: A split or an input without data for so long does not hold back the watermark.
+    idle_timeout_ms: float = 1000
     #: Facts for sidecars: configuration of the run, as JSON-able values.
     run_facts: dict[str, object] = field(default_factory=dict)
 

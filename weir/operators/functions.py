@@ -99,7 +99,18 @@ class MapBatchesOperator(FunctionOperator):
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Zero or one batch; none if the function returns no rows."""
         batch = without_key_hash(batch)
-        result = self._call(batch)
+        return self.checked(self._call(batch), batch)
+
+    def checked(self, result: object, batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch, ...]:
+        """What the function returned, as it leaves the step; none if it has no rows.
+
+        Args:
+            result: of the function.
+            batch: whose rows' times the result takes if it has none and as many rows; None: it must have them.
+
+        Raises:
+            UserFunctionError: it is not what was declared.
+        """
         if not isinstance(result, pa.RecordBatch):
             raise self._error(f"the function returned {type(result).__name__}, not a pyarrow.RecordBatch")
         if len(set(result.schema.names)) != len(result.schema.names):
@@ -115,7 +126,7 @@ class MapBatchesOperator(FunctionOperator):
             raise self._error(f"the function returned another schema than declared: {difference}")
         return (self._finish(user, times),) if user.num_rows else ()
 
-    def _times(self, batch: pa.RecordBatch, result: pa.RecordBatch) -> list[pa.Array]:
+    def _times(self, batch: pa.RecordBatch | None, result: pa.RecordBatch) -> list[pa.Array]:
         times = []
         for name in _TIME_COLUMNS:
             if name in result.schema.names:
@@ -124,8 +135,12 @@ class MapBatchesOperator(FunctionOperator):
                     raise self._error(
                         f"the function returned {name!r} as {column.type}; it is int64 without nulls"
                     )
-            elif result.num_rows == batch.num_rows:
+            elif batch is not None and result.num_rows == batch.num_rows:
                 column = batch.column(name)
+            elif batch is None:
+                raise self._error(
+                    f"rows emitted at a watermark or at the end need column {name!r}; add it with weir.with_times"
+                )
             else:
                 raise self._error(
                     f"the function returned {result.num_rows} rows for {batch.num_rows} "

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
 from weir.errors import InputError
-from weir.operators.base import OperatorContext
+from weir.operators.file_reader import FileReader
 from weir.operators.json_decode import JsonDecoder
 from weir.operators.json_strict import Rejection, too_long
 from weir.operators.line_reader import BUFFER_BYTES, LineReader
 from weir.operators.line_shapes import SHAPE_BLANK, cut_lines, line_shapes
-from weir.operators.pacing import BatchSource
 from weir.operators.positions import Rest
-from weir.operators.splits import Split, assign, cut_splits, line_quotas, list_input_files, plan_splits
+from weir.operators.splits import Split, assign, cut_splits, line_quotas, plan_splits
 from weir.specs import JsonLinesSpec
 
 #: Bytes that a paced source holds, unless a line is longer.
 PACED_BUFFER_BYTES = 256 << 10
 
 
-class JsonLinesReader(BatchSource):
+class JsonLinesReader(FileReader):
     """Reads one subtask's splits of JSON-lines files; ``json_strict`` defines which lines are good.
 
     Lines that are not good go to ``context.dead_letters`` with their byte offset; blank lines are
@@ -28,7 +29,7 @@ class JsonLinesReader(BatchSource):
     """
 
     def __init__(self, spec: JsonLinesSpec) -> None:
-        super().__init__(spec, spec.path)
+        super().__init__(spec)
         self._spec = spec
         self._pending: list[Split] = []
         self._reader: LineReader | None = None
@@ -42,9 +43,12 @@ class JsonLinesReader(BatchSource):
             self._reader.close()
             self._reader = None
 
-    def _open_input(self, context: OperatorContext) -> None:
-        splits = plan_splits(list_input_files(self._spec.path), self._subtasks)
+    def _open_files(self, paths: Sequence[str]) -> None:
+        splits = plan_splits(paths, self._subtasks)
         self._read_shares(assign([split.size_bytes for split in splits], splits, self._subtasks))
+
+    def _add_file(self, path: str, size_bytes: int) -> None:
+        self._pending.insert(0, Split(path, 0, size_bytes, compressed=path.endswith(".gz")))
 
     def _resume_input(self, shares: list[list[Rest]]) -> None:
         self._read_shares([[_split(rest) for rest in share] for share in shares])
@@ -94,13 +98,13 @@ class JsonLinesReader(BatchSource):
         gave_row = (shapes != SHAPE_BLANK) & ~np.isin(lines[:count, 0], bad)
         return int(lines[np.flatnonzero(gave_row)[row], 0])
 
-    def _has_input(self) -> list[bool]:
+    def _chosen(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
 
-    def _event_quota(self, events_max: int) -> int:
+    def _input_quota(self, events_max: int) -> int:
         return line_quotas(events_max, self._assigned)[self._rank]
 
-    def _next_batch(self) -> pa.RecordBatch | None:
+    def _read_batch(self) -> pa.RecordBatch | None:
         while True:
             if self._reader is None:
                 if not self._pending:

@@ -13,23 +13,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
-from weir.operators.positions import (
-    FileMark,
-    Rest,
-    SchedulePlace,
-    SourcePosition,
-    check_files,
-    mark_files,
-    restored_positions,
-)
-from weir.operators.splits import assign
+from weir.operators.positions import SchedulePlace, SourceCounts
 from weir.records import batch_bytes, system_schema
 from weir.specs import SourceSpec
 
@@ -84,22 +75,17 @@ class Schedule:
 
 
 class BatchSource(SourceReader):
-    """Turns decoded batches into polls; subclasses read and decode.
+    """Turns decoded batches into polls; subclasses read, decode, and know their positions.
 
     Args:
         spec: what to read and how fast.
-        path: the input, as the spec names it.
 
     Raises:
         GraphError: rate, event limit or event-time column make no sense.
     """
 
-    #: What positions count: "byte" or "row".
-    _position_unit = "byte"
-
-    def __init__(self, spec: SourceSpec, path: str = "") -> None:
+    def __init__(self, spec: SourceSpec) -> None:
         self._source_spec = spec
-        self._path = path
         if spec.rate is not None and not spec.rate > 0:
             raise GraphError(f"source rate must be above 0 events/s, not {spec.rate}")
         if spec.events_max is not None and spec.events_max < 0:
@@ -127,7 +113,6 @@ class BatchSource(SourceReader):
         self._schedule: Schedule | None = None
         self._place: SchedulePlace | None = None
         self._old_schedule: SchedulePlace | None = None
-        self._marks: dict[str, FileMark] = {}
         self._schema = system_schema(spec.schema)
         self._next_poll_us = 0
 
@@ -139,7 +124,7 @@ class BatchSource(SourceReader):
         #: Number of subtasks, and this one's place among them.
         self._subtasks, self._rank = len(indices), indices.index(context.subtask_index)
         start_us = context.job_start_us or context.clock.now_us()
-        positions = restored_positions(context, self._source_spec.kind, self._path)
+        positions = self._positions(context)
         if positions:
             self._restore(positions, indices, start_us)
         else:
@@ -174,20 +159,11 @@ class BatchSource(SourceReader):
         )
 
     def _restore(
-        self, positions: Mapping[int, SourcePosition], indices: tuple[int, ...], start_us: int
+        self, positions: Mapping[int, SourceCounts], indices: tuple[int, ...], start_us: int
     ) -> None:
         """Go on where the snapshots of all subtasks stand."""
         same = set(positions) == set(indices)
-        if same:
-            shares = [list(positions[index].rests) for index in indices]
-        else:
-            rests = [rest for position in positions.values() for rest in position.rests]
-            shares = self._share(sorted(rests, key=lambda rest: (rest.path, rest.start)))
-        marks = {path: mark for position in positions.values() for path, mark in position.files.items()}
-        mine = shares[self._rank]
-        check_files(mine, marks, self._position_unit)
-        self._marks = {rest.path: marks[rest.path] for rest in mine}
-        self._resume_input(shares)
+        self._resume(same, indices)
         self._old_schedule = next(iter(positions.values())).schedule
         if same and self._goes_on(positions[self._context.subtask_index], start_us):
             return
@@ -199,7 +175,7 @@ class BatchSource(SourceReader):
         self._skip_known_dead_letters({index: p.dead_letter_bytes for index, p in positions.items()})
         self._begin(start_us)
 
-    def _goes_on(self, position: SourcePosition, start_us: int) -> bool:
+    def _goes_on(self, position: SourceCounts, start_us: int) -> bool:
         """Take counts and schedule over as they are, if they still hold."""
         spec, old = self._source_spec, position.schedule
         if position.events_max != spec.events_max:
@@ -219,28 +195,20 @@ class BatchSource(SourceReader):
             letters.skip_known(positions)
 
     def snapshot(self) -> Json:
-        """Positions, counts and schedule, in the form of ``weir.operators.positions``."""
+        """Positions, counts and schedule."""
         letters = self._context.dead_letters
         known = letters.position_bytes() if isinstance(letters, RepeatableDeadLetters) else 0
-        rests = self._rests()
-        return SourcePosition(
-            kind=self._source_spec.kind,
-            input=self._path,
-            rests=tuple(rests),
-            files=self._marks_of(rests),
-            emitted=self._emitted,
-            emitted_before=self._emitted_before,
-            events_max=self._source_spec.events_max,
-            quota=self._quota,
-            rejected=self.rejected,
-            dead_letter_bytes=known,
-            schedule=self._place,
-        ).to_json()
-
-    def _marks_of(self, rests: Sequence[Rest]) -> dict[str, FileMark]:
-        """Marks of the files that are left to read; each file is looked at once."""
-        self._marks |= mark_files(rest.path for rest in rests if rest.path not in self._marks)
-        return self._marks
+        return self._position(
+            SourceCounts(
+                emitted=self._emitted,
+                emitted_before=self._emitted_before,
+                events_max=self._source_spec.events_max,
+                quota=self._quota,
+                rejected=self.rejected,
+                dead_letter_bytes=known,
+                schedule=self._place,
+            )
+        )
 
     @property
     def rows_decoded_max(self) -> int:
@@ -252,17 +220,22 @@ class BatchSource(SourceReader):
     def _open_input(self, context: OperatorContext) -> None:
         """Choose this subtask's share of the whole input and open it."""
 
-    def _rests(self) -> list[Rest]:
-        """What is left to read behind the last row that was given out; first what is read next."""
-        raise InputError("this source cannot be read again from a position: it takes no part in checkpoints")
+    def _positions(self, context: OperatorContext) -> Mapping[int, SourceCounts]:
+        """The snapshots to go on from, by subtask index; empty at a start from nothing."""
+        return {}
 
-    def _share(self, rests: list[Rest]) -> list[list[Rest]]:
-        """Share what other subtasks left, given in input order: for every subtask its part."""
-        return assign([rest.stop - rest.start for rest in rests], rests, self._subtasks)
+    def _resume(self, same: bool, indices: tuple[int, ...]) -> None:
+        """Instead of :meth:`_open_input`: read this subtask's share of what the snapshots left.
 
-    def _resume_input(self, shares: list[list[Rest]]) -> None:
-        """Instead of :meth:`_open_input`: read this subtask's share of these."""
+        Args:
+            same: the subtasks are those that gave the snapshots: each goes on with its own.
+            indices: of all subtasks now, by rank.
+        """
         raise InputError("this source cannot be read on from a position")
+
+    def _position(self, counts: SourceCounts) -> Json:
+        """The snapshot: what is left to read behind the last row that was given out, and these counts."""
+        raise InputError("this source cannot be read again from a position: it takes no part in checkpoints")
 
     @abstractmethod
     def _has_input(self) -> list[bool]:
@@ -274,7 +247,14 @@ class BatchSource(SourceReader):
 
     @abstractmethod
     def _next_batch(self) -> pa.RecordBatch | None:
-        """The next rows with the user columns (at least one row, of the spec's schema); None at the end."""
+        """The next rows with the user columns (at least one row, of the spec's schema).
+
+        None: there are none; :meth:`_nothing_now` says whether for good.
+        """
+
+    def _nothing_now(self) -> Poll:
+        """What a poll without rows returns behind :meth:`_next_batch`: the end, unless there may be rows later."""
+        return Poll(finished=True)
 
     def poll(self, rows_max: int) -> Poll:
         """See the base class. Batches end at decoded blocks, so that rows are not copied."""
@@ -284,7 +264,7 @@ class BatchSource(SourceReader):
         if now_us < self._next_poll_us:
             return Poll(next_poll_us=self._next_poll_us)
         if not self._ensure_batch():
-            return Poll(finished=True)
+            return Poll(finished=True) if self._is_spent() else self._nothing_now()
         due = self._schedule.due_count(now_us) - self._emitted
         if due <= 0:
             self._next_poll_us = self._schedule.due_us(self._emitted)
@@ -298,12 +278,12 @@ class BatchSource(SourceReader):
 
     def _poll_now(self, rows_max: int) -> Poll:
         if not self._ensure_batch():
-            return Poll(finished=True)
+            return Poll(finished=True) if self._is_spent() else self._nothing_now()
         return self._take(self._rows_at_hand(rows_max), 0)
 
     def _ensure_batch(self) -> bool:
         """Have decoded rows at hand; False at the end."""
-        if self._quota is not None and self._emitted >= self._quota:
+        if self._is_spent():
             return False
         if self._batch is None:
             read_us = self._clock.now_us()
@@ -312,6 +292,10 @@ class BatchSource(SourceReader):
                 return False
             self._set_batch(rows, read_us)
         return True
+
+    def _is_spent(self) -> bool:
+        """Whether the subtask gave its part of the limit."""
+        return self._quota is not None and self._emitted >= self._quota
 
     def _set_batch(self, rows: pa.RecordBatch, read_us: int) -> None:
         """Append the time columns to decoded rows, once for all polls that give them out in slices."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weir.errors import InputError
-from weir.operators.base import OperatorContext
-from weir.operators.pacing import BatchSource
+from weir.operators.file_reader import FileReader
 from weir.operators.positions import Rest
-from weir.operators.splits import assign, list_input_files, share_events
+from weir.operators.splits import assign, share_events
 from weir.schemas import is_widened_by
 from weir.specs import ParquetSpec
 
@@ -35,7 +35,7 @@ class RowGroup:
         return self.stop_row - self.next_row
 
 
-class ParquetReader(BatchSource):
+class ParquetReader(FileReader):
     """Reads one subtask's row groups.
 
     Columns are found by name and must have the schema's types, or types that widen to them without loss (int32
@@ -47,7 +47,7 @@ class ParquetReader(BatchSource):
     _position_unit = "row"
 
     def __init__(self, spec: ParquetSpec) -> None:
-        super().__init__(spec, spec.path)
+        super().__init__(spec)
         self._spec = spec
         time_column = spec.event_time_column
         self._required = [f.name for f in spec.schema if not f.nullable or f.name == time_column]
@@ -70,11 +70,12 @@ class ParquetReader(BatchSource):
             self._file.close()
             self._file = None
 
-    def _open_input(self, context: OperatorContext) -> None:
-        groups: list[RowGroup] = []
-        for path in list_input_files(self._spec.path):
-            groups += self._row_groups(path)
+    def _open_files(self, paths: Sequence[str]) -> None:
+        groups = [group for path in paths for group in self._row_groups(path)]
         self._read_shares(assign([group.rows for group in groups], groups, self._subtasks))
+
+    def _add_file(self, path: str, size_bytes: int) -> None:
+        self._pending[:0] = self._row_groups(path)[::-1]
 
     def _resume_input(self, shares: list[list[Rest]]) -> None:
         for path in dict.fromkeys(rest.path for rest in shares[self._rank]):
@@ -123,14 +124,14 @@ class ParquetReader(BatchSource):
                     f"that does not hold every such value: correct the schema or the file"
                 )
 
-    def _has_input(self) -> list[bool]:
+    def _chosen(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
 
-    def _event_quota(self, events_max: int) -> int:
+    def _input_quota(self, events_max: int) -> int:
         available = [sum(group.rows for group in groups) for groups in self._assigned]
         return share_events(events_max, available)[self._rank]
 
-    def _next_batch(self) -> pa.RecordBatch | None:
+    def _read_batch(self) -> pa.RecordBatch | None:
         while True:
             while not self._batches:
                 if not self._pending:

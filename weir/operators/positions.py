@@ -12,7 +12,8 @@ A snapshot of one subtask::
      "schedule": {"start_us": 1700000000000000, "rate": 1000.0, "first": 0, "place": 0, "readers": 2}}
 
 Positions are bytes (decompressed, except for the stop of a compressed file) in JSON lines, row numbers in Parquet.
-What was read to its end is in no list. Golden files in ``tests/golden`` keep this form readable.
+What was read to its end is in no list, except in "done", which is there if the source follows its directory: files that
+were read to their end. Golden files in ``tests/golden`` keep this form readable.
 """
 
 from __future__ import annotations
@@ -65,14 +66,10 @@ class SchedulePlace:
     readers: int
 
 
-@dataclass(frozen=True)
-class SourcePosition:
-    """One subtask's snapshot; see the module."""
+@dataclass(frozen=True, kw_only=True)
+class SourceCounts:
+    """What the snapshots of all sources hold besides positions; see the module."""
 
-    kind: str
-    input: str
-    rests: tuple[Rest, ...]
-    files: Mapping[str, FileMark]
     emitted: int
     emitted_before: int
     events_max: int | None
@@ -80,6 +77,18 @@ class SourcePosition:
     rejected: int
     dead_letter_bytes: int
     schedule: SchedulePlace | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePosition(SourceCounts):
+    """One subtask's snapshot; see the module."""
+
+    kind: str
+    input: str
+    rests: tuple[Rest, ...]
+    files: Mapping[str, FileMark]
+    #: Files that were read to their end; None: the source does not follow.
+    done: tuple[str, ...] | None = None
 
     def to_json(self) -> Json:
         """The form above."""
@@ -91,14 +100,40 @@ class SourcePosition:
             "input": self.input,
             "rests": [[numbers[r.path], r.start, r.stop, r.rejected_to, int(r.begun)] for r in self.rests],
             "files": [[path, self.files[path].size_bytes, self.files[path].checksum] for path in paths],
-            "emitted": self.emitted,
-            "emitted_before": self.emitted_before,
-            "events_max": self.events_max,
-            "quota": self.quota,
-            "rejected": self.rejected,
-            "dead_letter_bytes": self.dead_letter_bytes,
-            "schedule": None if self.schedule is None else asdict(self.schedule),
+            **({} if self.done is None else {"done": list(self.done)}),
+            **counts_to_json(self),
         }
+
+
+def counts_to_json(counts: SourceCounts) -> dict[str, Json]:
+    """The counts and the schedule in the form above."""
+    return {
+        "emitted": counts.emitted,
+        "emitted_before": counts.emitted_before,
+        "events_max": counts.events_max,
+        "quota": counts.quota,
+        "rejected": counts.rejected,
+        "dead_letter_bytes": counts.dead_letter_bytes,
+        "schedule": None if counts.schedule is None else asdict(counts.schedule),
+    }
+
+
+def counts_from_json(value: Mapping[str, Any]) -> SourceCounts:
+    """Read counts and schedule.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is something else.
+    """
+    schedule = value["schedule"]
+    return SourceCounts(
+        emitted=int(value["emitted"]),
+        emitted_before=int(value["emitted_before"]),
+        events_max=value["events_max"],
+        quota=value["quota"],
+        rejected=int(value["rejected"]),
+        dead_letter_bytes=int(value["dead_letter_bytes"]),
+        schedule=None if schedule is None else SchedulePlace(**schedule),
+    )
 
 
 def position_from_json(value: Json) -> SourcePosition:
@@ -123,7 +158,7 @@ def position_from_json(value: Json) -> SourcePosition:
 
 def _from_json(value: dict[str, Any]) -> SourcePosition:
     paths = [str(path) for path, _, _ in value["files"]]
-    schedule = value["schedule"]
+    done = value.get("done")
     return SourcePosition(
         kind=value["kind"],
         input=value["input"],
@@ -132,13 +167,8 @@ def _from_json(value: dict[str, Any]) -> SourcePosition:
             for number, start, stop, rejected_to, begun in value["rests"]
         ),
         files={str(path): FileMark(int(size), int(check)) for path, size, check in value["files"]},
-        emitted=int(value["emitted"]),
-        emitted_before=int(value["emitted_before"]),
-        events_max=value["events_max"],
-        quota=value["quota"],
-        rejected=int(value["rejected"]),
-        dead_letter_bytes=int(value["dead_letter_bytes"]),
-        schedule=None if schedule is None else SchedulePlace(**schedule),
+        done=None if done is None else tuple(str(path) for path in done),
+        **vars(counts_from_json(value)),
     )
 
 

@@ -30,7 +30,9 @@ from weir.specs import (
     PrintSpec,
     SourceSpec,
     UnionSpec,
+    UserOperatorSpec,
     UserSinkSpec,
+    UserSourceSpec,
     WithColumnsSpec,
 )
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 #: Spec class -> "module:class" of the reader; its constructor takes the spec.
 READERS: Mapping[type[SourceSpec], str] = {
     JsonLinesSpec: "weir.operators.json_lines:JsonLinesReader",
+    UserSourceSpec: "weir.operators.user_source:create_user_reader",
     ParquetSpec: "weir.operators.parquet:ParquetReader",
 }
 
@@ -57,6 +60,7 @@ OPERATORS: Mapping[type[OperatorSpec], str] = {
     BusySpec: "weir.operators.busy:BusyOperator",
     KeyedAggregateSpec: "weir.operators.keyed:KeyedAggregateOperator",
     KeyedProcessSpec: "weir.operators.keyed_process:KeyedProcessOperator",
+    UserOperatorSpec: "weir.operators.user_operator:create_user_operator",
     BlackholeSpec: "weir.operators.sinks:BlackholeSink",
     PrintSpec: "weir.operators.sinks:PrintSink",
     JsonLinesSinkSpec: "weir.operators.json_lines_sink:JsonLinesSink",

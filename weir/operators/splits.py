@@ -50,12 +50,12 @@ class Split:
         return max(1, self.stop_bytes - self.start_bytes)
 
 
-def list_input_files(path: str) -> list[str]:
+def list_input_files(path: str, may_be_empty: bool = False) -> list[str]:
     """Files of an input, sorted by name: a file, the parts of a directory, or the matches of a glob.
 
     In directories and matches, hidden files, ``_SUCCESS`` and other names with a leading underscore, and
     ``.crc`` files are left out. A directory is not searched below its own level. A file named outright is
-    taken whatever its name.
+    taken whatever its name. With ``may_be_empty`` a directory or a glob may hold nothing yet.
 
     Raises:
         InputError: nothing is there, or it cannot be read.
@@ -75,6 +75,8 @@ def list_input_files(path: str) -> list[str]:
     except OSError as error:
         raise InputError(f"cannot read input {path}: {error.strerror}; check its permissions") from error
     files = sorted(str(entry) for entry in found if _is_part(entry.name))
+    if may_be_empty and (target.is_dir() or _GLOB_CHARACTERS & set(path)):
+        return files
     if not files:
         raise InputError(
             f"cannot read input {path}: {kind}; "
@@ -148,6 +150,11 @@ def assign(sizes: Sequence[int], units: Sequence[_Unit], parallelism: int) -> li
         loads[subtask] += sizes[index]
         chosen[subtask].append(index)
     return [[units[index] for index in sorted(indices)] for indices in chosen]
+
+
+def share_evenly(events_max: int, subtasks: int) -> list[int]:
+    """Quota of each subtask where nobody knows how many events there will be."""
+    return [events_max // subtasks + (rank < events_max % subtasks) for rank in range(subtasks)]
 
 
 def share_events(events_max: int, available: Sequence[int]) -> list[int]:

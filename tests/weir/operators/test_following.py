@@ -1,0 +1,180 @@
+"""A directory that is followed: each file once, over restarts too, whatever the number of subtasks."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import weir
+from weir.errors import GraphError, InputError
+from weir.operators.base import OperatorContext
+from weir.operators.registry import create_reader
+from weir.testing.manual_clock import ManualClock
+
+START_US = 1_700_000_000_000_000
+SCHEMA = {"id": int}
+
+
+def add_lines(directory, name, ids):
+    """Appear as a whole."""
+    hidden = directory / f".{name}"
+    hidden.write_text("".join(f'{{"id": {number}}}\n' for number in ids))
+    hidden.rename(directory / name)
+
+
+def add_table(directory, name, ids):
+    pq.write_table(pa.table({"id": list(ids)}), directory / f".{name}", row_group_size=4)
+    (directory / f".{name}").rename(directory / name)
+
+
+#: Runs of the test.
+OPEN = []
+
+
+@pytest.fixture(autouse=True)
+def _close_runs():
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
+class Run:
+    """All subtasks of a source in one process."""
+
+    def __init__(self, source, parallelism=1, restored=None, clock=None):
+        OPEN.append(self)
+        self.clock = clock or ManualClock(START_US)
+        self.ids, self.finished = [], 0
+        self.readers = []
+        for index in range(parallelism):
+            reader = create_reader(source.to_spec())
+            reader.open(
+                OperatorContext(
+                    "job",
+                    "source",
+                    0,
+                    index,
+                    parallelism,
+                    job_start_us=START_US,
+                    clock=self.clock,
+                    restored=restored or {},
+                    subtask_indices=tuple(range(parallelism)),
+                )
+            )
+            self.readers.append(reader)
+
+    def read(self, polls=200, rows_max=1000, seed=0):
+        dice = random.Random(seed)
+        for _ in range(polls):
+            poll = dice.choice(self.readers).poll(rows_max)
+            self.finished += poll.finished
+            if poll.batch is not None:
+                self.ids += poll.batch.column("id").to_pylist()
+            if poll.next_poll_us:
+                self.clock.advance_ms(100)
+        return self
+
+    def close(self):
+        for reader in self.readers:
+            reader.close()
+
+    def stop(self):
+        snapshots = {index: reader.snapshot() for index, reader in enumerate(self.readers)}
+        self.close()
+        return {index: json.loads(json.dumps(snapshot)) for index, snapshot in snapshots.items()}
+
+
+KINDS = [(weir.JsonLines, add_lines, "jsonl"), (weir.Parquet, add_table, "parquet")]
+
+
+@pytest.mark.parametrize(("source", "add", "suffix"), KINDS)
+@pytest.mark.parametrize("after", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_each_file_is_read_once_over_restarts(tmp_path, source, add, suffix, after, seed):
+    described = source(str(tmp_path), schema=SCHEMA, follow=True)
+    dice = random.Random(seed)
+    written = 0
+
+    def add_some():
+        nonlocal written
+        for _ in range(dice.randrange(5)):
+            rows = dice.randrange(1, 12)
+            add(tmp_path, f"{dice.randrange(1000)}-{written}.{suffix}", range(written, written + rows))
+            written += rows
+
+    add_some()
+    run = Run(described, 2)
+    found = []
+    for parallelism in (2, after, 2):
+        add_some()
+        run.read(dice.randrange(40), rows_max=3, seed=seed)
+        found += run.ids
+        run = Run(described, parallelism, run.stop(), run.clock)
+        add_some()
+    found += run.read(300).ids
+    assert sorted(found) == list(range(written))
+    assert run.finished == 0
+
+
+def test_files_of_one_look_come_in_the_order_of_their_names(tmp_path):
+    for name in "cab":
+        add_lines(tmp_path, name, [ord(name)])
+    run = Run(weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True)).read(20)
+    add_lines(tmp_path, "A", [0])
+    assert run.read(40).ids == [*b"abc", 0]
+
+
+def test_hidden_and_empty_files_wait(tmp_path):
+    (tmp_path / ".later").write_text('{"id": 1}\n')
+    (tmp_path / "begun").touch()
+    run = Run(weir.JsonLines(f"{tmp_path}/*", schema=SCHEMA, follow=True)).read()
+    assert run.ids == []
+    (tmp_path / ".later").rename(tmp_path / "now")
+    (tmp_path / "begun").write_text('{"id": 2}\n')
+    assert run.read().ids == [2, 1]
+
+
+def test_what_is_added_to_a_file_after_it_was_found_is_not_read(tmp_path):
+    add_lines(tmp_path, "a", range(3))
+    described = weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True)
+    run = Run(described)
+    with open(tmp_path / "a", "a") as file:
+        file.write('{"id": 3}\n')
+    assert run.read().ids == [0, 1, 2]
+    assert Run(described, 1, run.stop()).read().ids == []
+
+
+def test_a_file_that_was_removed_is_forgotten(tmp_path):
+    add_lines(tmp_path, "a", [1])
+    run = Run(weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True)).read()
+    assert [path[-2:] for path in run.readers[0].snapshot()["done"]] == ["/a"]
+    (tmp_path / "a").unlink()
+    run.read()
+    assert run.readers[0].snapshot()["done"] == []
+
+
+def test_limit_and_rate(tmp_path):
+    add_lines(tmp_path, "a", range(100))
+    run = Run(weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True, events=20)).read(5)
+    assert run.ids == list(range(20))
+    assert run.finished
+    paced = Run(weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True, rate=1000))
+    assert paced.read().ids == list(range(100))
+
+
+def test_a_checkpoint_of_a_source_that_did_not_follow_is_refused(tmp_path):
+    add_lines(tmp_path, "a", range(3))
+    snapshots = Run(weir.JsonLines(str(tmp_path), schema=SCHEMA)).read().stop()
+    with pytest.raises(InputError, match="made without follow=True"):
+        Run(weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True), 1, snapshots)
+
+
+def test_a_directory_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(InputError, match="there is no such file or directory"):
+        Run(weir.JsonLines(str(tmp_path / "absent"), schema=SCHEMA, follow=True))
+    with pytest.raises(GraphError, match="follow is 'yes'; it is True or False"):
+        weir.JsonLines("in", schema=SCHEMA, follow="yes").to_spec()
