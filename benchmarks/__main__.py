@@ -33,6 +33,7 @@ python -m benchmarks throughput --json data/benchmarks/results/throughput.json
 python -m benchmarks throughput --one-core --repeat 5
 python -m benchmarks throughput --events 30000000
 python -m benchmarks latency --rate 100
+python -m benchmarks wide_job --rate 200
 python -m benchmarks state --keys 10000000
 python -m benchmarks rescale --state-bytes 1e9 --rate 50000 --strategy migrate
 python -m benchmarks rescale --steady
@@ -110,6 +111,27 @@ def latency(
             task_managers,
             batch_timeout_ms,
         )
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command("wide_job")
+def wide_job(
+    json: Json = None,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Events per second of both sources together; 0: an idle job.")
+    ] = 200,
+    duration_s: Annotated[float, typer.Option(min=3, help="Measured, after 4 s of warm-up.")] = 20,
+    keys: Keys = 1_000,
+    repeat: Repeat = 1,
+) -> None:
+    """9 stages, 21 subtasks: processors used, lag of the sink's watermark, time of checkpoints."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import wide_job as benchmark
+
+        options = benchmark.WideOptions(rate, duration_s, keys, repeat)
         return benchmark.run(options, report).as_json()
 
     execute(measure, json)
