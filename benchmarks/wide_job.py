@@ -80,9 +80,7 @@ def run(options: WideOptions, report: Callable[[str, float], None]) -> Benchmark
     return BenchmarkResult(f"wide_job_{options.rate:g}", config, runs, bars(options.rate))
 
 
-def _one_run(
-    options: WideOptions, directory: Path, report: Callable[[str, float], None]
-) -> dict[str, Any]:
+def _one_run(options: WideOptions, directory: Path, report: Callable[[str, float], None]) -> dict[str, Any]:
     servers = _write_inputs(options, directory)
     settings: dict[str, object] = {"taskManager.operator_quota": -(-SUBTASKS // 2)}
     if options.watermark_interval_s is not None:
@@ -122,9 +120,7 @@ def _write_inputs(options: WideOptions, directory: Path) -> np.ndarray:
     return servers
 
 
-def _measure(
-    cluster: Cluster, options: WideOptions, report: Callable[[str, float], None]
-) -> dict[str, Any]:
+def _measure(cluster: Cluster, options: WideOptions, report: Callable[[str, float], None]) -> dict[str, Any]:
     """Look at the running job for ``duration_s``, less a second in which it may end."""
     began_s, began_ms = time.monotonic(), time.time() * 1e3
     cpu_s = _cpu_s(cluster)
@@ -198,4 +194,10 @@ def _check(records: np.ndarray, servers: np.ndarray) -> dict[str, Any]:
     latencies_ms = (records[:, 2] - records[:, 3]) / 1e3
     steady_ms = latencies_ms[records[:, 3] >= records[:, 3].min() + WARM_UP_S * 1e6]
     p50_ms, p99_ms = np.percentile(steady_ms, [50, 99]).tolist() if len(steady_ms) else (None, None)
-    return {"events": len(records), "p50_ms": p50_ms, "p99_ms": p99_ms, "lost": lost, "duplicated": duplicated}
+    return {
+        "events": len(records),
+        "p50_ms": p50_ms,
+        "p99_ms": p99_ms,
+        "lost": lost,
+        "duplicated": duplicated,
+    }

@@ -40,6 +40,20 @@ def no_release() -> None:
     """Release of a control element: it took no credit."""
 
 
+def take_rows(deliveries: deque[Delivery], rows_max: int, schema: pa.Schema) -> list[Delivery]:
+    """Take leading batches of one schema off a queue, up to so many rows together; nothing else is passed by."""
+    taken: list[Delivery] = []
+    while deliveries:
+        element = deliveries[0].element
+        if not isinstance(element, pa.RecordBatch) or element.num_rows > rows_max:
+            break
+        if element.schema is not schema and not element.schema.equals(schema):
+            break
+        rows_max -= element.num_rows
+        taken.append(deliveries.popleft())
+    return taken
+
+
 class Inbox:
     """Input of one subtask: elements of all channels in arrival order. One consumer, many producers."""
 
@@ -47,6 +61,10 @@ class Inbox:
         self._elements: deque[Delivery] = deque()
         self._condition = threading.Condition(threading.Lock())
         self._woken = False
+        #: The consumer lets elements gather: one more does not wake it.
+        self._gathers = False
+        #: Part of the consumer's time that goes into rows (0 to 1); written by the consumer, read with each release.
+        self.busy_share = 1.0
 
     def __len__(self) -> int:
         return len(self._elements)
@@ -55,7 +73,8 @@ class Inbox:
         """Append; never blocks, because the producers' credits bound the inbox."""
         with self._condition:
             self._elements.append(delivery)
-            self._condition.notify()
+            if not self._gathers:
+                self._condition.notify()
 
     def wake(self) -> None:
         """Let :meth:`poll` or :meth:`wait` return."""
@@ -63,13 +82,22 @@ class Inbox:
             self._woken = True
             self._condition.notify()
 
-    def poll(self, timeout_s: float) -> Delivery | None:
-        """The next element; None after ``timeout_s`` or :meth:`wake`."""
+    def poll(self, timeout_s: float, gather_s: float = 0.0) -> Delivery | None:
+        """The next element; None after ``timeout_s`` or :meth:`wake`. Looks after ``gather_s``, or :meth:`wake`."""
         with self._condition:
+            if gather_s > 0 and not self._woken:
+                self._gathers = True
+                self._condition.wait(gather_s)
+                self._gathers = False
             if not self._elements and not self._woken and timeout_s > 0:
                 self._condition.wait(timeout_s)
             self._woken = False
             return self._elements.popleft() if self._elements else None
+
+    def poll_rows(self, rows_max: int, schema: pa.Schema) -> list[Delivery]:
+        """The batches at the head that have this schema, up to so many rows together; never waits."""
+        with self._condition:
+            return take_rows(self._elements, rows_max, schema)
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until :meth:`wake`, whatever elements are there; called by a sender that needs credit."""
@@ -119,9 +147,12 @@ class LocalChannel:
         if isinstance(element, pa.RecordBatch):
             size_bytes = batch_bytes(element) if size_bytes is None else size_bytes
             self.gate.take(element.num_rows, size_bytes)
-            self._inbox.put(Delivery(self._channel, element, self.gate.release_one, size_bytes))
+            self._inbox.put(Delivery(self._channel, element, self._release_one, size_bytes))
         else:
             self._inbox.put(Delivery(self._channel, element, no_release))
+
+    def _release_one(self) -> None:
+        self.gate.release(1, self._inbox.busy_share)
 
     def close(self) -> None:
         """Nothing to free."""

@@ -11,7 +11,7 @@ from collections import deque
 
 import pyarrow as pa
 
-from task_manager.channels import Delivery
+from task_manager.channels import Delivery, take_rows
 from task_manager.checkpoint_parts import Checkpoints, TakenPart
 from weir.protocol.alignment import BarrierAligner
 from weir.records import batch_bytes
@@ -45,6 +45,10 @@ class CheckpointInputs:
     def next_ready(self) -> Delivery | None:
         """The next of what was put aside earlier."""
         return self._ready.popleft() if self._ready else None
+
+    def ready_rows(self, rows_max: int, schema: pa.Schema) -> list[Delivery] | None:
+        """The batches that come next of what was put aside, see ``channels.take_rows``; None: none is left."""
+        return take_rows(self._ready, rows_max, schema) if self._ready else None
 
     def put_aside(self, delivery: Delivery) -> bool:
         """Keep an element that comes behind the barrier of its input; False: take it now."""

@@ -23,6 +23,8 @@ _ROWS_AT_FIRST = 128.0
 _GROWTH_MAX, _SHRINK_MAX = 4.0, 0.5
 #: Intervals shorter than this say little about the receiver's rate.
 _MEASURE_S_MIN = 0.0005
+#: A receiver is not taken to be faster than so many times what it was seen to do.
+_BUSY_SHARE_MIN = 0.02
 
 
 class CancelledError(WeirError):
@@ -106,21 +108,21 @@ class CreditGate:
             self._rows += rows
             self._bytes += size_bytes
 
-    def release(self, batches: int) -> None:
-        """The receiver has finished the oldest batches; called by the receiving side."""
+    def release(self, batches: int, busy_share: float = 1.0) -> None:
+        """The receiver has finished the oldest batches; called by the receiving side.
+
+        ``busy_share``: part of the receiver's time that goes into rows, 0 to 1. One that mostly waits can take more
+        rows than it gets, however long the way to it and back is.
+        """
         with self._lock:
             for _ in range(min(batches, len(self._in_flight))):
                 rows, size_bytes = self._in_flight.popleft()
                 self._rows -= rows
                 self._bytes -= size_bytes
                 self._measured_rows += rows
-            self._measure()
+            self._measure(busy_share)
         if self.wake_on_release:
             self._sender.wake()
-
-    def release_one(self) -> None:
-        """The receiver has finished the oldest batch; see :meth:`release`."""
-        self.release(1)
 
     def fail(self, error: WeirError) -> None:
         """Break the channel: the sender's next :meth:`take` or :meth:`check` raises ``error``."""
@@ -132,7 +134,7 @@ class CreditGate:
         if self._error is not None:
             raise self._error
 
-    def _measure(self) -> None:
+    def _measure(self, busy_share: float) -> None:
         """Bound the rows in flight by what the receiver finishes in ``in_flight_ms``."""
         now_s = time.monotonic()
         elapsed_s = now_s - self._measuring_since_s
@@ -141,7 +143,8 @@ class CreditGate:
                 # Finished sooner than can be measured: it takes more.
                 self._rows_max = min(self._rows_max * _GROWTH_MAX, 1e9)
             return
-        wanted = self._measured_rows / elapsed_s * self._limits.in_flight_ms / 1e3
+        busy_s = elapsed_s * max(busy_share, _BUSY_SHARE_MIN)
+        wanted = self._measured_rows / busy_s * self._limits.in_flight_ms / 1e3
         self._rows_max = min(max(wanted, self._rows_max * _SHRINK_MAX, 1.0), self._rows_max * _GROWTH_MAX)
         self._measuring_since_s = now_s
         self._measured_rows = 0

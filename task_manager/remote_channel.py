@@ -106,7 +106,7 @@ class RemoteChannel:
             for reply in self._call:
                 self._accepted.set()
                 if reply.released_batches:
-                    self.gate.release(reply.released_batches)
+                    self.gate.release(reply.released_batches, reply.busy_percent / 100)
         except grpc.RpcError as error:
             self.gate.fail(self._explain(error))
             # The request iterator must not wait for frames that nobody will take.
@@ -153,7 +153,7 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
             daemon=True,
         ).start()
         yield data_pb2.ChannelReply()
-        yield from _replies(credits, context)
+        yield from _replies(credits, context, inbox)
 
     def _accept(self, first: data_pb2.ChannelFrame) -> tuple[Inbox, ChannelId]:
         if first.WhichOneof("element") != "handshake":
@@ -163,7 +163,9 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
         return self._find_inbox(identity, channel), channel
 
 
-def _replies(credits: _Credits, context: grpc.ServicerContext) -> Iterator[data_pb2.ChannelReply]:
+def _replies(
+    credits: _Credits, context: grpc.ServicerContext, inbox: Inbox
+) -> Iterator[data_pb2.ChannelReply]:
     """One reply for all credits that wait; ends with None, fails with an error."""
     while True:
         released = 0
@@ -177,7 +179,7 @@ def _replies(credits: _Credits, context: grpc.ServicerContext) -> Iterator[data_
                 break
             item = credits.get()
         if released:
-            yield data_pb2.ChannelReply(released_batches=released)
+            yield data_pb2.ChannelReply(released_batches=released, busy_percent=round(100 * inbox.busy_share))
         if isinstance(item, WeirError):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(item))
         if item is None:

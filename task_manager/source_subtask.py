@@ -102,13 +102,16 @@ class SourceSubtask(Subtask):
             wait_us = polled.next_poll_us - self._clock.now_us() if polled.next_poll_us else 0
             if wait_us > 0:
                 until_s = time.monotonic() + wait_us / 1e6
-                self._poll(min(until_s, deadline_s, self._next_watermark_s))
+                # A machine that is busy with small batches gets fewer and larger ones.
+                self._poll(min(max(until_s, self._pace.next_s), deadline_s, self._next_watermark_s))
 
     def _make_watermark(self) -> None:
         now_s = time.monotonic()
         if now_s < self._next_watermark_s:
             return
-        self._next_watermark_s = now_s + self._timers.watermark_interval_ms / 1e3
+        # At the same moments in all sources, so that the combined watermark rises once in an interval.
+        interval_us = self._timers.watermark_interval_ms * 1e3
+        self._next_watermark_s = now_s + (interval_us - self._clock.now_us() % interval_us) / 1e6
         if (now_s - self._last_data_s) * 1e3 >= self._timers.idle_timeout_ms:
             if not self._idle:
                 self._idle = True

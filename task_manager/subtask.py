@@ -16,6 +16,7 @@ from task_manager.checkpoint_parts import Checkpoints, TakenPart
 from task_manager.credits import CancelledError
 from task_manager.mailbox import Mailbox
 from task_manager.output import Output
+from task_manager.pace import Pace
 from task_manager.progress import SubtaskProgress, SubtaskState
 from weir.clock import Clock
 from weir.errors import WeirError, kind_of
@@ -44,6 +45,9 @@ class SubtaskTimers:
     state_flush_interval_ms: float
     #: A barrier that waits longer for those of other inputs overtakes rows.
     alignment_timeout_ms: float
+    #: How long a row may wait for others that go the same way, and the rows of the largest batch.
+    batch_timeout_ms: float
+    batch_rows_max: int
 
 
 class Subtask(ABC):
@@ -67,6 +71,7 @@ class Subtask(ABC):
         self._clock = clock
         self._on_change = on_change
         self._checkpoints = checkpoints
+        self._pace = Pace(timers.batch_rows_max, timers.batch_timeout_ms)
         self._job_start_us: int | None = None
         self._next_flush_s = 0.0
         #: Monotonic second at which the flush under way began; 0: none.
@@ -224,7 +229,7 @@ class Subtask(ABC):
         self._on_change()
 
     def _process(self, batch: pa.RecordBatch, size_bytes: int | None = None) -> None:
-        """Run one batch through the chain and account for the time.
+        """Run one batch through the chain and account for the time, also for the pace.
 
         ``size_bytes``: ``batch_bytes`` of the batch, or nearly, where it is known already.
         """
@@ -238,7 +243,10 @@ class Subtask(ABC):
         progress.last_batch_us = self._clock.now_us()
         waited_s = output.waited_s - waited_s
         progress.backpressured_s = output.waited_s
-        progress.busy_s += time.monotonic() - began_s - waited_s
+        elapsed_s = time.monotonic() - began_s - waited_s
+        progress.busy_s += elapsed_s
+        self._pace.processed(batch.num_rows, began_s, elapsed_s, waited_s)
+        self.mailbox.inbox.busy_share = self._pace.busy_share
         self._count_output()
 
     def _count_output(self) -> None:
@@ -271,10 +279,11 @@ class Subtask(ABC):
             self._next_flush_s = now_s + _FLUSH_STEP_S
         self.progress.busy_s += time.monotonic() - now_s
 
-    def _poll(self, until_s: float) -> Delivery | None:
-        """Sleep until an element, a wake-up or a moment comes."""
+    def _poll(self, until_s: float, gather_until_s: float = 0.0) -> Delivery | None:
+        """Sleep until an element, a wake-up or a moment comes; elements may gather until a second moment."""
         began_s = time.monotonic()
-        delivery = self.mailbox.inbox.poll(min(until_s - began_s, _SLEEP_S_MAX))
+        timeout_s = min(until_s - began_s, _SLEEP_S_MAX)
+        delivery = self.mailbox.inbox.poll(timeout_s, min(timeout_s, gather_until_s - began_s))
         self.progress.idle_s += time.monotonic() - began_s
         self.mailbox.run_commands()
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:

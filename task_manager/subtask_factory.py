@@ -253,7 +253,9 @@ class SubtaskFactory:
             for channel in topology.graph.output_channels(subtask, edge)
         }
         table = topology.routing.get(edge.consumer_stage)
-        policy = BatchPolicy(self._config.batch_size, self._config.batch_timeout_ms)
+        policy = BatchPolicy(
+            self._config.batch_size, self._config.batch_timeout_ms, self._config.in_flight_ms
+        )
         return OutputEdge(edge, channels, policy, table.group_to_subtask if table else None)
 
     def _timers(self) -> SubtaskTimers:
@@ -263,6 +265,8 @@ class SubtaskFactory:
             idle_timeout_ms=self._settings.idle_timeout_ms,
             state_flush_interval_ms=self._config.state_flush_interval_ms,
             alignment_timeout_ms=self._settings.alignment_timeout_ms,
+            batch_timeout_ms=self._config.batch_timeout_ms,
+            batch_rows_max=self._config.batch_size,
         )
 
     def _context(

@@ -20,6 +20,7 @@ from weir.errors import StateError
 from weir.operators.chain import OperatorChain
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine
+from weir.protocol.watermark_forward import WatermarkForward
 from weir.protocol.watermark_hold import WatermarkHold
 from weir.protocol.watermarks import WatermarkTracker
 from weir.records import (
@@ -60,7 +61,7 @@ class TaskSubtask(Subtask):
         self._hold = WatermarkHold()
         self._ownership: Ownership | None = None
         self._held_releases: deque[Callable[[], None]] = deque()
-        self._forwarded_s = float("-inf")
+        self._forward = WatermarkForward(timers.watermark_interval_ms)
         self._shown_ms = WATERMARK_MIN_MS
         self._idle_forwarded = False
         self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id))
@@ -117,7 +118,8 @@ class TaskSubtask(Subtask):
             self._overtake()
         delivery = self._barriers.next_ready()
         if delivery is None:
-            return self._poll(min(due_s, self._barriers.overdue_s))
+            until_s = min(due_s, self._barriers.overdue_s, self._forward.due_s)
+            return self._poll(until_s, self._pace.next_s)
         self.mailbox.run_commands()
         return delivery
 
@@ -167,17 +169,33 @@ class TaskSubtask(Subtask):
         part = self._snapshot(self._barriers.aligner.checkpoint_id)
         self._barriers.overtake(part)
 
-    def _take_rows(self, delivery: Delivery, batch: pa.RecordBatch) -> None:
-        self._barriers.record(delivery.channel, batch, self._checkpoints)
-        self._watermarks.mark_active(delivery.channel)
-        self._idle_forwarded = False
+    def _take_rows(self, delivery: Delivery, first: pa.RecordBatch) -> None:
+        """Process a batch, together with those right behind it: many small ones cost as much as large ones."""
+        taken = [delivery, *(d for d in self._waiting_rows(first) if not self._barriers.put_aside(d))]
+        batches = []
+        for item in taken:
+            assert isinstance(item.element, pa.RecordBatch)
+            self._barriers.record(item.channel, item.element, self._checkpoints)
+            self._watermarks.mark_active(item.channel)
+            batches.append(item.element)
+        self._end_idleness()
+        batch = first if len(batches) == 1 else pa.concat_batches(batches)
         rows = batch if self._ownership is None else self._ownership.admit(batch)
         if rows is not None:
-            self._process(rows, delivery.size_bytes if rows is batch else None)
+            self._process(rows, sum(item.size_bytes for item in taken) if rows is batch else None)
         if self._ownership is not None and self._ownership.parked_bytes > _PARKED_BYTES_MAX:
-            self._held_releases.append(delivery.release)
+            self._held_releases.extend(item.release for item in taken)
         else:
-            delivery.release()
+            for item in taken:
+                item.release()
+
+    def _waiting_rows(self, first: pa.RecordBatch) -> list[Delivery]:
+        """Batches that wait directly behind a first one, of any channel: each channel's rows stay in order."""
+        rows_max = self._pace.rows_max - first.num_rows
+        if rows_max <= 0:
+            return []
+        ready = self._barriers.ready_rows(rows_max, first.schema)
+        return self.mailbox.inbox.poll_rows(rows_max, first.schema) if ready is None else ready
 
     def _after_rescale_event(self) -> None:
         """Rows may have left the park: give credit back, and let the watermark go on."""
@@ -195,18 +213,20 @@ class TaskSubtask(Subtask):
             self._chain.on_watermark(time_ms)
             self.progress.watermark_ms = time_ms
 
+    def _end_idleness(self) -> None:
+        """Something has come: consumers that think otherwise learn the watermark again."""
+        if self._idle_forwarded:
+            self._idle_forwarded = False
+            self._forward.again()
+
     def _forward_watermark(self) -> None:
-        """Pass the watermark on, at most once per interval; idleness at once."""
+        """Pass the watermark on when it has risen; idleness at once."""
         if self._watermarks.all_idle:
             if not self._idle_forwarded:
                 self._idle_forwarded = True
                 self._chain.output.broadcast(Idle())
             return
         # A watermark without rows ends idleness too (an operator upstream may drop all rows).
-        self._idle_forwarded = False
-        now_s = time.monotonic()
-        if (now_s - self._forwarded_s) * 1e3 < self._timers.watermark_interval_ms:
-            return
-        if self._shown_ms != WATERMARK_MIN_MS:
-            self._forwarded_s = now_s
+        self._end_idleness()
+        if self._forward.take(self._shown_ms, time.monotonic()):
             self._chain.output.broadcast(Watermark(self._shown_ms))

@@ -24,6 +24,8 @@ class BatchPolicy:
 
     rows_max: int
     timeout_ms: float
+    #: Rows that have waited longer for credit hold their sender back.
+    age_ms_max: float = float("inf")
 
 
 class ChannelWriter:
@@ -37,6 +39,8 @@ class ChannelWriter:
         #: The batch added last, with its bytes, if they were given.
         self._measured: tuple[pa.RecordBatch, int] | None = None
         self._ended = False
+        #: (rows, monotonic second of their coming) of the rows that wait, oldest first.
+        self._arrivals: deque[tuple[int, float]] = deque()
         #: Monotonic seconds at which the oldest pending rows must leave; infinity when there are none.
         self.deadline_s = float("inf")
         self.bytes_sent = 0
@@ -44,8 +48,26 @@ class ChannelWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether a whole batch waits for credit: the subtask must not add more."""
-        return self._rows >= self._policy.rows_max
+        """Whether a whole batch waits for credit, or rows have done so for long: the subtask must not add more.
+
+        Without the second, a slow receiver of small batches would let whole batches gather in front of every channel,
+        and watermarks and barriers with them.
+        """
+        return self._rows >= self._policy.rows_max or (
+            self._rows > 0 and self.age_s(time.monotonic()) * 1e3 > self._policy.age_ms_max
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows that wait here."""
+        return self._rows
+
+    def age_s(self, now_s: float) -> float:
+        """How long the oldest row has waited here; 0: none waits. Also read by other threads."""
+        try:
+            return now_s - self._arrivals[0][1]
+        except IndexError:
+            return 0.0
 
     @property
     def is_empty(self) -> bool:
@@ -69,8 +91,10 @@ class ChannelWriter:
         if isinstance(element, EndOfStream):
             self._ended = True
         if isinstance(element, pa.RecordBatch):
+            now_s = time.monotonic()
             if not self._rows:
-                self.deadline_s = time.monotonic() + self._policy.timeout_ms / 1e3
+                self.deadline_s = now_s + self._policy.timeout_ms / 1e3
+            self._arrivals.append((element.num_rows, now_s))
             self._rows += element.num_rows
             self._measured = None if size_bytes is None else (element, size_bytes)
         elif (
@@ -104,6 +128,7 @@ class ChannelWriter:
         """Empty the buffer: what was not sent yet was promised to nobody and can go elsewhere."""
         elements = list(self._pending)
         self._pending.clear()
+        self._arrivals.clear()
         self._rows = 0
         self.deadline_s = float("inf")
         self._ended = self._ended and not any(isinstance(element, EndOfStream) for element in elements)
@@ -122,8 +147,17 @@ class ChannelWriter:
         self.channel.send(batch, size_bytes)
         self.batches_sent += 1
         self.bytes_sent += size_bytes
+        self._forget_arrivals(batch.num_rows)
         self.deadline_s = time.monotonic() + self._policy.timeout_ms / 1e3 if self._rows else float("inf")
         return True
+
+    def _forget_arrivals(self, rows: int) -> None:
+        """The oldest rows were sent."""
+        while rows > 0:
+            waiting, since_s = self._arrivals.popleft()
+            rows -= waiting
+        if rows < 0:
+            self._arrivals.appendleft((-rows, since_s))
 
     def _gather(self, rows_max: int) -> pa.RecordBatch | None:
         """Take up to ``rows_max`` leading rows as one batch of one schema."""

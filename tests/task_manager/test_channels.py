@@ -139,3 +139,40 @@ def test_cancel_ends_a_wait_for_credit():
     mailbox.cancel()
     thread.join(60.0)
     assert len(errors) == 1
+
+
+def test_waiting_batches_are_taken_together_up_to_a_control_element_or_another_schema():
+    channel, inbox, _ = local(elements_max=100)
+    other = pa.RecordBatch.from_pydict({"m": pa.array([1])})
+    for element in (batch(1), batch(2), batch(4), Watermark(5), batch(8), other):
+        channel.send(element)
+    first = inbox.poll(0.0)
+    assert [d.element.num_rows for d in inbox.poll_rows(5, first.element.schema)] == [2]
+    assert [d.element.num_rows for d in inbox.poll_rows(5, first.element.schema)] == [4]
+    assert inbox.poll_rows(5, first.element.schema) == []
+    assert inbox.poll(0.0).element == Watermark(5)
+    assert [d.element.num_rows for d in inbox.poll_rows(100, first.element.schema)] == [8]
+    assert inbox.poll_rows(100, first.element.schema) == []
+    assert inbox.poll(0.0).element is other
+
+
+def test_elements_gather_and_a_wake_up_ends_that():
+    channel, inbox, _ = local()
+    began_s = time.monotonic()
+    threading.Timer(0.02, lambda: channel.send(batch(1))).start()
+    assert inbox.poll(10.0, 0.1).element.num_rows == 1
+    assert time.monotonic() - began_s >= 0.09
+    inbox.wake()
+    assert inbox.poll(10.0, 10.0) is None
+
+
+def test_a_receiver_far_away_that_mostly_waits_gets_more_rows(monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    channel, inbox, _ = local()
+    for _ in range(20):
+        channel.send(batch(max(1, min(channel.gate.rows_free, 1000))))
+        inbox.busy_share = 0.1
+        now_s[0] += 0.2
+        inbox.poll(0.0).release()
+    assert channel.gate.rows_free >= 500

@@ -337,3 +337,18 @@ def test_a_new_consumer_learns_that_nothing_comes_for_now():
         output.broadcast(element)
     output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {1: new}, [])
     assert drain(inbox) == [RouteMarker(after.version), Watermark(5), Idle()]
+
+
+def test_rows_that_wait_for_credit_for_long_hold_the_sender_back():
+    out, inbox = writer(BatchPolicy(1000, 10_000.0, age_ms_max=20.0), elements_max=IDLE_BATCHES)
+    keep_busy(out, inbox)
+    add(out, batch(["a", "b"]))
+    assert not out.is_full
+    assert out.rows == 2
+    time.sleep(0.03)
+    assert out.is_full
+    assert out.age_s(time.monotonic()) > 0.02
+    drain(inbox)
+    out.pump(time.monotonic())
+    assert not out.is_full
+    assert (out.rows, out.age_s(time.monotonic())) == (0, 0.0)

@@ -119,7 +119,7 @@ class ControlPlaneConfig(Section):
         ge=1,
         le=4096,
     )
-    watermark_interval: float = setting(0.8, "How often sources emit a watermark.", "s", gt=0, le=3600)
+    watermark_interval: float = setting(0.2, "How often sources emit a watermark.", "s", gt=0, le=3600)
     out_of_order_grace_period: float = setting(
         2, "Subtracted from the highest event time seen, to give late events a chance.", "s", ge=0, le=86_400
     )

@@ -67,7 +67,9 @@ class ChannelFrame(_message.Message):
     def __init__(self, handshake: _Optional[_Union[ChannelHandshake, _Mapping]] = ..., batch: _Optional[_Union[BatchFrame, _Mapping]] = ..., watermark: _Optional[_Union[WatermarkFrame, _Mapping]] = ..., idle: _Optional[_Union[IdleFrame, _Mapping]] = ..., end_of_stream: _Optional[_Union[EndOfStreamFrame, _Mapping]] = ..., route_marker: _Optional[_Union[RouteMarkerFrame, _Mapping]] = ..., barrier: _Optional[_Union[BarrierFrame, _Mapping]] = ...) -> None: ...
 
 class ChannelReply(_message.Message):
-    __slots__ = ("released_batches",)
+    __slots__ = ("released_batches", "busy_percent")
     RELEASED_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    BUSY_PERCENT_FIELD_NUMBER: _ClassVar[int]
     released_batches: int
-    def __init__(self, released_batches: _Optional[int] = ...) -> None: ...
+    busy_percent: int
+    def __init__(self, released_batches: _Optional[int] = ..., busy_percent: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,50 @@
+"""How many waiting rows a subtask takes at once, and how long it lets more of them gather. Pure; one per subtask.
+
+A batch costs about the same with one row as with a hundred. Behind a fan-out batches are tiny, and on a busy machine
+their cost decides. So a subtask whose batches are small rests a few times as long as the last one took, before it
+takes what has come meanwhile as one batch: on an idle machine that is a fraction of a millisecond, and never more
+than ``batch_timeout_ms``.
+"""
+
+from __future__ import annotations
+
+#: A subtask with small batches works at most one part in so many.
+_REST_FACTOR = 3.0
+#: From so many rows on a batch is not small: nothing is gained by waiting for more.
+_SMALL_ROWS = 512
+#: Rows are taken together as long as processing them takes about this: commands and barriers wait for it.
+_TOGETHER_S = 0.01
+_ROWS_AT_FIRST = 64
+#: How far back the share of busy time looks.
+_SHARE_S = 0.1
+
+
+class Pace:
+    """Called by the subtask's thread."""
+
+    def __init__(self, batch_rows_max: int, rest_ms_max: float) -> None:
+        """``batch_rows_max``: rows of the largest batch; ``rest_ms_max``: how long a row may wait for others."""
+        self._batch_rows_max = batch_rows_max
+        self._rest_s_max = rest_ms_max / 1e3
+        #: Waiting batches are taken together up to so many rows.
+        self.rows_max = min(_ROWS_AT_FIRST, batch_rows_max)
+        #: Monotonic second before which no more rows are taken.
+        self.next_s = 0.0
+        #: Part of the last tenth of a second that went into rows (0 to 1), waiting for credit included.
+        self.busy_share = 0.0
+        self._ended_s = 0.0
+
+    def processed(self, rows: int, began_s: float, elapsed_s: float, waited_s: float = 0.0) -> None:
+        """Note what the last rows took; ``waited_s``: for credit, besides."""
+        taken_s = elapsed_s + waited_s
+        ended_s = began_s + taken_s
+        period_s = max(ended_s - self._ended_s, taken_s, 1e-9)
+        self.busy_share += min(1.0, period_s / _SHARE_S) * (taken_s / period_s - self.busy_share)
+        self._ended_s = ended_s
+        if elapsed_s <= _TOGETHER_S:
+            if rows * 2 >= self.rows_max:
+                self.rows_max = min(self.rows_max * 2, self._batch_rows_max)
+        else:
+            self.rows_max = max(1, min(self.rows_max, int(rows * _TOGETHER_S / elapsed_s)))
+        rest_s = min(elapsed_s * _REST_FACTOR, self._rest_s_max)
+        self.next_s = began_s + rest_s if rows < min(_SMALL_ROWS, self.rows_max) else 0.0

@@ -1,0 +1,36 @@
+"""How many waiting rows are taken together, and how long small batches are left to gather."""
+
+from __future__ import annotations
+
+from task_manager.pace import Pace
+
+
+def test_a_subtask_with_small_batches_rests_in_proportion_to_what_they_cost():
+    pace = Pace(32_768, rest_ms_max=10.0)
+    pace.processed(1, began_s=5.0, elapsed_s=0.001)
+    assert abs(pace.next_s - 5.003) < 1e-9
+    pace.processed(1, began_s=6.0, elapsed_s=0.008)
+    assert abs(pace.next_s - 6.010) < 1e-9
+
+
+def test_a_flood_does_not_rest():
+    pace = Pace(32_768, rest_ms_max=10.0)
+    for _ in range(20):
+        pace.processed(pace.rows_max, began_s=5.0, elapsed_s=0.001)
+    assert (pace.rows_max, pace.next_s) == (32_768, 0.0)
+
+
+def test_rows_of_a_slow_step_are_not_taken_together_for_long():
+    pace = Pace(32_768, rest_ms_max=10.0)
+    pace.processed(pace.rows_max, began_s=5.0, elapsed_s=0.64)
+    assert pace.rows_max == 1
+
+
+def test_the_busy_share_follows_the_last_tenth_of_a_second():
+    pace = Pace(32_768, rest_ms_max=10.0)
+    for step in range(100):
+        pace.processed(1, began_s=100 + step * 0.01, elapsed_s=0.001)
+    assert 0.08 < pace.busy_share < 0.12
+    for step in range(100):
+        pace.processed(1, began_s=101 + step * 0.01, elapsed_s=0.002, waited_s=0.008)
+    assert pace.busy_share > 0.99
