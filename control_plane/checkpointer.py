@@ -22,6 +22,7 @@ from weir.protocol import checkpoint_model as model
 from weir.protocol import job as job_machine
 from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.manifest import Manifest, SubtaskPart, part_from_json
+from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.rpc.wire import handshake_from_proto, handshake_to_proto, subtask_from_proto, subtask_to_proto
 from weir.types import SubtaskId
@@ -119,7 +120,7 @@ class Checkpointer:
         for name in ("created_ms", "started_ms", "ended_ms"):
             time_ms = facts[name]
             facts[name] = time_ms + offset_ms if isinstance(time_ms, int) else None
-        return CheckpointView.model_validate(facts)
+        return CheckpointView.model_validate(redacted(facts))
 
     def acknowledged(
         self, request: control_pb2.AcknowledgeCheckpointRequest

@@ -25,6 +25,7 @@ from etcd3gw.exceptions import Etcd3Exception
 from etcd3gw.lease import Lease
 
 from weir.errors import CheckpointError
+from weir.redaction import redacted_text
 from weir.rpc.wire import parse_address
 
 log = logging.getLogger("control_plane")
@@ -58,7 +59,7 @@ class EtcdKeeper:
                     api_path="/v3/",
                 )
             )
-        self._endpoints = ", ".join(endpoints)
+        self._endpoints = redacted_text(", ".join(endpoints))
         self._leader_key, self._record_key = (f"/weir/{job_name}/{name}" for name in ("leader", "record"))
         self._id = secrets.token_hex(8)
         self._on_lost = on_lost

@@ -21,6 +21,7 @@ from weir.graph import PhysicalGraph, Stage
 from weir.metrics import JobFacts
 from weir.protocol.job import JobState
 from weir.protocol.routing import RoutingTable
+from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
@@ -50,7 +51,7 @@ def status_view(coordinator: Coordinator) -> StatusView:
         job_id=coordinator.identity.job_id,
         job=coordinator.graph.logical.name,
         job_module=coordinator.job_module,
-        parameters=coordinator.parameters,
+        parameters=redacted(coordinator.parameters),
         state=job.state.value,
         state_meaning=_MEANINGS[job.state],
         cause=job.cause,

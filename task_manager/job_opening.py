@@ -18,6 +18,7 @@ from weir.config import Config
 from weir.errors import FailureKind, HandshakeError, JobCodeError
 from weir.graph import physical_graph
 from weir.job_loading import load_deployed_job
+from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
 
@@ -105,7 +106,8 @@ def _settings(
         tuple(request.isolated_steps),
         {
             "job_module": request.job_module,
-            "parameters": parameters,
-            "config": config.model_dump(mode="json", by_alias=True),
+            # Sinks write these facts beside their results.
+            "parameters": redacted(parameters),
+            "config": redacted(config.model_dump(mode="json", by_alias=True)),
         },
     )

@@ -1,14 +1,16 @@
-"""``python -m weir.config``: the settings in force as JSON; ``--markdown``: the reference page."""
+"""``python -m weir.config``: the settings in force as JSON, without credentials; ``--markdown``: the reference page."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 
 from weir.config.loading import load_config, parse_set_flags
 from weir.config.reference import markdown
 from weir.errors import ConfigError
+from weir.redaction import redacted
 
 
 def main() -> int:
@@ -28,7 +30,8 @@ def main() -> int:
         return error.exit_code
     for warning in loaded.warnings:
         print(warning, file=sys.stderr)
-    print(loaded.config.model_dump_json(indent=2, by_alias=True))
+    shown = redacted(loaded.config.model_dump(mode="json", by_alias=True))
+    print(json.dumps(shown, indent=2, ensure_ascii=False))
     return 0
 
 

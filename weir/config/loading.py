@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from weir.config.keys import ALIASES, Key, all_keys, environment_name, section_models, suggest
 from weir.config.models import Config
 from weir.errors import ConfigError
+from weir.redaction import redacted
 
 #: Read when no path is given, from the working directory.
 DEFAULT_PATH = "config.json"
@@ -220,7 +221,7 @@ def _wanted(dotted: str) -> str:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = json.dumps(redacted(value), ensure_ascii=False, default=str)
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[:_SHOWN_CHARACTERS_MAX] + "..."
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weir.errors import FailureKind, HandshakeError
+from weir.redaction import redacted_text
 from weir.rpc import common_pb2, control_pb2
 from weir.types import Address, ChannelId, SubtaskId, is_host
 
@@ -126,7 +127,7 @@ def parse_address(text: str) -> Address:
         or not (port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS_MAX)
         or not 0 < int(port) < 65536
     ):
-        raise HandshakeError(f"{text!r} is not an address of the form host:port")
+        raise HandshakeError(f"{redacted_text(text)!r} is not an address of the form host:port")
     return Address(host, int(port))
 
 
