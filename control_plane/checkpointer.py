@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from control_plane.restore_point import RestorePoint
+from control_plane.savepoint_paths import SavepointPathError, savepoint_uri
 from control_plane.views import CheckpointView
 from weir.checkpoints.store import CheckpointStore
 from weir.config import ControlPlaneConfig
@@ -86,9 +87,14 @@ class Checkpointer:
     # --- requests and reports --------------------------------------------------------------------------------
 
     def request(self, path: str = "") -> model.CheckpointRecord | model.CheckpointRefusal:
-        """Make a checkpoint now, or a savepoint at ``path``; the record changes as it goes on."""
+        """Make a checkpoint now, or a savepoint at ``path`` below a root; the record changes as it goes on."""
         if self._store is None:
             return model.CheckpointRefusal("there is no checkpoint store: set controlPlane.checkpoint_uri")
+        if path:
+            try:
+                path = savepoint_uri(path, self._config.savepoint_roots)
+            except SavepointPathError as error:
+                return model.CheckpointRefusal(str(error), is_forbidden=True)
         result = self.machine.request(path, self._coordinator.now_ms())
         if isinstance(result, model.CheckpointRefusal):
             return result

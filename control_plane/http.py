@@ -162,7 +162,7 @@ def _add_checkpoint_pages(app: FastAPI, coordinator: Coordinator) -> None:
 
     def accepted(result: CheckpointRecord | CheckpointRefusal) -> CheckpointView:
         if isinstance(result, CheckpointRefusal):
-            raise HTTPException(409, result.message)
+            raise HTTPException(403 if result.is_forbidden else 409, result.message)
         return coordinator.checkpointer.view(result)
 
     @app.post("/checkpoints", status_code=202, summary="Make a checkpoint now", responses=refusals)
@@ -178,7 +178,10 @@ def _add_checkpoint_pages(app: FastAPI, coordinator: Coordinator) -> None:
         "/savepoint",
         status_code=202,
         summary="Make a savepoint: a checkpoint that is kept, at a path of its own",
-        responses=refusals,
+        responses={
+            **refusals,
+            403: {"model": ErrorView, "description": "the path is not below a savepoint root"},
+        },
     )
     async def savepoint(path: Annotated[str, Query(min_length=1)]) -> CheckpointView:
         return accepted(coordinator.checkpointer.request(path))

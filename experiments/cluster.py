@@ -67,6 +67,7 @@ class Cluster:
             "taskManager.dead_letter_path": str(directory / "dead_letters"),
             "taskManager.rocksDBPath": str(directory / "data.db"),
             "controlPlane.checkpoint_uri": str(directory / "checkpoints"),
+            "controlPlane.savepoint_roots": str(directory / "savepoints"),
             "controlPlane.state_path": str(directory / "control_plane.json"),
             **(settings or {}),
         }

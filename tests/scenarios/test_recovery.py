@@ -269,7 +269,10 @@ def test_kill_the_control_plane_and_a_task_manager(make_cluster, tmp_path):
 def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path):
     cluster = make_cluster(settings=SETTINGS)
     events = start(cluster, tmp_path)
-    savepoint = tmp_path / "savepoint"
+    code, body = cluster.http("POST", f"/savepoint?path={tmp_path / 'savepoint'}")
+    assert code == 403
+    assert "controlPlane.savepoint_roots" in body["error"]
+    savepoint = cluster.directory / "savepoints" / "monday"
     assert cluster.http("POST", f"/savepoint?path={savepoint}")[0] == 202
     cluster.wait_for(
         lambda _: any(

@@ -207,6 +207,11 @@ class ControlPlaneConfig(Section):
         ge=0,
         le=1000,
     )
+    savepoint_roots: TextList = setting(
+        ("savepoints",),
+        "Directories, or URIs such as `s3://bucket/path`, below which `POST /savepoint` may write; relative ones are "
+        "in the control plane's working directory. Empty: no savepoints.",
+    )
     state_path: str = setting(
         "control_plane.json",
         "File that holds what a control plane needs to take over a running job; empty: none.",

@@ -100,6 +100,8 @@ class CheckpointRefusal:
     """A checkpoint or savepoint that was asked for cannot be made; one line."""
 
     message: str
+    #: Not now and not later: a setting forbids it.
+    is_forbidden: bool = False
 
 
 # --- events ------------------------------------------------------------------------------------------------
