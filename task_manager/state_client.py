@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -21,9 +24,11 @@ REQUEST_BYTES_MAX = 512 << 10
 REQUEST_KEYS_MAX = 8_192
 #: What an entry adds to a message beside its key and value.
 ENTRY_OVERHEAD_BYTES = 16
-#: A peer that has not answered by then is given up.
+#: A peer that has not answered by then is given up; of a scan, each message.
 CALL_TIMEOUT_S = 30.0
 
+#: How exactly the time of a scan is kept.
+_WATCH_INTERVAL_S = 0.5
 _GROUP = itemgetter(slice(0, 2))
 #: What gRPC says of a call on a closed channel, in two ways.
 _CLOSED = re.compile(r"closed channel|Channel closed")
@@ -171,7 +176,7 @@ class GrpcStateClient:
             prefixes=prefixes,
         )
         with _Errors(self._address):
-            return _Scan(self._stub.Scan(request), self._address)
+            return _Scan(self._stub.Scan(request), self._address, CALL_TIMEOUT_S)
 
     def _fence(self, groups: Iterable[bytes]) -> state_pb2.StateFence:
         return self._fence_of({int.from_bytes(group, "big") for group in set(groups)})
@@ -225,18 +230,46 @@ class _Errors:
 
 
 class _Scan(Iterator[tuple[bytes, bytes]]):
-    """A running scan; dropping it cancels the call, so that the peer drops its iterator."""
+    """A running scan; dropping it cancels the call, so that the peer drops its iterator.
 
-    def __init__(self, call: grpc.CallIterator[state_pb2.StateScanReply], address: str) -> None:
+    The peer has a limited time for each message. The caller has all the time it wants between them.
+    """
+
+    def __init__(
+        self, call: grpc.CallIterator[state_pb2.StateScanReply], address: str, timeout_s: float
+    ) -> None:
         self._call = call
         self._address = address
+        self._timeout_s = timeout_s
+        #: When the peer must have sent the message that is waited for; None: none is waited for.
+        self._deadline_s: float | None = None
+        self._is_given_up = False
+        _SCANS.watch(self)
         # The peer has fixed its view when it answers.
         self._entries = self._next_entries()
 
     def _next_entries(self) -> Iterator[tuple[bytes, bytes]] | None:
-        with _Errors(self._address):
-            reply = next(iter(self._call), None)
+        self._deadline_s = time.monotonic() + self._timeout_s
+        try:
+            with _Errors(self._address):
+                reply = next(iter(self._call), None)
+        except ConnectionLostError as error:
+            if self._is_given_up:
+                raise ConnectionLostError(
+                    f"the store of task manager {self._address} does not answer: a scan of it has stood still for "
+                    f"{self._timeout_s:g} s"
+                ) from error
+            raise
+        finally:
+            self._deadline_s = None
         return None if reply is None else zip(reply.keys, reply.values, strict=True)
+
+    def give_up_if_late(self, now_s: float) -> None:
+        """Called by the thread that watches over all scans."""
+        deadline_s = self._deadline_s
+        if deadline_s is not None and now_s > deadline_s:
+            self._is_given_up = True
+            self._call.cancel()
 
     def __next__(self) -> tuple[bytes, bytes]:
         while self._entries is not None:
@@ -248,6 +281,38 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
 
     def __del__(self) -> None:
         self._call.cancel()
+
+
+class _ScanWatch:
+    """Looks after the deadlines of all scans of this process: gRPC has one for a whole call only."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, scan: _Scan) -> None:
+        """Look after one more, until it is dropped."""
+        with self._lock:
+            self._scans.add(scan)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="scan deadlines", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_WATCH_INTERVAL_S)
+            self._look()
+
+    def _look(self) -> None:
+        """A method of its own, so that this thread holds no scan while it sleeps."""
+        with self._lock:
+            scans = list(self._scans)
+        for scan in scans:
+            scan.give_up_if_late(time.monotonic())
+
+
+_SCANS = _ScanWatch()
 
 
 def _values(reply: state_pb2.StateGetReply) -> list[bytes | None]:
