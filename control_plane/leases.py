@@ -11,6 +11,7 @@ from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.protocol.membership import HeartbeatAnswer, Member, Membership
 from weir.rpc import control_pb2
 from weir.rpc.wire import check_protocol_version, parse_address
+from weir.types import is_wildcard
 
 if TYPE_CHECKING:
     from control_plane.coordinator import Coordinator
@@ -36,12 +37,14 @@ class Leases:
         """Give a task manager a lease, after its own server has answered.
 
         Raises:
-            HandshakeError: it speaks another protocol version, or its address leads to another process.
+            HandshakeError: it speaks another protocol version, or its address is none or leads to another process.
             ConnectionLostError: nothing answers at its address.
             FencedError: its earlier lease has ended; it must come as a new incarnation.
         """
         check_protocol_version(request.protocol_version)
         address = parse_address(request.address)
+        if is_wildcard(address.host):
+            raise HandshakeError(f"nobody can connect to {address}: set taskManager.advertised_host")
         client = TaskManagerClient(request.address)
         try:
             status = await client.status()

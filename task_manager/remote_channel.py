@@ -24,6 +24,7 @@ from weir.rpc.wire import (
     check_same_job,
     handshake_from_proto,
     handshake_to_proto,
+    parse_address,
 )
 from weir.types import ChannelId
 
@@ -216,9 +217,15 @@ def _receive(
 
 
 def connect(address: str, options: list[tuple[str, int]]) -> grpc.Channel:
-    """A connection to another task manager, shared by all channels to it."""
+    """A connection to another task manager, shared by all channels to it.
+
+    Addresses come in messages: gRPC would also take paths of sockets, or the name of a resolver.
+
+    Raises:
+        HandshakeError: the address has another form than ``host:port``.
+    """
     return grpc.insecure_channel(
-        address,
+        str(parse_address(address)),
         options=[
             *options,
             ("grpc.use_local_subchannel_pool", 1),

@@ -5,9 +5,12 @@ import json
 import re
 import urllib.request
 
+import grpc
 import pytest
 
 from experiments.cluster import Cluster
+from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.wire import PROTOCOL_VERSION
 
 pytestmark = pytest.mark.scenario
 
@@ -113,6 +116,19 @@ def test_wrong_method_is_json(waiting):
     assert code == 405
     assert set(body) == {"error"}
     assert waiting.status()["state"] == "WAITING_FOR_TASK_MANAGERS"
+
+
+@pytest.mark.parametrize("address", ["unix:/tmp/socket:1", "dns:///evil.example:80", "0.0.0.0:8018"])
+def test_a_task_manager_registers_under_an_address(waiting, address):
+    """The control plane would dial whatever stands there."""
+    with grpc.insecure_channel(f"127.0.0.1:{waiting.grpc_port}") as connection:
+        request = control_pb2.RegisterRequest(
+            protocol_version=PROTOCOL_VERSION, address=address, incarnation="x", operator_quota=1
+        )
+        with pytest.raises(grpc.RpcError) as refused:
+            control_pb2_grpc.ControlPlaneStub(connection).Register(request, timeout=10)
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert address in refused.value.details()
 
 
 def test_cancel_while_waiting(tmp_path):

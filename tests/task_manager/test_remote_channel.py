@@ -155,3 +155,11 @@ def test_a_receiver_that_goes_away_breaks_the_channel(receiver):
     with pytest.raises(ConnectionLostError, match=address):
         wait_until(lambda: channel.send(Idle()))
     channel.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["unix:/tmp/socket:1", "dns://1.1.1.1/evil:80", "", "localhost", "::1:80"]
+)
+def test_only_addresses_are_dialled(address):
+    with pytest.raises(HandshakeError, match="is not an address of the form host:port"):
+        connect(address, [])
