@@ -24,6 +24,7 @@ from weir.builder import Dataflow
 from weir.errors import GraphError, WeirError
 from weir.graph import LogicalGraph
 from weir.job_traceback import job_code_error, place_in_job
+from weir.redaction import redacted
 from weir.spelling import did_you_mean
 
 #: Parameters that the configuration fills where a job has no default for them, with the keys of config.json.
@@ -43,9 +44,9 @@ class LoadedJob:
     origins: dict[str, str] = field(default_factory=dict)
 
     def describe_parameters(self) -> str:
-        """One line: every parameter with its value, and where that comes from; what was given first."""
+        """One line: every parameter with its value (no credentials), and where that comes from; what was given first."""
         texts: dict[str, list[str]] = {}
-        for name, value in self.parameters.items():
+        for name, value in redacted(self.parameters).items():
             texts.setdefault(self.origins.get(name, "another process"), []).append(f"{name}={value!r}")
         given_first = sorted(texts.items(), key=lambda item: item[0] != "--param")
         return "; ".join(f"from {origin}: {', '.join(listed)}" for origin, listed in given_first)

@@ -9,6 +9,7 @@ import pytest
 
 from weir.config import Config, load_config
 from weir.errors import ConfigError, HandshakeError
+from weir.job_loading import LoadedJob
 from weir.redaction import redacted, redacted_text
 from weir.rpc.wire import parse_address
 
@@ -97,3 +98,8 @@ def test_a_refused_setting_is_shown_without_credentials(tmp_path):
     with pytest.raises(HandshakeError, match=r"etcd\.example") as refused:
         parse_address(URIS[6])
     assert "pa55" not in str(refused.value)
+
+
+def test_the_line_about_parameters_has_no_credentials():
+    job = LoadedJob(None, {"database": URIS[7], "rate": 5}, {"database": "--param", "rate": "--param"})
+    assert job.describe_parameters() == "from --param: database='postgresql://***@db.example/path', rate=5"
