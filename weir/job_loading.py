@@ -44,7 +44,7 @@ class LoadedJob:
     origins: dict[str, str] = field(default_factory=dict)
 
     def describe_parameters(self) -> str:
-        """One line: every parameter with its value (no credentials), and where that comes from; what was given first."""
+        """One line: every parameter, without credentials, and where it comes from; what was given first."""
         texts: dict[str, list[str]] = {}
         for name, value in redacted(self.parameters).items():
             texts.setdefault(self.origins.get(name, "another process"), []).append(f"{name}={value!r}")
