@@ -17,6 +17,7 @@ import typer
 
 from weir.entry_point import run, set_up_logging, settings
 from weir.errors import ConfigError, HandshakeError
+from weir.warm_up import prepare_kernels
 
 log = logging.getLogger("task_manager")
 
@@ -92,6 +93,7 @@ def _overrides(port: int | None, control_plane: str | None, prometheus_port: int
 
 def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str]) -> int:
     loaded = settings(path, set_flags, overrides)
+    prepare_kernels()
     from task_manager.process import TaskManagerProcess
 
     # Start-up objects live for ever: the collector need not look at them again.
