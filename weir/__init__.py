@@ -32,7 +32,7 @@ from weir.connectors import (
     UserSource,
 )
 from weir.errors import GraphError, WeirError
-from weir.records import with_system_columns as with_times
+from weir.records import with_times
 from weir.schemas import Nullable
 from weir.streams import KeyedStream, Stream
 

@@ -79,6 +79,10 @@ def with_system_columns(
     return pa.RecordBatch.from_arrays(arrays, schema=system_schema(batch.schema))
 
 
+#: What jobs call it, as ``weir.with_times``.
+with_times = with_system_columns
+
+
 def system_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of user columns followed by both time columns."""
     for name in (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN):

@@ -21,6 +21,7 @@ import weir
 
 #: Rows that one query reads.
 _ROWS_AT_A_TIME = 1_000
+_AWAY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN)
 
 Json = Any
 
@@ -47,7 +48,13 @@ class _Table(weir.Source):
         """Some rows behind a ``rowid``, up to another one, and the ``rowid`` of the last of them."""
         assert self._connection is not None
         query = f"SELECT rowid AS _rowid, * FROM {self._table} WHERE rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?"
-        rows = [dict(row) for row in self._connection.execute(query, (after, last, _ROWS_AT_A_TIME))]
+        try:
+            rows = [dict(row) for row in self._connection.execute(query, (after, last, _ROWS_AT_A_TIME))]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in _AWAY:
+                raise
+            # With an OSError the job waits for it as long as it takes.
+            raise OSError(f"cannot read {self._table} of {self._path}: {error}") from error
         return rows, rows[-1]["_rowid"] if rows else after
 
 

@@ -26,6 +26,9 @@ class Source(ABC):
     Every subtask has a Source of its own, and calls it in one thread: ``open``, ``splits``, ``read`` for each of its
     splits, ``close``. Rows come exactly once if ``read`` from a position yields what came behind it the first time.
 
+    What a method raises fails the job. An ``OSError`` (``ConnectionError``, ``TimeoutError``) says that the place it
+    reads from is away: the job begins again from its checkpoint as often as it takes, after longer and longer waits.
+
     The watermark follows the split that is behind: of the largest event times of the splits that are read now it is the
     smallest. A split that has ended, or had nothing for ``idle_timeout_ms``, does not hold it back.
     """

@@ -205,12 +205,17 @@ class UserSourceReader(BatchSource):
                 split.empty_since_s = self._clock.monotonic_s()
             return None
         if not isinstance(item, tuple) or len(item) != 2:
-            raise TypeError(f"read yields (rows, position) or None, not {type(item).__name__}")
+            raise GraphError(
+                f"source {self._context.operator_name}: read yields (rows, position) or None, not {type(item).__name__}"
+            )
         split.wait_us = split.wake_us = 0
         return self._take_in(split, *item)
 
     def _take_in(self, split: _OpenSplit, rows: Rows, position: Json) -> pa.RecordBatch | None:
-        checked = checked_rows(rows, self._spec.schema, self._required)
+        try:
+            checked = checked_rows(rows, self._spec.schema, self._required)
+        except TypeError as error:
+            raise GraphError(f"source {self._context.operator_name}: {error}; correct its read") from error
         for number, reason, raw in checked.bad:
             if number >= split.checked:
                 self._reject(split, split.rows + number, reason, raw)

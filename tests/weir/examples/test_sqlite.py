@@ -98,6 +98,22 @@ def test_new_rows_are_followed_also_after_a_restart(path):
     stop(again)
 
 
+def test_a_locked_database_is_an_outage_and_an_absent_table_a_mistake(path):
+    insert(path, "orders", rows(1))
+    readers = opened(partial(NewRows, path, "absent"))
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        read(readers)
+    stop(readers)
+    readers = opened(partial(NewRows, path, "orders"))
+    readers[0]._source._connection.execute("PRAGMA busy_timeout = 1")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OSError, match="database is locked"):
+            read(readers)
+    stop(readers)
+
+
 def batch(**columns):
     return with_system_columns(
         pa.record_batch({name: pa.array(values) for name, values in columns.items()}), 1, 2

@@ -307,7 +307,7 @@ def test_mistakes_of_the_author_are_told():
     def bare(position):
         yield [{"id": 1}]
 
-    with pytest.raises(TypeError, match="read yields \\(rows, position\\) or None, not list"):
+    with pytest.raises(GraphError, match="source source: read yields \\(rows, position\\) or None, not list"):
         Run(spec(bare)).read()
 
     def strange(position):
@@ -319,5 +319,5 @@ def test_mistakes_of_the_author_are_told():
     def lacking(position):
         yield pa.table({"name": ["a"]}), 1
 
-    with pytest.raises(TypeError, match="the rows have no column 'id', only name"):
+    with pytest.raises(GraphError, match="source source: the rows have no column 'id', only name"):
         Run(spec(lacking)).read()
