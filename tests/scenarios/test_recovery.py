@@ -197,7 +197,7 @@ def test_savepoint_under_back_pressure_is_complete(make_cluster, tmp_path):
         cluster.start_task_manager(name)
     cluster.wait_for(lambda status: status["totals"]["events_in"] > 1_000, "rows")
     for number in range(1, 21):
-        savepoint = tmp_path / f"savepoint_{number}"
+        savepoint = cluster.directory / "savepoints" / str(number)
         assert cluster.http("POST", f"/savepoint?path={savepoint}")[0] == 202
         cluster.wait_for(lambda status, number=number: status["latest_checkpoint"] == number, "the savepoint")
         if list(savepoint.rglob("rows-*.arrow")):
