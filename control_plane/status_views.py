@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from control_plane.views import (
+    InputQueueView,
     PlanEdgeView,
     PlanNodeView,
     PlanView,
@@ -47,6 +48,7 @@ _MEANINGS = {
 def status_view(coordinator: Coordinator) -> StatusView:
     """Everything on one page."""
     job = coordinator.machine
+    queues = input_queues(coordinator.reports)
     return StatusView(
         job_id=coordinator.identity.job_id,
         job=coordinator.graph.logical.name,
@@ -64,7 +66,7 @@ def status_view(coordinator: Coordinator) -> StatusView:
         started_ms=_ms(coordinator.started_us),
         ended_ms=_ms(coordinator.ended_us),
         task_managers=_task_managers(coordinator),
-        stages=[_stage_view(coordinator, stage) for stage in coordinator.graph.stages],
+        stages=[_stage_view(coordinator, stage, queues) for stage in coordinator.graph.stages],
         totals=_totals(coordinator),
     )
 
@@ -88,8 +90,29 @@ def _task_managers(coordinator: Coordinator) -> list[TaskManagerView]:
     ]
 
 
-def _stage_view(coordinator: Coordinator, stage: Stage) -> StageView:
-    subtasks = [_subtask_view(coordinator, subtask) for subtask in stage.subtasks()]
+def input_queues(
+    reports: Mapping[SubtaskId, control_pb2.SubtaskReport],
+) -> dict[SubtaskId, list[InputQueueView]]:
+    """By consumer, the input channels on which rows wait; senders report them."""
+    queues: dict[SubtaskId, list[InputQueueView]] = {}
+    for sender, report in sorted(reports.items()):
+        for channel in report.channels:
+            consumer = SubtaskId(channel.consumer.stage_index, channel.consumer.subtask_index)
+            queues.setdefault(consumer, []).append(
+                InputQueueView(
+                    stage=sender.stage_index,
+                    subtask_index=sender.subtask_index,
+                    queued_rows=channel.rows,
+                    queued_age_ms=channel.age_us / 1e3,
+                )
+            )
+    return queues
+
+
+def _stage_view(
+    coordinator: Coordinator, stage: Stage, queues: Mapping[SubtaskId, list[InputQueueView]]
+) -> StageView:
+    subtasks = [_subtask_view(coordinator, subtask, queues.get(subtask, [])) for subtask in stage.subtasks()]
     return StageView(
         stage=stage.index,
         name=stage.name,
@@ -101,7 +124,7 @@ def _stage_view(coordinator: Coordinator, stage: Stage) -> StageView:
     )
 
 
-def _subtask_view(coordinator: Coordinator, subtask: SubtaskId) -> SubtaskView:
+def _subtask_view(coordinator: Coordinator, subtask: SubtaskId, queues: list[InputQueueView]) -> SubtaskView:
     report = coordinator.reports.get(subtask, control_pb2.SubtaskReport(watermark_ms=_WATERMARK_MIN_MS))
     known_us = max(report.busy_us + report.idle_us + report.backpressured_us, 1)
     has_watermark = _WATERMARK_MIN_MS < report.watermark_ms < _WATERMARK_MAX_MS
@@ -114,6 +137,9 @@ def _subtask_view(coordinator: Coordinator, subtask: SubtaskId) -> SubtaskView:
         records_out=report.records_out,
         records_rejected=report.records_rejected,
         queue_depth=report.queue_depth,
+        queued_rows=sum(queue.queued_rows for queue in queues),
+        queued_age_ms=max((queue.queued_age_ms for queue in queues), default=0.0),
+        input_queues=queues,
         busy_ratio=round(report.busy_us / known_us, 4),
         idle_ratio=round(report.idle_us / known_us, 4),
         backpressured_ratio=round(report.backpressured_us / known_us, 4),

@@ -5,6 +5,15 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 
+class InputQueueView(BaseModel):
+    """Rows that one subtask has put into its channel to another, which has not finished them."""
+
+    stage: int = Field(description="of the sender")
+    subtask_index: int = Field(description="of the sender")
+    queued_rows: int
+    queued_age_ms: float = Field(description="how long the oldest of them has waited")
+
+
 class SubtaskView(BaseModel):
     """One subtask as its task manager last reported it."""
 
@@ -16,6 +25,9 @@ class SubtaskView(BaseModel):
     records_out: int = 0
     records_rejected: int = 0
     queue_depth: int = Field(0, description="batches that wait in its input")
+    queued_rows: int = Field(0, description="rows in its input channels, from the sender's buffer on")
+    queued_age_ms: float = Field(0.0, description="how long the oldest of them has waited")
+    input_queues: list[InputQueueView] = Field([], description="input channels on which rows wait")
     busy_ratio: float = Field(0.0, description="share of its time spent working, since the start")
     idle_ratio: float = 0.0
     backpressured_ratio: float = Field(0.0, description="share of its time spent waiting for credit")

@@ -55,8 +55,8 @@ class CreditGate:
         self._limits = limits
         self._sender = sender
         self._lock = threading.Lock()
-        #: (rows, bytes) of every batch in flight, oldest first.
-        self._in_flight: deque[tuple[int, int]] = deque()
+        #: (rows, bytes, monotonic second of sending) of every batch in flight, oldest first.
+        self._in_flight: deque[tuple[int, int, float]] = deque()
         self._rows = 0
         self._bytes = 0
         self._rows_max = _ROWS_AT_FIRST
@@ -88,6 +88,18 @@ class CreditGate:
             return 0
         return max(0, int(self._rows_max) - self._rows)
 
+    @property
+    def rows(self) -> int:
+        """Rows in flight."""
+        return self._rows
+
+    def age_s(self, now_s: float) -> float:
+        """How long the oldest batch in flight is so; 0: there is none. Any thread may ask."""
+        try:
+            return now_s - self._in_flight[0][2]
+        except IndexError:
+            return 0.0
+
     def has_room(self, size_bytes: int) -> bool:
         """Whether a batch of this size keeps the byte bound; anything fits when the receiver is idle."""
         return not self._in_flight or self._bytes + size_bytes <= self._limits.bytes_max
@@ -101,10 +113,11 @@ class CreditGate:
         with self._lock:
             if self._error is not None:
                 raise self._error
+            now_s = time.monotonic()
             if not self._in_flight:
-                self._measuring_since_s = time.monotonic()
+                self._measuring_since_s = now_s
                 self._measured_rows = 0
-            self._in_flight.append((rows, size_bytes))
+            self._in_flight.append((rows, size_bytes, now_s))
             self._rows += rows
             self._bytes += size_bytes
 
@@ -116,7 +129,7 @@ class CreditGate:
         """
         with self._lock:
             for _ in range(min(batches, len(self._in_flight))):
-                rows, size_bytes = self._in_flight.popleft()
+                rows, size_bytes, _ = self._in_flight.popleft()
                 self._rows -= rows
                 self._bytes -= size_bytes
                 self._measured_rows += rows

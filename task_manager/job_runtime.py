@@ -194,6 +194,7 @@ class JobRuntime:
                 progress.records_rejected = running.isolation.rejected
             # Read here, because a subtask that is held back cannot write it.
             progress.backpressured_s = running.chain.output.waited_s
+            progress.channels = () if progress.state in FINAL_STATES else running.chain.output.queues()
             counts = [getattr(operator, "distinct_keys", None) for operator in running.chain.operators]
             known = [count for count in counts if count is not None]
             progress.distinct_keys = sum(known) if known else None

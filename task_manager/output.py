@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.channels import Channel
+from task_manager.progress import ChannelQueue
 from task_manager.writer import BatchPolicy, ChannelWriter
 from weir.exchange import split_by_owner, with_key_hash
 from weir.graph import Edge, Exchange
@@ -21,6 +22,7 @@ from weir.records import (
     RouteMarker,
     Watermark,
 )
+from weir.types import SubtaskId
 
 #: Waiting for credit, look again this often; releases end the wait at once.
 _WAIT_S = 0.5
@@ -44,6 +46,17 @@ class OutputEdge:
         #: In the order in which they are pumped.
         self.writers = self._in_order()
         self._next = 0
+
+    def queues(self, now_s: float) -> list[ChannelQueue]:
+        """The channels on which rows wait; called by other threads."""
+        queues = []
+        for index, writer in list(self._writers.items()):
+            gate = writer.channel.gate
+            # One after the other: what is sent meanwhile may count twice, for the moment.
+            if rows := writer.rows + gate.rows:
+                age_s = max(writer.age_s(now_s), gate.age_s(now_s))
+                queues.append(ChannelQueue(SubtaskId(self.edge.consumer_stage, index), rows, age_s))
+        return queues
 
     @property
     def consumer_indices(self) -> list[int]:
@@ -158,6 +171,11 @@ class Output:
     def consumers(self, edge: Edge) -> list[int]:
         """Subtask indices to which an edge leads now."""
         return [index for item in self._edges if item.edge == edge for index in item.consumer_indices]
+
+    def queues(self) -> list[ChannelQueue]:
+        """The channels on which rows wait, here or at the consumer; any thread may ask."""
+        now_s = time.monotonic()
+        return [queue for edge in self._edges for queue in edge.queues(now_s)]
 
     @property
     def bytes_sent(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from weir.errors import FailureKind
 from weir.records import WATERMARK_MIN_MS
+from weir.types import SubtaskId
 
 
 class SubtaskState(Enum):
@@ -30,6 +32,15 @@ class SubtaskState(Enum):
 FINAL_STATES = (SubtaskState.FINISHED, SubtaskState.FAILED, SubtaskState.CANCELED)
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelQueue:
+    """Rows that were put into a channel and that its consumer has not finished, and the age of the oldest."""
+
+    consumer: SubtaskId
+    rows: int
+    age_s: float
+
+
 @dataclass
 class SubtaskProgress:
     """Counters since the start. One writer; a reader may see a value that is one batch old."""
@@ -49,6 +60,8 @@ class SubtaskProgress:
     busy_s: float = 0.0
     idle_s: float = 0.0
     backpressured_s: float = 0.0
+    #: Output channels on which rows wait; looked at before each report.
+    channels: Sequence[ChannelQueue] = ()
     watermark_ms: int = WATERMARK_MIN_MS
     #: Epoch µs at which the first batch came and the last one was done; 0 before.
     first_batch_us: int = 0
@@ -62,3 +75,13 @@ class SubtaskProgress:
     #: Epoch µs at which the restore began, and how long it took, or has taken so far.
     restore_started_us: int = 0
     restore_s: float = 0.0
+
+    @property
+    def output_queued_rows(self) -> int:
+        """Rows that wait on all output channels."""
+        return sum(queue.rows for queue in self.channels)
+
+    @property
+    def output_queued_age_s(self) -> float:
+        """How long the oldest of them has waited."""
+        return max((queue.age_s for queue in self.channels), default=0.0)

@@ -41,4 +41,12 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         restore_groups=progress.restore_groups,
         restore_started_us=progress.restore_started_us,
         restore_us=int(progress.restore_s * 1e6),
+        channels=[
+            control_pb2.ChannelQueue(
+                consumer=subtask_to_proto(queue.consumer),
+                rows=queue.rows,
+                age_us=int(max(queue.age_s, 0) * 1e6),
+            )
+            for queue in progress.channels
+        ],
     )

@@ -352,3 +352,22 @@ def test_rows_that_wait_for_credit_for_long_hold_the_sender_back():
     out.pump(time.monotonic())
     assert not out.is_full
     assert (out.rows, out.age_s(time.monotonic())) == (0, 0.0)
+
+
+def test_rows_that_wait_on_a_channel_are_told_with_their_age():
+    link, inbox = channel(elements_max=1)
+    output = Output(
+        [OutputEdge(edge_of(Exchange.ROUND_ROBIN), {0: link}, BatchPolicy(1000, 0.0))], never_waits
+    )
+    assert output.queues() == []
+    output.emit(batch(["a", "b"]))
+    output.emit(batch(["c"]))
+    time.sleep(0.01)
+    (queue,) = output.queues()
+    assert (queue.consumer, queue.rows) == (SubtaskId(1, 0), 3)
+    assert queue.age_s >= 0.01
+    inbox.poll(0.0).release()
+    output.pump()
+    assert output.queues()[0].rows == 1
+    inbox.poll(0.0).release()
+    assert output.queues() == []

@@ -45,6 +45,8 @@ class Counters:
     busy_s: float = 0.0
     idle_s: float = 0.0
     backpressured_s: float = 0.0
+    output_queued_rows: int = 0
+    output_queued_age_s: float = 0.0
     watermark_ms: int = WATERMARK_MIN_MS
     restore_groups: int = 0
     restoring_groups: int = 0
@@ -75,7 +77,9 @@ def test_subtask_counters_are_read_at_the_scrape(registry):
 
 def test_every_counter_of_a_subtask_has_its_own_sample(registry):
     names = [
-        name for name in Counters.__annotations__ if name != "watermark_ms" and not name.startswith("restor")
+        name
+        for name in Counters.__annotations__
+        if name != "watermark_ms" and not name.startswith(("restor", "output"))
     ]
     SubtaskMetrics(registry, ManualClock()).add(
         LABELS, Counters(**{name: 100 + i for i, name in enumerate(names)}), lambda: 0
@@ -83,6 +87,13 @@ def test_every_counter_of_a_subtask_has_its_own_sample(registry):
     for i, name in enumerate(names):
         shown = name.removesuffix("_s") + "_seconds" if name.endswith("_s") else name
         assert registry.get_sample_value(f"weir_subtask_{shown}_total", SHOWN) == 100 + i
+
+
+def test_rows_that_wait_on_output_channels(registry):
+    counters = Counters(output_queued_rows=7, output_queued_age_s=0.25)
+    SubtaskMetrics(registry, ManualClock()).add(LABELS, counters, lambda: 0)
+    assert registry.get_sample_value("weir_subtask_output_queued_rows", SHOWN) == 7
+    assert registry.get_sample_value("weir_subtask_output_queued_age_seconds", SHOWN) == 0.25
 
 
 def test_the_restore_of_a_subtask(registry):

@@ -59,6 +59,12 @@ IDLE = _subtask("idle_seconds_total", "counter", "Time spent waiting for input."
 BACKPRESSURED = _subtask(
     "backpressured_seconds_total", "counter", "Time spent waiting for a receiver's credit."
 )
+OUTPUT_QUEUED_ROWS = _subtask(
+    "output_queued_rows", "gauge", "Rows put into output channels that their consumers have not finished."
+)
+OUTPUT_QUEUED_AGE = _subtask(
+    "output_queued_age_seconds", "gauge", "How long the oldest of these rows has waited."
+)
 QUEUE_DEPTH = _subtask("queue_depth_batches", "gauge", "Record batches that wait in the input channels.")
 WATERMARK_LAG = _subtask(
     "watermark_lag_seconds",

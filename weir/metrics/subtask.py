@@ -28,6 +28,17 @@ class SubtaskCounters(Protocol):
     busy_s: float
     idle_s: float
     backpressured_s: float
+
+    @property
+    def output_queued_rows(self) -> int:
+        """Rows that wait on all output channels."""
+        ...
+
+    @property
+    def output_queued_age_s(self) -> float:
+        """How long the oldest of them has waited."""
+        ...
+
     restore_groups: int
     restoring_groups: int
     restore_s: float
@@ -60,6 +71,8 @@ _ATTRIBUTES = {
     d.BUSY: "busy_s",
     d.IDLE: "idle_s",
     d.BACKPRESSURED: "backpressured_s",
+    d.OUTPUT_QUEUED_ROWS: "output_queued_rows",
+    d.OUTPUT_QUEUED_AGE: "output_queued_age_s",
     d.RESTORE_GROUPS: "restore_groups",
     d.RESTORING_GROUPS: "restoring_groups",
     d.RESTORE_SECONDS: "restore_s",
