@@ -40,7 +40,8 @@ class AnySource(ABC):
     Attributes:
         schema: column name -> Polars type, Python type or :class:`weir.Nullable` of one; or an Arrow schema.
             A null or missing value in a column that is not nullable makes the record a bad one.
-        rate: events per second over all subtasks; None: as fast as possible.
+        rate: events per second over all subtasks; None: as fast as possible. The schedule does not wait for rows: those
+            that come late are due at once, with the times at which they were due.
         interval_ms: instead of ``rate``: time between two events, over all subtasks.
         event_time: integer column with the event time in ms since 1970; None: the time the event is read.
         on_bad_record: "dead_letter" writes it to the dead-letter file and goes on, "fail" fails the job.
