@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -44,12 +43,7 @@ class StartPoint:
     def state_ids(self, graph: LogicalGraph) -> dict[str, int]:
         """Numbers of the states of keyed steps: those of the checkpoint, and free ones for steps that are new."""
         kept = {} if self.latest is None else dict(self.latest.manifest.state_ids)
-        names = [node.name for node in graph.nodes if node.is_keyed]
-        if not kept:
-            return {name: graph.state_id(name) for name in names}
-        numbers = {name: kept[name] for name in names if name in kept}
-        free = (number for number in itertools.count() if number not in kept.values())
-        return numbers | {name: next(free) for name in names if name not in kept}
+        return graph.state_ids(kept)
 
 
 class Recovery:

@@ -22,6 +22,7 @@ from weir.aggregates import count, max, mean, min, sum
 from weir.builder import Dataflow
 from weir.connectors import (
     Blackhole,
+    Collect,
     JsonLines,
     JsonLinesSink,
     LatencySink,
@@ -37,6 +38,7 @@ from weir.schemas import Nullable
 from weir.streams import KeyedStream, Stream
 
 if TYPE_CHECKING:
+    from weir.local.running import run
     from weir.operators.base import Operator, OperatorContext, Poll, SourceReader
     from weir.operators.keyed_process import KeyedProcess, KeyedState
     from weir.operators.sink import Sink
@@ -47,6 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Blackhole",
+    "Collect",
     "Dataflow",
     "GraphError",
     "JsonLines",
@@ -76,6 +79,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "run",
     "sum",
     "with_times",
 ]
@@ -92,6 +96,7 @@ _LAZY = {
     "SourceReader": "weir.operators.base",
     "TransactionId": "weir.operators.two_phase",
     "TwoPhaseSink": "weir.operators.two_phase",
+    "run": "weir.local.running",
 }
 
 

@@ -64,6 +64,31 @@ class Dataflow:
         """
         return checked_graph(self.name, list(self._nodes.values()), self.max_parallelism)
 
+    def build_local(self, last: str | None = None) -> LogicalGraph:
+        """The validated graph for a run in this process, where branches need not end in a sink.
+
+        Called by ``weir.run`` and ``weir.testing``.
+
+        Args:
+            last: only this step and what leads to it; None: all steps.
+
+        Raises:
+            GraphError: no source.
+        """
+        wanted = set(self._nodes) if last is None else self._leading_to(last)
+        nodes = [node for node in self._nodes.values() if node.name in wanted]
+        return checked_graph(self.name, nodes, self.max_parallelism, open_ends=True)
+
+    def _leading_to(self, last: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [last]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += [item.producer for item in self._nodes[name].inputs]
+        return found
+
     def new_name(self, name: str | None, kind: str) -> str:
         """The given name, or the kind and its number in this job; called by streams.
 

@@ -13,6 +13,7 @@ from weir.errors import GraphError
 from weir.schemas import to_schema
 from weir.specs import (
     BlackholeSpec,
+    CollectSpec,
     JsonLinesSinkSpec,
     JsonLinesSpec,
     LatencySinkSpec,
@@ -26,6 +27,7 @@ from weir.specs import (
 )
 
 Blackhole = BlackholeSpec
+Collect = CollectSpec
 Print = PrintSpec
 JsonLinesSink = JsonLinesSinkSpec
 ParquetSink = ParquetSinkSpec

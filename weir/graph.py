@@ -7,8 +7,9 @@ compare fingerprints before any data flows.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -164,6 +165,15 @@ class LogicalGraph:
             if node.name == name:
                 return node
         raise GraphError(f"job {self.name}: no step is called {name!r}")
+
+    def state_ids(self, kept: Mapping[str, int]) -> dict[str, int]:
+        """Numbers of the states of keyed steps: ``kept`` from a checkpoint, and free ones for steps that are new."""
+        names = [node.name for node in self.nodes if node.is_keyed]
+        if not kept:
+            return {name: self.state_id(name) for name in names}
+        numbers = {name: kept[name] for name in names if name in kept}
+        free = (number for number in itertools.count() if number not in kept.values())
+        return numbers | {name: next(free) for name in names if name not in kept}
 
     def state_id(self, name: str) -> int:
         """Number of a keyed node's state in the store: its position among the sorted keyed names."""

@@ -21,13 +21,16 @@ MAX_PARALLELISM_MAX = 4096
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
-def checked_graph(name: str, nodes: Sequence[Node], max_parallelism: int = 128) -> LogicalGraph:
+def checked_graph(
+    name: str, nodes: Sequence[Node], max_parallelism: int = 128, *, open_ends: bool = False
+) -> LogicalGraph:
     """A valid logical graph: sources first, then every node behind its producers, else in the given order.
 
     Args:
         name: the job's name.
         nodes: in order of definition.
         max_parallelism: number of key groups, 1 to 4096.
+        open_ends: branches need not end in a sink.
 
     Raises:
         GraphError: the nodes are no runnable dataflow.
@@ -42,7 +45,7 @@ def checked_graph(name: str, nodes: Sequence[Node], max_parallelism: int = 128) 
         by_name[node.name] = node
     if not any(node.is_source for node in nodes):
         raise GraphError(f"job {name!r}: it has no source; begin with flow.source(...)")
-    _check_links(nodes, by_name)
+    _check_links(nodes, by_name, open_ends)
     ordered = _topological(nodes)
     for node in ordered:
         _check_parallelism(node, by_name, max_parallelism)
@@ -75,7 +78,7 @@ def check_max_parallelism(job: str, max_parallelism: object) -> None:
         )
 
 
-def _check_links(nodes: Sequence[Node], by_name: Mapping[str, Node]) -> None:
+def _check_links(nodes: Sequence[Node], by_name: Mapping[str, Node], open_ends: bool) -> None:
     """Every input has a producer, sources have none, and every branch ends in a sink."""
     consumed = {item.producer for node in nodes for item in node.inputs}
     for node in nodes:
@@ -96,7 +99,7 @@ def _check_links(nodes: Sequence[Node], by_name: Mapping[str, Node]) -> None:
                     f"step {node.name!r}: its input {item.producer!r} is a sink, nothing leaves it"
                 )
     for node in nodes:
-        if not node.is_sink and node.name not in consumed:
+        if not open_ends and not node.is_sink and node.name not in consumed:
             raise GraphError(f"step {node.name!r}: nothing reads its output; end the branch with .sink(...)")
 
 

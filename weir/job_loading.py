@@ -25,6 +25,7 @@ from weir.errors import GraphError, WeirError
 from weir.graph import LogicalGraph
 from weir.job_traceback import job_code_error, place_in_job
 from weir.redaction import redacted
+from weir.specs import CollectSpec
 from weir.spelling import did_you_mean
 
 #: Parameters that the configuration fills where a job has no default for them, with the keys of config.json.
@@ -237,7 +238,7 @@ def _build_graph(module: str, build: Callable[..., object], values: Mapping[str,
     try:
         flow = build(**values)
         if isinstance(flow, Dataflow):
-            return flow.build()
+            return _for_processes(flow.build())
     except WeirError as error:
         # Its message is enough, with the line that asked for it.
         raise GraphError(f"job {module}: {error}{place_in_job(error)}") from error
@@ -246,6 +247,16 @@ def _build_graph(module: str, build: Callable[..., object], values: Mapping[str,
     raise GraphError(
         f"job {module}: build returned {type(flow).__name__}, not a weir.Dataflow; end it with 'return flow'"
     )
+
+
+def _for_processes(graph: LogicalGraph) -> LogicalGraph:
+    for node in graph.nodes:
+        if isinstance(node.spec, CollectSpec):
+            raise GraphError(
+                f"step {node.name!r}: weir.Collect() keeps rows in the process that calls weir.run(flow); on task "
+                "managers end the branch with another sink, such as weir.JsonLinesSink(...)"
+            )
+    return graph
 
 
 def _is_union(annotation: object) -> bool:

@@ -286,5 +286,20 @@ class UserSinkSpec(OperatorSpec):
     factory: Callable[[], Operator]
 
 
-SINK_SPECS = (BlackholeSpec, PrintSpec, JsonLinesSinkSpec, ParquetSinkSpec, LatencySinkSpec, UserSinkSpec)
+@dataclass(frozen=True)
+class CollectSpec(OperatorSpec):
+    """Keep rows in this process: for ``weir.run`` and ``weir.testing``."""
+
+    kind: ClassVar[str] = "collect_sink"
+
+
+SINK_SPECS = (
+    CollectSpec,
+    BlackholeSpec,
+    PrintSpec,
+    JsonLinesSinkSpec,
+    ParquetSinkSpec,
+    LatencySinkSpec,
+    UserSinkSpec,
+)
 KEYED_SPECS = (KeyedAggregateSpec, KeyedProcessSpec)

@@ -231,3 +231,16 @@ def test_absent_module(write, name):
 def test_a_module_of_a_package_in_the_current_directory(write):
     write("wj_deep.inner.job", JOB)
     assert load_job("wj_deep.inner.job", {"input": "x"}, {}).graph.name == "tiny"
+
+
+def test_rows_cannot_be_collected_on_task_managers(write):
+    write(
+        "wj_collects",
+        "import weir\n"
+        "def build():\n"
+        "    flow = weir.Dataflow('collects')\n"
+        "    flow.source('in', weir.JsonLines('x', schema={'a': int})).sink('out', weir.Collect())\n"
+        "    return flow\n",
+    )
+    with pytest.raises(GraphError, match=r"step 'out': weir.Collect\(\) keeps rows in the process"):
+        load_job("wj_collects", {}, {})

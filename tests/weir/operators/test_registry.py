@@ -37,7 +37,8 @@ def concrete_specs(base):
 
 
 def test_every_spec_has_a_runtime():
-    assert set(concrete_specs(specs.OperatorSpec)) == {*OPERATORS, *READERS}
+    # weir.Collect() is made by weir.local; task managers refuse it when they load the job.
+    assert set(concrete_specs(specs.OperatorSpec)) - {specs.CollectSpec} == {*OPERATORS, *READERS}
 
 
 @pytest.mark.parametrize("location", [*OPERATORS.values(), *READERS.values()])

@@ -1,0 +1,300 @@
+"""One generation of a job in this process: its subtasks, connected, from open to the end or to its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from weir.clock import Clock
+from weir.graph import Node, PhysicalGraph, Stage
+from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
+from weir.local.collected import CollectingStep, Collection
+from weir.local.state import take_snapshot
+from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
+from weir.operators.base import Json, Operator, OperatorContext, SourceReader
+from weir.operators.chain import OperatorChain
+from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.registry import create_operator, create_reader
+from weir.protocol.routing import RoutingTable
+from weir.specs import CollectSpec, JsonLinesSpec, ParquetSpec, SourceSpec
+from weir.state.api import StateBackend
+from weir.types import ChannelId, SubtaskId
+
+#: Sleep of a run with nothing to do, at most: it looks whether it is to stop.
+NEVER_US = 2**62
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """What config.json says for real jobs; the defaults are the same."""
+
+    batch_size: int
+    grace_period_ms: int
+    idle_timeout_ms: int
+    state_cache_bytes: int
+    dead_letter_raw_bytes_max: int
+
+
+@dataclass(frozen=True)
+class JobParts:
+    """What all generations of a job share."""
+
+    graph: PhysicalGraph
+    settings: LocalSettings
+    clock: Clock
+    #: Numbers of the states of keyed steps in the store.
+    state_ids: Mapping[str, int]
+    #: Steps whose rows are kept, by name.
+    collections: Mapping[str, Collection]
+    dead_letters: Path
+    #: Readers in place of those of sources: step -> subtask index -> reader.
+    readers: Mapping[str, Callable[[int], SourceReader]]
+    #: Sources whose watermarks their readers alone move: no grace period, never idle.
+    hand_moved: frozenset[str] = frozenset()
+    #: Sinks that are not opened: their rows are only kept.
+    replaced_sinks: frozenset[str] = frozenset()
+    #: Chooses the order in which elements of different channels are taken; None: always the same one.
+    interleaving: Interleaving | None = None
+
+
+class Deployment:
+    """Called by one thread. An error leaves it as it is, to be abandoned with :meth:`close`.
+
+    Args:
+        parts: of the job.
+        routing: of the stages with key groups.
+        store: for keyed state.
+        generation: grows with every restart.
+        job_start_us: schedules of paced sources count from there.
+        restored: what the subtasks of a step gave in the checkpoint that this starts from.
+        keeps_positions: there are checkpoints, for which sources say where they are.
+    """
+
+    def __init__(
+        self,
+        parts: JobParts,
+        routing: Mapping[int, RoutingTable],
+        store: StateBackend,
+        generation: int,
+        job_start_us: int,
+        restored: Callable[[str], Mapping[int, Json]],
+        *,
+        keeps_positions: bool,
+    ) -> None:
+        self._parts = parts
+        self._routing = routing
+        self._store = store
+        self._generation = generation
+        self._job_start_us = job_start_us
+        self._restored = restored
+        self._keeps_positions = keeps_positions
+        keyed = sum(stage.parallelism for stage in parts.graph.stages for n in stage.nodes if n.is_keyed)
+        self._cache_bytes = parts.settings.state_cache_bytes // max(keyed, 1)
+        self.dead_letters: list[tuple[str, DeadLetterFile]] = []
+        #: What each subtask gave at the latest barrier, and batches that it had given to collections until then.
+        self.snapshots: dict[SubtaskId, dict[str, Json]] = {}
+        self.marks: dict[tuple[str, int], int] = {}
+        if parts.interleaving is not None:
+            parts.interleaving.forget()
+        self._by_id: dict[SubtaskId, LocalSubtask] = {}
+        # Consumers first: producers are connected to them.
+        for stage in reversed(parts.graph.stages):
+            for subtask in stage.subtasks():
+                self._by_id[subtask] = self._create(stage, subtask)
+        self.subtasks = [self._by_id[subtask] for subtask in parts.graph.subtasks()]
+        self.sources = [subtask for subtask in self.subtasks if isinstance(subtask, LocalSource)]
+
+    def open(self) -> None:
+        """Open all operators, those of consumers first, then the sources."""
+        for subtask in reversed(self.subtasks):
+            subtask.open()
+        for source in self.sources:
+            source.begin()
+
+    @property
+    def running_sources(self) -> list[LocalSource]:
+        """Those that have not come to the end of their input."""
+        return [source for source in self.sources if not source.finished]
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything was processed to the end."""
+        return all(subtask.finished for subtask in self.subtasks)
+
+    def round(self) -> tuple[bool, int]:
+        """Poll each source once, or one that chance chooses, with all that follows from it.
+
+        Returns:
+            Whether there was anything, and else the wall clock (epoch µs) before which polling is useless.
+        """
+        interleaving = self._parts.interleaving
+        sources = self.running_sources
+        if interleaving is not None:
+            interleaving.random.shuffle(sources)
+        progressed, next_us = False, NEVER_US
+        for source in sources:
+            polled = source.poll()
+            if polled.batch is not None or polled.finished:
+                progressed = True
+            else:
+                next_us = min(next_us, polled.next_poll_us)
+            if interleaving is not None:
+                interleaving.settle(everything=False)
+        if not progressed:
+            self.settle()
+        return progressed, next_us
+
+    def settle(self) -> None:
+        """Process everything that is under way."""
+        if self._parts.interleaving is not None:
+            self._parts.interleaving.settle(everything=True)
+
+    def end_input(self) -> None:
+        """Read nothing more: what was read is processed as at the end of the input."""
+        for source in self.running_sources:
+            source.end()
+        self.settle()
+
+    def snapshot(self, checkpoint_id: int) -> None:
+        """Send barriers and fill :attr:`snapshots`; nothing is under way afterwards."""
+        self.settle()
+        for source in self.running_sources:
+            source.checkpoint(checkpoint_id)
+        self.settle()
+
+    def commit(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete: sinks deliver, those of subtasks that have ended all that they have."""
+        for subtask in self.subtasks:
+            if not subtask.delivered:
+                subtask.chain.commit(0 if subtask.finished else checkpoint_id)
+                subtask.delivered = subtask.finished
+
+    def close(self) -> list[Exception]:
+        """Release files, locks and whatever operators hold; gives what they raised. Commits nothing."""
+        errors = []
+        for subtask in self.subtasks:
+            try:
+                subtask.close()
+            except Exception as error:
+                errors.append(error)
+        for _, file in self.dead_letters:
+            file.close()
+        return errors
+
+    # --- construction ----------------------------------------------------------------------------------------
+
+    def _on_barrier(self, subtask: LocalSubtask, checkpoint_id: int) -> None:
+        position = subtask.position() if self._keeps_positions else {}
+        self.snapshots[subtask.subtask] = position | take_snapshot(subtask.chain, checkpoint_id)
+        index = subtask.subtask.subtask_index
+        for node in self._parts.graph.stage(subtask.subtask.stage_index).nodes:
+            if node.name in self._parts.collections:
+                self.marks[node.name, index] = self._parts.collections[node.name].count(index)
+
+    def _create(self, stage: Stage, subtask: SubtaskId) -> LocalSubtask:
+        output = LocalOutput(self._edges(subtask))
+        first = stage.nodes[0]
+        dead_letters = self._dead_letter_file(first, subtask) if stage.is_source else None
+        operators: list[tuple[Operator, OperatorContext]] = []
+        for node in stage.nodes:
+            context = self._context(stage, node, subtask, dead_letters)
+            operators += [(operator, context) for operator in self._operators(node)]
+        chain = OperatorChain(operators, output, _go_on)
+        if not stage.is_source:
+            inputs = self._parts.graph.input_channels(subtask)
+            return LocalTask(subtask, chain, output, self._on_barrier, inputs)
+        is_moved = first.name in self._parts.hand_moved
+        settings = self._parts.settings
+        return LocalSource(
+            subtask,
+            chain,
+            output,
+            self._on_barrier,
+            self._reader(first, subtask.subtask_index),
+            self._context(stage, first, subtask, dead_letters),
+            0 if is_moved else settings.grace_period_ms,
+            None if is_moved else settings.idle_timeout_ms,
+        )
+
+    def _operators(self, node: Node) -> list[Operator]:
+        """What a step is in a chain: a source nothing; with the one that keeps its rows."""
+        collection = self._parts.collections.get(node.name)
+        if isinstance(node.spec, CollectSpec) or node.name in self._parts.replaced_sinks:
+            assert collection is not None
+            return [CollectingStep(collection, is_end=True)]
+        own = [] if node.is_source else [create_operator(node.spec)]
+        if collection is None:
+            return own
+        keeping = CollectingStep(collection, is_end=False)
+        return [keeping, *own] if node.is_sink else [*own, keeping]
+
+    def _reader(self, node: Node, subtask_index: int) -> SourceReader:
+        if node.name in self._parts.readers:
+            return self._parts.readers[node.name](subtask_index)
+        assert isinstance(node.spec, SourceSpec)
+        return create_reader(node.spec)
+
+    def _edges(self, subtask: SubtaskId) -> list[LocalEdge]:
+        graph = self._parts.graph
+        edges = []
+        for edge in graph.output_edges(subtask.stage_index):
+            channels = {
+                channel.consumer.subtask_index: self._channel(channel)
+                for channel in graph.output_channels(subtask, edge)
+            }
+            table = self._routing.get(edge.consumer_stage)
+            edges.append(LocalEdge(edge, channels, table.group_to_subtask if table else None))
+        return edges
+
+    def _channel(self, channel: ChannelId) -> Channel:
+        consumer = self._by_id[channel.consumer]
+        assert isinstance(consumer, LocalTask)
+        if self._parts.interleaving is not None:
+            return self._parts.interleaving.channel(channel, consumer.take)
+        return DirectChannel(channel, consumer.take)
+
+    def _context(
+        self, stage: Stage, node: Node, subtask: SubtaskId, dead_letters: DeadLetterFile | None
+    ) -> OperatorContext:
+        logical = self._parts.graph.logical
+        return OperatorContext(
+            job_name=logical.name,
+            operator_name=node.name,
+            stage_index=stage.index,
+            subtask_index=subtask.subtask_index,
+            parallelism=stage.parallelism,
+            max_parallelism=logical.max_parallelism,
+            batch_size=self._parts.settings.batch_size,
+            job_start_us=self._job_start_us,
+            clock=self._parts.clock,
+            state=self._store if node.is_keyed else None,
+            state_id=self._parts.state_ids[node.name] if node.is_keyed else 0,
+            state_cache_bytes=self._cache_bytes,
+            dead_letters=dead_letters,
+            generation=self._generation,
+            restored=self._restored(node.name),
+            subtask_indices=tuple(stage.subtask_indices),
+        )
+
+    def _dead_letter_file(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:
+        spec = node.spec
+        file = DeadLetterFile(
+            self._parts.dead_letters,
+            self._parts.graph.logical.name,
+            node.name,
+            subtask.subtask_index,
+            spec.on_bad_record if isinstance(spec, JsonLinesSpec | ParquetSpec) else "dead_letter",
+            self._parts.settings.dead_letter_raw_bytes_max,
+        )
+        self.dead_letters.append((node.name, file))
+        return file
+
+
+def _go_on() -> None:
+    """Nobody cancels a subtask here between two outputs."""
+
+
+def no_state(step: str) -> Mapping[int, Json]:
+    """What is restored at a start from nothing."""
+    return {}

@@ -1,0 +1,144 @@
+"""``weir.run``: a dataflow from beginning to end in the calling thread."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from weir.builder import Dataflow
+from weir.clock import Clock, SystemClock
+from weir.graph import physical_graph
+from weir.local.deployment import NEVER_US, Deployment, JobParts, no_state
+from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
+from weir.local.result import Result, read_dead_letters
+from weir.local.state import open_store
+from weir.streams import Stream
+
+#: Sleep of a run with nothing to do, at most: it looks whether it is to stop.
+_SLEEP_S_MAX = 0.05
+#: Sleep where a source has nothing and does not say when.
+_SLEEP_S_MIN = 0.001
+
+
+def run(
+    flow: Dataflow | Stream,
+    *,
+    collect: str | Iterable[str] = (),
+    for_s: float | None = None,
+    until: Callable[[Result], bool] | None = None,
+    state_directory: str | Path | None = None,
+    dead_letter_directory: str | Path | None = None,
+) -> Result:
+    """Run a dataflow in this process and this thread until its inputs end; for notebooks, scripts and tests.
+
+    Everything is as on task managers (parallelism, key groups, watermarks, sinks), but there are no processes,
+    checkpoints or restarts: sinks deliver at the end, an error ends the run and is raised. With the same input the rows
+    are the same each time, in the same order.
+
+    Args:
+        flow: the dataflow; or one of its streams: only that step and what leads to it run, and it is collected.
+        collect: names of steps whose rows the result has, besides branches that end in ``weir.Collect()`` or in
+            nothing. They are kept in memory.
+        for_s: stop after so many seconds, for sources that never end.
+        until: stop when it is true; called with the rows so far between two batches.
+        state_directory: keep keyed state there, in RocksDB, instead of in memory.
+        dead_letter_directory: keep the file of rejected records there; the result has them in any case.
+
+    Returns:
+        The rows that were collected. A run that was stopped by ``for_s``, ``until`` or Ctrl-C has processed all that it
+        has read: operators have finished and sinks have delivered.
+
+    Raises:
+        GraphError: the dataflow is not valid.
+        UserFunctionError, StepError: a step raised; the cause is what it raised, with its traceback.
+        WeirError: an input, a sink or the state cannot be read or written.
+    """
+    logical = local_graph(flow)
+    wanted = {collect} if isinstance(collect, str) else set(collect)
+    if isinstance(flow, Stream):
+        wanted.add(flow.node.name)
+    collections = collected_steps(logical, wanted)
+    store = open_store(None if state_directory is None else Path(state_directory))
+    clock = SystemClock()
+    with tempfile.TemporaryDirectory(prefix="weir-run-") as scratch:
+        parts = JobParts(
+            graph=physical_graph(logical),
+            settings=local_settings(),
+            clock=clock,
+            state_ids=logical.state_ids({}),
+            collections=collections,
+            dead_letters=Path(dead_letter_directory or scratch),
+            readers={},
+        )
+        deployment = Deployment(
+            parts, initial_routing(parts.graph), store, 1, clock.now_us(), no_state, keeps_positions=False
+        )
+        was_stopped = False
+        try:
+            deployment.open()
+            with _interrupts() as is_interrupted:
+                deadline_s = float("inf") if for_s is None else clock.monotonic_s() + for_s
+
+                def is_over() -> bool:
+                    if is_interrupted() or clock.monotonic_s() >= deadline_s:
+                        return True
+                    return until is not None and until(Result(collections, ()))
+
+                was_stopped = read_all(deployment, clock, is_over, time.sleep)
+            deployment.end_input()
+            deployment.commit(0)
+        finally:
+            # The first error is what matters; without one, that of a close is.
+            errors = deployment.close()
+            store.close()
+            dead_letters = read_dead_letters(deployment.dead_letters)
+        if errors:
+            raise errors[0]
+        return Result(collections, dead_letters, was_stopped=was_stopped)
+
+
+def read_all(
+    deployment: Deployment, clock: Clock, is_over: Callable[[], bool], sleep: Callable[[float], None]
+) -> bool:
+    """Poll sources until all have ended, or until it ``is_over``; gives whether that came first.
+
+    ``sleep`` passes so many seconds of the clock.
+    """
+    while deployment.running_sources:
+        if is_over():
+            return True
+        progressed, next_us = deployment.round()
+        if not progressed:
+            wait_s = _SLEEP_S_MIN if next_us == 0 else (next_us - clock.now_us()) / 1e6
+            sleep(min(max(wait_s, _SLEEP_S_MIN), _SLEEP_S_MAX if next_us < NEVER_US else _SLEEP_S_MIN))
+    deployment.settle()
+    return False
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C is noted, for the run to end in order; the next one raises KeyboardInterrupt as ever."""
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        # Somebody else wants to know of it, or it is ignored.
+        yield lambda: False
+        return
+
+    def note(number: int, frame: object) -> None:
+        noted.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,220 @@
+"""Subtasks without threads: each does what ``task_manager``'s does, when it is handed an element or told to poll."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weir.clock import Clock
+from weir.local.channels import LocalOutput
+from weir.operators.base import Json, OperatorContext, Poll, SourceReader
+from weir.operators.chain import OperatorChain, naming_step
+from weir.protocol.alignment import BarrierAligner, Step
+from weir.protocol.watermarks import WatermarkTracker
+from weir.records import (
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    Barrier,
+    Element,
+    EndOfStream,
+    Idle,
+    Watermark,
+)
+from weir.types import ChannelId, SubtaskId
+
+#: Called at a barrier, and with id 0 at the end: subtask, checkpoint id.
+OnBarrier = Callable[["LocalSubtask", int], None]
+
+
+class LocalSubtask:
+    """One subtask and its chain; base of those with inputs and of sources."""
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        chain: OperatorChain[LocalOutput],
+        output: LocalOutput,
+        on_barrier: OnBarrier,
+    ) -> None:
+        self.subtask = subtask
+        self.chain = chain
+        self.finished = False
+        #: Its last part is covered by a checkpoint, or there are none: sinks have delivered all.
+        self.delivered = False
+        self._output = output
+        self._on_barrier = on_barrier
+        self._shown_ms = WATERMARK_MIN_MS
+
+    def open(self) -> None:
+        """Open all operators."""
+        self.chain.open()
+
+    def position(self) -> dict[str, Json]:
+        """What a source adds to the snapshots of its operators."""
+        return {}
+
+    def close(self) -> None:
+        """Release what is open, whatever fails on the way; the first error is raised at the end."""
+        self.chain.close()
+
+    def _pass_barrier(self, checkpoint_id: int) -> None:
+        self._output.broadcast(Barrier(checkpoint_id))
+        self._on_barrier(self, checkpoint_id)
+
+    def _show_watermark(self, time_ms: int) -> None:
+        """Tell the operators, then the consumers, of a watermark that has risen."""
+        if self._shown_ms < time_ms != WATERMARK_MAX_MS:
+            self._shown_ms = time_ms
+            self.chain.on_watermark(time_ms)
+            self._output.broadcast(Watermark(time_ms))
+
+    def _end(self) -> None:
+        """All input was processed."""
+        self.chain.finish()
+        self._output.broadcast(Watermark(WATERMARK_MAX_MS))
+        self._output.broadcast(EndOfStream())
+        self.finished = True
+        # What there is at the end counts for every later checkpoint.
+        self._on_barrier(self, 0)
+        self.close()
+
+
+class LocalTask(LocalSubtask):
+    """A subtask with inputs."""
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        chain: OperatorChain[LocalOutput],
+        output: LocalOutput,
+        on_barrier: OnBarrier,
+        inputs: Sequence[ChannelId],
+    ) -> None:
+        super().__init__(subtask, chain, output, on_barrier)
+        self._watermarks = WatermarkTracker(inputs)
+        self._barriers = BarrierAligner(inputs)
+
+    def take(self, channel: ChannelId, element: Element) -> None:
+        """Process one element of an input; in order within each of them."""
+        if isinstance(element, Watermark):
+            self._watermarks.advance(channel, element.time_ms)
+        elif isinstance(element, Idle):
+            self._watermarks.mark_idle(channel)
+            if self._watermarks.all_idle:
+                self._output.broadcast(element)
+        elif isinstance(element, Barrier):
+            # Sources wait until a checkpoint is complete: no row can come behind its barriers.
+            if self._barriers.barrier(channel, element.checkpoint_id) is Step.SNAPSHOT:
+                self._pass_barrier(element.checkpoint_id)
+        elif isinstance(element, EndOfStream):
+            self._end_input(channel)
+            return
+        else:
+            self._watermarks.mark_active(channel)
+            self.chain.process(element)
+            return
+        self._show_watermark(self._watermarks.combined_ms)
+
+    def _end_input(self, channel: ChannelId) -> None:
+        self._watermarks.end(channel)
+        under_way = self._barriers.checkpoint_id
+        if self._barriers.end(channel) is Step.SNAPSHOT:
+            self._pass_barrier(under_way)
+        self._show_watermark(self._watermarks.combined_ms)
+        if not self._watermarks.open_inputs:
+            self._end()
+
+
+class LocalSource(LocalSubtask):
+    """A subtask that reads from outside: one batch for each call of :meth:`poll`."""
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        chain: OperatorChain[LocalOutput],
+        output: LocalOutput,
+        on_barrier: OnBarrier,
+        reader: SourceReader,
+        context: OperatorContext,
+        grace_period_ms: int,
+        idle_timeout_ms: float | None,
+    ) -> None:
+        """``grace_period_ms`` is taken off the highest event time; ``idle_timeout_ms`` None: it is never idle."""
+        super().__init__(subtask, chain, output, on_barrier)
+        self.reader = reader
+        self._context = context
+        self._clock: Clock = context.clock
+        self._grace_period_ms = grace_period_ms
+        self._idle_timeout_ms = idle_timeout_ms
+        self._event_time_ms_max = WATERMARK_MIN_MS
+        self._last_data_s = 0.0
+        self._idle = False
+        self._is_reading = False
+
+    @property
+    def step(self) -> str:
+        """Name of the reader's step."""
+        return self._context.operator_name
+
+    def begin(self) -> None:
+        """Open the reader; every subtask of the job is ready."""
+        self._is_reading = True
+        with naming_step(self.step):
+            self.reader.open(self._context)
+        self._last_data_s = self._clock.monotonic_s()
+
+    def poll(self) -> Poll:
+        """Take what the reader has, process it and all that follows from it, and move the watermark."""
+        with naming_step(self.step):
+            polled = self.reader.poll(self._context.batch_size)
+        if polled.batch is not None:
+            self.chain.process(polled.batch)
+            self._last_data_s = self._clock.monotonic_s()
+            self._wake_up()
+        self._event_time_ms_max = max(self._event_time_ms_max, polled.event_time_ms_max)
+        if polled.finished:
+            self.end()
+        else:
+            self._make_watermark()
+        return polled
+
+    def end(self) -> None:
+        """Nothing is read any more, as at the end of the input."""
+        self._end()
+
+    def checkpoint(self, checkpoint_id: int) -> None:
+        """Put a barrier behind what was sent; called between two polls."""
+        self._pass_barrier(checkpoint_id)
+
+    def mark_idle(self) -> None:
+        """Do not hold back the watermark until there are rows again."""
+        self._idle = True
+        self._output.broadcast(Idle())
+
+    def position(self) -> dict[str, Json]:
+        """Where the reader is."""
+        with naming_step(self.step):
+            return {self.step: self.reader.snapshot()}
+
+    def close(self) -> None:
+        """Close the reader too."""
+        try:
+            if self._is_reading:
+                self._is_reading = False
+                self.reader.close()
+        finally:
+            super().close()
+
+    def _wake_up(self) -> None:
+        """A watermark without rows ends idleness too: an operator here may have dropped all rows."""
+        if self._idle:
+            self._idle = False
+            if self._shown_ms != WATERMARK_MIN_MS:
+                self._output.broadcast(Watermark(self._shown_ms))
+
+    def _make_watermark(self) -> None:
+        if self._idle_timeout_ms is not None and not self._idle:
+            idle_ms = (self._clock.monotonic_s() - self._last_data_s) * 1e3
+            if idle_ms >= self._idle_timeout_ms:
+                self.mark_idle()
+        if not self._idle and self._event_time_ms_max != WATERMARK_MIN_MS:
+            self._show_watermark(self._event_time_ms_max - self._grace_period_ms)
