@@ -70,3 +70,18 @@ def test_the_settings_named_in_pages_exist():
             assert dotted in all_keys() or dotted in section_models(), f"{page.name}: {dotted}"
         for word in re.findall(r"`(batch_\w+|operator_\w+|state_\w+_ms|max_parallelism)`", page.read_text()):
             assert word in leaves, f"{page.name}: {word}"
+
+
+#: Pages whose Python blocks are run, one after the other, in a directory of their own.
+RUNNABLE = ["testing.md"]
+
+
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_the_python_blocks_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / page).read_text()
+    names = {"__name__": "page"}
+    for found in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+        # So that a line in a traceback is the line of the page.
+        code = "\n" * text[: found.start(1)].count("\n") + found[1]
+        exec(compile(code, f"docs/{page}", "exec"), names)

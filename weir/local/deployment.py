@@ -10,7 +10,7 @@ from weir.clock import Clock
 from weir.graph import Node, PhysicalGraph, Stage
 from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
 from weir.local.collected import CollectingStep, Collection
-from weir.local.state import take_snapshot
+from weir.local.state import step_tables, take_snapshot
 from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
 from weir.operators.base import Json, Operator, OperatorContext, SourceReader
 from weir.operators.chain import OperatorChain
@@ -19,6 +19,7 @@ from weir.operators.registry import create_operator, create_reader
 from weir.protocol.routing import RoutingTable
 from weir.specs import CollectSpec, JsonLinesSpec, ParquetSpec, SourceSpec
 from weir.state.api import StateBackend
+from weir.state.tables.opened import StateTables
 from weir.types import ChannelId, SubtaskId
 
 #: Sleep of a run with nothing to do, at most: it looks whether it is to stop.
@@ -135,7 +136,7 @@ class Deployment:
         progressed, next_us = False, NEVER_US
         for source in sources:
             polled = source.poll()
-            if polled.batch is not None or polled.finished:
+            if polled.batch is not None or polled.finished or source.watermark_rose:
                 progressed = True
             else:
                 next_us = min(next_us, polled.next_poll_us)
@@ -196,11 +197,12 @@ class Deployment:
         output = LocalOutput(self._edges(subtask))
         first = stage.nodes[0]
         dead_letters = self._dead_letter_file(first, subtask) if stage.is_source else None
+        tables = StateTables(self._store, self._cache_bytes, self._parts.graph.logical.max_parallelism)
         operators: list[tuple[Operator, OperatorContext]] = []
         for node in stage.nodes:
-            context = self._context(stage, node, subtask, dead_letters)
+            context = self._context(stage, node, subtask, tables, dead_letters)
             operators += [(operator, context) for operator in self._operators(node)]
-        chain = OperatorChain(operators, output, _go_on)
+        chain = OperatorChain(operators, output, _go_on, tables)
         if not stage.is_source:
             inputs = self._parts.graph.input_channels(subtask)
             return LocalTask(subtask, chain, output, self._on_barrier, inputs)
@@ -212,7 +214,7 @@ class Deployment:
             output,
             self._on_barrier,
             self._reader(first, subtask.subtask_index),
-            self._context(stage, first, subtask, dead_letters),
+            self._context(stage, first, subtask, tables, dead_letters),
             0 if is_moved else settings.grace_period_ms,
             None if is_moved else settings.idle_timeout_ms,
         )
@@ -255,7 +257,12 @@ class Deployment:
         return DirectChannel(channel, consumer.take)
 
     def _context(
-        self, stage: Stage, node: Node, subtask: SubtaskId, dead_letters: DeadLetterFile | None
+        self,
+        stage: Stage,
+        node: Node,
+        subtask: SubtaskId,
+        tables: StateTables,
+        dead_letters: DeadLetterFile | None,
     ) -> OperatorContext:
         logical = self._parts.graph.logical
         return OperatorContext(
@@ -268,9 +275,7 @@ class Deployment:
             batch_size=self._parts.settings.batch_size,
             job_start_us=self._job_start_us,
             clock=self._parts.clock,
-            state=self._store if node.is_keyed else None,
-            state_id=self._parts.state_ids[node.name] if node.is_keyed else 0,
-            state_cache_bytes=self._cache_bytes,
+            tables=step_tables(tables, node, self._parts.state_ids),
             dead_letters=dead_letters,
             generation=self._generation,
             restored=self._restored(node.name),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from weir.checkpoints.store import CheckpointStore
 from weir.errors import CheckpointError
-from weir.graph import PhysicalGraph, Stage
+from weir.graph import Node, PhysicalGraph, Stage
 from weir.operators.base import Json
 from weir.operators.chain import OperatorChain
 from weir.protocol.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
@@ -26,6 +26,7 @@ from weir.state.image_publisher import ImagePublisher
 from weir.state.images import Images, drop_foreign
 from weir.state.layout import state_prefix
 from weir.state.memory import MemoryBackend
+from weir.state.tables.opened import UNNAMED, OperatorTables, StateTables
 from weir.types import SubtaskId
 
 _COPY_ENTRIES = 5_000
@@ -43,6 +44,11 @@ def open_store(directory: Path | None) -> StateBackend:
     from weir.state.rocksdb_settings import RocksDbSettings
 
     return open_rocksdb(directory, RocksDbSettings(), fresh=True)
+
+
+def step_tables(tables: StateTables, node: Node, state_ids: Mapping[str, int]) -> OperatorTables | None:
+    """What a step opens its states with; None if it keeps none."""
+    return tables.of(node.name, {UNNAMED: state_ids[node.name]}) if node.is_keyed else None
 
 
 def take_snapshot(chain: OperatorChain, checkpoint_id: int) -> dict[str, Json]:  # type: ignore[type-arg]

@@ -146,6 +146,8 @@ class LocalSource(LocalSubtask):
         self._grace_period_ms = grace_period_ms
         self._idle_timeout_ms = idle_timeout_ms
         self._event_time_ms_max = WATERMARK_MIN_MS
+        #: The latest poll has moved the highest event time.
+        self.watermark_rose = False
         self._last_data_s = 0.0
         self._idle = False
         self._is_reading = False
@@ -170,6 +172,7 @@ class LocalSource(LocalSubtask):
             self.chain.process(polled.batch)
             self._last_data_s = self._clock.monotonic_s()
             self._wake_up()
+        self.watermark_rose = polled.event_time_ms_max > self._event_time_ms_max
         self._event_time_ms_max = max(self._event_time_ms_max, polled.event_time_ms_max)
         if polled.finished:
             self.end()

@@ -1,1 +1,23 @@
-"""Tools for testing operators and jobs; never imported by production code."""
+"""Tools for testing jobs and operators; never imported by production code. docs/testing.md shows how.
+
+``run`` and ``start`` run a dataflow in the test's own thread, on rows and at times that the test gives.
+"""
+
+from weir.local.result import DeadLetter, Result, Rows
+from weir.records import Watermark
+from weir.testing.inputs import PerSubtask
+from weir.testing.job import RunningJob, Savepoint, run, start
+from weir.testing.manual_clock import ManualClock
+
+__all__ = [
+    "DeadLetter",
+    "ManualClock",
+    "PerSubtask",
+    "Result",
+    "Rows",
+    "RunningJob",
+    "Savepoint",
+    "Watermark",
+    "run",
+    "start",
+]

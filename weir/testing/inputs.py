@@ -1,0 +1,220 @@
+"""Rows that a test gives instead of a source's: their forms, and the reader that stands in for the source."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import polars as pl
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.graph import Node
+from weir.operators.base import Json, OperatorContext, Poll, SourceReader
+from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, Watermark, int64_column, with_system_columns
+from weir.schemas import schema_difference, small_type
+from weir.specs import SourceSpec
+
+#: Dicts, frames, tables and batches, or several of these; a Watermark stands behind the rows before it.
+GivenRows: TypeAlias = (
+    pa.RecordBatch
+    | pa.Table
+    | pl.DataFrame
+    | Iterable[Mapping[str, Any] | pa.RecordBatch | pa.Table | pl.DataFrame | Watermark]
+)
+
+#: Wall clock at which a source without rows is to be polled again: not at all.
+_NEVER_US = 2**62
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class PerSubtask:
+    """Rows for each subtask of a source, in the order of their indices; without it rows are dealt out in turn."""
+
+    rows: tuple[GivenRows, ...]
+
+    def __init__(self, *rows: GivenRows) -> None:
+        object.__setattr__(self, "rows", rows)
+
+
+@dataclass
+class PushedInput:
+    """All that a test has given to one subtask of a source; it survives restarts, like a file."""
+
+    #: Rows, each batch with its time columns, and watermarks, in order.
+    elements: list[pa.RecordBatch | Watermark] = field(default_factory=list)
+    #: Watermarks follow the rows, as those of a real source; else they are given.
+    follows_rows: bool = False
+    ended: bool = False
+    number: int = field(default_factory=lambda: next(_numbers))
+
+
+class PushedReader(SourceReader):
+    """Reads a :class:`PushedInput`, one element with each poll; its position is a place in there."""
+
+    def __init__(self, given: PushedInput) -> None:
+        self._given = given
+        self._index = 0
+        #: Rows of the element at the index that were given out.
+        self._offset = 0
+        self._event_time_ms_max = WATERMARK_MIN_MS
+
+    def open(self, context: OperatorContext) -> None:
+        """Go on where a checkpoint of this very test is; rows that another job read are not here."""
+        position = context.restored.get(context.subtask_index)
+        if isinstance(position, dict) and position.get("input") == self._given.number:
+            self._index, self._offset = position["index"], position["offset"]
+
+    def poll(self, rows_max: int) -> Poll:
+        """The next rows or watermark."""
+        while self._index < len(self._given.elements) and self._is_old(self._given.elements[self._index]):
+            self._index += 1
+        if self._index == len(self._given.elements):
+            return Poll(finished=True) if self._given.ended else Poll(next_poll_us=_NEVER_US)
+        element = self._given.elements[self._index]
+        if isinstance(element, Watermark):
+            self._index += 1
+            self._event_time_ms_max = element.time_ms
+            return Poll(event_time_ms_max=element.time_ms)
+        batch = element.slice(self._offset, rows_max)
+        self._offset += batch.num_rows
+        if self._offset == element.num_rows:
+            self._index, self._offset = self._index + 1, 0
+        if self._given.follows_rows:
+            latest = int(int64_column(batch, EVENT_TIME_COLUMN).max())
+            self._event_time_ms_max = max(self._event_time_ms_max, latest)
+        return Poll(batch=batch, event_time_ms_max=self._event_time_ms_max)
+
+    def _is_old(self, element: pa.RecordBatch | Watermark) -> bool:
+        return isinstance(element, Watermark) and element.time_ms <= self._event_time_ms_max
+
+    def snapshot(self) -> Json:
+        """The place in the input."""
+        return {
+            "kind": "testing_source",
+            "input": self._given.number,
+            "index": self._index,
+            "offset": self._offset,
+        }
+
+
+def deal(
+    node: Node, rows: GivenRows | PerSubtask, subtask: int | None, now_us: int
+) -> list[list[pa.RecordBatch | Watermark]]:
+    """What each subtask of a source gets of the rows.
+
+    Args:
+        node: the source.
+        rows: as the test gives them.
+        subtask: all for this one; None: in turn, row by row; watermarks go to all.
+        now_us: the time at which they are read.
+
+    Raises:
+        GraphError: rows do not have the source's columns, or there is no such subtask.
+    """
+    if isinstance(rows, PerSubtask):
+        if len(rows.rows) != node.parallelism or subtask is not None:
+            raise GraphError(
+                f"source {node.name!r}: rows for {len(rows.rows)} subtasks, but it has {node.parallelism}"
+            )
+        return [list(_elements(node, share, now_us)) for share in rows.rows]
+    shares: list[list[pa.RecordBatch | Watermark]] = [[] for _ in range(node.parallelism)]
+    if subtask is not None and not 0 <= subtask < node.parallelism:
+        raise GraphError(f"source {node.name!r}: there is no subtask {subtask}, it has {node.parallelism}")
+    turn = 0
+    for element in _elements(node, rows, now_us):
+        if subtask is not None:
+            shares[subtask].append(element)
+        elif isinstance(element, Watermark):
+            for share in shares:
+                share.append(element)
+        else:
+            for index, share in enumerate(shares):
+                first = (index - turn) % node.parallelism
+                picked = element.take(pa.array(range(first, element.num_rows, node.parallelism), pa.int64()))
+                if picked.num_rows:
+                    share.append(picked)
+            turn = (turn + element.num_rows) % node.parallelism
+    return shares
+
+
+def _elements(node: Node, rows: GivenRows, now_us: int) -> Iterator[pa.RecordBatch | Watermark]:
+    """Batches with time columns, and watermarks, in order; dicts that follow each other are one batch."""
+    dicts: list[Mapping[str, Any]] = []
+    items = [rows] if isinstance(rows, pa.RecordBatch | pa.Table | pl.DataFrame) else rows
+    for item in items:
+        if isinstance(item, Mapping):
+            dicts.append(item)
+            continue
+        if dicts:
+            yield _from_dicts(node, dicts, now_us)
+            dicts = []
+        if isinstance(item, Watermark):
+            yield item
+        else:
+            yield from _from_columns(node, item, now_us)
+    if dicts:
+        yield _from_dicts(node, dicts, now_us)
+
+
+def _from_dicts(node: Node, rows: list[Mapping[str, Any]], now_us: int) -> pa.RecordBatch:
+    schema = node.schema
+    for number, row in enumerate(rows):
+        unknown = row.keys() - {*schema.names, EVENT_TIME_COLUMN}
+        missing = [f.name for f in schema if not f.nullable and row.get(f.name) is None]
+        if unknown or missing:
+            raise GraphError(
+                f"source {node.name!r}: row {number} {dict(row)!r} "
+                + (
+                    f"has columns that the source has not: {sorted(unknown)}"
+                    if unknown
+                    else f"lacks {missing}"
+                )
+            )
+    try:
+        batch = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        reason = str(error).splitlines()[0]
+        raise GraphError(f"source {node.name!r}: rows are not of its types: {reason}") from error
+    times = [row.get(EVENT_TIME_COLUMN) for row in rows]
+    given = None if None in times else pa.array(times, pa.int64())
+    return _with_times(node, batch, given, now_us)
+
+
+def _from_columns(node: Node, item: object, now_us: int) -> Iterator[pa.RecordBatch]:
+    if isinstance(item, pl.DataFrame):
+        table = item.to_arrow()
+    elif isinstance(item, pa.RecordBatch):
+        table = pa.Table.from_batches([item])
+    elif isinstance(item, pa.Table):
+        table = item
+    else:
+        raise GraphError(
+            f"source {node.name!r}: rows are given as dicts, Polars frames, Arrow tables or batches, "
+            f"not as {type(item).__name__}"
+        )
+    difference = schema_difference(
+        node.schema, pa.schema([(f.name, small_type(f.type)) for f in table.schema])
+    )
+    if difference:
+        raise GraphError(f"source {node.name!r}: rows with other columns than its own: {difference}")
+    user = table.select(node.schema.names).cast(node.schema).combine_chunks()
+    times = (
+        table.column(EVENT_TIME_COLUMN).combine_chunks() if EVENT_TIME_COLUMN in table.schema.names else None
+    )
+    for batch in user.to_batches():
+        if batch.num_rows:
+            yield _with_times(node, batch, times, now_us)
+
+
+def _with_times(node: Node, batch: pa.RecordBatch, given: pa.Array | None, now_us: int) -> pa.RecordBatch:
+    """The event time is that of the source's column, else of a column ``_event_time_ms`` of the rows, else now."""
+    assert isinstance(node.spec, SourceSpec)
+    column = node.spec.event_time_column
+    if column is not None:
+        given = batch.column(column)
+    times = now_us // 1000 if given is None else given.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return with_system_columns(batch, times, now_us)
