@@ -18,8 +18,8 @@ import orjson
 import pyarrow as pa
 
 from task_manager.checkpoint_parts import TakenPart
-from task_manager.checkpoint_rows import save_rows
 from task_manager.control_calls import ControlCalls
+from weir.checkpoints.rows import save_rows
 from weir.checkpoints.store import CheckpointStore
 from weir.errors import CheckpointError, ConnectionLostError, WeirError
 from weir.protocol.manifest import (

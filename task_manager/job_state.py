@@ -8,19 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
-from task_manager.checkpoint_rows import load_rows
 from task_manager.store import open_job_store, rocksdb_settings
 from task_manager.topology import Topology
+from weir.checkpoints.rows import load_rows, rows_of_subtask
 from weir.checkpoints.store import CheckpointStore
 from weir.config import TaskManagerConfig
 from weir.errors import StateError
-from weir.keys import key_groups
 from weir.protocol.manifest import Json, StoreImage
 from weir.protocol.restore_plan import RestorePlan, restore_plan
-from weir.records import KEY_HASH_COLUMN
 from weir.state.api import StateBackend
 from weir.state.hybrid import HybridBackend
 from weir.state.image_client import image_address, is_image
@@ -125,16 +122,8 @@ class JobState:
         if not files or subtask not in self._restored or self._restored_store is None:
             return []
         rows = load_rows(self._restored_store, files)
-        table = topology.routing.get(subtask.stage_index)
-        if table is None:
-            lowest = min(topology.graph.stage(subtask.stage_index).subtask_indices)
-            return rows if subtask.subtask_index == lowest else []
-        owners = np.asarray(table.groups)
-        mine = []
-        for batch in rows:
-            groups = key_groups(batch.column(KEY_HASH_COLUMN).to_numpy(), len(table.groups))
-            mine.append(batch.filter(pa.array(owners[groups] == subtask.subtask_index)))
-        return [batch for batch in mine if batch.num_rows]
+        lowest = min(topology.graph.stage(subtask.stage_index).subtask_indices)
+        return rows_of_subtask(rows, topology.routing.get(subtask.stage_index), subtask.subtask_index, lowest)
 
     def close(self) -> None:
         """Release the store and the images.

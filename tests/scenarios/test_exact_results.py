@@ -7,7 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import weir.testing
 from experiments.cluster import run_job
+from tests.scenarios.flows import flow_exchanges
 
 pytestmark = pytest.mark.scenario
 
@@ -64,6 +66,17 @@ def test_results_equal_a_batch_computation(make_cluster, inputs, tmp_path, backe
     check_running_aggregates(rows(tmp_path / "out" / "running"), lines)
     check_last_values(rows(tmp_path / "out" / "last"), lines + table)
     check_copies(tmp_path / "out" / "copies", table, parallelism)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_results_in_one_process_are_the_same(inputs, tmp_path, seed):
+    directory, lines, table = inputs
+    out = tmp_path / "out"
+    flow = flow_exchanges.build(str(directory / "lines"), str(directory / "table.parquet"), str(out), 3)
+    weir.testing.run(flow, seed=seed)
+    check_running_aggregates(rows(out / "running"), lines)
+    check_last_values(rows(out / "last"), lines + table)
+    check_copies(out / "copies", table, 3)
 
 
 def check_running_aggregates(found, lines):

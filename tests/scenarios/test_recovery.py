@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+import weir.testing
+from experiments import soak_job
 from experiments.cluster import FINAL_STATES
 from experiments.soak import JOB
 from experiments.soak_check import check_output, write_events
@@ -209,7 +211,7 @@ def test_savepoint_under_back_pressure_is_complete(make_cluster, tmp_path):
     cluster.stop()
     again = make_cluster(settings=settings)
     again.start_control_plane(
-        JOB, parameters, exit_when_finished=False, arguments=["--from-savepoint", str(savepoint)]
+        JOB, parameters, exit_when_finished=False, arguments=["--from-savepoint", savepoint.path]
     )
     for name in ("first", "second"):
         again.start_task_manager(name)
@@ -267,6 +269,7 @@ def test_kill_the_control_plane_and_a_task_manager(make_cluster, tmp_path):
 
 
 def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path):
+    """From task managers into one process and back again: savepoints have one form."""
     cluster = make_cluster(settings=SETTINGS)
     events = start(cluster, tmp_path)
     code, body = cluster.http("POST", f"/savepoint?path={tmp_path / 'savepoint'}")
@@ -284,6 +287,13 @@ def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path)
     assert cluster.http("POST", "/cancel")[0] == 202
     cluster.wait_for(lambda status: status["state"] == "CANCELLED", "the end")
     cluster.stop()
+    here = soak_job.build(
+        str(events), str(tmp_path / "out"), rate=RATE, count_parallelism=2, release=str(tmp_path / "release")
+    )
+    with weir.testing.start(here, {}, from_savepoint=savepoint) as job:
+        job.advance_time(2_000)
+        assert len(job.rows("out")) >= 2_000
+        savepoint = job.savepoint(tmp_path / "savepoint_here")
     again = make_cluster(settings=SETTINGS)
     parameters = {
         "input": events,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from weir.clock import Clock
 from weir.graph import Node, PhysicalGraph, Stage
 from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
@@ -17,7 +19,7 @@ from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
 from weir.protocol.routing import RoutingTable
-from weir.specs import CollectSpec, JsonLinesSpec, ParquetSpec, SourceSpec
+from weir.specs import CollectSpec, SourceSpec
 from weir.state.api import StateBackend
 from weir.state.tables.opened import StateTables
 from weir.types import ChannelId, SubtaskId
@@ -112,6 +114,14 @@ class Deployment:
             subtask.open()
         for source in self.sources:
             source.begin()
+
+    def take_rows(self, rows_of: Callable[[Stage, int, RoutingTable | None], list[pa.RecordBatch]]) -> None:
+        """Process what a checkpoint holds of rows that were under way; before the first round."""
+        for subtask in self.subtasks:
+            stage = self._parts.graph.stage(subtask.subtask.stage_index)
+            table = self._routing.get(stage.index)
+            for batch in rows_of(stage, subtask.subtask.subtask_index, table):
+                subtask.chain.process(batch)
 
     @property
     def running_sources(self) -> list[LocalSource]:
@@ -277,19 +287,19 @@ class Deployment:
             clock=self._parts.clock,
             tables=step_tables(tables, node, self._parts.state_ids),
             dead_letters=dead_letters,
+            idle_timeout_ms=self._parts.settings.idle_timeout_ms,
             generation=self._generation,
             restored=self._restored(node.name),
             subtask_indices=tuple(stage.subtask_indices),
         )
 
     def _dead_letter_file(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:
-        spec = node.spec
         file = DeadLetterFile(
             self._parts.dead_letters,
             self._parts.graph.logical.name,
             node.name,
             subtask.subtask_index,
-            spec.on_bad_record if isinstance(spec, JsonLinesSpec | ParquetSpec) else "dead_letter",
+            getattr(node.spec, "on_bad_record", "dead_letter"),
             self._parts.settings.dead_letter_raw_bytes_max,
         )
         self.dead_letters.append((node.name, file))

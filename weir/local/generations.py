@@ -13,8 +13,10 @@ from weir.checkpoints.store import CheckpointStore
 from weir.errors import CheckpointError, WeirError
 from weir.local.deployment import Deployment, JobParts
 from weir.local.preparing import initial_routing
+from weir.local.raising import told
 from weir.local.result import DeadLetter, read_dead_letters
 from weir.local.state import DurableState, subtask_part
+from weir.operators.chain import StepError
 from weir.protocol.manifest import Manifest
 from weir.protocol.savepoint import StageNow, fit_savepoint
 
@@ -111,12 +113,17 @@ class Generations:
         )
         with self.failing():
             self._deployment.open()
+            self._deployment.take_rows(state.rows_under_way)
 
     @contextmanager
     def failing(self) -> Iterator[None]:
         """An error inside ends the deployment, as it would end a real one."""
         try:
             yield
+        except StepError as error:
+            self.abandon()
+            shown = told(error)
+            raise shown from shown.__cause__
         except BaseException:
             self.abandon()
             raise

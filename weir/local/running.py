@@ -15,8 +15,10 @@ from weir.clock import Clock, SystemClock
 from weir.graph import physical_graph
 from weir.local.deployment import NEVER_US, Deployment, JobParts, no_state
 from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
+from weir.local.raising import told
 from weir.local.result import Result, read_dead_letters
 from weir.local.state import open_store
+from weir.operators.chain import StepError
 from weir.streams import Stream
 
 #: Sleep of a run with nothing to do, at most: it looks whether it is to stop.
@@ -55,7 +57,7 @@ def run(
 
     Raises:
         GraphError: the dataflow is not valid.
-        UserFunctionError, StepError: a step raised; the cause is what it raised, with its traceback.
+        UserFunctionError: a step raised; the cause is what it raised, with its traceback.
         WeirError: an input, a sink or the state cannot be read or written.
     """
     logical = local_graph(flow)
@@ -92,6 +94,9 @@ def run(
                 was_stopped = read_all(deployment, clock, is_over, time.sleep)
             deployment.end_input()
             deployment.commit(0)
+        except StepError as error:
+            shown = told(error)
+            raise shown from shown.__cause__
         finally:
             # The first error is what matters; without one, that of a close is.
             errors = deployment.close()

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 
+import pyarrow as pa
+
+from weir.checkpoints.rows import load_rows, rows_of_subtask
 from weir.checkpoints.store import CheckpointStore
-from weir.errors import CheckpointError
 from weir.graph import Node, PhysicalGraph, Stage
 from weir.operators.base import Json
 from weir.operators.chain import OperatorChain
@@ -91,15 +93,11 @@ class DurableState:
         routing: Mapping[int, RoutingTable],
         state_ids: Mapping[str, int],
     ) -> None:
+        self._checkpoints = checkpoints
         self._plan = RestorePlan()
         if manifest is not None:
             stages = {stage.index: [node.name for node in stage.nodes] for stage in graph.stages}
             self._plan = restore_plan(manifest, stages, routing, graph.subtasks())
-            if self._plan.rows:
-                raise CheckpointError(
-                    f"checkpoint {manifest.checkpoint_id} holds rows that were under way when it was made, which a "
-                    "job in one process cannot take; use one that was made without back-pressure"
-                )
         settings = None
         if on_disk:
             from weir.state.rocksdb_settings import RocksDbSettings
@@ -126,6 +124,14 @@ class DurableState:
     def restored(self, step: str) -> Mapping[int, Json]:
         """What the subtasks of a step gave in the checkpoint, by their index then."""
         return self._plan.operators.get(step, {})
+
+    def rows_under_way(
+        self, stage: Stage, subtask_index: int, table: RoutingTable | None
+    ) -> list[pa.RecordBatch]:
+        """Rows that barriers had overtaken on task managers: they come before everything else."""
+        files = self._plan.rows.get(stage.index, ())
+        rows = load_rows(self._checkpoints, files) if files else []
+        return rows_of_subtask(rows, table, subtask_index, min(stage.subtask_indices))
 
     def image(self, checkpoint_id: int) -> StoreImage:
         """Bring the store as it is now into the checkpoint store."""

@@ -100,6 +100,8 @@ def test_what_a_function_raises_comes_with_its_step_and_its_traceback(events):
     cause = raised.value.__cause__
     assert isinstance(cause, ZeroDivisionError)
     assert [entry.name for entry in pytest.ExceptionInfo.from_exception(cause).traceback][-1] == "divide"
+    # Between the caller and the step there is nothing of the engine to read.
+    assert [entry.name for entry in raised.traceback][1:] == ["run"]
 
 
 def test_rejected_records_are_in_the_result(events, tmp_path):

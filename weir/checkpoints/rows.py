@@ -10,7 +10,10 @@ import pyarrow as pa
 
 from weir.checkpoints.store import CheckpointStore
 from weir.errors import CheckpointError
+from weir.keys import key_groups
 from weir.protocol.manifest import FileRef
+from weir.protocol.routing import RoutingTable
+from weir.records import KEY_HASH_COLUMN
 
 
 def save_rows(
@@ -52,3 +55,24 @@ def load_rows(store: CheckpointStore, files: Sequence[FileRef]) -> list[pa.Recor
             except (OSError, pa.ArrowException) as error:
                 raise CheckpointError(f"checkpoint file {file.path} is damaged: {error}") from error
     return batches
+
+
+def rows_of_subtask(
+    rows: Sequence[pa.RecordBatch], table: RoutingTable | None, subtask_index: int, lowest_index: int
+) -> list[pa.RecordBatch]:
+    """Of rows that were under way to a stage those that belong to one of its subtasks now.
+
+    Args:
+        rows: of the whole stage; with their key hashes if it has key groups.
+        table: who owns the key groups; None: the stage has none, and its lowest subtask takes all rows.
+        subtask_index: the subtask.
+        lowest_index: the lowest index of the stage's subtasks.
+    """
+    if table is None:
+        return list(rows) if subtask_index == lowest_index else []
+    owners = table.group_to_subtask
+    mine = []
+    for batch in rows:
+        groups = key_groups(batch.column(KEY_HASH_COLUMN).to_numpy(), len(table.groups))
+        mine.append(batch.filter(pa.array(owners[groups] == subtask_index)))
+    return [batch for batch in mine if batch.num_rows]
