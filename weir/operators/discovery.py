@@ -26,14 +26,16 @@ class Discovery:
         """Take in what is new and falls to this subtask, in the order given.
 
         What is listed no more is forgotten, so that snapshots stay small: if the name comes back, it is another one.
+        When nothing at all is listed, nothing is forgotten: a directory looks like that while its disk is not mounted.
 
         Args:
             listed: everything that is there now.
             unfinished: what this subtask still reads; it is remembered in any case.
         """
-        there = {*listed, *unfinished}
-        self._known &= there
-        self._mine &= there
+        if listed:
+            there = {*listed, *unfinished}
+            self._known &= there
+            self._mine &= there
         new = [name for name in listed if name not in self._known and self._falls_here(name)]
         self._known.update(new)
         self._mine.update(new)

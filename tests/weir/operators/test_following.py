@@ -148,13 +148,26 @@ def test_what_is_added_to_a_file_after_it_was_found_is_not_read(tmp_path):
     assert Run(described, 1, run.stop()).read().ids == []
 
 
-def test_a_file_that_was_removed_is_forgotten(tmp_path):
+def test_a_file_that_was_removed_is_forgotten_unless_all_are_away(tmp_path):
     add_lines(tmp_path, "a", [1])
     run = Run(weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True)).read()
-    assert [path[-2:] for path in run.readers[0].snapshot()["done"]] == ["/a"]
-    (tmp_path / "a").unlink()
+
+    def done():
+        return [path.rpartition("/")[2] for path in run.readers[0].snapshot()["done"]]
+
+    assert done() == ["a"]
+    (tmp_path / "a").rename(tmp_path / ".away")
     run.read()
-    assert run.readers[0].snapshot()["done"] == []
+    assert done() == ["a"]
+    (tmp_path / ".away").rename(tmp_path / "a")
+    run.read()
+    assert run.ids == [1]
+    (tmp_path / "a").unlink()
+    add_lines(tmp_path, "b", [2])
+    run.read()
+    assert done() == ["b"]
+    add_lines(tmp_path, "a", [3])
+    assert run.read().ids == [1, 2, 3]
 
 
 def test_limit_and_rate(tmp_path):
