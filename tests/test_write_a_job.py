@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 import weir
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs/write-a-job.md").read_text()
@@ -12,7 +10,6 @@ PAGE = (Path(__file__).resolve().parents[1] / "docs/write-a-job.md").read_text()
 NOT_SHOWN = {"sink", "source", "schema"}
 
 
-@pytest.mark.skipif(not hasattr(weir, "run"), reason="weir.run is not there yet")
 def test_every_block_runs_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "write_a_job"}
