@@ -22,6 +22,7 @@ from weir.errors import CheckpointError, FailureKind, InvalidTransitionError, Su
 from weir.protocol import checkpoint_model as model
 from weir.protocol import job as job_machine
 from weir.protocol.checkpoint import CheckpointMachine
+from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest, SubtaskPart, part_from_json
 from weir.redaction import redacted
 from weir.rpc import control_pb2
@@ -60,10 +61,13 @@ class Checkpointer:
                 pause_ms=config.checkpoint_pause_ms,
                 timeout_ms=config.checkpoint_timeout_ms,
                 failures_max=config.checkpoint_failures_max,
+                deliveries_max=config.restart_attempts,
+                delivery_delay_ms=config.restart_delay_ms,
+                delivery_delay_ms_max=config.restart_delay_ms_max,
             ),
             next_id,
         )
-        #: Parts of the checkpoint that is being committed, to tell subtasks that have ended.
+        #: Subtasks that have ended and whose last parts are in a checkpoint, until they have delivered.
         self._ended: dict[int, list[SubtaskId]] = {}
 
     @property
@@ -182,9 +186,10 @@ class Checkpointer:
                     self._coordinator.spawn(self._notify_end(action))
                 case model.FinalDone():
                     self._coordinator.handle(job_machine.FinalCommitted())
-                case model.FailJob(cause):
-                    # Lost task managers and places that cannot be written, never a wrong step.
-                    self._coordinator.handle(job_machine.FailRequested(cause, FailureKind.OUTAGE))
+                case model.FailJob(cause, kind):
+                    if kind is FailureKind.PERMANENT and self._store is not None:
+                        cause += "; start the job again to deliver it: the last checkpoint is kept"
+                    self._coordinator.handle(job_machine.FailRequested(cause, kind))
 
     async def _trigger(self, action: model.Trigger) -> None:
         by_task_manager = self._coordinator.by_task_manager(action.sources)
@@ -248,7 +253,8 @@ class Checkpointer:
         self.latest = RestorePoint(
             self._config.checkpoint_uri, self._coordinator.identity.job_id, path, manifest
         )
-        self._ended[checkpoint_id] = [part.subtask for part in action.parts if part.finished]
+        # Whoever is told of an earlier one has been named already.
+        self._ended = {checkpoint_id: [part.subtask for part in action.parts if part.finished]}
         log.debug("checkpoint %d is complete", checkpoint_id)
         self._coordinator.recovery.policy.progressed()
         self.handle(model.Committed(checkpoint_id, manifest.size_bytes))
@@ -266,11 +272,12 @@ class Checkpointer:
     async def _notify_end(self, action: model.NotifyEnd) -> None:
         identity = self._coordinator.identity
         ended: dict[str, list[SubtaskId]] = {}
-        for subtask in self._ended.pop(action.checkpoint_id, ()):
+        for subtask in self._ended.get(action.checkpoint_id, ()):
             # Retired ones are no part of the job any more, but they deliver too.
             ended.setdefault(self.machine.place(subtask) or "", []).append(subtask)
 
-        async def tell(name: str) -> bool:
+        async def tell(name: str) -> list[model.DeliveryFailure] | None:
+            """What it could not deliver; None: it does not answer, or refuses."""
             request = control_pb2.EndCheckpointRequest(
                 handshake=handshake_to_proto(identity),
                 checkpoint_id=action.checkpoint_id,
@@ -280,17 +287,42 @@ class Checkpointer:
             # Inputs wait for a checkpoint that was given up, so everybody must hear of its end.
             while identity == self._coordinator.identity:
                 try:
-                    await self._coordinator.leases.client(name).end_checkpoint(request)
+                    reply = await self._coordinator.leases.client(name).end_checkpoint(request)
                 except WeirError as error:
                     if not error.retryable or not self._coordinator.leases.is_registered(name):
                         log.warning("the end of checkpoint %d was not told: %s", action.checkpoint_id, error)
-                        return False
+                        return None
                     await asyncio.sleep(_ASK_AGAIN_S)
                 else:
-                    return True
-            return False
+                    return [
+                        model.DeliveryFailure(name, subtask_from_proto(failure.subtask), failure.cause)
+                        for failure in reply.failures
+                    ]
+            return None
 
         told = await asyncio.gather(*(tell(name) for name in action.task_managers))
-        if action.committed:
-            unreached = tuple(name for name, done in zip(action.task_managers, told, strict=True) if not done)
-            self.handle(model.EndNotified(action.checkpoint_id, unreached))
+        if action.committed and identity == self._coordinator.identity:
+            unreached = [
+                name for name, answer in zip(action.task_managers, told, strict=True) if answer is None
+            ]
+            failures = [failure for answer in told for failure in answer or ()]
+            if not unreached and not failures:
+                self._ended.pop(action.checkpoint_id, None)
+            self.handle(model.EndNotified(action.checkpoint_id, tuple(unreached), tuple(failures)))
+            self._tell_of(failures)
+
+    def _tell_of(self, failures: Iterable[model.DeliveryFailure]) -> None:
+        """Sinks did not deliver; the machine has decided when they try again, if they do."""
+        due_ms = self.machine.next_due_ms
+        for failure in failures:
+            again = (
+                f"; again in {max(0, due_ms - self._coordinator.now_ms())} ms"
+                if due_ms is not None and self._coordinator.machine.state is JobState.FINISHING
+                else ""
+            )
+            log.warning(
+                "outage: subtask %s could not deliver what it had received: %s%s",
+                failure.subtask,
+                failure.cause,
+                again,
+            )

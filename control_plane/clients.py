@@ -18,6 +18,8 @@ from weir.rpc.wire import (
 #: Loading a job and opening a store may take a while on a cold machine.
 _DEPLOY_TIMEOUT_S = 60.0
 _CALL_TIMEOUT_S = 5.0
+#: Sinks that have ended deliver meanwhile; what they write to may be slow.
+_DELIVERY_TIMEOUT_S = 60.0
 #: A process that is gone refuses the connection at once.
 _GONE_TIMEOUT_S = 0.3
 #: An upstream subtask switches when the batch in its hands is done, however long that takes; the lease of its
@@ -137,12 +139,17 @@ class TaskManagerClient:
         except grpc.aio.AioRpcError as error:
             raise self._explain(error) from error
 
-    async def end_checkpoint(self, request: control_pb2.EndCheckpointRequest) -> None:
+    async def end_checkpoint(
+        self, request: control_pb2.EndCheckpointRequest
+    ) -> control_pb2.EndCheckpointReply:
         """Tell that a checkpoint is over; raises like :meth:`deploy`."""
         try:
-            await self._stub.EndCheckpoint(request, timeout=_CALL_TIMEOUT_S)
+            reply: control_pb2.EndCheckpointReply = await self._stub.EndCheckpoint(
+                request, timeout=_DELIVERY_TIMEOUT_S
+            )
         except grpc.aio.AioRpcError as error:
             raise self._explain(error) from error
+        return reply
 
     async def pull_state(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
         """Let owners fetch their state from a store; raises like :meth:`deploy`."""

@@ -25,6 +25,8 @@ class JobRecord:
     job_start_us: int
     #: Nothing runs any more.
     is_over: bool = False
+    #: It is over because it failed: another start goes on from its latest checkpoint.
+    has_failed: bool = False
     #: Every subtask runs, and no rescale is switching: the job can be taken over as it is.
     is_steady: bool = False
     stages: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class JobRecord:
                 "generation": self.generation,
                 "job_start_us": self.job_start_us,
                 "is_over": self.is_over,
+                "has_failed": self.has_failed,
                 "is_steady": self.is_steady,
                 "stages": [[stage, list(indices)] for stage, indices in self.stages.items()],
                 "routing": [
@@ -100,6 +103,7 @@ class JobRecord:
                 value["generation"],
                 value["job_start_us"],
                 value["is_over"],
+                value.get("has_failed", False),
                 value["is_steady"],
                 {stage: tuple(indices) for stage, indices in value["stages"]},
                 {table.stage_index: table for table in tables},

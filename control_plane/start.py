@@ -40,13 +40,16 @@ def start_or_take_over(
         job: the job.
         uri: ``controlPlane.checkpoint_uri``; "": no checkpoints, and nothing can be taken over.
         record: what the earlier control plane saved last, if it did.
-        starts_fresh: give up a job that was left running, as ``--start-fresh``.
+        starts_fresh: give up a job that was left running or failed, as ``--start-fresh``.
 
     Raises:
         ConfigError: a job was left running that is not this one, or has other parameters.
         CheckpointError: the checkpoint store cannot be used.
     """
     graph = job.graph
+    failed = None if record is None or starts_fresh else _after_failure(job, uri, record)
+    if failed is not None:
+        return failed
     if record is None or record.is_over or starts_fresh or not uri:
         give_up_left(record, "--start-fresh" if starts_fresh else "without checkpoints it cannot go on")
         job_id = new_job_id(graph)
@@ -94,6 +97,36 @@ def difference_to_left(record: JobRecord, graph: LogicalGraph, parameters: Mappi
 
 def _told(parameters: Mapping[str, object], name: str) -> str:
     return repr(parameters[name]) if name in parameters else "absent"
+
+
+def _after_failure(job: LoadedJob, uri: str, record: JobRecord) -> tuple[StartPoint, CheckpointStore] | None:
+    """Go on with a job that failed, from its latest checkpoint: sinks deliver what they had not.
+
+    None: it did not fail, or has no checkpoint, or another job is started now; the log says so.
+    """
+    if not record.has_failed or not uri:
+        return None
+    store = CheckpointStore.open(uri, record.job_id)
+    manifest = store.latest()
+    if manifest is None:
+        return None
+    difference = difference_to_left(record, job.graph, job.parameters)
+    if difference:
+        log.warning(
+            "job %s failed and does not go on: %s; its checkpoints stay in %s (--from-checkpoint)",
+            record.job_id,
+            difference,
+            store.location,
+        )
+        return None
+    log.warning(
+        "job %s failed and goes on from its checkpoint %d; to begin anew, use --start-fresh",
+        record.job_id,
+        manifest.checkpoint_id,
+    )
+    point = RestorePoint(uri, record.job_id, manifest_path(manifest.checkpoint_id), manifest)
+    next_id = _ID_STRIDE + manifest.checkpoint_id
+    return StartPoint(record.job_id, point, record.generation + 1, next_id), store
 
 
 def start_from_savepoint(

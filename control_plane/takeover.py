@@ -82,6 +82,7 @@ class Takeover:
             coordinator.identity.generation,
             coordinator.started_us or 0,
             is_over=machine.state.is_final,
+            has_failed=machine.state is JobState.FAILED,
             is_steady=machine.state in (JobState.RUNNING, JobState.FINISHING)
             and (rescale is None or rescale.phase is RescalePhase.MIGRATING)
             and not coordinator.locations.has_remote(),

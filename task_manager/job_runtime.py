@@ -22,9 +22,10 @@ from task_manager.task_subtask import TaskSubtask
 from task_manager.topology import Topology
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
-from weir.errors import HandshakeError
+from weir.errors import HandshakeError, WeirError
 from weir.graph import PhysicalGraph
 from weir.metrics import SubtaskLabels
+from weir.operators.chain import StepError
 from weir.operators.registry import preload_operators
 from weir.protocol.fencing import EpochFence
 from weir.records import EndOfStream
@@ -160,19 +161,31 @@ class JobRuntime:
                 ended.append(subtask)
         return ended
 
-    def end_checkpoint(self, checkpoint_id: int, ended: Sequence[SubtaskId], *, committed: bool) -> None:
+    def end_checkpoint(
+        self, checkpoint_id: int, ended: Sequence[SubtaskId], *, committed: bool
+    ) -> dict[SubtaskId, str]:
         """A checkpoint is complete, or was given up; ``ended``: subtasks whose last parts it holds.
 
-        Returns when sinks that have ended have delivered; the others do so between two batches.
+        Returns when sinks that have ended have delivered; the others do so between two batches. Gives those that have
+        ended and could not deliver, with the cause.
         """
         self.checkpoints.ended(checkpoint_id, committed=committed)
-        if committed:
-            self._delivered.update(ended)
-        for subtask, running in list(self._running.items()):
-            if committed:
-                running.subtask.commit(checkpoint_id, is_last=subtask in ended)
+        here = list(self._running.items())
+        for subtask, running in here:
+            if committed and subtask not in ended:
+                running.subtask.commit(checkpoint_id, is_last=False)
             if isinstance(running.subtask, TaskSubtask):
                 running.subtask.mailbox.post(partial(running.subtask.end_checkpoint, checkpoint_id))
+        failures: dict[SubtaskId, str] = {}
+        for subtask, running in here:
+            if committed and subtask in ended:
+                try:
+                    running.subtask.commit(checkpoint_id, is_last=True)
+                except (WeirError, StepError) as error:
+                    failures[subtask] = str(error)
+                else:
+                    self._delivered.add(subtask)
+        return failures
 
     def find_inbox(self, identity: JobIdentity, channel: ChannelId) -> Inbox:
         """The inbox of a channel's consumer; one that runs already learns of a channel that it did not expect.

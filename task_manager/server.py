@@ -264,12 +264,17 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
     ) -> control_pb2.EndCheckpointReply:
         """A checkpoint is complete, or was given up."""
         with _errors_to(context):
-            self._current(handshake_from_proto(request.handshake)).end_checkpoint(
+            failures = self._current(handshake_from_proto(request.handshake)).end_checkpoint(
                 request.checkpoint_id,
                 [subtask_from_proto(subtask) for subtask in request.ended],
                 committed=request.committed,
             )
-        return control_pb2.EndCheckpointReply()
+        return control_pb2.EndCheckpointReply(
+            failures=[
+                control_pb2.DeliveryFailure(subtask=subtask_to_proto(subtask), cause=cause)
+                for subtask, cause in failures.items()
+            ]
+        )
 
     def TakeImage(
         self, request: control_pb2.TakeImageRequest, context: grpc.ServicerContext

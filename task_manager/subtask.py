@@ -79,6 +79,7 @@ class Subtask(ABC):
         self._ends_stream_when_cancelled = False
         #: The last checkpoint whose barrier was passed on.
         self._passed_id = 0
+        self._last_commit = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"subtask {subtask}", daemon=True)
 
     def start(self) -> None:
@@ -199,13 +200,19 @@ class Subtask(ABC):
     def commit(self, checkpoint_id: int, *, is_last: bool) -> None:
         """Let sinks deliver what belongs to a complete checkpoint; ``is_last``: it holds the last part of this subtask.
 
-        Called by the task manager's server. Done in the subtask's thread, or here when the subtask has ended.
+        Called by the task manager's server. Done in the subtask's thread, which fails if that fails, or here when the
+        subtask has ended.
+
+        Raises:
+            WeirError, StepError: a subtask that has ended could not deliver; it can be called again.
         """
         if is_last:
             # Its last part comes a moment before its end.
             self._thread.join()
-            if self.progress.state is SubtaskState.FINISHED:
-                self._chain.commit(0)
+            # The control plane asks again when an answer is late.
+            with self._last_commit:
+                if self.progress.state is SubtaskState.FINISHED:
+                    self._chain.commit(0)
         else:
             self.mailbox.post(lambda: self._commit(checkpoint_id))
 

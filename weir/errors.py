@@ -145,7 +145,7 @@ class InvalidTransitionError(WeirError):
 def kind_of(error: BaseException | None) -> FailureKind:
     """What an error, with those that it was raised from, says about the next attempt.
 
-    An outage anywhere in the row of causes makes it one: a full disk, a peer that does not answer. So does every
+    An outage anywhere in the row of causes makes it one: a full disk, a peer that does not answer. So does an
     OSError of code that is not ours; ours says with its own error what an absent file or a denied access means.
     """
     is_ours = isinstance(error, WeirError) and not isinstance(error, UserFunctionError)
@@ -156,7 +156,7 @@ def kind_of(error: BaseException | None) -> FailureKind:
     while error is not None and seen < _CAUSES_MAX:
         if isinstance(error, WeirError) and error.failure_kind is FailureKind.OUTAGE:
             return FailureKind.OUTAGE
-        if isinstance(error, OSError) and (not is_ours or _passes(error)):
+        if isinstance(error, OSError) and _passes(error, is_ours=is_ours):
             return FailureKind.OUTAGE
         error, seen = error.__cause__, seen + 1
     return kind
@@ -180,8 +180,10 @@ def kind_in_step(error: BaseException, *, is_sink: bool, takes_rows: bool) -> Fa
     return FailureKind.ROWS if takes_rows and not isinstance(error, MemoryError) else FailureKind.OTHER
 
 
-def _passes(error: OSError) -> bool:
-    return error.errno in _PASSING or isinstance(error, TimeoutError | ConnectionError)
+def _passes(error: OSError, *, is_ours: bool) -> bool:
+    if is_ours:
+        return error.errno in _PASSING or isinstance(error, TimeoutError | ConnectionError)
+    return not isinstance(error, IsADirectoryError | NotADirectoryError)
 
 
 #: Longer rows of causes are somebody's mistake.

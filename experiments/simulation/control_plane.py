@@ -250,8 +250,8 @@ class ControlPlane(Process):
                 self._notify(action)
             case checkpoints.FinalDone():
                 self.tell_job(jobs.FinalCommitted())
-            case checkpoints.FailJob(cause):
-                self.tell_job(jobs.FailRequested(cause))
+            case checkpoints.FailJob(cause, kind):
+                self.tell_job(jobs.FailRequested(cause, kind))
 
     # --- deployments --------------------------------------------------------------------------------------------
 

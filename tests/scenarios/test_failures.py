@@ -38,10 +38,10 @@ def long_lived(tmp_path_factory, environment):
 def run_again(long_lived):
     """Runs a job on them to its end: its last status, the control plane's exit code and its log."""
 
-    def run(**parameters):
+    def run(job=JOB, settings=None, **parameters):
         log_path = long_lived.directory / "control_plane.log"
         earlier = len(log_path.read_text()) if log_path.exists() else 0
-        process = long_lived.start_control_plane(JOB, parameters, exit_when_finished=False)
+        process = long_lived.start_control_plane(job, parameters, exit_when_finished=False, settings=settings)
         status = long_lived.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
         process.popen.terminate()
         code = process.wait()
@@ -84,6 +84,28 @@ def test_an_absent_input(run_again, events, tmp_path):
     assert str(tmp_path / "absent") in status["cause"]
     assert len(errors(log)) == 1
     check_usable(run_again, events)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "cause"),
+    [
+        ({"input": "absent"}, "absent"),
+        ({"exits": "true"}, "step 'leaving_step' failed: SystemExit: no such server"),
+        ({"sinks": "false"}, "a UserSink's factory gave int, not a TwoPhaseSink"),
+        ({"job": "flow_poison", "output": "results", "rate": 100, "poison": -1}, "results"),
+    ],
+)
+def test_what_would_fail_again_fails_at_once(run_again, events, tmp_path, parameters, cause):
+    """With ten restarts allowed it makes none, and tells the root of it."""
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "part-00000-000001-00000001.jsonl").write_text("{}\n")
+    paths = {name: tmp_path / parameters[name] for name in ("input", "output") if name in parameters}
+    allowed = {"controlPlane.restart_attempts": 10}
+    status, code, log = run_again(settings=allowed, **{"input": events} | parameters | paths)
+    assert (status["state"], status["restarts"], code) == ("FAILED", 0, 1)
+    assert cause in status["cause"]
+    assert "its task manager stopped it" not in log
+    assert len([line for line in log.splitlines() if " ERROR " in line]) == 1
 
 
 def test_a_bad_record_that_fails_the_job(run_again, tmp_path):
@@ -154,7 +176,8 @@ def test_a_store_directory_that_is_not_ours(make_cluster, events, tmp_path):
     foreign = tmp_path / "photos"
     foreign.mkdir()
     (foreign / "holiday.jpg").write_bytes(b"sea")
-    cluster = make_cluster(task_managers=1, settings={"taskManager.rocksDBPath": str(foreign)})
+    settings = {"taskManager.rocksDBPath": str(foreign), "controlPlane.restart_attempts": 10}
+    cluster = make_cluster(task_managers=1, settings=settings)
     cluster.start_control_plane(JOB, {"input": events})
     # With the documented port, so that the path is taken as it is.
     cluster.start(
@@ -177,7 +200,7 @@ def test_a_task_manager_with_other_code(make_cluster, events, tmp_path, environm
     other.mkdir()
     source = (FLOWS / "flow_faulty.py").read_text()
     (other / "flow_faulty.py").write_text(source.replace('"id") >= 0', '"id") > 0'))
-    cluster = make_cluster(task_managers=1)
+    cluster = make_cluster(task_managers=1, settings={"controlPlane.restart_attempts": 10})
     cluster.start_control_plane(JOB, {"input": events})
     changed = Cluster(
         tmp_path / "changed", environment={"PYTHONPATH": f"{other}:{environment['PYTHONPATH']}"}

@@ -43,6 +43,7 @@ def raised_from(cause, error=InputError):
         (FULL, OUTAGE),
         (OSError(errno.EACCES, "Permission denied"), OUTAGE),
         (TimeoutError(), OUTAGE),
+        (IsADirectoryError(errno.EISDIR, "Is a directory"), OTHER),
         (SystemExit(3), PERMANENT),
         (raised_from(FULL), OUTAGE),
         (raised_from(raised_from(ConnectionLostError("silence"))), OUTAGE),

@@ -7,11 +7,11 @@ protocol; ``weir.protocol.checkpoint_model`` the events and actions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from weir.errors import InvalidTransitionError
+from weir.errors import FailureKind, InvalidTransitionError
 from weir.protocol.checkpoint_model import (
     CheckpointAction,
     CheckpointEvent,
@@ -22,6 +22,7 @@ from weir.protocol.checkpoint_model import (
     Commit,
     CommitFailed,
     Committed,
+    DeliveryFailure,
     EndNotified,
     FailJob,
     FinalDone,
@@ -41,6 +42,7 @@ from weir.protocol.checkpoint_model import (
 )
 from weir.protocol.checkpoint_records import QUEUE_MAX, CheckpointRecords
 from weir.protocol.manifest import SubtaskPart
+from weir.protocol.restart import back_off_ms
 from weir.types import SubtaskId
 
 #: From one attempt to finish the job (the last manifest, telling the sinks) to the next.
@@ -99,6 +101,7 @@ class CheckpointMachine:
         #: Who has not confirmed the last checkpoint.
         self._untold: set[str] = set()
         self._retry_ms: int | None = None
+        self._deliveries_failed = 0
 
     # --- for the caller ---------------------------------------------------------------------------------------
 
@@ -229,6 +232,7 @@ class CheckpointMachine:
         self._lost, self._holders = set(), set()
         self._uncounted_bytes = 0
         self._final_wanted, self._final_id, self._untold, self._retry_ms = False, None, set(), None
+        self._deliveries_failed = 0
         self._is_over = False
         self._due_ms = self._now_ms + self._settings.interval_ms
         return []
@@ -354,19 +358,39 @@ class CheckpointMachine:
     def _end_notified(self, event: EndNotified) -> list[CheckpointAction]:
         if not self._is_running:
             return []
+        undelivered = {failure.subtask for failure in event.failures}
         for subtask, included in list(self._retired.items()):
             told = self._placement[subtask] not in (*event.unreached, *self._lost)
+            told = told and subtask not in undelivered
             if included is not None and included <= event.checkpoint_id and told:
                 del self._retired[subtask], self._placement[subtask]
                 self._last_parts.pop(subtask, None)
-        if event.checkpoint_id != self._final_id or not self._untold:
+        is_final = event.checkpoint_id == self._final_id
+        if event.failures and not is_final:
+            # The next deployment delivers it.
+            return [FailJob(_undelivered(event.failures))]
+        if not is_final or not self._untold:
             return []
-        self._untold &= set(event.unreached)
+        self._untold &= {*event.unreached, *(failure.task_manager for failure in event.failures)}
+        if event.failures:
+            return self._deliver_later(event.failures)
         if self._untold:
             self._retry_ms = self._now_ms + _FINISH_RETRY_MS
             return []
         self._final_wanted = False
         return [FinalDone(event.checkpoint_id)]
+
+    def _deliver_later(self, failures: Sequence[DeliveryFailure]) -> list[CheckpointAction]:
+        """Sinks have not delivered what the last checkpoint covers: there is no other deployment that does it."""
+        settings = self._settings
+        self._deliveries_failed += 1
+        if self._deliveries_failed > settings.deliveries_max:
+            cause = f"{_undelivered(failures)}; given up after {self._deliveries_failed} attempts"
+            return [FailJob(cause, FailureKind.PERMANENT)]
+        self._retry_ms = self._now_ms + back_off_ms(
+            self._deliveries_failed, settings.delivery_delay_ms, settings.delivery_delay_ms_max
+        )
+        return []
 
     # --- parts of handlers --------------------------------------------------------------------------------------
 
@@ -489,3 +513,9 @@ class CheckpointMachine:
         EndNotified: _end_notified,
         Tick: _tick,
     }
+
+
+def _undelivered(failures: Sequence[DeliveryFailure]) -> str:
+    first = failures[0]
+    others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+    return f"subtask {first.subtask}{others} could not deliver what it had received: {first.cause}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from weir.errors import FailureKind
 from weir.protocol.manifest import SubtaskPart
 from weir.types import SubtaskId
 
@@ -25,6 +26,10 @@ class CheckpointSettings:
     timeout_ms: int = 60_000
     #: Failures in a row that do no harm; one more fails the job. 0: any number.
     failures_max: int = 10
+    #: After the last checkpoint, sinks that could not deliver try again so often, after waits that double.
+    deliveries_max: int = 10
+    delivery_delay_ms: int = 100
+    delivery_delay_ms_max: int = 10_000
 
 
 class CheckpointState(Enum):
@@ -214,12 +219,24 @@ class CommitFailed:
 
 
 @dataclass(frozen=True)
+class DeliveryFailure:
+    """A sink of a subtask that has ended did not deliver what a complete checkpoint covers; it can be told again."""
+
+    task_manager: str
+    subtask: SubtaskId
+    #: One line.
+    cause: str
+
+
+@dataclass(frozen=True)
 class EndNotified:
     """The answer to :class:`NotifyEnd` of a complete checkpoint: who did not confirm that its sinks delivered."""
 
     checkpoint_id: int
     #: Names of task managers; those that answered with an error (another process at the address) as well.
     unreached: tuple[str, ...] = ()
+    #: Of those that answered.
+    failures: tuple[DeliveryFailure, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -301,9 +318,14 @@ class FinalDone:
 
 @dataclass(frozen=True)
 class FailJob:
-    """The job cannot go on as it is (``job_model.FailRequested``): it starts again, if it may."""
+    """The job cannot go on as it is (``job_model.FailRequested``): it starts again, if it may.
+
+    OUTAGE: lost task managers and places that cannot be written, never a wrong step. PERMANENT: sinks do not deliver
+    what the last checkpoint covers.
+    """
 
     cause: str
+    kind: FailureKind = FailureKind.OUTAGE
 
 
 CheckpointAction = Trigger | Commit | NotifyEnd | FinalDone | FailJob

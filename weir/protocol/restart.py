@@ -94,10 +94,13 @@ class RestartPolicy:
         return RestartAfter(self._delay(self._in_a_row), self._in_a_row)
 
     def _delay(self, attempt: int) -> int:
-        if attempt == 1:
-            return 0
-        # The exponent is bounded: a large number of attempts must not make a huge number.
-        return int(min(self._delay_ms << min(attempt - 2, 32), self._delay_ms_max))
+        return 0 if attempt == 1 else back_off_ms(attempt - 1, self._delay_ms, self._delay_ms_max)
+
+
+def back_off_ms(attempt: int, delay_ms: int, delay_ms_max: int) -> int:
+    """How long to wait before an attempt, from 1: ``delay_ms``, then twice as long each time."""
+    # The exponent is bounded: a large number of attempts must not make a huge number.
+    return int(min(delay_ms << min(attempt - 1, 32), delay_ms_max))
 
 
 class PoisonWatch:

@@ -540,9 +540,19 @@ class EndCheckpointRequest(_message.Message):
     ended: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
     def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., committed: _Optional[bool] = ..., ended: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
 
+class DeliveryFailure(_message.Message):
+    __slots__ = ("subtask", "cause")
+    SUBTASK_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    subtask: _common_pb2.SubtaskId
+    cause: str
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., cause: _Optional[str] = ...) -> None: ...
+
 class EndCheckpointReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("failures",)
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    failures: _containers.RepeatedCompositeFieldContainer[DeliveryFailure]
+    def __init__(self, failures: _Optional[_Iterable[_Union[DeliveryFailure, _Mapping]]] = ...) -> None: ...
 
 class AcknowledgeCheckpointRequest(_message.Message):
     __slots__ = ("handshake", "subtask", "checkpoint_id", "part_json", "failure")

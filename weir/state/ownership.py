@@ -20,7 +20,7 @@ import os
 import shutil
 from pathlib import Path
 
-from weir.errors import StateError
+from weir.errors import FailureKind, StateError
 
 MARKER_NAME = "weir-store.json"
 LOCK_NAME = "weir-store.lock"
@@ -111,7 +111,7 @@ def _refuse_foreign_files(path: Path) -> None:
     if MARKER_NAME in names:
         _check_marker(path)
     elif names - _OWN_NAMES:
-        raise StateError(
+        raise _refusal(
             f"state directory {path} holds files but no {MARKER_NAME}, so it is not ours and stays as it is; "
             "choose an empty or new directory"
         )
@@ -122,18 +122,25 @@ def _check_marker(path: Path) -> None:
         marker = json.loads((path / MARKER_NAME).read_bytes())
         name, version = marker["format"], marker["version"]
     except (ValueError, TypeError, KeyError) as error:
-        raise StateError(
+        raise _refusal(
             f"{path / MARKER_NAME} is damaged, so the directory stays as it is; choose another one"
         ) from error
     if name != FORMAT_NAME:
-        raise StateError(
+        raise _refusal(
             f"{path / MARKER_NAME} says format {name!r}, not {FORMAT_NAME!r}; choose another directory"
         )
     if version != FORMAT_VERSION:
-        raise StateError(
+        raise _refusal(
             f"the store in {path} has format version {version!r}, this program reads {FORMAT_VERSION}; "
             "choose another directory or use the program that wrote it"
         )
+
+
+def _refusal(message: str) -> StateError:
+    """The directory is somebody else's, and stays it."""
+    error = StateError(message)
+    error.failure_kind = FailureKind.PERMANENT
+    return error
 
 
 def _write_marker(path: Path) -> None:

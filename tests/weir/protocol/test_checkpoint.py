@@ -1,8 +1,10 @@
 """When checkpoints begin, when they are complete, and what ends them."""
 
+from dataclasses import replace
+
 import pytest
 
-from weir.errors import InvalidTransitionError
+from weir.errors import FailureKind, InvalidTransitionError
 from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.checkpoint_model import (
     CheckpointRefusal,
@@ -11,6 +13,7 @@ from weir.protocol.checkpoint_model import (
     Commit,
     CommitFailed,
     Committed,
+    DeliveryFailure,
     EndNotified,
     FailJob,
     FinalDone,
@@ -440,6 +443,43 @@ def test_the_last_checkpoint_needs_every_last_part_and_the_word_of_all_sinks(fin
     assert finishing.tell(Tick(), at=800) == [NotifyEnd(7, 1, True, ("tm-b",))]
     assert finishing.tell(EndNotified(7)) == [FinalDone(7)]
     assert finishing.tell(EndNotified(7), Tick(), at=9000) == []
+
+
+def undelivered(checkpoint_id=7):
+    return EndNotified(checkpoint_id, failures=(DeliveryFailure("tm-b", COUNT, "no database"),))
+
+
+def test_sinks_that_do_not_deliver_at_the_end_are_told_again_after_longer_and_longer_waits(finishing):
+    finishing.tell(Committed(7), at=600)
+    now_ms = 600
+    for wait_ms in (100, 200, 400):
+        assert finishing.tell(undelivered(), at=now_ms) == []
+        assert finishing.machine.next_due_ms == now_ms + wait_ms
+        now_ms += wait_ms
+        assert finishing.tell(Tick(), at=now_ms) == [NotifyEnd(7, 1, True, ("tm-b",))]
+    assert finishing.tell(EndNotified(7)) == [FinalDone(7)]
+
+
+@pytest.mark.parametrize("attempts", [0, 2])
+def test_sinks_that_never_deliver_at_the_end_fail_the_job_for_good(attempts):
+    bench = Bench(replace(SETTINGS, deliveries_max=attempts))
+    bench.deliver(0, SOURCE, COUNT)
+    bench.tell(FinalRequested((SOURCE, COUNT)), Committed(7))
+    for _ in range(attempts):
+        assert bench.tell(undelivered()) == []
+        bench.tell(Tick(), at=bench.machine.next_due_ms)
+    [fail] = bench.tell(undelivered())
+    assert (fail.kind, fail.cause) == (
+        FailureKind.PERMANENT,
+        f"subtask 1/0 could not deliver what it had received: no database; given up after {attempts + 1} attempts",
+    )
+
+
+def test_a_sink_that_has_ended_early_and_does_not_deliver_starts_the_job_again(committing):
+    committing.tell(Committed(7))
+    assert committing.tell(undelivered()) == [
+        FailJob("subtask 1/0 could not deliver what it had received: no database", FailureKind.OUTAGE)
+    ]
 
 
 def test_a_last_manifest_that_cannot_be_written_is_tried_again(finishing):
