@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from weir.entry_point import run, set_up_logging, settings
+from weir.entry_point import LogFileOption, ParentOption, parameter_texts, run, set_up_logging, settings
 from weir.errors import ConfigError
+from weir.lifeline import Parent
 
 EPILOG = """
 Examples:
@@ -87,19 +89,23 @@ def main(
         bool, typer.Option("--show-parameters", help="List the job's parameters and exit.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+    log_file: LogFileOption = None,
+    parent_fd: ParentOption = None,
 ) -> None:
     """Wait for task managers, run one job on them, and answer on HTTP: /status, /plan, /docs and more.
 
     Without --exit-when-finished it stays up after the end of the job, so that you can look at it.
     """
-    set_up_logging("control_plane", verbose=verbose)
+    # First of all, so that this process never outlives the one that started it.
+    parent = None if parent_fd is None else Parent(parent_fd, _show)
+    set_up_logging("control_plane", verbose=verbose, path=log_file)
     if show_parameters:
         run("control_plane", lambda: _show_parameters(job))
     run(
         "control_plane",
         lambda: _serve(
             job,
-            _pairs(param or []),
+            parameter_texts(param or []),
             config,
             set_flags or [],
             _overrides(port, http_port, task_managers),
@@ -108,6 +114,7 @@ def main(
             _start_from(from_savepoint, from_checkpoint, start_fresh=start_fresh),
             allow_dropped_state,
             start_fresh,
+            parent,
         ),
     )
 
@@ -119,20 +126,6 @@ def _overrides(port: int | None, http_port: int | None, task_managers: int | Non
         "controlPlane.min_task_managers": task_managers,
     }
     return {key: str(value) for key, value in flags.items() if value is not None}
-
-
-def _pairs(items: list[str]) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for item in items:
-        name, separator, value = item.partition("=")
-        if not separator or not name:
-            raise ConfigError(f"--param {item}: expected NAME=VALUE, for example --param load_ms=5")
-        if name in pairs:
-            raise ConfigError(
-                f"--param {name} is given twice, as {pairs[name]!r} and as {value!r}; give it once"
-            )
-        pairs[name] = value
-    return pairs
 
 
 def _start_from(savepoint: str | None, checkpoint: str | None, *, start_fresh: bool) -> str:
@@ -162,8 +155,9 @@ def _serve(
     savepoint: str,
     allow_dropped: bool,
     starts_fresh: bool,
+    parent: Parent | None,
 ) -> int:
-    loaded = settings(path, set_flags, overrides)
+    loaded = settings(path, set_flags, overrides, tells_of_absence=parent is None)
     from control_plane.process import serve
 
     return asyncio.run(
@@ -176,8 +170,15 @@ def _serve(
             savepoint=savepoint,
             allow_dropped=allow_dropped,
             starts_fresh=starts_fresh,
+            parent=parent,
         )
     )
+
+
+def _show(text: str) -> None:
+    """Above what ``--follow`` draws, which has put a stream of its own here."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -16,8 +16,10 @@ from rich.live import Live
 from control_plane.coordinator import Coordinator
 from control_plane.follow_view import Moment, line, screen
 from control_plane.views import RescaleView
+from weir.entry_point import SHOWN_LOGGER
 
-log = logging.getLogger("control_plane")
+#: Where standard error has only what the user asked for, these lines are it.
+log = logging.getLogger(SHOWN_LOGGER)
 
 _LOOK_S = 0.25
 #: Where there is no terminal, a line is written this often, and when something begins or ends.

@@ -18,12 +18,13 @@ from control_plane.keeper import FileKeeper, Keeper
 from control_plane.recovery import StartPoint
 from control_plane.service import serve_grpc
 from control_plane.start import give_up_left, start_from_savepoint, start_or_take_over
-from control_plane.status_views import job_facts
+from control_plane.status_views import job_facts, outcome
 from weir.checkpoints.store import CheckpointStore
 from weir.clock import SystemClock
 from weir.config import Config, ControlPlaneConfig
 from weir.errors import CheckpointError
 from weir.job_loading import LoadedJob, load_job
+from weir.lifeline import Parent
 from weir.metrics import JobMetrics, register_process_metrics
 from weir.protocol.job import JobState
 from weir.types import join_address
@@ -50,6 +51,7 @@ async def serve(
     savepoint: str = "",
     allow_dropped: bool = False,
     starts_fresh: bool = False,
+    parent: Parent | None = None,
 ) -> int:
     """Run until the job has ended (``exit_when_finished``) or a signal comes, which cancels it.
 
@@ -62,6 +64,7 @@ async def serve(
         savepoint: start from this savepoint or retained checkpoint; "": from nothing.
         allow_dropped: steps of the savepoint that the job has not got any more lose their state.
         starts_fresh: give up a job that an earlier control plane left running.
+        parent: the ``weir run`` that started this process, and all task managers.
 
     Returns:
         The exit code: 0 the job finished, 1 it failed, 3 it was cancelled.
@@ -108,8 +111,10 @@ async def serve(
         checkpoint_store=store,
         save=keeper.save if keeper is not None else None,
     )
-    async with _serving(coordinator, section, keeper, follows=follows):
+    async with _serving(coordinator, section, keeper, follows=follows, parent=parent):
         await _until_over(coordinator, lost, exit_when_finished=exit_when_finished)
+    if parent is not None:
+        parent.tell(outcome(coordinator.status()))
     return _exit_code(coordinator.machine.state)
 
 
@@ -131,7 +136,12 @@ def _start_point(
 
 @contextlib.asynccontextmanager
 async def _serving(
-    coordinator: Coordinator, section: ControlPlaneConfig, keeper: Keeper | None, *, follows: bool
+    coordinator: Coordinator,
+    section: ControlPlaneConfig,
+    keeper: Keeper | None,
+    *,
+    follows: bool,
+    parent: Parent | None,
 ) -> AsyncIterator[None]:
     """Servers and timers from start to orderly end."""
     registry = CollectorRegistry()
@@ -140,7 +150,8 @@ async def _serving(
     http = HttpServer(create_app(coordinator, registry, section), section)
     grpc_server, grpc_port = await serve_grpc(coordinator, section)
     http.start()
-    coordinator.takeover.start(section.lease_timeout_ms)
+    # Task managers of an earlier weir run have ended with it.
+    coordinator.takeover.start(section.lease_timeout_ms if parent is None else 0)
     host = section.advertised_host or section.host
     log.info("job %s: %d stages", coordinator.identity.job_id, len(coordinator.graph.stages))
     log.info(
@@ -148,6 +159,8 @@ async def _serving(
         join_address(host, grpc_port),
         join_address(host, http.port),
     )
+    if parent is not None:
+        parent.tell({"address": join_address(host, grpc_port), "http": join_address(host, http.port)})
     background = [
         asyncio.create_task(_timers(coordinator, min(section.heartbeat_interval_ms / 1e3, _TICK_S)))
     ]

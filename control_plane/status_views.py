@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from control_plane.views import (
     InputQueueView,
-    PlanEdgeView,
-    PlanNodeView,
     PlanView,
     RoutingView,
     StageView,
@@ -20,6 +18,7 @@ from control_plane.views import (
 )
 from weir.graph import PhysicalGraph, Stage
 from weir.metrics import JobFacts
+from weir.plan_document import plan_document
 from weir.protocol.job import JobState
 from weir.protocol.routing import RoutingTable
 from weir.redaction import redacted
@@ -186,40 +185,19 @@ def known_distinct_keys(reports: Iterable[control_pb2.SubtaskReport]) -> int | N
 
 def plan_view(graph: PhysicalGraph) -> PlanView:
     """Logical and physical graph."""
-    return PlanView(
-        job=graph.logical.name,
-        fingerprint=graph.logical.fingerprint,
-        max_parallelism=graph.logical.max_parallelism,
-        operators=[
-            PlanNodeView(
-                name=node.name,
-                stage=stage.index,
-                spec=node.spec.describe(),
-                columns={field.name: str(field.type) for field in node.schema},
-            )
-            for stage in graph.stages
-            for node in stage.nodes
-        ],
-        stages=[
-            {
-                "stage": stage.index,
-                "name": stage.name,
-                "parallelism": stage.parallelism,
-                "keyed": stage.is_keyed,
-            }
-            for stage in graph.stages
-        ],
-        edges=[
-            PlanEdgeView(
-                producer_stage=edge.producer_stage,
-                consumer_stage=edge.consumer_stage,
-                exchange=edge.exchange.value,
-                key_columns=list(edge.key_columns),
-            )
-            for stage in graph.stages
-            for edge in stage.inputs
-        ],
-    )
+    return PlanView.model_validate(plan_document(graph))
+
+
+def outcome(status: StatusView) -> dict[str, str]:
+    """What ``weir run`` says of a job that has ended: state, cause and a summary."""
+    totals = status.totals
+    rejected = f", {totals.events_rejected:,} rejected" if totals.events_rejected else ""
+    seconds = max((status.ended_ms or 0) - (status.started_ms or status.ended_ms or 0), 0) / 1e3
+    return {
+        "state": status.state,
+        "cause": status.cause,
+        "summary": f"{totals.events_in:,} events in, {totals.events_out:,} out{rejected}, in {seconds:.1f} s",
+    }
 
 
 def routing_view(table: RoutingTable) -> RoutingView:

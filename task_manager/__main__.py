@@ -15,8 +15,9 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import typer
 
-from weir.entry_point import run, set_up_logging, settings
+from weir.entry_point import LogFileOption, ParentOption, run, set_up_logging, settings
 from weir.errors import ConfigError, HandshakeError
+from weir.lifeline import Parent
 from weir.warm_up import prepare_kernels
 
 log = logging.getLogger("task_manager")
@@ -59,16 +60,21 @@ def main(
         int | None, typer.Option(help="Port of the metrics page, if prometheus.enabled is set.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+    log_file: LogFileOption = None,
+    parent_fd: ParentOption = None,
 ) -> None:
     """Run the parts of a job that the control plane gives to this process; end it with Ctrl-C or SIGTERM.
 
     Waits for a control plane that is not up yet, and goes on with its job while none answers. At SIGTERM others take
     over what runs here, if they have room; Ctrl-C and a second SIGTERM end it at once.
     """
-    set_up_logging(f"task_manager:{port}" if port else "task_manager", verbose=verbose)
+    # First of all, so that this process never outlives the one that started it.
+    parent = None if parent_fd is None else Parent(parent_fd)
+    name = f"task_manager:{port}" if port else "task_manager"
+    set_up_logging(name, verbose=verbose, path=log_file)
     run(
         "task_manager",
-        lambda: _serve(_overrides(port, control_plane, prometheus_port), config, set_flags or []),
+        lambda: _serve(_overrides(port, control_plane, prometheus_port), config, set_flags or [], parent),
     )
 
 
@@ -91,11 +97,16 @@ def _overrides(port: int | None, control_plane: str | None, prometheus_port: int
     return overrides
 
 
-def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str]) -> int:
-    loaded = settings(path, set_flags, overrides)
+def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str], parent: Parent | None) -> int:
+    if parent is None:
+        loaded = settings(path, set_flags, overrides)
     prepare_kernels()
     from task_manager.process import TaskManagerProcess
 
+    if parent is not None:
+        # The control plane has read the settings by now: what is wrong with them is told once, and not by each process.
+        overrides.update(_overrides(None, parent.receive()["control_plane"], None))
+        loaded = settings(path, set_flags, overrides, tells_of_absence=False)
     # Start-up objects live for ever: the collector need not look at them again.
     gc.collect()
     gc.freeze()

@@ -18,32 +18,31 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from weir.aggregates import count, max, mean, min, sum
-from weir.builder import Dataflow
-from weir.connectors import (
-    Blackhole,
-    Collect,
-    JsonLines,
-    JsonLinesSink,
-    LatencySink,
-    Parquet,
-    ParquetSink,
-    Print,
-    UserSink,
-    UserSource,
-)
-from weir.errors import GraphError, WeirError
-from weir.records import with_times
-from weir.schemas import Nullable
-from weir.streams import KeyedStream, Stream
-
 if TYPE_CHECKING:
+    from weir.aggregates import count, max, mean, min, sum
+    from weir.builder import Dataflow
+    from weir.connectors import (
+        Blackhole,
+        Collect,
+        JsonLines,
+        JsonLinesSink,
+        LatencySink,
+        Parquet,
+        ParquetSink,
+        Print,
+        UserSink,
+        UserSource,
+    )
+    from weir.errors import GraphError, WeirError
     from weir.local.running import run
     from weir.operators.base import Operator, OperatorContext, Poll, SourceReader
     from weir.operators.keyed_process import KeyedProcess, KeyedState
     from weir.operators.sink import Sink
     from weir.operators.source import Source
     from weir.operators.two_phase import TransactionId, TwoPhaseSink
+    from weir.records import with_times
+    from weir.schemas import Nullable
+    from weir.streams import KeyedStream, Stream
 
 __version__ = "0.1.0"
 
@@ -84,24 +83,70 @@ __all__ = [
     "with_times",
 ]
 
-#: Names whose modules are loaded on first use, because they need compiled kernels.
-_LAZY = {
-    "KeyedProcess": "weir.operators.keyed_process",
-    "KeyedState": "weir.operators.keyed_process",
-    "Operator": "weir.operators.base",
-    "OperatorContext": "weir.operators.base",
-    "Poll": "weir.operators.base",
-    "Sink": "weir.operators.sink",
-    "Source": "weir.operators.source",
-    "SourceReader": "weir.operators.base",
-    "TransactionId": "weir.operators.two_phase",
-    "TwoPhaseSink": "weir.operators.two_phase",
-    "run": "weir.local.running",
+#: Module -> names of it. They are loaded on first use: the console command must start processes before Arrow, Polars
+#: and the compiled kernels are there. No module or package of ``weir`` may have one of these names: importing it would
+#: put it in the name's place.
+_MODULES = {
+    "aggregates": (
+        "count",
+        "max",
+        "mean",
+        "min",
+        "sum",
+    ),
+    "builder": ("Dataflow",),
+    "connectors": (
+        "Blackhole",
+        "Collect",
+        "JsonLines",
+        "JsonLinesSink",
+        "LatencySink",
+        "Parquet",
+        "ParquetSink",
+        "Print",
+        "UserSink",
+        "UserSource",
+    ),
+    "errors": (
+        "GraphError",
+        "WeirError",
+    ),
+    "local.running": ("run",),
+    "operators.base": (
+        "Operator",
+        "OperatorContext",
+        "Poll",
+        "SourceReader",
+    ),
+    "operators.keyed_process": (
+        "KeyedProcess",
+        "KeyedState",
+    ),
+    "operators.sink": ("Sink",),
+    "operators.source": ("Source",),
+    "operators.two_phase": (
+        "TransactionId",
+        "TwoPhaseSink",
+    ),
+    "records": ("with_times",),
+    "schemas": ("Nullable",),
+    "streams": (
+        "KeyedStream",
+        "Stream",
+    ),
 }
+_LAZY = {name: f"weir.{module}" for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """Load a lazy name."""
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'weir' has no attribute {name!r}")
+    """Load a name on first use; afterwards it is there like any other."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'weir' has no attribute {name!r}")
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """All names, those not loaded yet included."""
+    return sorted({*globals(), *__all__})

@@ -5,40 +5,111 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
-from weir.config import LoadedConfig, load_config, parse_set_flags
-from weir.errors import JobCodeError, WeirError
+import typer
+
+from weir.errors import ConfigError, JobCodeError, WeirError
+
+if TYPE_CHECKING:
+    from weir.config import LoadedConfig
 
 # gRPC's core writes lines of its own to standard error, such as on a busy port; we report what matters ourselves.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
+#: Options of both processes.
+LogFileOption = Annotated[
+    Path | None,
+    typer.Option("--log-file", metavar="PATH", help="Log to this file; only warnings and errors are shown."),
+]
+ParentOption = Annotated[
+    int | None, typer.Option("--parent-fd", hidden=True, help="Of weir run: where it and this process talk.")
+]
+
 #: Exit code after Ctrl-C, as shells expect it.
 INTERRUPTED_EXIT_CODE = 130
+#: A log file and the one before it have at most so many bytes each.
+_LOG_BYTES_MAX = 10 << 20
 
 
-def set_up_logging(process: str, *, verbose: bool) -> None:
-    """Log to standard error, one line per event, with the process's name."""
+#: Loggers below this name say what the user asked to see; it is shown even where only warnings are.
+SHOWN_LOGGER = "weir.shown"
+
+
+def set_up_logging(process: str, *, verbose: bool, path: Path | None = None) -> None:
+    """Log to standard error, one line per event, with the process's name.
+
+    Args:
+        process: name in each line.
+        verbose: log more.
+        path: a file for the log; standard error then has warnings and errors only, and what was asked for.
+    """
+    stream = logging.StreamHandler(sys.stderr)
+    handlers: list[logging.Handler] = [stream]
+    if path is not None:
+        stream.addFilter(_worth_showing)
+        try:
+            handlers.append(
+                RotatingFileHandler(path, maxBytes=_LOG_BYTES_MAX, backupCount=1, encoding="utf-8")
+            )
+        except OSError as error:
+            # Nothing can be logged yet.
+            raise SystemExit(
+                f"{process}: error: --log-file {path}: {error.strerror}; name another file"
+            ) from error
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
         format=f"%(asctime)s {process} %(levelname)s %(message)s",
         datefmt="%H:%M:%S",
-        stream=sys.stderr,
+        handlers=handlers,
     )
 
 
-def settings(path: Path | None, set_flags: list[str], overrides: dict[str, str]) -> LoadedConfig:
+def _worth_showing(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or record.name == SHOWN_LOGGER
+
+
+def settings(
+    path: Path | None, set_flags: list[str], overrides: dict[str, str], *, tells_of_absence: bool = True
+) -> LoadedConfig:
     """Read config.json, ``WEIR_...`` variables, ``--set`` flags and named flags (the last one wins); log warnings.
+
+    ``tells_of_absence``: warn where there is no config.json.
 
     Raises:
         ConfigError: something is wrong with any of them.
     """
-    loaded = load_config(path, os.environ, {**parse_set_flags(set_flags), **overrides})
+    # Not at the top: the console command starts processes before it needs anything of this.
+    from weir.config import load_config, parse_set_flags
+
+    loaded = load_config(
+        path, os.environ, {**parse_set_flags(set_flags), **overrides}, tells_of_absence=tells_of_absence
+    )
     for warning in loaded.warnings:
         logging.getLogger("weir.config").warning(warning)
     return loaded
+
+
+def parameter_texts(items: Sequence[str]) -> dict[str, str]:
+    """The values of repeated ``--param NAME=VALUE`` flags, by name.
+
+    Raises:
+        ConfigError: a flag has no ``=``, or a name is there twice.
+    """
+    pairs: dict[str, str] = {}
+    for item in items:
+        name, separator, value = item.partition("=")
+        if not separator or not name:
+            raise ConfigError(f"--param {item}: expected NAME=VALUE, for example --param load_ms=5")
+        if name in pairs:
+            raise ConfigError(
+                f"--param {name} is given twice, as {pairs[name]!r} and as {value!r}; give it once"
+            )
+        pairs[name] = value
+    return pairs
 
 
 def run(name: str, main: Callable[[], int]) -> NoReturn:

@@ -341,11 +341,19 @@ def test_key_types_agree_with_the_key_encoder():
     assert False in ours
 
 
-def test_import_of_weir_is_lean():
-    code = "import json, sys, weir; print(json.dumps(sorted(m.partition('.')[0] for m in sys.modules)))"
-    loaded = set(
-        json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+def loaded_by(statement):
+    """Names of all modules that a new interpreter has loaded after a statement."""
+    code = (
+        f"import json, sys\n{statement}\nprint(json.dumps(sorted(m.partition('.')[0] for m in sys.modules)))"
     )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    return set(json.loads(run.stdout))
+
+
+def test_import_of_weir_is_lean():
+    """The console command starts processes first; a job's description needs no process, kernel or store."""
+    assert not loaded_by("import weir") & {"numpy", "polars", "pyarrow", "rich"}
+    loaded = loaded_by("import weir; weir.Dataflow, weir.JsonLines, weir.Print")
     assert "polars" in loaded
     assert not loaded & {"grpc", "numba", "rocksdict", "pydantic", "fastapi", "pyspark"}
 

@@ -63,6 +63,8 @@ def load_config(
     path: str | Path | None = None,
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
+    *,
+    tells_of_absence: bool = True,
 ) -> LoadedConfig:
     """The settings of this process: flags win over variables, those over the file, that over the defaults.
 
@@ -73,11 +75,12 @@ def load_config(
                 directory, which may be absent.
         environment: usually ``os.environ``; only names that begin with ``WEIR_`` are looked at.
         overrides: dotted key -> text, from the command line; see :func:`parse_set_flags`.
+        tells_of_absence: whether it is worth a warning that there is no ``config.json``.
 
     Raises:
         ConfigError: one line per problem: file, variable or flag; key; value; what is allowed.
     """
-    draft = _read_file(path)
+    draft = _read_file(path, tells_of_absence=tells_of_absence)
     _rename_aliases(draft)
     for name, text in sorted((environment or {}).items()):
         if name.startswith("WEIR_"):
@@ -109,7 +112,7 @@ def parse_set_flags(flags: Sequence[str]) -> dict[str, str]:
     return parsed
 
 
-def _read_file(path: str | Path | None) -> _Draft:
+def _read_file(path: str | Path | None, *, tells_of_absence: bool) -> _Draft:
     name = str(path if path is not None else DEFAULT_PATH)
     try:
         text = Path(name).read_text(encoding="utf-8")
@@ -117,7 +120,7 @@ def _read_file(path: str | Path | None) -> _Draft:
         if path is not None:
             raise ConfigError(f"{name}: no such configuration file") from None
         note = f"no {DEFAULT_PATH} in the working directory: built-in defaults are in force"
-        return _Draft({}, "built-in defaults", warnings=[note])
+        return _Draft({}, "built-in defaults", warnings=[note] if tells_of_absence else [])
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name}: cannot be read: {error}") from error
     try:

@@ -1,0 +1,66 @@
+import os
+
+import pytest
+
+from weir.console.job_files import JobFile, find_job
+from weir.errors import GraphError
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "counts.py",
+        "dir/counts.py",
+        "dir/my-job.py",
+        "package/__init__.py",
+        "package/inner/__init__.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "package/inner/counts.py").touch()
+    return tmp_path
+
+
+def test_a_file_becomes_a_module_that_is_looked_for_beside_it(folder):
+    assert find_job("counts.py") == JobFile("counts", folder)
+    assert find_job("./dir/counts.py") == JobFile("counts", folder / "dir")
+    assert find_job(str(folder / "dir/counts.py")) == JobFile("counts", folder / "dir")
+
+
+def test_a_file_of_a_package_keeps_its_place_in_it(folder):
+    assert find_job("package/inner/counts.py") == JobFile("package.inner.counts", folder)
+
+
+def test_a_module_stays_one(folder):
+    assert find_job("counts") == JobFile("counts")
+    assert find_job("package.inner.counts") == JobFile("package.inner.counts")
+    assert find_job("weir.examples.word_count") == JobFile("weir.examples.word_count")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("countz.py", "there is no such file in"),
+        ("dir/countz.py", "there is no such file in"),
+        ("countz", "there is no module countz in"),
+        ("dir/counts", "is no Python file"),
+        ("dir", None),
+        ("dir/my-job.py", "rename it, for example to my_job.py"),
+    ],
+)
+def test_a_typo_is_one_line(folder, text, reason):
+    if reason is None:
+        assert find_job(text) == JobFile(text)
+        return
+    with pytest.raises(GraphError, match=reason) as raised:
+        find_job(text)
+    assert "\n" not in str(raised.value)
+    assert text in str(raised.value)
+
+
+def test_the_jobs_folder_comes_before_the_working_directory(folder):
+    path = find_job("dir/counts.py").python_path({"PYTHONPATH": os.pathsep.join(["/one", str(folder)])})
+    assert path == [str(folder / "dir"), str(folder), "/one"]
+    assert find_job("counts").python_path({}) == [str(folder)]

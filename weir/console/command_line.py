@@ -1,0 +1,196 @@
+"""The console command ``weir``: what it takes. Each command imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import weir
+from weir.entry_point import run
+
+RUN_EPILOG = """
+Examples:
+
+\b
+weir run weir.examples.word_count
+weir run counts.py
+weir run counts.py --param input=events.jsonl --param parallelism=4
+weir run my_jobs.counts --task-managers 2
+weir run counts.py --set taskManager.batch_size=1000 --no-follow > counts.jsonl
+
+\b
+Exit code: 0 the job finished, 1 it failed (the last line says why), 2 the job, a flag or a setting is wrong,
+3 it was cancelled (Ctrl-C, SIGTERM, POST /cancel); 128 + the signal's number after a second signal.
+"""
+
+PLAN_EPILOG = """
+Examples:
+
+\b
+weir plan counts.py
+weir plan my_jobs.counts --param input=events.jsonl
+weir plan counts.py --json
+"""
+
+EPILOG = """
+Examples:
+
+\b
+weir run counts.py --param input=events.jsonl
+weir plan counts.py
+weir control-plane --job my_jobs.counts --exit-when-finished
+weir task-manager --control-plane 10.0.0.5:8008
+"""
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    epilog=EPILOG,
+)
+
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="A file (counts.py, dir/counts.py) or a module (my_jobs.counts).")
+]
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param", "-p", metavar="NAME=VALUE", help="A parameter of the job; can be given several times."
+    ),
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option(help="Configuration file (default: config.json, if there is one).")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: taskManager.batch_size=1000."),
+]
+
+
+@app.callback()
+def main() -> None:
+    """Weir: a stream processor in Python whose keyed state is disaggregated from compute."""
+
+
+@app.command("run", epilog=RUN_EPILOG)
+def run_command(
+    job: JobArgument,
+    param: ParamOption = None,
+    task_managers: Annotated[int, typer.Option(min=1, max=64, help="Processes that execute.")] = 1,
+    config: ConfigOption = None,
+    set_flags: SetOption = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow/--no-follow", help="Show the job live; where there is no terminal, lines."),
+    ] = True,
+    keep_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the run keeps state, checkpoints, logs (default: .weir/JOB)."
+        ),
+    ] = None,
+    http_port: Annotated[int, typer.Option(help="HTTP port of /status; 0: any free one.")] = 0,
+    from_savepoint: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Start from this savepoint (of POST /savepoint).")
+    ] = None,
+    from_checkpoint: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Start from this retained checkpoint.")
+    ] = None,
+    start_fresh: Annotated[
+        bool, typer.Option("--start-fresh", help="Give up what an earlier run that was killed left.")
+    ] = False,
+    allow_dropped_state: Annotated[
+        bool,
+        typer.Option(
+            "--allow-dropped-state", help="Let state of the savepoint go whose steps the job has not got."
+        ),
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+) -> None:
+    """Run a job on processes of this machine until it ends; its exit code is the command's.
+
+    Starts a control plane and task managers on free ports. Standard output has only what the job prints. Started
+    again after a kill, the job goes on from its latest checkpoint; after an end, it begins anew.
+    """
+
+    def start() -> int:
+        from weir.console.job_files import find_job
+        from weir.console.run_directory import RunDirectory
+        from weir.console.running import RunOptions, default_directory, run_job
+
+        found = find_job(job)
+        return run_job(
+            RunOptions(
+                found,
+                RunDirectory(keep_dir) if keep_dir is not None else default_directory(found),
+                task_managers=task_managers,
+                http_port=http_port,
+                follow=follow,
+                verbose=verbose,
+                shared=[
+                    *([] if config is None else ["--config", str(config)]),
+                    *_repeated("--set", set_flags),
+                ],
+                control_plane=[
+                    *_repeated("--param", param),
+                    *([] if from_savepoint is None else ["--from-savepoint", from_savepoint]),
+                    *([] if from_checkpoint is None else ["--from-checkpoint", from_checkpoint]),
+                    *(["--start-fresh"] if start_fresh else []),
+                    *(["--allow-dropped-state"] if allow_dropped_state else []),
+                ],
+            )
+        )
+
+    run("weir run", start)
+
+
+@app.command("plan", epilog=PLAN_EPILOG)
+def plan_command(
+    job: JobArgument,
+    param: ParamOption = None,
+    config: ConfigOption = None,
+    set_flags: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As GET /plan answers.")] = False,
+) -> None:
+    """Check a job and draw its stages, without running it."""
+
+    def plan() -> int:
+        from weir.console.planning import print_plan
+
+        return print_plan(job, param or [], config, set_flags or [], as_json=as_json)
+
+    run("weir plan", plan)
+
+
+@app.command("version")
+def version_command() -> None:
+    """Print the version."""
+    print(weir.__version__)
+
+
+_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+@app.command("control-plane", context_settings=_PASSED_ON)
+def control_plane_command(context: typer.Context) -> None:
+    """The process that decides: as python -m control_plane; --help lists its flags."""
+    _become("control_plane", context.args)
+
+
+@app.command("task-manager", context_settings=_PASSED_ON)
+def task_manager_command(context: typer.Context) -> None:
+    """A process that executes: as python -m task_manager; --help lists its flags."""
+    _become("task_manager", context.args)
+
+
+def _become(module: str, arguments: list[str]) -> None:
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+
+
+def _repeated(flag: str, values: list[str] | None) -> list[str]:
+    return [item for value in values or [] for item in (flag, value)]

@@ -1,0 +1,72 @@
+"""What the user calls a job, a module (``my_jobs.counts``) or a file (``dir/counts.py``), and how it is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+
+from weir.errors import GraphError
+
+_SUFFIX = ".py"
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A job as every process imports it: a module's name, and where to look for it first.
+
+    All processes must know the same name: it is part of the job's fingerprint.
+    """
+
+    module: str
+    #: Before the working directory on the Python path; None: the job was given as a module.
+    directory: Path | None = None
+
+    def python_path(self, environment: Mapping[str, str]) -> list[str]:
+        """Folders for PYTHONPATH: the job's, the working directory, and what the variable has already."""
+        first = [] if self.directory is None else [str(self.directory)]
+        rest = environment.get("PYTHONPATH", "").split(os.pathsep)
+        return list(dict.fromkeys([*first, os.getcwd(), *filter(None, rest)]))
+
+
+def find_job(text: str) -> JobFile:
+    """The job that the user named.
+
+    A file below a package (a folder with ``__init__.py``) becomes a module of that package: its own imports work.
+
+    Raises:
+        GraphError: there is no such file or module, or its name is none that Python can import.
+    """
+    if not text.endswith(_SUFFIX) and os.sep not in text:
+        _check_module(text)
+        return JobFile(text)
+    path = Path(text)
+    if path.is_dir() or not text.endswith(_SUFFIX):
+        raise GraphError(
+            f"job {text} is no Python file; name a file such as counts.py or a module such as jobs.counts"
+        )
+    if not path.is_file():
+        raise GraphError(f"job {text}: there is no such file in {Path.cwd()}")
+    path = path.resolve()
+    if not path.stem.isidentifier():
+        raise GraphError(
+            f"job {text}: Python cannot import a file of this name; rename it, for example to "
+            f"{''.join(c if c.isalnum() else '_' for c in path.stem)}.py"
+        )
+    names, directory = [path.stem], path.parent
+    while (directory / "__init__.py").is_file() and directory.name.isidentifier():
+        names.insert(0, directory.name)
+        directory = directory.parent
+    return JobFile(".".join(names), directory)
+
+
+def _check_module(name: str) -> None:
+    """Look for the package of a module, without importing it: a typo is told before anything starts."""
+    package = name.partition(".")[0]
+    finder_path = [os.getcwd(), *sys.path]
+    if package.isidentifier() and not PathFinder.find_spec(package, finder_path) and not find_spec(package):
+        raise GraphError(f"job {name}: there is no module {package} in {os.getcwd()} or on the Python path")

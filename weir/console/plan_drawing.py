@@ -1,0 +1,61 @@
+"""``weir plan``: the stages of a job as a tree on the terminal."""
+
+from __future__ import annotations
+
+from rich.markup import escape
+from rich.tree import Tree
+
+from weir.graph import Edge, Exchange, Node, PhysicalGraph, Stage
+
+_WAYS = {
+    Exchange.FORWARD: "forward",
+    Exchange.ROUND_ROBIN: "in turn",
+    Exchange.BROADCAST: "to all",
+}
+
+
+def draw(graph: PhysicalGraph) -> Tree:
+    """The job from its sources down. A stage with several inputs is drawn once, and named where it comes again."""
+    logical = graph.logical
+    steps = sum(len(stage.nodes) for stage in graph.stages)
+    subtasks = sum(stage.parallelism for stage in graph.stages)
+    tree = Tree(
+        f"[bold]{escape(logical.name)}[/]  {steps} steps, {len(graph.stages)} stages, {subtasks} subtasks, "
+        f"{logical.max_parallelism} key groups"
+    )
+    drawn: set[int] = set()
+    for stage in graph.stages:
+        if stage.is_source:
+            _add(tree, graph, stage, None, drawn)
+    return tree
+
+
+def _add(above: Tree, graph: PhysicalGraph, stage: Stage, edge: Edge | None, drawn: set[int]) -> None:
+    way = "" if edge is None else f"[cyan]{_way(edge)}[/] "
+    if stage.index in drawn:
+        above.add(f"{way}stage {stage.index}, see above")
+        return
+    drawn.add(stage.index)
+    branch = above.add(f"{way}[bold]stage {stage.index}[/] x {stage.parallelism}")
+    for node in stage.nodes:
+        branch.add(_step(node))
+    for consumer in graph.stages:
+        for its_edge in consumer.inputs:
+            if its_edge.producer_stage == stage.index:
+                _add(branch, graph, consumer, its_edge, drawn)
+
+
+def _way(edge: Edge) -> str:
+    return (
+        f"by {escape(', '.join(edge.key_columns))}"
+        if edge.exchange is Exchange.HASH
+        else _WAYS[edge.exchange]
+    )
+
+
+def _step(node: Node) -> str:
+    columns = ", ".join(f"{column.name}: {column.type}" for column in node.schema)
+    state = ", [magenta]keeps state[/]" if node.is_keyed else ""
+    return f"[green]{escape(node.name)}[/] ({escape(node.spec.kind)}{state})" + (
+        "" if node.is_sink else f"  [dim]{escape(columns)}[/]"
+    )

@@ -1,0 +1,174 @@
+"""Processes that ``weir run`` starts: how they begin, talk and end. None outlives the command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+from weir.lifeline import Message, receive_all, send
+
+#: How long processes may take to end in order before they are killed.
+_END_S = 5.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """A process sent a message."""
+
+    child: Child
+    message: Message
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process has ended; ``code`` is negative if a signal ended it."""
+
+    child: Child
+    code: int
+    #: It was told before, and nothing has come of it.
+    is_late: bool = False
+
+
+@dataclass(frozen=True)
+class Signalled:
+    """A signal came to ``weir run``."""
+
+    number: int
+
+
+Event = Told | Ended | Signalled
+
+
+@dataclass(eq=False)
+class Child:
+    """One process; messages go through a pair of sockets."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    connection: socket.socket
+    #: Copy what it writes.
+    pumps: list[threading.Thread] = field(default_factory=list)
+    started_s: float = field(default_factory=time.monotonic)
+
+    def tell(self, message: Message) -> bool:
+        """Send a message; False if it has gone."""
+        return send(self.connection, message)
+
+    def cut_off(self) -> None:
+        """Let it end at once, as if this process had died."""
+        with contextlib.suppress(OSError):
+            # Closing alone would wait for the thread that reads.
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+
+
+class Children:
+    """All processes of a run. Everything that happens to them goes to one queue."""
+
+    def __init__(self, environment: Mapping[str, str], terminal: Terminal | None) -> None:
+        """``terminal``: takes what the processes write there; None: they write themselves."""
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._environment = dict(environment)
+        self._terminal = terminal
+        self._children: list[Child] = []
+
+    def start(
+        self, name: str, module: str, arguments: Sequence[str], *, owns_terminal: bool = False
+    ) -> Child:
+        """Start ``python -m module``.
+
+        Args:
+            name: for messages.
+            module: with a ``__main__`` that takes ``--parent-fd``.
+            arguments: of the command line.
+            owns_terminal: it writes to the terminal itself, and only to standard error.
+        """
+        ours, theirs = socket.socketpair()
+        relays = self._terminal is not None and not owns_terminal
+        stdout: int | IO[str] | None = sys.stderr if owns_terminal else None
+        with theirs:
+            popen = subprocess.Popen(
+                # Without -P a module of the working directory would come before one beside the job's file.
+                [sys.executable, "-P", "-m", module, "--parent-fd", str(theirs.fileno()), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if relays and sys.stdout.isatty() else stdout,
+                stderr=subprocess.PIPE if relays else None,
+                env=self._environment,
+                pass_fds=[theirs.fileno()],
+                # Ctrl-C is for this process, which ends the others in order.
+                start_new_session=True,
+            )
+        child = Child(name, popen, ours)
+        self._children.append(child)
+        for stream in filter(None, (popen.stdout, popen.stderr)):
+            assert self._terminal is not None
+            child.pumps.append(_thread(self._terminal.pump, stream))
+        _thread(receive_all, ours, lambda message: self.events.put(Told(child, message)))
+        _thread(self._wait, child)
+        return child
+
+    def close(self) -> None:
+        """End what still runs: as if this process had died, and after a while by force."""
+        for child in self._children:
+            child.cut_off()
+        deadline_s = time.monotonic() + _END_S
+        for child in self._children:
+            try:
+                child.popen.wait(max(deadline_s - time.monotonic(), 0.0))
+            except subprocess.TimeoutExpired:
+                child.popen.kill()
+                child.popen.wait()
+            for pump in child.pumps:
+                pump.join(_END_S)
+
+    def _wait(self, child: Child) -> None:
+        code = child.popen.wait()
+        for pump in child.pumps:
+            # What processes of the job's own still write is not waited for.
+            pump.join(_END_S)
+        self.events.put(Ended(child, code))
+
+
+class Terminal:
+    """One process draws on the terminal (the control plane's ``--follow``); text of the others goes through it."""
+
+    def __init__(self) -> None:
+        #: Draws; None: nobody does.
+        self.owner: Child | None = None
+        self._lock = threading.Lock()
+
+    def show(self, text: str) -> None:
+        """Put text above what is drawn."""
+        with self._lock:
+            if (
+                self.owner is None
+                or self.owner.popen.poll() is not None
+                or not self.owner.tell({"text": text})
+            ):
+                sys.stderr.write(text)
+                sys.stderr.flush()
+
+    def pump(self, stream: IO[bytes]) -> None:
+        """Show whole lines of what a process writes, until it has ended."""
+        rest = b""
+        while chunk := os.read(stream.fileno(), 1 << 16):
+            whole, newline, rest = (rest + chunk).rpartition(b"\n")
+            if newline:
+                self.show((whole + newline).decode(errors="replace"))
+        if rest:
+            self.show(rest.decode(errors="replace") + "\n")
+
+
+def _thread(target: object, *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, daemon=True)  # type: ignore[arg-type]
+    thread.start()
+    return thread

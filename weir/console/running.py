@@ -1,0 +1,238 @@
+"""``weir run``: one job on processes of this machine, from start to exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from weir.console.job_files import JobFile
+from weir.console.kernels import compile_missing
+from weir.console.processes import Child, Children, Ended, Signalled, Terminal, Told
+from weir.console.run_directory import RunDirectory
+from weir.lifeline import Message
+from weir.warm_up import choose_cache_directory
+
+#: Exit codes: as the control plane's; and 128 + the signal's number where the job could not say its own.
+FAILED_EXIT_CODE = 1
+_BY_SIGNAL_EXIT_CODE = 128
+#: Task managers that die are replaced; so many times, since the job itself may be what kills them.
+_REPLACEMENTS_MAX = 10
+#: Slots of a task manager: here nobody else can bring more, so a job must never wait for some.
+_SLOTS = 1000
+#: An end in order without a word of the control plane for so long was somebody else's order.
+_LATE_S = 2.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the user asked for."""
+
+    job: JobFile
+    directory: RunDirectory
+    task_managers: int = 1
+    http_port: int = 0
+    follow: bool = True
+    verbose: bool = False
+    #: Go to both processes: ``--config``, ``--set``.
+    shared: Sequence[str] = ()
+    #: Go to the control plane: ``--param``, ``--from-savepoint``.
+    control_plane: Sequence[str] = ()
+
+
+def run_job(options: RunOptions) -> int:
+    """Run it to its end; returns the exit code.
+
+    Raises:
+        WeirError: the directory of the run cannot be used.
+    """
+    console = Console(stderr=True)
+    choose_cache_directory()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(options.job.python_path(os.environ)),
+        # What the job prints is seen at once, and not lost if its process is killed.
+        "PYTHONUNBUFFERED": "1",
+    }
+    with options.directory.in_use():
+        compile_missing(environment, console)
+        return _Run(options, environment, draws=options.follow and console.is_terminal).run()
+
+
+@dataclass(eq=False)
+class _Run:
+    options: RunOptions
+    environment: Mapping[str, str]
+    #: The control plane draws on the terminal.
+    draws: bool
+    #: Of the control plane, when it listens.
+    addresses: Message = field(default_factory=dict)
+    #: State and cause of the job, when it has ended.
+    outcome: Message = field(default_factory=dict)
+    #: The first signal that came; 0: none.
+    signal: int = 0
+    replacements: int = 0
+
+    def run(self) -> int:
+        terminal = Terminal() if self.draws else None
+        self.children = Children(self.environment, terminal)
+        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            self.control_plane = self.children.start(
+                "control plane", "control_plane", self._control_plane_arguments(), owns_terminal=True
+            )
+            if terminal is not None:
+                terminal.owner = self.control_plane
+            self.task_managers = {
+                self._start_task_manager(number): number
+                for number in range(1, self.options.task_managers + 1)
+            }
+            code = self._watch()
+        finally:
+            self.children.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        self._say_goodbye(code)
+        return code
+
+    def _watch(self) -> int:
+        """Until the control plane has ended; returns the exit code."""
+        while True:
+            event = self.children.events.get()
+            if isinstance(event, Signalled):
+                if self.signal:
+                    return _BY_SIGNAL_EXIT_CODE + event.number
+                self.signal = event.number
+                _say("stopping the job; a second signal ends everything at once")
+                self.control_plane.popen.terminate()
+            elif isinstance(event, Told):
+                self._take(event.child, event.message)
+            elif event.child is self.control_plane:
+                return self._code_of(event)
+            elif self._is_wanted(event) and not self._replace(event):
+                return FAILED_EXIT_CODE
+
+    def _is_wanted(self, ended: Ended) -> bool:
+        """Whether another task manager is needed in the place of one that has ended."""
+        if self.outcome or self.signal:
+            return False
+        if ended.code == 0 and not ended.is_late:
+            # Told to end by the control plane, which is about to say why; or by somebody else.
+            late = threading.Timer(_LATE_S, self.children.events.put, [replace(ended, is_late=True)])
+            late.daemon = True
+            late.start()
+            return False
+        return True
+
+    def _take(self, child: Child, message: Message) -> None:
+        if child is not self.control_plane:
+            return
+        if "address" in message:
+            self.addresses = message
+            if not self.draws:
+                _say(f"job {self.options.job.module}: http://{message['http']}/status")
+            for task_manager in self.task_managers:
+                self._tell_where(task_manager)
+        elif "state" in message:
+            self.outcome = message
+
+    def _replace(self, ended: Ended) -> bool:
+        """Start another task manager in the place of one that has died; False if that is of no use."""
+        number = self.task_managers.pop(ended.child)
+        if not self.addresses:
+            # It has not even heard of the job: it has said what is wrong, and another one would say it, too.
+            return False
+        if self.replacements == _REPLACEMENTS_MAX:
+            _say(f"error: {ended.child.name} {_how(ended.code)}, as {_REPLACEMENTS_MAX} before it; giving up")
+            return False
+        self.replacements += 1
+        _say(f"{ended.child.name} {_how(ended.code)}; starting another one")
+        self.task_managers[self._start_task_manager(number)] = number
+        return True
+
+    def _start_task_manager(self, number: int) -> Child:
+        child = self.children.start(
+            f"task manager {number}", "task_manager", self._task_manager_arguments(number)
+        )
+        if self.addresses:
+            self._tell_where(child)
+        return child
+
+    def _tell_where(self, task_manager: Child) -> None:
+        task_manager.tell({"control_plane": self.addresses["address"]})
+
+    def _code_of(self, ended: Ended) -> int:
+        if ended.code >= 0:
+            return ended.code
+        if self.signal:
+            return _BY_SIGNAL_EXIT_CODE + self.signal
+        _say(
+            f"error: the control plane {_how(ended.code)}; run it again, it goes on from its latest checkpoint"
+        )
+        return FAILED_EXIT_CODE
+
+    def _say_goodbye(self, code: int) -> None:
+        if not self.outcome:
+            return
+        name, cause = self.options.job.module, self.outcome.get("cause", "")
+        if code == FAILED_EXIT_CODE:
+            _say(f"logs are in {self.options.directory.logs}")
+            _say(f"error: job {name} failed: {cause}")
+        else:
+            _say(f"job {name} {self.outcome['state'].lower()}: {self.outcome['summary']}")
+
+    def _on_signal(self, number: int, _: object) -> None:
+        self.children.events.put(Signalled(number))
+
+    def _control_plane_arguments(self) -> list[str]:
+        options = self.options
+        return [
+            *("--job", options.job.module),
+            *("--port", "0", "--http-port", str(options.http_port)),
+            *("--task-managers", str(options.task_managers)),
+            "--exit-when-finished",
+            *self._log_to("control_plane"),
+            *(["--follow"] if options.follow else []),
+            *_set(options.directory.control_plane_settings()),
+            *options.control_plane,
+            # Last, so that they win.
+            *options.shared,
+        ]
+
+    def _task_manager_arguments(self, number: int) -> list[str]:
+        options = self.options
+        settings = {"taskManager.tm_port": "0", "taskManager.operator_quota": str(_SLOTS)}
+        return [
+            *("--prometheus-port", "0"),
+            *self._log_to(f"task_manager-{number}"),
+            *_set({**settings, **options.directory.task_manager_settings(number)}),
+            *options.shared,
+        ]
+
+    def _log_to(self, name: str) -> list[str]:
+        verbose = ["--verbose"] if self.options.verbose else []
+        return ["--log-file", str(self.options.directory.logs / f"{name}.log"), *verbose]
+
+
+def default_directory(job: JobFile) -> RunDirectory:
+    """Where a run of this job keeps its files unless the user names another place."""
+    return RunDirectory(Path(".weir") / job.module)
+
+
+def _set(settings: Mapping[str, str]) -> list[str]:
+    return [item for key, value in settings.items() for item in ("--set", f"{key}={value}")]
+
+
+def _how(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def _say(text: str) -> None:
+    print(f"weir run: {text}", file=sys.stderr, flush=True)
