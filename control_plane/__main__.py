@@ -80,6 +80,10 @@ def main(
             help="Let state of the savepoint or checkpoint go whose steps the job has not got any more.",
         ),
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Fail at the first record that is rejected, or row that is put aside."),
+    ] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")] = None,
     set_flags: Annotated[
         list[str] | None,
@@ -108,7 +112,7 @@ def main(
             parameter_texts(param or []),
             config,
             set_flags or [],
-            _overrides(port, http_port, task_managers),
+            _overrides(port, http_port, task_managers, strict),
             exit_when_finished,
             follow,
             _start_from(from_savepoint, from_checkpoint, start_fresh=start_fresh),
@@ -119,11 +123,14 @@ def main(
     )
 
 
-def _overrides(port: int | None, http_port: int | None, task_managers: int | None) -> dict[str, str]:
+def _overrides(
+    port: int | None, http_port: int | None, task_managers: int | None, strict: bool
+) -> dict[str, str]:
     flags = {
         "controlPlane.cp_grpc_port": port,
         "controlPlane.control_port": http_port,
         "controlPlane.min_task_managers": task_managers,
+        "controlPlane.strict": "true" if strict else None,
     }
     return {key: str(value) for key, value in flags.items() if value is not None}
 

@@ -19,6 +19,7 @@ from control_plane.deployment import Deployment
 from control_plane.drain import Drainer
 from control_plane.leases import Leases
 from control_plane.recovery import Recovery, StartPoint, graph_and_routing
+from control_plane.rejects import JobRejects
 from control_plane.rescaler import Rescaler
 from control_plane.restore_log import RestoreLog
 from control_plane.state_locations import StateLocations
@@ -107,6 +108,7 @@ class Coordinator:
             generation=start.generation,
         )
         self.reports: dict[SubtaskId, control_pb2.SubtaskReport] = {}
+        self.rejects = JobRejects(self, config)
         #: Numbers of the states of keyed steps in the stores.
         self.state_ids = start.state_ids(job.graph)
         self.waiting_for = f"{config.min_task_managers} task manager(s); none has registered"
@@ -207,9 +209,11 @@ class Coordinator:
 
     def begin_generation(self, generation: int, manifest: Manifest | None) -> None:
         """Deploy the job anew, as a checkpoint has it or from nothing; everything of earlier deployments is fenced."""
+        ended = self.identity.generation
         self.identity = replace(self.identity, generation=generation)
         self.graph, self.routing_tables = graph_and_routing(self.graph, manifest)
         self.restores.begin_generation(generation)
+        self.rejects.begin_generation(keeps=manifest is not None and manifest.generation == ended)
         self.reports.clear()
         self.retired_reports.clear()
         self.locations = StateLocations(self._owner_address)
@@ -286,6 +290,7 @@ class Coordinator:
         status = _REPORTED.get(report.state)
         self.reports[subtask] = report
         self.restores.reported(subtask, task_manager, report)
+        self.rejects.reported(subtask, report)
         if status is None or status is before:
             return
         started = status in (SubtaskStatus.RUNNING, SubtaskStatus.FINISHED)
@@ -301,6 +306,7 @@ class Coordinator:
         self.handle(machine.SubtaskReported(subtask, status, cause, kind=kind, step=report.failed_step))
         if subtask not in self.machine.statuses:
             self.retired_reports.append(self.reports.pop(subtask))
+            self.rejects.retired(subtask)
 
     def handle(self, event: machine.Event) -> None:
         """Feed one event to the job's machine and carry out what follows."""
@@ -351,7 +357,7 @@ class Coordinator:
                 self.spawn(self.deployment.cancel(assignments))
             case machine.Restart(failure):
                 self.spawn(self.recovery.restart(failure))
-            case machine.CommitFinal():
+            case machine.CommitFinal() if not self.rejects.judge(at_end=True):
                 self.checkpointer.handle(checkpoint_model.FinalRequested(tuple(self.machine.statuses)))
             case machine.JobEnded(state, cause):
                 self._end(state, cause)
@@ -428,15 +434,22 @@ class Coordinator:
 
     def _end(self, state: JobState, cause: str) -> None:
         self.ended_us = self._clock.now_us()
+        rejected = self.rejects.summary()
         if cause:
             log.error("job %s %s: %s", self.identity.job_id, state.value.lower(), cause)
+        elif rejected:
+            log.warning("job %s %s; but %s", self.identity.job_id, self._counted(state), rejected)
         else:
-            log.info("job %s %s", self.identity.job_id, state.value.lower())
+            log.info("job %s %s", self.identity.job_id, self._counted(state))
         if state in (JobState.FAILED, JobState.CANCELLED):
             self.checkpointer.tell_retained()
             self.ended.set()
         else:
             self.spawn(self._clean_up())
+
+    def _counted(self, state: JobState) -> str:
+        totals = self.status().totals
+        return f"{state.value.lower()}: {totals.events_in:,} events in, {totals.events_out:,} out"
 
     async def _clean_up(self) -> None:
         await self.checkpointer.remove()

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from control_plane.views import CheckpointView, RescaleView, RestoreView, StatusView
+from control_plane.views import CheckpointView, RejectedView, RescaleView, RestoreView, StatusView
 
 _BAR_COLUMNS = 24
 #: Restores of more subtasks become one line.
@@ -52,7 +52,15 @@ class Moment:
     def signature(self) -> tuple[object, ...]:
         """Changes when something begins or ends: worth a line in a log at once."""
         phase = "" if self.rescale is None else self.rescale.phase
-        return self.status.state, self.status.generation, len(self.rescales), phase, bool(self.restoring)
+        rejecting = tuple(item.step for item in self.status.rejected)
+        return (
+            self.status.state,
+            self.status.generation,
+            len(self.rescales),
+            phase,
+            bool(self.restoring),
+            rejecting,
+        )
 
 
 def line(moment: Moment) -> str:
@@ -69,6 +77,7 @@ def line(moment: Moment) -> str:
         parts.append(f"{text} ({done} of {total} key groups)")
     if moment.restoring:
         parts.append(_restoring(moment.restoring))
+    parts += [_rejected(item) for item in status.rejected]
     return "; ".join(parts)
 
 
@@ -93,6 +102,8 @@ def _rows(moment: Moment) -> Iterator[tuple[str, RenderableType]]:
         yield "", Text(f"last restart: {status.restart_cause}", "dim")
     totals = status.totals
     yield "events", Text(f"{totals.events_in:,} in, {moment.rate:,.0f}/s, {totals.events_out:,} out")
+    for item in status.rejected:
+        yield "rejected", Text(_rejected(item), "yellow")
     if moment.checkpoint is not None:
         style = "" if moment.checkpoint.state == "COMPLETE" else "yellow"
         yield "checkpoint", Text(_checkpoint(moment.checkpoint, moment.now_ms), style)
@@ -140,6 +151,17 @@ def _rescale(rescale: RescaleView, status: StatusView) -> tuple[str, int, int]:
     text += f": {rescale.cause}" if rescale.cause else ""
     done = rescale.groups_migrated if rescale.phase == "MIGRATING" else rescale.groups_owned
     return text, done, rescale.groups_total
+
+
+def _rejected(item: RejectedView) -> str:
+    what = "rows put aside" if item.kind == "step" else "records rejected"
+    text = f"{item.rejected:,} {what} by {item.step}"
+    place = f"{item.first_source} at {item.first_position}: " if item.first_source else ""
+    return (
+        f"{text} ({place}{item.first_reason}; dead letters: {item.dead_letters})"
+        if item.first_reason
+        else text
+    )
 
 
 def _restoring(restores: Sequence[RestoreView]) -> str:

@@ -67,6 +67,7 @@ def status_view(coordinator: Coordinator) -> StatusView:
         task_managers=_task_managers(coordinator),
         stages=[_stage_view(coordinator, stage, queues) for stage in coordinator.graph.stages],
         totals=_totals(coordinator),
+        rejected=coordinator.rejects.views(),
     )
 
 
@@ -169,7 +170,8 @@ def _totals(coordinator: Coordinator) -> TotalsView:
     return TotalsView(
         events_in=events_in,
         events_out=sum(report.records_out for report in sinks),
-        events_rejected=sum(report.records_rejected for report in sources),
+        events_rejected=sum(item.rejected for item in coordinator.rejects.totals if item.is_source),
+        rows_put_aside=sum(item.rejected for item in coordinator.rejects.totals if not item.is_source),
         distinct_keys=known_distinct_keys(reports.values()),
         first_event_ms=first_us // 1000 if first_us else None,
         last_event_ms=last_us // 1000 if last_us else None,
@@ -229,4 +231,5 @@ def job_facts(coordinator: Coordinator) -> JobFacts:
         restarts=coordinator.recovery.restarts,
         restores=coordinator.restores.ended(),
         restoring_subtasks=coordinator.restores.under_way,
+        rejected={item.step: item.rejected for item in coordinator.rejects.totals},
     )

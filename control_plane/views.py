@@ -23,7 +23,7 @@ class SubtaskView(BaseModel):
     cause: str = ""
     records_in: int = 0
     records_out: int = 0
-    records_rejected: int = 0
+    records_rejected: int = Field(0, description="records that its source rejected, and rows put aside")
     queue_depth: int = Field(0, description="batches that wait in its input")
     queued_rows: int = Field(0, description="rows in its input channels, from the sender's buffer on")
     queued_age_ms: float = Field(0.0, description="how long the oldest of them has waited")
@@ -64,13 +64,33 @@ class TotalsView(BaseModel):
 
     events_in: int = Field(description="rows that sources read, without rejected ones")
     events_out: int = Field(description="rows that reached sinks")
-    events_rejected: int = Field(description="records in dead-letter files")
+    events_rejected: int = Field(description="records that sources rejected")
+    rows_put_aside: int = Field(
+        0, description="rows that made a step raise; they are in its dead-letter files"
+    )
     distinct_keys: int | None = Field(
         description="keys that aggregates have met; null: no step counts its keys (a KeyedProcess does not)"
     )
     first_event_ms: int | None = Field(description="wall clock of the first batch, ms since the epoch")
     last_event_ms: int | None
     events_per_second: float = Field(description="events_in over the time from the first to the last batch")
+
+
+class RejectedView(BaseModel):
+    """What one step rejected: records that a source could not read, or rows that made a step raise."""
+
+    step: str
+    kind: str = Field(description="source or step")
+    rejected: int
+    rows_in: int | None = Field(
+        description="rows that came to the step, with those put aside; null for a source"
+    )
+    first_reason: str = Field(description="of the first one")
+    first_source: str = Field(description="the input file of the first one; empty for a step")
+    first_position: int | None = Field(description="its byte offset, or row number in Parquet")
+    dead_letters: str = Field(
+        description="the dead-letter file of the first one, on the machine of its task manager"
+    )
 
 
 class StatusView(BaseModel):
@@ -94,6 +114,7 @@ class StatusView(BaseModel):
     task_managers: list[TaskManagerView]
     stages: list[StageView]
     totals: TotalsView
+    rejected: list[RejectedView] = Field([], description="by step; empty: nothing was rejected")
 
 
 class PlanNodeView(BaseModel):

@@ -26,10 +26,9 @@ class Isolation:
         self._open_file = open_file
         self._files: dict[str, DeadLetterFile] = {}
 
-    @property
-    def rejected(self) -> int:
-        """Rows that were put aside."""
-        return sum(file.rejected for file in self._files.values())
+    def file_of(self, step: str) -> DeadLetterFile | None:
+        """Where rows of a step were put, which counts them; None before the first one."""
+        return self._files.get(step)
 
     def concerns(self, step: str) -> bool:
         """Whether rows of this step are looked at."""

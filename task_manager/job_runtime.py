@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 
 from task_manager.channels import ChannelOpened, Delivery, Inbox, no_release
@@ -13,6 +14,7 @@ from task_manager.control_calls import ControlCalls
 from task_manager.job_state import JobState
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.progress import FINAL_STATES, SubtaskProgress, SubtaskState
+from task_manager.rejects import rejects_of
 from task_manager.remote_channel import check_channel_job
 from task_manager.rescaling import RescaleParticipant
 from task_manager.restore_listener import RestoreListener
@@ -200,18 +202,21 @@ class JobRuntime:
         """Counters and number of waiting elements per subtask; called by the heartbeat and by metrics."""
         result = {}
         for subtask, running in list(self._running.items()):
-            progress = running.subtask.progress
-            if running.dead_letters is not None:
-                progress.records_rejected = running.dead_letters.rejected
-            if running.isolation is not None:
-                progress.records_rejected = running.isolation.rejected
+            self._restores.progressed(subtask, _restoring_groups(running))
+            kept = running.subtask.progress
+            # The state is read before the counters, so that the report that tells of the end has all of them. Those
+            # that the subtask does not write itself are kept for the metrics page too.
+            progress = copy(kept)
+            progress.rejected = rejects_of(running)
+            kept.records_rejected = progress.records_rejected = sum(r.rejected for r in progress.rejected)
             # Read here, because a subtask that is held back cannot write it.
-            progress.backpressured_s = running.chain.output.waited_s
-            progress.channels = () if progress.state in FINAL_STATES else running.chain.output.queues()
+            kept.backpressured_s = progress.backpressured_s = running.chain.output.waited_s
+            kept.channels = progress.channels = (
+                () if progress.state in FINAL_STATES else running.chain.output.queues()
+            )
             counts = [getattr(operator, "distinct_keys", None) for operator in running.chain.operators]
             known = [count for count in counts if count is not None]
-            progress.distinct_keys = sum(known) if known else None
-            self._restores.progressed(subtask, _restoring_groups(running))
+            kept.distinct_keys = progress.distinct_keys = sum(known) if known else None
             inbox = self._inboxes.get(subtask)
             result[subtask] = (progress, 0 if inbox is None else len(inbox))
         return result

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from weir.errors import FailureKind
+from weir.protocol.rejects import Rejects
 from weir.records import WATERMARK_MIN_MS
 from weir.types import SubtaskId
 
@@ -57,6 +58,8 @@ class SubtaskProgress:
     batches_out: int = 0
     bytes_out: int = 0
     records_rejected: int = 0
+    #: Of its source and its steps.
+    rejected: Sequence[Rejects] = ()
     busy_s: float = 0.0
     idle_s: float = 0.0
     backpressured_s: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from task_manager.progress import SubtaskProgress, SubtaskState
+from weir.protocol.rejects import FirstReject, Rejects
 from weir.rpc import control_pb2
 from weir.rpc.wire import failure_kind_to_proto, subtask_to_proto
 from weir.types import SubtaskId
@@ -29,6 +30,7 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         records_in=progress.records_in,
         records_out=progress.records_out,
         records_rejected=progress.records_rejected,
+        rejected=map(_rejected_to_proto, progress.rejected),
         queue_depth=queue_depth,
         busy_us=int(progress.busy_s * 1e6),
         idle_us=int(progress.idle_s * 1e6),
@@ -49,4 +51,18 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
             )
             for queue in progress.channels
         ],
+    )
+
+
+def _rejected_to_proto(item: Rejects) -> control_pb2.RejectedRows:
+    first = item.first or FirstReject("", "", -1, "")
+    return control_pb2.RejectedRows(
+        step=item.step,
+        is_source=item.is_source,
+        rows_in=item.rows_in,
+        rejected=item.rejected,
+        reason=first.reason,
+        source=first.source,
+        position=first.position,
+        dead_letters=first.dead_letters,
     )

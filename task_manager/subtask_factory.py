@@ -29,7 +29,7 @@ from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.graph import Edge, Node, Stage
 from weir.metrics import SubtaskLabels
-from weir.operators.base import Operator, OperatorContext
+from weir.operators.base import Operator, OperatorContext, SourceReader
 from weir.operators.chain import OperatorChain, naming_step
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
@@ -73,6 +73,8 @@ class RunningSubtask:
     #: In stages whose subtasks own key groups.
     group_state: SubtaskGroupState | None
     isolation: Isolation | None = None
+    #: Of a source.
+    reader: SourceReader | None = None
 
 
 class SubtaskFactory:
@@ -140,6 +142,7 @@ class SubtaskFactory:
         if stage.is_source:
             node = stage.nodes[0]
             assert isinstance(node.spec, SourceSpec)
+            reader = create_reader(node.spec)
             source = SourceSubtask(
                 subtask,
                 chain,
@@ -148,11 +151,11 @@ class SubtaskFactory:
                 self._clock,
                 on_change,
                 checkpoints,
-                reader=create_reader(node.spec),
+                reader=reader,
                 reader_context=lambda start_us: context(node, start_us),
                 rows_max=self._config.batch_size,
             )
-            return RunningSubtask(source, chain, dead_letters, None, isolation)
+            return RunningSubtask(source, chain, dead_letters, None, isolation, reader)
         inputs = topology.input_channels(subtask)
         task = TaskSubtask(
             subtask,

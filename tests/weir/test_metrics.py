@@ -180,6 +180,7 @@ def test_job_facts(registry):
         *(2, 3, 15, 6, {"running": 5, "failed": 1}),
         restarts=4,
         restores={"COMPLETE": 7, "GIVEN_UP": 1},
+        rejected={"events": 3},
         restoring_subtasks=9,
     )
     JobMetrics(registry, lambda: facts)
@@ -200,7 +201,10 @@ def test_what_is_shown_is_what_is_defined(registry):
     StoreMetrics(registry).add("a:1", "memory", StoreStats)
     LatencyMetrics(registry).recorder(LABELS).observe_us(np.array([1]))
     JobMetrics(
-        registry, lambda: JobFacts("j", "A", ("A",), subtasks={"running": 1}, restores={"COMPLETE": 0})
+        registry,
+        lambda: JobFacts(
+            "j", "A", ("A",), subtasks={"running": 1}, restores={"COMPLETE": 0}, rejected={"events": 3}
+        ),
     )
     shown = {}
     for family in registry.collect():

@@ -212,6 +212,24 @@ class ControlPlaneConfig(Section):
         "Directories, or URIs such as `s3://bucket/path`, below which `POST /savepoint` may write; relative ones are "
         "in the control plane's working directory. Empty: no savepoints.",
     )
+    dead_letter_share_max: float = setting(
+        0.01,
+        "The job fails when a step has put aside more than this share of its rows (see `poison_attempts`) and more "
+        "rows than `dead_letter_grace`; 1: never. Records that a source rejects do not count: see `strict`.",
+        "fraction",
+        ge=0,
+        le=1,
+    )
+    dead_letter_grace: int = setting(
+        100,
+        "So many rows of a step may be put aside whatever their share; but at the end of the job at most half of them.",
+        "rows",
+        ge=0,
+        le=1_000_000_000,
+    )
+    strict: bool = setting(
+        False, "The job fails at the first record that a source rejects and the first row that is put aside."
+    )
     state_path: str = setting(
         "control_plane.json",
         "File that holds what a control plane needs to take over a running job; empty: none.",

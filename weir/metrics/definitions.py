@@ -113,6 +113,13 @@ JOB_RESTORES = _define(
 JOB_RESTORING = _define(
     "weir_job_restoring_subtasks", "gauge", JOB_LABELS, "Subtasks whose restore has not ended."
 )
+JOB_REJECTED = _define(
+    "weir_job_rejected_total",
+    "counter",
+    ("job", "operator"),
+    "Records that a source rejected, and rows of a step that were put aside; those that a restart takes back do "
+    "not count.",
+)
 TASK_MANAGERS = _define("weir_task_managers", "gauge", (), "Task managers whose lease is in force.")
 SLOTS = _define("weir_slots", "gauge", (), "Subtasks that those task managers take together.")
 SLOTS_USED = _define("weir_slots_used", "gauge", (), "Subtasks that are placed on them.")

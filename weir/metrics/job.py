@@ -29,6 +29,8 @@ class JobFacts:
     #: How a restore of a subtask ended -> how many have ended so.
     restores: Mapping[str, int] = field(default_factory=dict)
     restoring_subtasks: int = 0
+    #: Step -> records that it rejected, or rows that were put aside.
+    rejected: Mapping[str, int] = field(default_factory=dict)
 
 
 class JobMetrics(Collector):
@@ -40,7 +42,7 @@ class JobMetrics(Collector):
 
     def describe(self) -> list[Metric]:
         """Families without samples, so that registering reads nothing."""
-        states = (d.JOB_STATE, d.JOB_SUBTASKS, d.JOB_RESTORES)
+        states = (d.JOB_STATE, d.JOB_SUBTASKS, d.JOB_RESTORES, d.JOB_REJECTED)
         numbers = (d.JOB_GENERATION, d.JOB_RESTARTS, d.JOB_RESTORING, d.TASK_MANAGERS, d.SLOTS, d.SLOTS_USED)
         return [definition.family() for definition in (*states, *numbers)]
 
@@ -51,7 +53,12 @@ class JobMetrics(Collector):
         for name in facts.states:
             state.add_metric((facts.job, name), float(name == facts.state))
         yield state
-        for definition, counts in {d.JOB_SUBTASKS: facts.subtasks, d.JOB_RESTORES: facts.restores}.items():
+        labelled = {
+            d.JOB_SUBTASKS: facts.subtasks,
+            d.JOB_RESTORES: facts.restores,
+            d.JOB_REJECTED: facts.rejected,
+        }
+        for definition, counts in labelled.items():
             by_state = definition.family()
             for name, count in counts.items():
                 by_state.add_metric((facts.job, name), count)

@@ -103,11 +103,20 @@ class OperatorChain(Generic[OutputT]):
         self.tables = tables
         self._is_flushing = False
         self.output = output
-        #: Rows that entered the last operator: what a sink received.
-        self.rows_into_last = 0
-        self._last = len(self._operators) - 1
+        #: Rows that entered each operator.
+        self.rows_into = [0] * len(self._operators)
         self._check_cancelled = check_cancelled
         self.isolation = isolation
+
+    @property
+    def steps(self) -> list[tuple[Operator, OperatorContext]]:
+        """The operators with what they were given."""
+        return self._operators
+
+    @property
+    def rows_into_last(self) -> int:
+        """Rows that entered the last operator: what a sink received; 0 if there is none."""
+        return self.rows_into[-1] if self.rows_into else 0
 
     @property
     def operators(self) -> list[Operator]:
@@ -127,8 +136,7 @@ class OperatorChain(Generic[OutputT]):
             self.output.emit(batch)
             return
         operator, context = self._operators[start]
-        if start == self._last:
-            self.rows_into_last += batch.num_rows
+        self.rows_into[start] += batch.num_rows
         isolation = self.isolation
         if isolation is None or not isolation.concerns(context.operator_name):
             self._send_on(start, lambda: operator.process(batch), takes_rows=True)

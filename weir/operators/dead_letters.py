@@ -16,6 +16,7 @@ Format: JSON lines, one object per record:
 from __future__ import annotations
 
 import base64
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,8 @@ import orjson
 
 from weir.errors import InputError
 from weir.specs import OnBadRecord
+
+log = logging.getLogger(__name__)
 
 #: Bytes of a rejected record that the file keeps, unless told otherwise.
 RAW_BYTES_MAX = 4096
@@ -63,7 +66,11 @@ class DeadLetterFile:
         self._known: set[tuple[str, int]] = set()
         #: Records rejected so far.
         self.rejected = 0
-        self._operator = operator
+        #: Source, position and reason of the first of them.
+        self.first: tuple[str, int, str] | None = None
+        self._told_at = 1
+        #: Name of the step.
+        self.operator = operator
         self._on_bad_record = on_bad_record
         self._raw_bytes_max = raw_bytes_max
         self._file: BinaryIO | None = None
@@ -84,14 +91,17 @@ class DeadLetterFile:
             InputError: the job stops at bad records, or the file cannot be written.
         """
         self.rejected += 1
+        if self.first is None:
+            self.first = source, position, reason
         if self._on_bad_record == "fail":
             raise InputError(
                 f"{source} at byte {position}: {reason}; correct the record, or let the source "
-                f'{self._operator} put bad records aside with on_bad_record="dead_letter"'
+                f'{self.operator} put bad records aside with on_bad_record="dead_letter"'
             )
         if self._known and (source, position) in self._known:
             self._known.discard((source, position))
             return
+        self._tell(source, position, reason)
         length = len(raw) if length_bytes is None else length_bytes
         kept = raw[: self._raw_bytes_max]
         entry: dict[str, object] = {
@@ -112,6 +122,21 @@ class DeadLetterFile:
             raise InputError(
                 f"cannot write dead letters to {self.path}: {error.strerror}; make the directory writable"
             ) from error
+
+    def _tell(self, source: str, position: int, reason: str) -> None:
+        """Warn of the first one, the tenth, the hundredth and so on: a log must not grow with bad input."""
+        if self.rejected < self._told_at:
+            return
+        self._told_at = 10 ** len(str(self.rejected))
+        place = f"{source} at {position}" if position >= 0 else source
+        log.warning(
+            "%s: %d rejected so far, this one is %s: %s; dead letters: %s",
+            self.operator,
+            self.rejected,
+            place,
+            reason,
+            self.path,
+        )
 
     def position_bytes(self) -> int:
         """How much is in the file; see :class:`weir.operators.base.RepeatableDeadLetters`."""

@@ -1,0 +1,84 @@
+"""What is rejected is told, and counts."""
+
+import json
+import re
+
+import pytest
+
+pytestmark = pytest.mark.scenario
+
+ROWS = 100
+BAD = 34
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    """A hundred rows; in the last ones the field is null."""
+    path = tmp_path / "numbers.jsonl"
+    lines = [json.dumps({"n": number if number < ROWS - BAD else None}) for number in range(ROWS)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def ended(cluster, job_parameters, *flags):
+    """Runs the job to its end: the control plane's exit code, its log, and the task manager's."""
+    cluster.start_control_plane("flow_rejects", job_parameters, arguments=flags)
+    cluster.start_task_manager("first")
+    codes = cluster.wait_ended()
+    logs = {name: process.log_path.read_text() for name, process in cluster.processes.items()}
+    return codes["control_plane"], logs["control_plane"], logs["first"]
+
+
+def test_records_that_a_source_rejects_are_told_of(make_cluster, tmp_path, numbers):
+    cluster = make_cluster(task_managers=1)
+    code, log, task_manager_log = ended(cluster, {"input": numbers, "output": tmp_path / "out"}, "--follow")
+    assert code == 0
+    [letters] = (cluster.directory / "dead_letters").rglob("*.jsonl")
+    position = numbers.read_text().index('{"n": null}')
+    first = f"{numbers} at {position}: "
+    warnings = [line for line in log.splitlines() if " WARNING " in line]
+    assert "source 'numbers' rejected" in warnings[0]
+    assert (
+        f"finished: {ROWS - BAD} events in, {ROWS - BAD} out; but source 'numbers' rejected {BAD} records"
+        in warnings[-1]
+    )
+    for text in (first, str(letters)):
+        assert text in warnings[-1]
+    followed = [line for line in log.splitlines() if " INFO " in line and "events in, " in line]
+    assert f"{BAD} records rejected by numbers ({first}" in followed[-1]
+    told = [line for line in task_manager_log.splitlines() if " WARNING " in line]
+    assert [re.search(r"numbers: (\d+) rejected so far", line).group(1) for line in told] == ["1", "10"]
+    assert first in told[0]
+
+
+def test_strict_fails_at_them(make_cluster, tmp_path, numbers):
+    cluster = make_cluster({"controlPlane.restart_attempts": 10}, task_managers=1)
+    code, log, _ = ended(cluster, {"input": numbers, "output": tmp_path / "out"}, "--strict")
+    assert code == 1
+    assert " WARNING restart" not in log
+    assert f"{numbers} at " in log.splitlines()[-1]
+    assert "run without --strict" in log.splitlines()[-1]
+    assert not list((tmp_path / "out").glob("part-*")), "the last checkpoint is not made"
+
+
+@pytest.mark.parametrize("function", ["raises", "returns_nothing"])
+def test_a_function_that_is_wrong_for_every_row_fails_the_job(make_cluster, tmp_path, write_events, function):
+    rows = 300
+    numbers = tmp_path / "numbers.jsonl"
+    numbers.write_text("".join(f'{{"n": {number}}}\n' for number in range(rows)))
+    settings = {"controlPlane.restart_attempts": 20, "controlPlane.restart_delay_ms": 10}
+    cluster = make_cluster(settings, task_managers=1)
+    parameters = {"input": numbers, "output": tmp_path / "out", "function": function}
+    code, log, _ = ended(cluster, parameters)
+    assert code == 1
+    last = log.splitlines()[-1]
+    reason = "ZeroDivisionError" if function == "raises" else "the function returned NoneType"
+    for text in (
+        "step 'change' had ",
+        "dead_letter_share_max",
+        "dead_letter_grace",
+        reason,
+        "change.0.jsonl",
+    ):
+        assert text in last
+    assert not list((tmp_path / "out").glob("part-*"))
