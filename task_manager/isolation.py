@@ -14,14 +14,18 @@ from task_manager.credits import CancelledError
 from weir.errors import FailureKind, kind_in_step
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.user_errors import UserErrors
 from weir.records import user_columns
 
 
 class Isolation:
     """Of one subtask; called by its thread."""
 
-    def __init__(self, steps: Collection[str], open_file: Callable[[str], DeadLetterFile]) -> None:
+    def __init__(
+        self, steps: Collection[str], open_file: Callable[[str], DeadLetterFile], errors: UserErrors
+    ) -> None:
         """``steps``: names of those that raised; ``open_file`` gives the dead letters of a step."""
+        self._errors = errors
         self._steps = frozenset(steps)
         self._open_file = open_file
         self._files: dict[str, DeadLetterFile] = {}
@@ -71,5 +75,6 @@ class Isolation:
     def _reject(self, step: str, row: pa.RecordBatch, error: Exception) -> None:
         if step not in self._files:
             self._files[step] = self._open_file(step)
+        self._errors.tell(step, error, row)
         raw = orjson.dumps(row.select(user_columns(row.schema)).to_pylist()[0], default=str)
         self._files[step].reject(f"step {step}", -1, f"{type(error).__name__}: {error}", raw)

@@ -18,6 +18,7 @@ from weir.config import Config
 from weir.errors import FailureKind, HandshakeError, JobCodeError
 from weir.graph import physical_graph
 from weir.job_loading import load_deployed_job
+from weir.operators.user_errors import UserErrors
 from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
@@ -34,6 +35,7 @@ def open_job(
     clock: Clock,
     on_change: Callable[[], None],
     control: ControlCalls,
+    errors: UserErrors,
 ) -> JobRuntime:
     """The runtime of a job, without subtasks; called while nothing else runs here.
 
@@ -43,6 +45,7 @@ def open_job(
         StateError: the directory of the store is not ours, in use, or cannot be written.
         CheckpointError: the checkpoint store cannot be read.
     """
+    errors.begin(identity.job_id)
     parameters = json.loads(request.parameters_json)
     try:
         loaded = load_deployed_job(request.job_module, parameters)
@@ -88,6 +91,7 @@ def open_job(
         on_change,
         control,
         restores,
+        errors,
     )
     runtime.checkpoints.ended_id = request.ended_checkpoint_id
     return runtime

@@ -29,6 +29,7 @@ from weir.graph import PhysicalGraph
 from weir.metrics import SubtaskLabels
 from weir.operators.chain import StepError
 from weir.operators.registry import preload_operators
+from weir.operators.user_errors import UserErrors
 from weir.protocol.fencing import EpochFence
 from weir.records import EndOfStream
 from weir.rpc.wire import JobIdentity
@@ -53,6 +54,7 @@ class JobRuntime:
         on_change: Callable[[], None],
         control: ControlCalls,
         restores: RestoreListener,
+        errors: UserErrors,
     ) -> None:
         preload_operators(topology.graph)
         self.identity = identity
@@ -74,7 +76,16 @@ class JobRuntime:
         #: Subtasks that have finished, and all of whose output is covered by a checkpoint.
         self._delivered: set[SubtaskId] = set()
         self._factory = SubtaskFactory(
-            identity, settings, config, address, state, metrics, clock, self._open_local, control.locate
+            identity,
+            settings,
+            config,
+            address,
+            state,
+            metrics,
+            clock,
+            self._open_local,
+            control.locate,
+            errors,
         )
         self.checkpoints = CheckpointParticipant(
             identity,

@@ -32,6 +32,7 @@ from weir.errors import (
     kind_of,
 )
 from weir.operators.chain import StepError
+from weir.operators.user_errors import UserErrors
 from weir.protocol.fencing import EpochFence
 from weir.protocol.routing import GroupMove
 from weir.rpc import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
@@ -73,6 +74,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         self.address = ""
         self._config = config
         self._metrics = metrics
+        self._errors = UserErrors()
         self._clock = clock
         self._on_change = on_change
         self._control = control
@@ -327,6 +329,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             self._clock,
             self._on_change,
             self._control,
+            self._errors,
         )
         return self._runtime
 

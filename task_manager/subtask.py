@@ -22,6 +22,7 @@ from weir.clock import Clock
 from weir.errors import WeirError, kind_of
 from weir.operators.base import Json
 from weir.operators.chain import OperatorChain, StepError
+from weir.operators.user_errors import UserErrors
 from weir.records import Barrier, EndOfStream, batch_bytes
 from weir.state.hybrid import HybridBackend
 from weir.types import SubtaskId
@@ -66,6 +67,8 @@ class Subtask(ABC):
         self.subtask = subtask
         self.mailbox = mailbox
         self.progress = SubtaskProgress()
+        #: Logs what the code of the job's author raises; set before the start to one that outlives the subtask.
+        self.errors = UserErrors()
         self._chain = chain
         self._timers = timers
         self._clock = clock
@@ -147,6 +150,8 @@ class Subtask(ABC):
     def _fail(self, error: BaseException) -> None:
         self._abandon()
         self.progress.failure_kind = error.kind if isinstance(error, StepError) else kind_of(error)
+        if isinstance(error, StepError) and error.__cause__ is not None:
+            self.errors.tell(error.step, error.__cause__, error.batch)
         if isinstance(error, WeirError | StepError):
             self.progress.failed_step = error.step
             self._change(SubtaskState.FAILED, str(error))

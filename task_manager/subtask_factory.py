@@ -33,6 +33,7 @@ from weir.operators.base import Operator, OperatorContext, SourceReader
 from weir.operators.chain import OperatorChain, naming_step
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
+from weir.operators.user_errors import UserErrors
 from weir.protocol.rescale_owner import OwnerMachine
 from weir.rpc.wire import JobIdentity, message_size_options
 from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec, UserSourceSpec
@@ -91,8 +92,10 @@ class SubtaskFactory:
         clock: Clock,
         find_local_inbox: Callable[[ChannelId], Inbox],
         locate: LocateGroups,
+        errors: UserErrors,
     ) -> None:
         """``locate`` asks the control plane where the state of a stage's key groups is."""
+        self._errors = errors
         self._identity = identity
         self._settings = settings
         self._config = config
@@ -155,6 +158,7 @@ class SubtaskFactory:
                 reader_context=lambda start_us: context(node, start_us),
                 rows_max=self._config.batch_size,
             )
+            source.errors = self._errors
             return RunningSubtask(source, chain, dead_letters, None, isolation, reader)
         inputs = topology.input_channels(subtask)
         task = TaskSubtask(
@@ -175,6 +179,7 @@ class SubtaskFactory:
             # Without states there is nothing to keep.
             backend = group_state.backend if group_state.state_ids else None
             task.own_groups(machine, group_state, reports, backend)
+        task.errors = self._errors
         return RunningSubtask(task, chain, dead_letters, group_state, isolation)
 
     def channel(self, channel: ChannelId, sender: Inbox, location: str) -> Channel:
@@ -328,6 +333,7 @@ class SubtaskFactory:
                 subtask.subtask_index,
                 raw_bytes_max=self._config.dead_letter_raw_bytes_max,
             ),
+            self._errors,
         )
 
     def _dead_letters(self, subtask: SubtaskId, node: Node) -> DeadLetterFile | None:

@@ -120,6 +120,8 @@ class UserFunctionError(WeirError):
     """A function of the job's author raised, or returned what it should not; the message names the step."""
 
     failure_kind = FailureKind.ROWS
+    #: Where in the step's batch the row is with which the function was called; None: it was called with all of them.
+    row_index: int | None = None
 
 
 class SupersededError(CheckpointError):

@@ -73,8 +73,11 @@ def test_a_step_that_raises(run_again, events, long_lived):
     assert "ValueError: no such server" in status["cause"]
     assert len(errors(log)) == 1
     assert status["cause"] in errors(log)[0]
-    for name in ("first", "second"):
-        assert "Traceback" not in long_lived.processes[name].log_path.read_text()
+    logs = [long_lived.processes[name].log_path.read_text() for name in ("first", "second")]
+    [told] = [log for log in logs if "Traceback" in log]
+    assert told.count("Traceback") == 1, "of the user's function: whole, with step and row"
+    for text in ("step 'exploding_step' failed on the row {\"id\":500,", "in explode", "no such server"):
+        assert text in told
     check_usable(run_again, events)
 
 

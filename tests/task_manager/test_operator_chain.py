@@ -9,6 +9,7 @@ from weir.errors import ConnectionLostError, FailureKind, StateError, UserFuncti
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.chain import OperatorChain, StepError
 from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.user_errors import UserErrors
 from weir.state.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 
@@ -123,7 +124,7 @@ class Picky(Operator):
 
 @pytest.fixture
 def aside(tmp_path):
-    isolation = Isolation(["a"], lambda step: DeadLetterFile(tmp_path, "job", step, 0))
+    isolation = Isolation(["a"], lambda step: DeadLetterFile(tmp_path, "job", step, 0), UserErrors())
     yield isolation
     isolation.close()
 

@@ -46,16 +46,25 @@ OutputT = TypeVar("OutputT", bound=ChainOutput)
 class StepError(Exception):
     """A step of the job raised; the message names the step and what was raised."""
 
-    def __init__(self, step: str, error: BaseException, kind: FailureKind = FailureKind.OTHER) -> None:
-        """``kind``: what it says about the next attempt."""
+    def __init__(
+        self,
+        step: str,
+        error: BaseException,
+        kind: FailureKind = FailureKind.OTHER,
+        batch: pa.RecordBatch | None = None,
+    ) -> None:
+        """``kind``: what it says about the next attempt; ``batch``: the rows that the step was given."""
         # What a function of the author raised names the step already.
         is_told = isinstance(error, UserFunctionError)
         super().__init__(str(error) if is_told else f"step {step!r} failed: {type(error).__name__}: {error}")
         self.step = step
         self.kind = kind
+        self.batch = batch
 
 
-def name_step(error: BaseException, step: str, *, is_sink: bool = False, takes_rows: bool = False) -> None:
+def name_step(
+    error: BaseException, step: str, *, is_sink: bool = False, batch: pa.RecordBatch | None = None
+) -> None:
     """Say where an error was raised; called in an ``except`` clause that then raises it again.
 
     Our own errors say already what to do, and only take the name of the step.
@@ -68,7 +77,8 @@ def name_step(error: BaseException, step: str, *, is_sink: bool = False, takes_r
     if isinstance(error, WeirError) and not isinstance(error, UserFunctionError):
         error.step = error.step or step
         return
-    raise StepError(step, error, kind_in_step(error, is_sink=is_sink, takes_rows=takes_rows)) from error
+    kind = kind_in_step(error, is_sink=is_sink, takes_rows=batch is not None)
+    raise StepError(step, error, kind, batch) from error
 
 
 @contextmanager
@@ -139,9 +149,9 @@ class OperatorChain(Generic[OutputT]):
         self.rows_into[start] += batch.num_rows
         isolation = self.isolation
         if isolation is None or not isolation.concerns(context.operator_name):
-            self._send_on(start, lambda: operator.process(batch), takes_rows=True)
+            self._send_on(start, lambda: operator.process(batch), batch)
         else:
-            self._send_on(start, lambda: isolation.process(operator, context, batch), takes_rows=True)
+            self._send_on(start, lambda: isolation.process(operator, context, batch), batch)
 
     def on_watermark(self, time_ms: int) -> None:
         """Tell every operator of a new watermark, in order."""
@@ -149,7 +159,7 @@ class OperatorChain(Generic[OutputT]):
             self._send_on(index, partial(operator.on_watermark, time_ms))
 
     def _send_on(
-        self, index: int, call: Callable[[], Iterable[pa.RecordBatch]], *, takes_rows: bool = False
+        self, index: int, call: Callable[[], Iterable[pa.RecordBatch]], batch: pa.RecordBatch | None = None
     ) -> None:
         """What an operator yields goes through those after it; only what it raises itself gets its name."""
         outputs: Iterator[pa.RecordBatch] | None = None
@@ -160,7 +170,7 @@ class OperatorChain(Generic[OutputT]):
                 out = next(outputs, None)
             except BaseException as error:
                 context = self._operators[index][1]
-                name_step(error, context.operator_name, is_sink=context.is_sink, takes_rows=takes_rows)
+                name_step(error, context.operator_name, is_sink=context.is_sink, batch=batch)
                 raise
             if out is None:
                 return

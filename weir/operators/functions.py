@@ -42,6 +42,8 @@ class FunctionOperator(Operator):
         self._required = [field.name for field in spec.schema if not field.nullable]
         self._step = spec.kind
         self._batch_size = 32_768
+        #: Index of the row with which the function is called just now; None: with the batch.
+        self._row_index: int | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Remember the step's name and where batches are cut."""
@@ -60,7 +62,9 @@ class FunctionOperator(Operator):
             raise self._error(f"function {name} raised {type(error).__name__}: {error}") from error
 
     def _error(self, text: str) -> UserFunctionError:
-        return UserFunctionError(f"step {self._step!r}: {text}")
+        error = UserFunctionError(f"step {self._step!r}: {text}")
+        error.row_index = self._row_index
+        return error
 
     def _check_row(self, row: object) -> dict[str, Any]:
         if not isinstance(row, dict):
@@ -168,7 +172,10 @@ class MapOperator(FunctionOperator):
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """One batch with as many rows."""
         rows = batch.select(user_columns(batch.schema)).to_pylist()
-        results = [self._check_row(self._call(row)) for row in rows]
+        results = []
+        for self._row_index, row in enumerate(rows):
+            results.append(self._check_row(self._call(row)))
+        self._row_index = None
         return (self._build(results, [batch.column(name) for name in _TIME_COLUMNS]),)
 
 
@@ -180,12 +187,14 @@ class FlatMapOperator(FunctionOperator):
         results: list[dict[str, Any]] = []
         origins: list[int] = []
         for position, row in enumerate(batch.select(user_columns(batch.schema)).to_pylist()):
+            self._row_index = position
             for result in self._iterate(row):
                 results.append(self._check_row(result))
                 origins.append(position)
                 if len(results) >= self._batch_size:
                     yield self._gather(batch, results, origins)
                     results, origins = [], []
+        self._row_index = None
         if results:
             yield self._gather(batch, results, origins)
 

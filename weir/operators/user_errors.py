@@ -1,0 +1,122 @@
+"""Logs what a job author's code raises: the first error of each kind whole, further ones as numbers.
+
+A kind is a step, the type of the error and the line that raised it. Errors of Weir itself are one line elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+
+from weir.errors import UserFunctionError
+from weir.records import user_columns
+
+log = logging.getLogger(__name__)
+
+#: Packages whose errors are told in one line: Weir, and what it calls itself.
+_NOT_USERS = frozenset(
+    {"weir", "task_manager", "numba", "numpy", "orjson", "polars", "pyarrow", "rocksdict", "grpc"}
+    | sys.stdlib_module_names
+) - {"__main__"}
+#: Kinds that are told apart; what comes after them is not logged.
+KINDS_MAX = 100
+#: Of a row in a log.
+ROW_CHARACTERS_MAX = 2_000
+
+
+@dataclass
+class _Told:
+    count: int = 0
+    #: With a row; a function of batches is told of again when the row is known.
+    with_row: bool = False
+
+
+class UserErrors:
+    """Of one task manager; remembers over a job's restarts what it told. Any thread may call :meth:`tell`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._job_id = ""
+        self._told: dict[tuple[str, str, str], _Told] = {}
+
+    def begin(self, job_id: str) -> None:
+        """A job is deployed; what was told of another one is forgotten."""
+        with self._lock:
+            if job_id != self._job_id:
+                self._job_id = job_id
+                self._told.clear()
+
+    def tell(self, step: str, error: BaseException, batch: pa.RecordBatch | None = None) -> None:
+        """Log an error of the author's code if it is the first of its kind, the tenth, the hundredth and so on.
+
+        Args:
+            step: its name.
+            error: what was raised in it.
+            batch: the rows that it was given, if it was given any.
+        """
+        if not is_users(error):
+            return
+        raised = _raised(error)
+        place = _place(raised)
+        row = _row(error, batch)
+        with self._lock:
+            kind = (step, type(raised).__name__, place)
+            if kind not in self._told and len(self._told) >= KINDS_MAX:
+                return
+            told = self._told.setdefault(kind, _Told())
+            told.count += 1
+            is_whole = told.count == 1 or (row is not None and not told.with_row)
+            told.with_row = told.with_row or row is not None
+            count = told.count
+        if is_whole:
+            given = "" if batch is None else f" in a batch of {batch.num_rows:,} rows"
+            what = f" on the row {row}" if row is not None else given
+            log.error("step %r failed%s:\n%s", step, what, _text(error, raised))
+        elif count == 10 ** (len(str(count)) - 1):
+            log.error("step %r: %s at %s for the %dth time", step, type(raised).__name__, place, count)
+
+
+def is_users(error: BaseException) -> bool:
+    """Whether the code of the job's author raised it, called what did, or returned something wrong."""
+    if isinstance(error, UserFunctionError):
+        return True
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(name.partition(".")[0] not in _NOT_USERS for name in modules)
+
+
+def _raised(error: BaseException) -> BaseException:
+    """What the author's code raised: our error about it has it as its cause."""
+    while isinstance(error, UserFunctionError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+
+
+def _row(error: BaseException, batch: pa.RecordBatch | None) -> str | None:
+    index = error.row_index if isinstance(error, UserFunctionError) else None
+    if batch is None or (index is None and batch.num_rows != 1):
+        return None
+    row = batch.slice(index or 0, 1).select(user_columns(batch.schema)).to_pylist()[0]
+    text = orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    return (
+        text
+        if len(text) <= ROW_CHARACTERS_MAX
+        else f"{text[:ROW_CHARACTERS_MAX]}... ({len(text):,} characters)"
+    )
+
+
+def _text(error: BaseException, raised: BaseException) -> str:
+    """The author's traceback; one line where their code returned something wrong and raised nothing."""
+    if isinstance(raised, UserFunctionError):
+        return str(error)
+    return "".join(traceback.format_exception(raised)).rstrip()
