@@ -115,7 +115,11 @@ async def serve(
         await _until_over(coordinator, lost, exit_when_finished=exit_when_finished)
     if parent is not None:
         parent.tell(outcome(coordinator.status()))
-    return _exit_code(coordinator.machine.state)
+    code = _exit_code(coordinator.machine.state)
+    rejected = coordinator.rejects.summary()
+    if rejected:
+        log.warning("exit code %d, but rejected: %s", code, rejected)
+    return code
 
 
 def _start_point(

@@ -30,6 +30,11 @@ class Isolation:
         self._open_file = open_file
         self._files: dict[str, DeadLetterFile] = {}
 
+    @property
+    def rejected(self) -> int:
+        """Rows that were put aside."""
+        return sum(file.rejected for file in self._files.values())
+
     def file_of(self, step: str) -> DeadLetterFile | None:
         """Where rows of a step were put, which counts them; None before the first one."""
         return self._files.get(step)

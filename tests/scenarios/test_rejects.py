@@ -38,12 +38,11 @@ def test_records_that_a_source_rejects_are_told_of(make_cluster, tmp_path, numbe
     first = f"{numbers} at {position}: "
     warnings = [line for line in log.splitlines() if " WARNING " in line]
     assert "source 'numbers' rejected" in warnings[0]
-    assert (
-        f"finished: {ROWS - BAD} events in, {ROWS - BAD} out; but source 'numbers' rejected {BAD} records"
-        in warnings[-1]
-    )
-    for text in (first, str(letters)):
-        assert text in warnings[-1]
+    counts = f"finished: {ROWS - BAD} events in, {ROWS - BAD} out"
+    assert f"{counts}; but source 'numbers' rejected {BAD} records; the first: {first}" in warnings[-2]
+    assert str(letters) in warnings[-2]
+    rejected = warnings[-2].partition("; but ")[2]
+    assert log.splitlines()[-1].endswith(f"exit code 0, but rejected: {rejected}")
     followed = [line for line in log.splitlines() if " INFO " in line and "events in, " in line]
     assert f"{BAD} records rejected by numbers ({first}" in followed[-1]
     told = [line for line in task_manager_log.splitlines() if " WARNING " in line]
@@ -56,29 +55,28 @@ def test_strict_fails_at_them(make_cluster, tmp_path, numbers):
     code, log, _ = ended(cluster, {"input": numbers, "output": tmp_path / "out"}, "--strict")
     assert code == 1
     assert " WARNING restart" not in log
-    assert f"{numbers} at " in log.splitlines()[-1]
-    assert "run without --strict" in log.splitlines()[-1]
+    [error] = [line for line in log.splitlines() if " ERROR " in line]
+    assert f"{numbers} at " in error
+    assert "run without --strict" in error
     assert not list((tmp_path / "out").glob("part-*")), "the last checkpoint is not made"
 
 
-@pytest.mark.parametrize("function", ["raises", "returns_nothing"])
-def test_a_function_that_is_wrong_for_every_row_fails_the_job(make_cluster, tmp_path, write_events, function):
-    rows = 300
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [("raises", "ZeroDivisionError"), ("returns_nothing", "the function returned NoneType")],
+)
+def test_a_function_that_is_wrong_for_every_row_fails_the_job(make_cluster, tmp_path, function, reason):
     numbers = tmp_path / "numbers.jsonl"
-    numbers.write_text("".join(f'{{"n": {number}}}\n' for number in range(rows)))
+    numbers.write_text("".join(f'{{"n": {number}}}\n' for number in range(300)))
     settings = {"controlPlane.restart_attempts": 20, "controlPlane.restart_delay_ms": 10}
     cluster = make_cluster(settings, task_managers=1)
     parameters = {"input": numbers, "output": tmp_path / "out", "function": function}
-    code, log, _ = ended(cluster, parameters)
+    code, log, task_manager_log = ended(cluster, parameters)
     assert code == 1
-    last = log.splitlines()[-1]
-    reason = "ZeroDivisionError" if function == "raises" else "the function returned NoneType"
-    for text in (
-        "step 'change' had ",
-        "dead_letter_share_max",
-        "dead_letter_grace",
-        reason,
-        "change.0.jsonl",
-    ):
-        assert text in last
+    [error] = [line for line in log.splitlines() if " ERROR " in line]
+    for text in ("step 'change' had ", "dead_letter_share_max", reason, "change.0.jsonl"):
+        assert text in error
     assert not list((tmp_path / "out").glob("part-*"))
+    # Once, although every row of several deployments was wrong.
+    assert task_manager_log.count("step 'change' failed on the row {\"n\":0}:") == 1
+    assert task_manager_log.count("Traceback") == (function == "raises")
