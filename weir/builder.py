@@ -46,7 +46,8 @@ class Dataflow:
         """
         if not isinstance(source, AnySource | SourceSpec):
             raise GraphError(
-                f"step {name!r}: expected a source such as weir.JsonLines(...), got {type_name(source)}"
+                f"step {name!r}: expected a source such as weir.JsonLines(...), got {type_name(source)}; "
+                "give the class of a source of your own to weir.UserSource(...)"
             )
         try:
             spec = source.to_spec() if isinstance(source, AnySource) else source

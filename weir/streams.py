@@ -28,6 +28,7 @@ from weir.specs import (
     PassThroughSpec,
     UnionSpec,
     UserOperatorSpec,
+    UserSinkSpec,
     WithColumnsSpec,
 )
 
@@ -164,7 +165,12 @@ class Stream:
     def sink(self, name: str | None, sink: OperatorSpec, *, parallelism: int | None = None) -> None:
         """End this branch."""
         if not isinstance(sink, SINK_SPECS):
-            raise GraphError(f"step {name!r}: expected a sink such as weir.Print(), got {type_name(sink)}")
+            raise GraphError(
+                f"step {name!r}: expected a sink such as weir.Print(), got {type_name(sink)}; "
+                "give the class of a sink of your own to weir.UserSink(...)"
+            )
+        if isinstance(sink, UserSinkSpec):
+            _callable(name, sink.factory)
         self._step(name, sink, parallelism)
 
     # --- exchanges ---
@@ -324,7 +330,7 @@ class KeyedStream(Stream):
 
 def _callable(step: str | None, function: Any) -> Any:
     if not callable(function):
-        raise GraphError(f"step {step!r}: expected a function, got {type_name(function)}")
+        raise GraphError(f"step {step!r}: expected a function or a class, got {type_name(function)}")
     return function
 
 

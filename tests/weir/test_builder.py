@@ -200,7 +200,7 @@ def keep(events, predicate):
         ),
         (lambda e: e.union("u"), "step 'u': union needs at least one other"),
         (lambda e: e.union("u", source(weir.Dataflow("other"))), "step 'u': union takes streams of the same"),
-        (lambda e: e.map("m", 3), "step 'm': expected a function, got int"),
+        (lambda e: e.map("m", 3), "step 'm': expected a function or a class, got int"),
         (
             lambda e: e.map("m", dict, {"_ingest_time_us": int}),
             "step 'm': schema: '_ingest_time_us' is a system",
@@ -212,7 +212,11 @@ def keep(events, predicate):
         (lambda e: e.map("m", dict, {}), "step 'm': schema: it has no column"),
         (lambda e: e.busy("b", -1), "step 'b': load_ms is -1"),
         (lambda e: e.busy("b", float("nan")), "step 'b': load_ms is nan"),
-        (lambda e: e.sink("out", "print"), "step 'out': expected a sink.*got str"),
+        (lambda e: e.sink("out", "print"), r"step 'out': expected a sink.*got str; .*weir\.UserSink"),
+        (
+            lambda e: e.sink("out", weir.UserSink(object())),
+            "step 'out': expected a function or a class, got object",
+        ),
         (
             lambda e: keep(keep(e, pl.col("id") > 1), pl.col("id") > 1),
             "step 'keep': two steps have this name",

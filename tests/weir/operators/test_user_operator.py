@@ -69,7 +69,7 @@ def test_it_is_a_step_of_a_dataflow():
     node = flow.build().node("sums")
     assert node.schema.names == ["n"]
     assert node.spec.describe()["kind"] == "user_operator"
-    with pytest.raises(GraphError, match="step 'bad': expected a function, got int"):
+    with pytest.raises(GraphError, match="step 'bad': expected a function or a class, got int"):
         rows.apply("bad", 3)
 
 
