@@ -14,7 +14,9 @@ _REST_FACTOR = 3.0
 _SMALL_ROWS = 512
 #: Rows are taken together as long as processing them takes about this: commands and barriers wait for it.
 _TOGETHER_S = 0.01
-_ROWS_AT_FIRST = 64
+#: So many are always taken together. On a busy machine a batch of any size may take long, and smaller ones would make
+#: it worse; what a slow step gets at once is bounded by its senders' credit.
+_ROWS_MIN = 256
 #: How far back the share of busy time looks.
 _SHARE_S = 0.1
 
@@ -27,7 +29,7 @@ class Pace:
         self._batch_rows_max = batch_rows_max
         self._rest_s_max = rest_ms_max / 1e3
         #: Waiting batches are taken together up to so many rows.
-        self.rows_max = min(_ROWS_AT_FIRST, batch_rows_max)
+        self.rows_max = min(_ROWS_MIN, batch_rows_max)
         #: Monotonic second before which no more rows are taken.
         self.next_s = 0.0
         #: Part of the last tenth of a second that went into rows (0 to 1), waiting for credit included.
@@ -45,6 +47,7 @@ class Pace:
             if rows * 2 >= self.rows_max:
                 self.rows_max = min(self.rows_max * 2, self._batch_rows_max)
         else:
-            self.rows_max = max(1, min(self.rows_max, int(rows * _TOGETHER_S / elapsed_s)))
+            wanted = max(_ROWS_MIN, int(rows * _TOGETHER_S / elapsed_s))
+            self.rows_max = min(self.rows_max, wanted)
         rest_s = min(elapsed_s * _REST_FACTOR, self._rest_s_max)
         self.next_s = began_s + rest_s if rows < min(_SMALL_ROWS, self.rows_max) else 0.0
