@@ -90,8 +90,13 @@ class Checkpointer:
 
     # --- requests and reports --------------------------------------------------------------------------------
 
-    def request(self, path: str = "") -> model.CheckpointRecord | model.CheckpointRefusal:
-        """Make a checkpoint now, or a savepoint at ``path`` below a root; the record changes as it goes on."""
+    def request(
+        self, path: str = "", *, stops_job: bool = False
+    ) -> model.CheckpointRecord | model.CheckpointRefusal:
+        """Make a checkpoint now, or a savepoint at ``path`` below a root; the record changes as it goes on.
+
+        ``stops_job``: the job stops when the savepoint is complete, and delivers nothing that it does not cover.
+        """
         if self._store is None:
             return model.CheckpointRefusal("there is no checkpoint store: set controlPlane.checkpoint_uri")
         if path:
@@ -99,7 +104,7 @@ class Checkpointer:
                 path = savepoint_uri(path, self._config.savepoint_roots)
             except SavepointPathError as error:
                 return model.CheckpointRefusal(str(error), is_forbidden=True)
-        result = self.machine.request(path, self._coordinator.now_ms())
+        result = self.machine.request(path, self._coordinator.now_ms(), stops_job=stops_job)
         if isinstance(result, model.CheckpointRefusal):
             return result
         record, actions = result
@@ -186,6 +191,9 @@ class Checkpointer:
                     self._coordinator.spawn(self._notify_end(action))
                 case model.FinalDone():
                     self._coordinator.handle(job_machine.FinalCommitted())
+                case model.StopJob(checkpoint_id, path):
+                    log.info("the job stops with savepoint %s (checkpoint %d)", path, checkpoint_id)
+                    self._coordinator.handle(job_machine.CancelRequested(stopped=True))
                 case model.FailJob(cause, kind):
                     if kind is FailureKind.PERMANENT and self._store is not None:
                         cause += "; start the job again to deliver it: the last checkpoint is kept"
@@ -200,6 +208,7 @@ class Checkpointer:
                 handshake=handshake_to_proto(self._coordinator.identity),
                 checkpoint_id=action.checkpoint_id,
                 subtasks=[subtask_to_proto(source) for source in sources],
+                holds=action.holds,
             )
             try:
                 # Sources that have ended need no answer: their last parts are on their way.
@@ -283,6 +292,7 @@ class Checkpointer:
                 checkpoint_id=action.checkpoint_id,
                 committed=action.committed,
                 ended=[subtask_to_proto(subtask) for subtask in ended.get(name, ())],
+                waits=action.stops,
             )
             # Inputs wait for a checkpoint that was given up, so everybody must hear of its end.
             while identity == self._coordinator.identity:

@@ -169,6 +169,15 @@ def _add_checkpoint_pages(app: FastAPI, coordinator: Coordinator) -> None:
     async def checkpoint() -> CheckpointView:
         return accepted(coordinator.checkpointer.request())
 
+    @app.post(
+        "/stop",
+        status_code=202,
+        summary="Stop the job with a savepoint: nothing is delivered that it does not cover",
+        responses=refusals,
+    )
+    async def stop(savepoint: Annotated[str, Query(min_length=1)]) -> CheckpointView:
+        return accepted(coordinator.checkpointer.request(savepoint, stops_job=True))
+
     @app.get("/checkpoints", summary="The latest checkpoints and savepoints, newest first")
     async def checkpoints() -> list[CheckpointView]:
         checkpointer = coordinator.checkpointer

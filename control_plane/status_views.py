@@ -41,6 +41,7 @@ _MEANINGS = {
     JobState.FAILED: "something failed, see cause; nothing runs any more",
     JobState.CANCELLING: "a user asked for the end; subtasks are being stopped",
     JobState.CANCELLED: "stopped by a user",
+    JobState.STOPPED: "stopped by a user, with a savepoint that has everything",
 }
 
 

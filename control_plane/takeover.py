@@ -67,6 +67,8 @@ class Takeover:
                 self.is_waiting = False
                 log.info("all task managers are back: the job goes on")
                 coordinator.handle(job_machine.TakeOver(self._left.placement))
+                # Sources may hold for a stop that the earlier control plane began; another checkpoint ends that.
+                coordinator.checkpointer.request()
         return True
 
     def save(self) -> None:

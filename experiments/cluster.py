@@ -30,7 +30,7 @@ _STOP_TIMEOUT_S = 20.0
 #: The ports that README.md names, which are the defaults of config.json.
 _GRPC_PORT, _HTTP_PORT, _TASK_MANAGER_PORT, _TASK_MANAGER_PORT_STEP = 8008, 9008, 8018, 10
 #: Job states that never change again.
-FINAL_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED"})
+FINAL_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED", "STOPPED"})
 
 
 class Cluster:

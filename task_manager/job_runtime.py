@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
+from concurrent.futures import Future
 from copy import copy
 from functools import partial
 
@@ -24,7 +26,7 @@ from task_manager.task_subtask import TaskSubtask
 from task_manager.topology import Topology
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
-from weir.errors import HandshakeError, WeirError
+from weir.errors import CheckpointError, HandshakeError, WeirError
 from weir.graph import PhysicalGraph
 from weir.metrics import SubtaskLabels
 from weir.operators.chain import StepError
@@ -36,6 +38,9 @@ from weir.rpc.wire import JobIdentity
 from weir.types import ChannelId, SubtaskId
 
 log = logging.getLogger(__name__)
+
+#: How long sinks may take to deliver before the control plane asks again.
+_DELIVERY_S = 4.0
 
 
 class JobRuntime:
@@ -162,33 +167,54 @@ class JobRuntime:
         for running in self._running.values():
             running.subtask.begin(job_start_us)
 
-    def trigger_checkpoint(self, checkpoint_id: int, sources: Sequence[SubtaskId]) -> list[SubtaskId]:
-        """Let sources here send a barrier; gives those that have ended, whose last parts count."""
+    def trigger_checkpoint(
+        self, checkpoint_id: int, sources: Sequence[SubtaskId], *, holds: bool = False
+    ) -> list[SubtaskId]:
+        """Let sources here send a barrier; gives those that have ended, whose last parts count.
+
+        ``holds``: they read nothing after it; see ``SourceSubtask.checkpoint``.
+        """
         ended = []
         for subtask in sources:
             running = self._running.get(subtask)
             if running is None or not isinstance(running.subtask, SourceSubtask):
                 raise HandshakeError(f"source {subtask} does not run on task manager {self._address}")
             source = running.subtask
-            if source.mailbox.post(partial(source.checkpoint, checkpoint_id)) is None:
+            if source.mailbox.post(partial(source.checkpoint, checkpoint_id, holds=holds)) is None:
                 ended.append(subtask)
         return ended
 
     def end_checkpoint(
-        self, checkpoint_id: int, ended: Sequence[SubtaskId], *, committed: bool
+        self, checkpoint_id: int, ended: Sequence[SubtaskId], *, committed: bool, waits: bool = False
     ) -> dict[SubtaskId, str]:
-        """A checkpoint is complete, or was given up; ``ended``: subtasks whose last parts it holds.
+        """A checkpoint is complete, or was given up.
 
-        Returns when sinks that have ended have delivered; the others do so between two batches. Gives those that have
-        ended and could not deliver, with the cause.
+        Returns when sinks that have ended have delivered; the others do so between two batches.
+
+        Args:
+            checkpoint_id: of the checkpoint.
+            ended: subtasks that have ended, whose last parts it holds.
+            committed: False: it was given up.
+            waits: return when sinks that still run have delivered as well.
+
+        Returns:
+            Those that have ended and could not deliver, with the cause.
+
+        Raises:
+            CheckpointError: with ``waits``, a sink that runs has not delivered; a second call is harmless.
         """
+        delivering: list[Future[None]] = []
         self.checkpoints.ended(checkpoint_id, committed=committed)
         here = list(self._running.items())
         for subtask, running in here:
             if committed and subtask not in ended:
-                running.subtask.commit(checkpoint_id, is_last=False)
+                posted = running.subtask.commit(checkpoint_id, is_last=False)
+                delivering += [posted] if posted is not None else []
             if isinstance(running.subtask, TaskSubtask):
                 running.subtask.mailbox.post(partial(running.subtask.end_checkpoint, checkpoint_id))
+            elif isinstance(running.subtask, SourceSubtask):
+                end = partial(running.subtask.end_checkpoint, checkpoint_id, committed=committed)
+                running.subtask.mailbox.post(end)
         failures: dict[SubtaskId, str] = {}
         for subtask, running in here:
             if committed and subtask in ended:
@@ -198,6 +224,8 @@ class JobRuntime:
                     failures[subtask] = str(error)
                 else:
                     self._delivered.add(subtask)
+        if waits:
+            _wait_for(delivering, checkpoint_id)
         return failures
 
     def find_inbox(self, identity: JobIdentity, channel: ChannelId) -> Inbox:
@@ -331,3 +359,12 @@ class JobRuntime:
 
 def _restoring_groups(running: RunningSubtask) -> int:
     return 0 if running.group_state is None else running.group_state.restoring_groups()
+
+
+def _wait_for(delivering: Sequence[Future[None]], checkpoint_id: int) -> None:
+    _, late = futures.wait(delivering, timeout=_DELIVERY_S)
+    failed = [posted.exception() for posted in delivering if posted not in late]
+    causes = [f"{type(error).__name__}: {error}" for error in failed if error is not None]
+    if late or causes:
+        cause = causes[0] if causes else f"{len(late)} subtasks are busy"
+        raise CheckpointError(f"not all sinks have delivered checkpoint {checkpoint_id}: {cause}")

@@ -257,7 +257,9 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         """Let sources here send a barrier."""
         with _errors_to(context):
             ended = self._current(handshake_from_proto(request.handshake)).trigger_checkpoint(
-                request.checkpoint_id, [subtask_from_proto(subtask) for subtask in request.subtasks]
+                request.checkpoint_id,
+                [subtask_from_proto(subtask) for subtask in request.subtasks],
+                holds=request.holds,
             )
         return control_pb2.TriggerCheckpointReply(ended=[subtask_to_proto(subtask) for subtask in ended])
 
@@ -270,6 +272,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
                 request.checkpoint_id,
                 [subtask_from_proto(subtask) for subtask in request.ended],
                 committed=request.committed,
+                waits=request.waits,
             )
         return control_pb2.EndCheckpointReply(
             failures=[

@@ -44,9 +44,16 @@ class SourceSubtask(Subtask):
         self._idle = False
         #: Name of the reader's step, once it is open.
         self._step = ""
+        #: The savepoint after whose barrier nothing is read; 0: none.
+        self._held_by = 0
 
-    def checkpoint(self, checkpoint_id: int) -> None:
-        """Put a barrier behind what was sent; runs in the subtask's thread, between two batches."""
+    def checkpoint(self, checkpoint_id: int, *, holds: bool = False) -> None:
+        """Put a barrier behind what was sent; runs in the subtask's thread, between two batches.
+
+        With ``holds`` nothing is read after it until :meth:`end_checkpoint`, or until another checkpoint begins:
+        whoever wanted the hold is gone then.
+        """
+        self._held_by = 0
         if not self._step:
             self._checkpoints.fail(
                 self.subtask, checkpoint_id, f"source {self.subtask} has not begun to read"
@@ -54,7 +61,13 @@ class SourceSubtask(Subtask):
             return
         part = self._snapshot(checkpoint_id)
         if part is not None:
+            self._held_by = checkpoint_id if holds else 0
             self._checkpoints.deliver(part)
+
+    def end_checkpoint(self, checkpoint_id: int, *, committed: bool) -> None:
+        """A checkpoint is over; if it was given up, what it held is read on. Runs in the subtask's thread."""
+        if not committed and self._held_by <= checkpoint_id:
+            self._held_by = 0
 
     def _position(self) -> dict[str, Json]:
         with naming_step(self._step):
@@ -82,6 +95,8 @@ class SourceSubtask(Subtask):
     def _read(self) -> None:
         self._last_data_s = time.monotonic()
         while True:
+            while self._held_by:
+                self._poll(self._housekeeping())
             # naming_step by hand, as in the operator chain.
             try:
                 polled = self._reader.poll(self._rows_max)

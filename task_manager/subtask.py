@@ -7,6 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -202,11 +203,14 @@ class Subtask(ABC):
         """The state of a subtask that owns key groups."""
         return None
 
-    def commit(self, checkpoint_id: int, *, is_last: bool) -> None:
+    def commit(self, checkpoint_id: int, *, is_last: bool) -> Future[None] | None:
         """Let sinks deliver what belongs to a complete checkpoint; ``is_last``: it holds the last part of this subtask.
 
         Called by the task manager's server. Done in the subtask's thread, which fails if that fails, or here when the
         subtask has ended.
+
+        Returns:
+            Done when the sinks have delivered; None: they have, or the subtask has ended.
 
         Raises:
             WeirError, StepError: a subtask that has ended could not deliver; it can be called again.
@@ -218,8 +222,8 @@ class Subtask(ABC):
             with self._last_commit:
                 if self.progress.state is SubtaskState.FINISHED:
                     self._chain.commit(0)
-        else:
-            self.mailbox.post(lambda: self._commit(checkpoint_id))
+            return None
+        return self.mailbox.post(lambda: self._commit(checkpoint_id))
 
     def _commit(self, checkpoint_id: int) -> None:
         # Rows that made a step raise are behind this checkpoint.

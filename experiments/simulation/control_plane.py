@@ -250,6 +250,8 @@ class ControlPlane(Process):
                 self._notify(action)
             case checkpoints.FinalDone():
                 self.tell_job(jobs.FinalCommitted())
+            case checkpoints.StopJob():
+                raise Violation("the job stops, but nobody asked for it")
             case checkpoints.FailJob(cause, kind):
                 self.tell_job(jobs.FailRequested(cause, kind))
 

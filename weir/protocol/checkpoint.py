@@ -34,6 +34,7 @@ from weir.protocol.checkpoint_model import (
     PartDeclined,
     PartDelivered,
     Release,
+    StopJob,
     SubtasksAdded,
     SubtasksRetired,
     TaskManagerLost,
@@ -102,6 +103,8 @@ class CheckpointMachine:
         self._untold: set[str] = set()
         self._retry_ms: int | None = None
         self._deliveries_failed = 0
+        #: A complete savepoint with which the job stops: no other checkpoint begins any more.
+        self._stop: CheckpointRecord | None = None
 
     # --- for the caller ---------------------------------------------------------------------------------------
 
@@ -134,7 +137,7 @@ class CheckpointMachine:
             if self._flight.is_committing:
                 return None
             return (self._flight.record.started_ms or 0) + self._settings.timeout_ms
-        if self._final_wanted:
+        if self._final_wanted or self._stop is not None:
             return self._retry_ms
         return self._due_ms if self._settings.interval_ms and self._may_trigger() else None
 
@@ -165,9 +168,12 @@ class CheckpointMachine:
         )
 
     def request(
-        self, path: str, now_ms: int
+        self, path: str, now_ms: int, *, stops_job: bool = False
     ) -> tuple[CheckpointRecord, list[CheckpointAction]] | CheckpointRefusal:
         """A user asks for a checkpoint, or a savepoint at ``path`` if that is not empty. It gets its id at once.
+
+        With ``stops_job`` the sources hold after the savepoint's barrier, and the job stops when it is complete
+        (:class:`StopJob`); if it fails, the job goes on.
 
         It waits for the one in flight, for a rescale and for a job that starts again. Plain requests that wait
         are one. The record is live: its state changes.
@@ -175,15 +181,28 @@ class CheckpointMachine:
         self._now_ms = now_ms
         if self._is_over or (self._is_running and not self._live_sources()):
             return CheckpointRefusal("the job has ended or is about to: every source has reached its end")
+        stop = self._stop_under_way
+        if stop is not None:
+            return CheckpointRefusal(
+                f"the job is about to stop with savepoint {stop.path} (checkpoint {stop.checkpoint_id})"
+            )
         if self._records.queued_plain is not None and not path:
             return self._records.queued_plain, []
         if self._records.is_queue_full:
             return CheckpointRefusal(
                 f"{QUEUE_MAX} checkpoints wait already; ask again when some are complete"
             )
-        record = self._records.new(path, self._now_ms)
+        record = self._records.new(path, self._now_ms, stops_job=stops_job)
         self._records.queue.append(record)
         return record, self._advance()
+
+    @property
+    def _stop_under_way(self) -> CheckpointRecord | None:
+        """The savepoint with which the job is about to stop."""
+        flight = self._flight
+        if flight is not None and flight.record.stops_job:
+            return flight.record
+        return self._stop or self._records.queued_stop
 
     def handle(self, event: CheckpointEvent, now_ms: int) -> list[CheckpointAction]:
         """Take one event in; returns what to do now, in order. Late and repeated reports change nothing.
@@ -235,7 +254,8 @@ class CheckpointMachine:
         self._deliveries_failed = 0
         self._is_over = False
         self._due_ms = self._now_ms + self._settings.interval_ms
-        return []
+        # It started again from the savepoint, so its sinks have delivered.
+        return [StopJob(self._stop.checkpoint_id, self._stop.path)] if self._stop is not None else []
 
     def _job_stops(self, event: JobStops) -> list[CheckpointAction]:
         self._is_running = False
@@ -335,6 +355,8 @@ class CheckpointMachine:
         self._end_record(flight.record, CheckpointState.COMPLETE, "")
         self._flight = None
         self._failures = 0
+        if flight.record.stops_job:
+            self._stop = flight.record
         if not self._is_running:
             return []
         for subtask, included in self._retired.items():
@@ -343,7 +365,9 @@ class CheckpointMachine:
             if included is None and last is not None and flight.parts.get(subtask) is last:
                 self._retired[subtask] = event.checkpoint_id
         if flight.record.is_last:
-            self._final_id, self._retry_ms = event.checkpoint_id, None
+            self._final_id = event.checkpoint_id
+        if flight.record.is_last or flight.record.stops_job:
+            self._retry_ms = None
             self._untold = set(self._placement.values())
             if self._lost & self._untold:
                 names = ", ".join(sorted(self._lost & self._untold))
@@ -366,10 +390,12 @@ class CheckpointMachine:
                 del self._retired[subtask], self._placement[subtask]
                 self._last_parts.pop(subtask, None)
         is_final = event.checkpoint_id == self._final_id
+        stop = self._stop
+        is_stop = stop is not None and stop.checkpoint_id == event.checkpoint_id
         if event.failures and not is_final:
             # The next deployment delivers it.
             return [FailJob(_undelivered(event.failures))]
-        if not is_final or not self._untold:
+        if not (is_final or is_stop) or not self._untold:
             return []
         self._untold &= {*event.unreached, *(failure.task_manager for failure in event.failures)}
         if event.failures:
@@ -377,6 +403,8 @@ class CheckpointMachine:
         if self._untold:
             self._retry_ms = self._now_ms + _FINISH_RETRY_MS
             return []
+        if stop is not None:
+            return [StopJob(stop.checkpoint_id, stop.path)]
         self._final_wanted = False
         return [FinalDone(event.checkpoint_id)]
 
@@ -399,7 +427,8 @@ class CheckpointMachine:
         if not self._is_running:
             return []
         if self._flight is None:
-            return self._commit_if_complete([*self._finish_if_due(), *self._begin_if_due()])
+            due = [*self._finish_if_due(), *self._stop_if_due(), *self._begin_if_due()]
+            return self._commit_if_complete(due)
         return self._commit_if_complete([])
 
     def _commit_if_complete(self, actions: list[CheckpointAction]) -> list[CheckpointAction]:
@@ -425,6 +454,15 @@ class CheckpointMachine:
             self._begin(record)
         return []
 
+    def _stop_if_due(self) -> list[CheckpointAction]:
+        """Tell those again who have not confirmed that their sinks delivered what the savepoint covers."""
+        if self._stop is None or self._retry_ms is None or self._now_ms < self._retry_ms:
+            return []
+        self._retry_ms = None
+        return [
+            NotifyEnd(self._stop.checkpoint_id, self._generation, True, tuple(sorted(self._untold)), True)
+        ]
+
     def _begin_if_due(self) -> list[CheckpointAction]:
         if self._flight is not None or not self._may_trigger():
             return []
@@ -435,7 +473,7 @@ class CheckpointMachine:
         else:
             return []
         self._begin(record)
-        return [Trigger(record.checkpoint_id, tuple(sorted(self._live_sources())))]
+        return [Trigger(record.checkpoint_id, tuple(sorted(self._live_sources())), record.stops_job)]
 
     def _begin(self, record: CheckpointRecord) -> None:
         record.state = CheckpointState.IN_PROGRESS
@@ -445,7 +483,8 @@ class CheckpointMachine:
         self._flight = _Flight(record, self._generation, set(missing), dict(self._last_parts))
 
     def _may_trigger(self) -> bool:
-        return not (self._final_wanted or self._is_over or self._holders) and bool(self._live_sources())
+        is_ending = self._final_wanted or self._is_over or self._stop is not None
+        return not (is_ending or self._holders) and bool(self._live_sources())
 
     def _live_sources(self) -> set[SubtaskId]:
         return {s for s in self._sources if s in self._placement and s not in self._last_parts}
@@ -472,7 +511,8 @@ class CheckpointMachine:
 
     def _notify(self, flight: _Flight, *, committed: bool) -> NotifyEnd:
         names = tuple(sorted(set(self._placement.values()) - self._lost))
-        return NotifyEnd(flight.checkpoint_id, flight.generation, committed, names)
+        stops = committed and flight.record.stops_job
+        return NotifyEnd(flight.checkpoint_id, flight.generation, committed, names, stops)
 
     def _end_record(self, record: CheckpointRecord, state: CheckpointState, cause: str) -> None:
         record.state, record.cause, record.ended_ms = state, cause, self._now_ms

@@ -65,6 +65,8 @@ class CheckpointRecord:
     path: str = ""
     #: The last one of the job, made when all subtasks had ended.
     is_last: bool = False
+    #: A savepoint with which the job stops.
+    stops_job: bool = False
     state: CheckpointState = CheckpointState.QUEUED
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -89,6 +91,7 @@ class CheckpointRecord:
             "kind": "savepoint" if self.path else "checkpoint",
             "path": self.path,
             "is_last": self.is_last,
+            "stops_job": self.stops_job,
             "state": self.state.value,
             "created_ms": self.created_ms,
             "started_ms": self.started_ms,
@@ -278,6 +281,8 @@ class Trigger:
 
     checkpoint_id: int
     sources: tuple[SubtaskId, ...]
+    #: They read nothing after the barrier until the checkpoint is given up, another one begins or the job stops.
+    holds: bool = False
 
 
 @dataclass(frozen=True)
@@ -307,6 +312,8 @@ class NotifyEnd:
     generation: int
     committed: bool
     task_managers: tuple[str, ...]
+    #: The job stops then: also sinks that still run deliver before they confirm.
+    stops: bool = False
 
 
 @dataclass(frozen=True)
@@ -314,6 +321,14 @@ class FinalDone:
     """The last checkpoint is complete and all sinks have delivered (``job_model.FinalCommitted``)."""
 
     checkpoint_id: int
+
+
+@dataclass(frozen=True)
+class StopJob:
+    """The savepoint is complete and its sinks have delivered (``job_model.CancelRequested``, ``stopped``)."""
+
+    checkpoint_id: int
+    path: str
 
 
 @dataclass(frozen=True)
@@ -328,4 +343,4 @@ class FailJob:
     kind: FailureKind = FailureKind.OUTAGE
 
 
-CheckpointAction = Trigger | Commit | NotifyEnd | FinalDone | FailJob
+CheckpointAction = Trigger | Commit | NotifyEnd | FinalDone | StopJob | FailJob

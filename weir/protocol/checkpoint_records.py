@@ -33,6 +33,11 @@ class CheckpointRecords:
         return next((record for record in self.queue if not record.path), None)
 
     @property
+    def queued_stop(self) -> CheckpointRecord | None:
+        """The savepoint that waits and with which the job stops."""
+        return next((record for record in self.queue if record.stops_job), None)
+
+    @property
     def is_queue_full(self) -> bool:
         """Whether no further one may wait."""
         return len(self.queue) >= QUEUE_MAX
@@ -41,9 +46,9 @@ class CheckpointRecords:
         """The latest ones."""
         return list(reversed(self._records.values()))
 
-    def new(self, path: str, now_ms: int) -> CheckpointRecord:
+    def new(self, path: str, now_ms: int, *, stops_job: bool = False) -> CheckpointRecord:
         """A new one, with the next number; ``path``: of a savepoint, else empty."""
-        record = CheckpointRecord(self._next_id, now_ms, path)
+        record = CheckpointRecord(self._next_id, now_ms, path, stops_job=stops_job)
         self._next_id += 1
         self._records[record.checkpoint_id] = record
         if len(self._records) > RECORDS_MAX:

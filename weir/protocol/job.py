@@ -114,6 +114,8 @@ class JobMachine:
         self._failure = Failure("")
         self._state = JobState.WAITING_FOR_TASK_MANAGERS
         self._cause = ""
+        #: What ends the job is a savepoint.
+        self._stops = False
 
     @property
     def state(self) -> JobState:
@@ -267,6 +269,7 @@ class JobMachine:
         return self._end_if_stopping()
 
     def _cancel(self, event: CancelRequested) -> list[Action]:
+        self._stops = event.stopped
         self._move(JobState.CANCELLING, "a user asked for it")
         if not self._subtasks.placement:
             for subtask in self._subtasks.statuses:
@@ -414,7 +417,8 @@ class JobMachine:
     def _end_if_quiet(self) -> list[Action]:
         if not all(status.is_terminal for status in self._subtasks.statuses.values()):
             return []
-        target = JobState.FAILED if self._state is JobState.FAILING else JobState.CANCELLED
+        ended = JobState.STOPPED if self._stops else JobState.CANCELLED
+        target = JobState.FAILED if self._state is JobState.FAILING else ended
         self._move(target, "no subtask runs any more")
         return [JobEnded(target, self._cause)]
 
@@ -493,6 +497,7 @@ class JobMachine:
         JobState.FINISHED: _FINAL,
         JobState.FAILED: _FINAL,
         JobState.CANCELLED: _FINAL,
+        JobState.STOPPED: _FINAL,
     }
 
 

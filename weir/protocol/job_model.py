@@ -33,6 +33,8 @@ class JobState(Enum):
     CANCELLING = "CANCELLING"
     #: A user asked for the end, and no subtask runs any more.
     CANCELLED = "CANCELLED"
+    #: A user asked for the end with a savepoint, which is complete, and no subtask runs any more.
+    STOPPED = "STOPPED"
 
     @property
     def is_final(self) -> bool:
@@ -98,10 +100,11 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
         {JobState.WAITING_FOR_TASK_MANAGERS, JobState.FAILING, JobState.CANCELLING}
     ),
     JobState.FAILING: frozenset({JobState.FAILED}),
-    JobState.CANCELLING: frozenset({JobState.CANCELLED}),
+    JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.STOPPED}),
     JobState.FINISHED: frozenset(),
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),
+    JobState.STOPPED: frozenset(),
 }
 
 
@@ -157,6 +160,9 @@ class DeploymentFailed:
 @dataclass(frozen=True)
 class CancelRequested:
     """A user asked for the end of the job."""
+
+    #: The end is STOPPED: a savepoint of the job is complete.
+    stopped: bool = False
 
 
 @dataclass(frozen=True)

@@ -535,14 +535,16 @@ class PullStateReply(_message.Message):
     def __init__(self, groups_left: _Optional[int] = ...) -> None: ...
 
 class TriggerCheckpointRequest(_message.Message):
-    __slots__ = ("handshake", "checkpoint_id", "subtasks")
+    __slots__ = ("handshake", "checkpoint_id", "subtasks", "holds")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     checkpoint_id: int
     subtasks: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
+    holds: bool
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., holds: _Optional[bool] = ...) -> None: ...
 
 class TriggerCheckpointReply(_message.Message):
     __slots__ = ("ended",)
@@ -551,16 +553,18 @@ class TriggerCheckpointReply(_message.Message):
     def __init__(self, ended: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
 
 class EndCheckpointRequest(_message.Message):
-    __slots__ = ("handshake", "checkpoint_id", "committed", "ended")
+    __slots__ = ("handshake", "checkpoint_id", "committed", "ended", "waits")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     checkpoint_id: int
     committed: bool
     ended: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., committed: _Optional[bool] = ..., ended: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
+    waits: bool
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., committed: _Optional[bool] = ..., ended: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., waits: _Optional[bool] = ...) -> None: ...
 
 class DeliveryFailure(_message.Message):
     __slots__ = ("subtask", "cause")

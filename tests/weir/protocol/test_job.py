@@ -154,6 +154,12 @@ def test_cancel_stops_every_live_subtask(stage, request):
     assert machine.cause == ""
 
 
+def test_a_job_with_a_savepoint_of_its_end_is_stopped(running):
+    assert running.handle(CancelRequested(stopped=True)) == [Cancel(assignments(*SUBTASKS))]
+    assert running.handle(CancelRequested()) == []
+    assert report_all(running, SubtaskStatus.CANCELED) == [JobEnded(JobState.STOPPED, "")]
+
+
 def test_repeated_reports_change_nothing(running):
     before = running.history
     assert report_all(running, SubtaskStatus.RUNNING) == []
