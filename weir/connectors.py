@@ -88,9 +88,12 @@ class FileSource(AnySource):
             those that are there already too. Each is read once, also after restarts. A file must be complete when
             it appears: write it under a name that begins with a dot, or elsewhere, and rename it. With ``events`` each
             subtask has an equal share of the limit, whatever files it finds.
+        ordered: one subtask reads all of a file, so that rows of a key that are in one file keep their order.
+            Without it several subtasks may read parts of a file at the same time.
     """
 
     follow: bool = False
+    ordered: bool = False
 
     def _checked_path(self, path: object) -> str:
         self._check()
@@ -126,6 +129,7 @@ class JsonLines(FileSource):
             follow=self.follow,
             on_bad_record=self.on_bad_record,
             line_bytes_max=self.line_bytes_max,
+            ordered=self.ordered,
         )
 
 
@@ -152,6 +156,7 @@ class Parquet(FileSource):
             path=self._checked_path(self.path),
             follow=self.follow,
             on_bad_record=self.on_bad_record,
+            ordered=self.ordered,
         )
 
 

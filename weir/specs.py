@@ -12,7 +12,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import polars as pl
@@ -36,7 +36,13 @@ class OperatorSpec:
 
     def describe(self) -> dict[str, object]:
         """JSON-able, deterministic: the kind and every field."""
-        fields = {f.name: _canonical(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        # A field that came later is left out at its default: graphs without it keep their fingerprints.
+        told = [
+            f
+            for f in dataclasses.fields(self)
+            if not (f.metadata.get("came_later") and getattr(self, f.name) == f.default)
+        ]
+        fields = {f.name: _canonical(getattr(self, f.name)) for f in told}
         return {"kind": self.kind, **fields}
 
 
@@ -101,7 +107,9 @@ class JsonLinesSpec(SourceSpec):
     #: A longer line goes to the dead letters without being parsed.
     line_bytes_max: int = 8 << 20
     #: Never end: take in files that turn up while the job runs.
-    follow: bool = False
+    follow: bool = field(default=False, metadata={"came_later": True})
+    #: One subtask reads all of a file.
+    ordered: bool = field(default=False, metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,9 @@ class ParquetSpec(SourceSpec):
     path: str = ""
     on_bad_record: OnBadRecord = "dead_letter"
     #: Never end: take in files that turn up while the job runs.
-    follow: bool = False
+    follow: bool = field(default=False, metadata={"came_later": True})
+    #: One subtask reads all of a file.
+    ordered: bool = field(default=False, metadata={"came_later": True})
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from weir.operators.positions import (
     mark_files,
     restored_positions,
 )
-from weir.operators.splits import assign, list_input_files, share_evenly
+from weir.operators.splits import assign, assign_files, list_input_files, share_evenly
 from weir.specs import JsonLinesSpec, ParquetSpec
 
 #: How often a source that follows looks for new files.
@@ -48,6 +48,8 @@ class FileReader(BatchSource):
         self._path = spec.path
         self._marks: dict[str, FileMark] = {}
         self._follows = spec.follow
+        #: One subtask reads all that is left of a file.
+        self._keeps_files = spec.ordered
         self._discovery: Discovery | None = None
         self._next_look_us = 0
 
@@ -81,7 +83,10 @@ class FileReader(BatchSource):
 
     def _share(self, rests: list[Rest]) -> list[list[Rest]]:
         """Share what other subtasks left, given in input order: for every subtask its part."""
-        return assign([rest.stop - rest.start for rest in rests], rests, self._subtasks)
+        sizes = [rest.stop - rest.start for rest in rests]
+        if self._keeps_files:
+            return assign_files([rest.path for rest in rests], sizes, rests, self._subtasks)
+        return assign(sizes, rests, self._subtasks)
 
     def _open_input(self, context: OperatorContext) -> None:
         if not self._follows:
@@ -137,7 +142,7 @@ class FileReader(BatchSource):
 
     def _resume(self, same: bool, indices: tuple[int, ...]) -> None:
         positions = self._restored
-        if same:
+        if same and not (self._keeps_files and _share_a_file(positions)):
             shares = [list(positions[index].rests) for index in indices]
         else:
             rests = [rest for position in positions.values() for rest in position.rests]
@@ -178,3 +183,9 @@ class FileReader(BatchSource):
         """Marks of the files that are left to read; each file is looked at once."""
         self._marks |= mark_files(rest.path for rest in rests if rest.path not in self._marks)
         return self._marks
+
+
+def _share_a_file(positions: Mapping[int, SourcePosition]) -> bool:
+    """Whether several subtasks stand in one file: the job that made the snapshot did not keep files together."""
+    paths = [path for position in positions.values() for path in {rest.path for rest in position.rests}]
+    return len(set(paths)) < len(paths)

@@ -44,7 +44,7 @@ class JsonLinesReader(FileReader):
             self._reader = None
 
     def _open_files(self, paths: Sequence[str]) -> None:
-        splits = plan_splits(paths, self._subtasks)
+        splits = plan_splits(paths, self._subtasks, whole_files=self._keeps_files)
         self._read_shares(assign([split.size_bytes for split in splits], splits, self._subtasks))
 
     def _add_file(self, path: str, size_bytes: int) -> None:
@@ -54,6 +54,8 @@ class JsonLinesReader(FileReader):
         self._read_shares([[_split(rest) for rest in share] for share in shares])
 
     def _share(self, rests: list[Rest]) -> list[list[Rest]]:
+        if self._keeps_files:
+            return super()._share(rests)
         splits = cut_splits([_split(rest) for rest in rests], self._subtasks)
         shares = assign([split.size_bytes for split in splits], splits, self._subtasks)
         return [[_rest(split) for split in share] for share in shares]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from weir.errors import InputError
 from weir.operators.file_reader import FileReader
 from weir.operators.positions import Rest
-from weir.operators.splits import assign, share_events
+from weir.operators.splits import assign, assign_files, share_events
 from weir.schemas import is_widened_by
 from weir.specs import ParquetSpec
 
@@ -72,7 +72,11 @@ class ParquetReader(FileReader):
 
     def _open_files(self, paths: Sequence[str]) -> None:
         groups = [group for path in paths for group in self._row_groups(path)]
-        self._read_shares(assign([group.rows for group in groups], groups, self._subtasks))
+        sizes = [group.rows for group in groups]
+        if self._keeps_files:
+            self._read_shares(assign_files([g.path for g in groups], sizes, groups, self._subtasks))
+        else:
+            self._read_shares(assign(sizes, groups, self._subtasks))
 
     def _add_file(self, path: str, size_bytes: int) -> None:
         self._pending[:0] = self._row_groups(path)[::-1]

@@ -89,8 +89,10 @@ def _is_part(name: str) -> bool:
     return not name.startswith((".", "_")) and not name.endswith(".crc")
 
 
-def plan_splits(files: Sequence[str], parallelism: int) -> list[Split]:
+def plan_splits(files: Sequence[str], parallelism: int, *, whole_files: bool = False) -> list[Split]:
     """Cut files into splits, in file order; the same for every subtask of a stage.
+
+    ``whole_files``: each file is one split.
 
     Raises:
         InputError: a file cannot be read.
@@ -101,7 +103,7 @@ def plan_splits(files: Sequence[str], parallelism: int) -> list[Split]:
         for path, size in zip(files, sizes, strict=True)
         if size
     ]
-    return cut_splits(wholes, parallelism)
+    return wholes if whole_files else cut_splits(wholes, parallelism)
 
 
 def cut_splits(splits: Sequence[Split], parallelism: int) -> list[Split]:
@@ -150,6 +152,18 @@ def assign(sizes: Sequence[int], units: Sequence[_Unit], parallelism: int) -> li
         loads[subtask] += sizes[index]
         chosen[subtask].append(index)
     return [[units[index] for index in sorted(indices)] for indices in chosen]
+
+
+def assign_files(
+    paths: Sequence[str], sizes: Sequence[int], units: Sequence[_Unit], parallelism: int
+) -> list[list[_Unit]]:
+    """As :func:`assign`, but all units of a file (``paths``: the file of each unit) go to one subtask."""
+    places: dict[str, list[int]] = {}
+    for index, path in enumerate(paths):
+        places.setdefault(path, []).append(index)
+    files = list(places.values())
+    shares = assign([sum(sizes[i] for i in indices) for indices in files], files, parallelism)
+    return [[units[i] for indices in share for i in indices] for share in shares]
 
 
 def share_evenly(events_max: int, subtasks: int) -> list[int]:

@@ -227,6 +227,49 @@ def test_row_groups_go_on_at_the_row_or_are_shared_anew(tmp_path, seed):
     assert set(known_letters(tmp_path)) == set(bad)
 
 
+@pytest.mark.parametrize("kind", ["json_lines", "parquet"])
+@pytest.mark.parametrize("seed", range(20))
+def test_ordered_files_stay_in_order_with_any_subtasks(tmp_path, tiny_splits, kind, seed):
+    """Also when a job that divided its files made the checkpoint."""
+    random_ = random.Random(seed)
+    (tmp_path / "in").mkdir()
+    for file in range(3):
+        ids = list(range(file * 1000, file * 1000 + random_.randrange(1, 300)))
+        if kind == "parquet":
+            table = pa.table({"id": pa.array(ids, pa.int64()), "text": ["a"] * len(ids)})
+            pq.write_table(table, tmp_path / "in" / f"part-{file}.parquet", row_group_size=17)
+        else:
+            lines = "".join(json.dumps({"id": number, "text": "a"}) + "\n" for number in ids)
+            (tmp_path / "in" / f"part-{file}.jsonl").write_text(lines)
+    make = JsonLinesSpec if kind == "json_lines" else ParquetSpec
+    spec = make(schema=SCHEMA, path=str(tmp_path / "in"), ordered=True)
+    divided = make(schema=SCHEMA, path=str(tmp_path / "in"))
+    restored, first = None, seed % 2
+    found = []
+    for number in range(4):
+        subtasks = random_.choice([1, 2, 3, 5])
+        run = Run(tmp_path, divided if first and not number else spec, subtasks, restored)
+        run.read(random_, random_.randrange(30) if number < 3 else 1 << 30)
+        places = {}
+        for index, ids in enumerate(run.ids()):
+            for file in {value // 1000 for value in ids}:
+                places.setdefault(file, []).append(index)
+                own = [value for value in ids if value // 1000 == file]
+                assert own == sorted(own)
+        if not (first and number == 0):
+            assert all(len(indices) == 1 for indices in places.values())
+        found += flat(run.ids())
+        restored = run.stop()
+    assert len(found) == len(set(found))
+    whole = Run(tmp_path / "whole", spec, 2).read(random_)
+    assert sorted(found) == sorted(flat(whole.ids()))
+
+
+def test_the_default_order_is_not_in_the_fingerprint():
+    assert "ordered" not in JsonLinesSpec(schema=SCHEMA, path="x").describe()
+    assert ParquetSpec(schema=SCHEMA, path="x", ordered=True).describe()["ordered"] is True
+
+
 @pytest.mark.parametrize("subtasks", [(2, 2), (2, 3), (3, 1)])
 def test_limit_on_events_counts_over_a_restart(tmp_path, subtasks):
     path = tmp_path / "a.jsonl"
