@@ -15,6 +15,7 @@ import orjson
 
 from control_plane.restore_point import RestorePoint
 from control_plane.savepoint_paths import SavepointPathError, savepoint_uri
+from control_plane.savepoint_place import refused_place
 from control_plane.views import CheckpointView
 from weir.checkpoints.store import CheckpointStore
 from weir.config import ControlPlaneConfig
@@ -104,6 +105,9 @@ class Checkpointer:
                 path = savepoint_uri(path, self._config.savepoint_roots)
             except SavepointPathError as error:
                 return model.CheckpointRefusal(str(error), is_forbidden=True)
+        refused = path and refused_place(path, self._coordinator.graph.logical, self._config.checkpoint_uri)
+        if refused:
+            return model.CheckpointRefusal(refused)
         result = self.machine.request(path, self._coordinator.now_ms(), stops_job=stops_job)
         if isinstance(result, model.CheckpointRefusal):
             return result

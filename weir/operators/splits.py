@@ -69,6 +69,11 @@ def list_input_files(path: str, may_be_empty: bool = False) -> list[str]:
         if target.is_dir():
             found = [entry for entry in target.iterdir() if entry.is_file()]
             kind = "the directory holds no input files"
+        elif target.exists():
+            raise InputError(
+                f"cannot read input {path}: it is {_kind_of(target)}, which cannot be read again from a position; "
+                "write its lines to a file, and name that"
+            )
         else:
             found = [Path(match) for match in glob.glob(str(target), recursive=True) if Path(match).is_file()]
             kind = "no file matches" if _GLOB_CHARACTERS & set(path) else "there is no such file or directory"
@@ -83,6 +88,14 @@ def list_input_files(path: str, may_be_empty: bool = False) -> list[str]:
             f"generate it (python workgen.py --out {path}) or correct the path"
         )
     return files
+
+
+def _kind_of(path: Path) -> str:
+    if path.is_fifo():
+        return "a FIFO"
+    if path.is_socket():
+        return "a socket"
+    return "a device"
 
 
 def _is_part(name: str) -> bool:

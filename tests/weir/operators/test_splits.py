@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import os
+import socket
 
 import pytest
 
@@ -155,3 +157,16 @@ def test_quota_of_compressed_lines(tmp_path):
     split = Split(str(path), 0, path.stat().st_size, compressed=True)
     assert line_quotas(100, [[split], []]) == [3, 0]
     assert line_quotas(2, [[split], []]) == [2, 0]
+
+
+def test_a_fifo_a_socket_and_a_device_are_called_by_their_names(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        for path, kind in (
+            (tmp_path / "fifo", "a FIFO"),
+            (tmp_path / "socket", "a socket"),
+            ("/dev/null", "a device"),
+        ):
+            with pytest.raises(InputError, match=f"{path}: it is {kind}, which cannot be read again"):
+                list_input_files(str(path))
