@@ -25,7 +25,7 @@ from weir.protocol import job as job_machine
 from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest, SubtaskPart, part_from_json
-from weir.redaction import redacted
+from weir.redaction import redacted, redacted_text
 from weir.rpc import control_pb2
 from weir.rpc.wire import handshake_from_proto, handshake_to_proto, subtask_from_proto, subtask_to_proto
 from weir.types import SubtaskId
@@ -107,10 +107,10 @@ class Checkpointer:
                 return model.CheckpointRefusal(str(error), is_forbidden=True)
         refused = path and refused_place(path, self._coordinator.graph.logical, self._config.checkpoint_uri)
         if refused:
-            return model.CheckpointRefusal(refused)
+            return model.CheckpointRefusal(redacted_text(refused))
         result = self.machine.request(path, self._coordinator.now_ms(), stops_job=stops_job)
         if isinstance(result, model.CheckpointRefusal):
-            return result
+            return replace(result, message=redacted_text(result.message))
         record, actions = result
         self._carry_out_all(actions)
         return record
@@ -196,7 +196,7 @@ class Checkpointer:
                 case model.FinalDone():
                     self._coordinator.handle(job_machine.FinalCommitted())
                 case model.StopJob(checkpoint_id, path):
-                    log.info("the job stops with savepoint %s (checkpoint %d)", path, checkpoint_id)
+                    log.info("the job stops with savepoint %s (checkpoint %d)", redacted_text(path), checkpoint_id)
                     self._coordinator.handle(job_machine.CancelRequested(stopped=True))
                 case model.FailJob(cause, kind):
                     if kind is FailureKind.PERMANENT and self._store is not None:

@@ -16,6 +16,7 @@ from weir.errors import CheckpointError, ConfigError
 from weir.graph import Exchange, LogicalGraph, physical_graph
 from weir.job_loading import LoadedJob
 from weir.protocol.savepoint import StageNow, fit_savepoint
+from weir.redaction import redacted
 
 log = logging.getLogger("control_plane")
 
@@ -86,7 +87,7 @@ def difference_to_left(record: JobRecord, graph: LogicalGraph, parameters: Mappi
         told = [
             f"{name} was {_told(before, name)} and is {_told(parameters, name)}"
             for name in names
-            if _told(before, name) != _told(parameters, name)
+            if (name in before, before.get(name)) != (name in parameters, parameters.get(name))
         ]
         return f"its parameters differ: {', '.join(told)}"
     if record.fingerprint != graph.fingerprint:
@@ -96,7 +97,7 @@ def difference_to_left(record: JobRecord, graph: LogicalGraph, parameters: Mappi
 
 
 def _told(parameters: Mapping[str, object], name: str) -> str:
-    return repr(parameters[name]) if name in parameters else "absent"
+    return repr(redacted(parameters)[name]) if name in parameters else "absent"
 
 
 def _after_failure(job: LoadedJob, uri: str, record: JobRecord) -> tuple[StartPoint, CheckpointStore] | None:

@@ -62,7 +62,10 @@ def test_stop_with_a_savepoint_and_start_from_it(make_cluster, tmp_path, write_e
     cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 2, "two checkpoints")
 
     # A savepoint that fails: the job goes on.
-    assert cluster.http("POST", f"/stop?savepoint={events}/below_a_file")[0] == 202
+    savepoint_root = cluster.directory / "savepoints"
+    savepoint_root.mkdir()
+    (savepoint_root / "file").touch()
+    assert cluster.http("POST", f"/stop?savepoint={savepoint_root}/file/below_a_file")[0] == 202
     cluster.wait_for(lambda _: savepoints(cluster)[-1]["state"] == "FAILED", "the failure")
     failed = savepoints(cluster)[-1]
     assert failed["stops_job"]
@@ -70,7 +73,14 @@ def test_stop_with_a_savepoint_and_start_from_it(make_cluster, tmp_path, write_e
     read = cluster.status()["totals"]["events_in"]
     cluster.wait_for(lambda status: status["totals"]["events_in"] > read, "rows after the failure")
 
-    savepoint = tmp_path / "savepoint"
+    code, answer = cluster.http("POST", f"/stop?savepoint={savepoint_root}")
+    assert (code, "below" in answer["error"]) == (403, True)
+    (savepoint_root / "full").mkdir()
+    (savepoint_root / "full" / "file").touch()
+    code, answer = cluster.http("POST", f"/stop?savepoint={savepoint_root}/full")
+    assert (code, "is not empty" in answer["error"]) == (409, True)
+
+    savepoint = savepoint_root / "monday"
     code, answer = cluster.http("POST", f"/stop?savepoint={savepoint}")
     assert (code, answer["stops_job"]) == (202, True)
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
