@@ -196,7 +196,9 @@ class Checkpointer:
                 case model.FinalDone():
                     self._coordinator.handle(job_machine.FinalCommitted())
                 case model.StopJob(checkpoint_id, path):
-                    log.info("the job stops with savepoint %s (checkpoint %d)", redacted_text(path), checkpoint_id)
+                    log.info(
+                        "the job stops with savepoint %s (checkpoint %d)", redacted_text(path), checkpoint_id
+                    )
                     self._coordinator.handle(job_machine.CancelRequested(stopped=True))
                 case model.FailJob(cause, kind):
                     if kind is FailureKind.PERMANENT and self._store is not None:

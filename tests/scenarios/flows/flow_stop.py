@@ -31,10 +31,10 @@ class Table(weir.TwoPhaseSink):
     def prepare(self):
         with contextlib.closing(sqlite3.connect(self._path)) as connection, connection:
             connection.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", self._rows)
-        return self._name
+        return {"name": self._name}
 
     def commit_prepared(self, description):
-        self._execute("INSERT OR IGNORE INTO committed VALUES (?)", description)
+        self._execute("INSERT OR IGNORE INTO committed VALUES (?)", description["name"])
 
     def abort_unlisted(self, listed, generation):
         self._execute("DELETE FROM rows WHERE name NOT IN (SELECT name FROM committed)")
