@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,7 +67,8 @@ class JobRecord:
                     [subtask.stage_index, subtask.subtask_index, name]
                     for subtask, name in self.placement.items()
                 ],
-                "parameters": self.parameters,
+                # As text: numbers may be larger than orjson takes.
+                "parameters_json": None if self.parameters is None else json.dumps(dict(self.parameters)),
                 "restarts": self.restarts,
                 "rescales": self.rescales,
             },
@@ -97,6 +99,7 @@ class JobRecord:
                 )
                 for item in value["routing"]
             ]
+            given = value.get("parameters_json")
             return cls(
                 value["job_id"],
                 value["fingerprint"],
@@ -109,7 +112,7 @@ class JobRecord:
                 {table.stage_index: table for table in tables},
                 {SubtaskId(stage, index): name for stage, index, name in value["placement"]},
                 # Earlier versions of Weir wrote none of these.
-                value.get("parameters"),
+                None if given is None else json.loads(given),
                 value.get("restarts", 0),
                 tuple(value.get("rescales", ())),
             )
