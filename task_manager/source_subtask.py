@@ -46,6 +46,8 @@ class SourceSubtask(Subtask):
         self._step = ""
         #: The savepoint after whose barrier nothing is read; 0: none.
         self._held_by = 0
+        #: Checkpoints up to this number are over.
+        self._ended_id = 0
 
     def checkpoint(self, checkpoint_id: int, *, holds: bool = False) -> None:
         """Put a barrier behind what was sent; runs in the subtask's thread, between two batches.
@@ -61,11 +63,13 @@ class SourceSubtask(Subtask):
             return
         part = self._snapshot(checkpoint_id)
         if part is not None:
-            self._held_by = checkpoint_id if holds else 0
+            # The word that it was given up may have come first.
+            self._held_by = checkpoint_id if holds and checkpoint_id > self._ended_id else 0
             self._checkpoints.deliver(part)
 
     def end_checkpoint(self, checkpoint_id: int, *, committed: bool) -> None:
         """A checkpoint is over; if it was given up, what it held is read on. Runs in the subtask's thread."""
+        self._ended_id = max(self._ended_id, checkpoint_id)
         if not committed and self._held_by <= checkpoint_id:
             self._held_by = 0
 
