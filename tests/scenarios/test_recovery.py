@@ -243,12 +243,14 @@ def test_another_control_plane_takes_over(make_cluster, tmp_path):
     assert "--start-fresh" in error
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     status = cluster.wait_for(
-        lambda status: (status["latest_checkpoint"] or 0) > before["latest_checkpoint"] + 1,
-        "a checkpoint of the other control plane",
+        lambda status: (
+            (status["latest_checkpoint"] or 0) > before["latest_checkpoint"] + 1
+            and status["totals"]["events_in"] > before["totals"]["events_in"]
+        ),
+        "a checkpoint of the other control plane, and rows",
     )
     assert (status["job_id"], status["generation"]) == (before["job_id"], 1)
     assert cluster.http("GET", "/rescales")[1] == [rescale]
-    assert status["totals"]["events_in"] > before["totals"]["events_in"]
     finish(cluster, events, tmp_path)
 
 
@@ -284,7 +286,7 @@ def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path)
     )
     with weir.testing.start(here, {}, from_savepoint=savepoint) as job:
         job.advance_time(2_000)
-        assert len(job.rows("out")) >= 2_000
+        assert len(job.rows("out")) > 1_000
         savepoint = job.savepoint(tmp_path / "savepoint_here")
     again = make_cluster(settings=SETTINGS)
     parameters = {
