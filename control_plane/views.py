@@ -229,7 +229,9 @@ class CheckpointView(BaseModel):
     path: str = Field(description="of a savepoint: give it to --from-savepoint")
     state: str = Field(description="QUEUED, IN_PROGRESS, COMMITTING, COMPLETE, FAILED or ABORTED")
     is_last: bool = Field(description="made when all subtasks had ended")
-    stops_job: bool = Field(description="the job stops when it is COMPLETE, and goes on if it fails")
+    stops_job: bool = Field(
+        default=False, description="the job stops when it is COMPLETE; it goes on if that fails"
+    )
     created_ms: int = Field(description="wall clock, ms since the epoch")
     started_ms: int | None
     ended_ms: int | None
