@@ -7,6 +7,7 @@ from pathlib import Path
 
 from task_manager.control_link import ControlLink
 from task_manager.metrics import TaskManagerMetrics
+from task_manager.remote_channel import let_grpc_sleep
 from task_manager.server import TaskManagerServer
 from weir.clock import SystemClock
 from weir.config import Config, PrometheusConfig, TaskManagerConfig
@@ -52,6 +53,7 @@ class TaskManagerProcess:
         Raises:
             WeirError: a port is taken, the control plane does not answer, and the like.
         """
+        let_grpc_sleep()
         address = self._server.start()
         log.info("listening on %s", address)
         try:

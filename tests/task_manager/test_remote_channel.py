@@ -16,6 +16,7 @@ from task_manager.remote_channel import (
     RemoteChannel,
     check_channel_job,
     connect,
+    let_grpc_sleep,
 )
 from task_manager.writer import BatchPolicy, ChannelWriter
 from weir.errors import ConnectionLostError, HandshakeError, WireLimitError
@@ -163,3 +164,9 @@ def test_a_receiver_that_goes_away_breaks_the_channel(receiver):
 def test_only_addresses_are_dialled(address):
     with pytest.raises(HandshakeError, match="is not an address of the form host:port"):
         connect(address, [])
+
+
+def test_threads_that_wait_in_grpc_are_not_woken_without_need(monkeypatch):
+    monkeypatch.setattr("grpc._common.MAXIMUM_WAIT_TIMEOUT", 0.1)
+    let_grpc_sleep()
+    assert grpc._common.MAXIMUM_WAIT_TIMEOUT >= 1
