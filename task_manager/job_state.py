@@ -63,8 +63,13 @@ class JobState:
         plan: RestorePlan,
         restored_store: CheckpointStore | None,
         restored: Iterable[SubtaskId],
+        restored_id: int = 0,
     ) -> None:
-        """``restored``: the subtasks here that the plan is for; those that a rescale adds begin with nothing."""
+        """``restored``: the subtasks here that the plan is for; those that a rescale adds begin with nothing.
+
+        ``restored_id``: the checkpoint that the plan is of; 0: none.
+        """
+        self.restored_id = restored_id
         self.store = store
         self.checkpoint_store = checkpoint_store
         self.publisher = publisher
@@ -194,7 +199,9 @@ def open_job_state(
         images.close()
         store.close()
         raise
-    return JobState(store, checkpoint_store, publisher, images, plan, restored_store, here)
+    return JobState(
+        store, checkpoint_store, publisher, images, plan, restored_store, here, manifest.checkpoint_id
+    )
 
 
 def _publisher(

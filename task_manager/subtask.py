@@ -108,6 +108,11 @@ class Subtask(ABC):
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    @property
+    def passed_id(self) -> int:
+        """The last checkpoint whose barrier was passed on; 0 before."""
+        return self._passed_id
+
     @abstractmethod
     def _loop(self) -> None:
         """Run until the input ends; raise CancelledError when told to stop."""

@@ -31,7 +31,8 @@ from weir.graph import Edge, Node, Stage
 from weir.metrics import SubtaskLabels
 from weir.operators.base import Operator, OperatorContext, SourceReader
 from weir.operators.chain import OperatorChain, naming_step
-from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.dead_letters import DeadLetterFile, letters_stem
+from weir.operators.known_rows import KnownRows
 from weir.operators.registry import create_operator, create_reader
 from weir.operators.user_errors import UserErrors
 from weir.protocol.rescale_owner import OwnerMachine
@@ -106,6 +107,8 @@ class SubtaskFactory:
         self._find_local_inbox = find_local_inbox
         self._locate = locate
         self._connections: dict[str, grpc.Channel] = {}
+        #: By step: rows put aside before the restart that led here.
+        self._known_rows: dict[str, KnownRows] = {}
         self._lock = threading.Lock()
 
     def create(
@@ -140,7 +143,8 @@ class SubtaskFactory:
         output = Output(edges, mailbox.wait_for_credit)
         nodes = stage.nodes[1:] if stage.is_source else stage.nodes
         operators = [(_create(node), context(node, 0)) for node in nodes]
-        isolation = self._isolation(subtask, stage)
+        made: list[Subtask] = []
+        isolation = self._isolation(subtask, stage, lambda: made[0].passed_id)
         chain = OperatorChain(operators, output, mailbox.check_cancelled, tables, isolation)
         if stage.is_source:
             node = stage.nodes[0]
@@ -158,6 +162,7 @@ class SubtaskFactory:
                 reader_context=lambda start_us: context(node, start_us),
                 rows_max=self._config.batch_size,
             )
+            made.append(source)
             source.errors = self._errors
             return RunningSubtask(source, chain, dead_letters, None, isolation, reader)
         inputs = topology.input_channels(subtask)
@@ -173,6 +178,7 @@ class SubtaskFactory:
             checkpoints.ended_id,
             self._state.rows_for(subtask, topology),
         )
+        made.append(task)
         if group_state is not None:
             group_state.bind(tables)
             machine = OwnerMachine(subtask.subtask_index, topology.routing[stage.index], inputs)
@@ -321,7 +327,7 @@ class SubtaskFactory:
         )
         return self._config.state_cache_bytes // max(sharers, 1)
 
-    def _isolation(self, subtask: SubtaskId, stage: Stage) -> Isolation | None:
+    def _isolation(self, subtask: SubtaskId, stage: Stage, passed_id: Callable[[], int]) -> Isolation | None:
         if not {node.name for node in stage.nodes} & set(self._settings.isolated_steps):
             return None
         return Isolation(
@@ -332,9 +338,18 @@ class SubtaskFactory:
                 step,
                 subtask.subtask_index,
                 raw_bytes_max=self._config.dead_letter_raw_bytes_max,
+                known_rows=self._known_rows_of(step),
+                passed_id=passed_id,
             ),
             self._errors,
         )
+
+    def _known_rows_of(self, step: str) -> KnownRows:
+        stem = letters_stem(self._config.dead_letter_path, self._identity.job_id, step)
+        with self._lock:
+            if step not in self._known_rows:
+                self._known_rows[step] = KnownRows(stem, self._identity.generation, self._state.restored_id)
+            return self._known_rows[step]
 
     def _dead_letters(self, subtask: SubtaskId, node: Node) -> DeadLetterFile | None:
         if not isinstance(node.spec, SourceSpec):

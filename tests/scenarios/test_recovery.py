@@ -339,3 +339,21 @@ def test_a_poison_record_is_put_aside(make_cluster, tmp_path):
     [letter] = map(json.loads, letters.read_text().splitlines())
     assert "too hot" in letter["reason"]
     assert not list((cluster.directory / "checkpoints").rglob("*.json")), "no use any more"
+
+
+def test_a_row_that_is_put_aside_again_after_a_restart_has_one_dead_letter(make_cluster, tmp_path):
+    events = write_events(tmp_path / "events.jsonl", 3_000, 30, 7)
+    settings = {"controlPlane.poison_attempts": 1, "controlPlane.checkpoint_interval_ms": 3_600_000}
+    cluster = make_cluster(settings=SETTINGS | settings, task_managers=1)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": 1_000, "poison": 100}
+    cluster.start_control_plane("flow_poison", parameters, exit_when_finished=False)
+    cluster.start_task_manager("first")
+    directory = cluster.directory / "dead_letters"
+    cluster.wait_for(lambda _: any(directory.rglob("picky*.jsonl")), "the dead letter")
+    cluster.processes["first"].popen.kill()
+    cluster.start_task_manager("second")
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 60)
+    assert (status["state"], status["restarts"]) == ("FINISHED", 2)
+    assert status["totals"]["events_rejected"] == 1, "it came again"
+    [letters] = directory.rglob("picky*.jsonl")
+    assert len(letters.read_text().splitlines()) == 1

@@ -10,6 +10,8 @@ Format: JSON lines, one object per record:
 ``raw``        the record as text, bytes that are not UTF-8 replaced; cut at ``raw_bytes_max`` bytes
 ``raw_base64`` the same bytes exactly; only where they are not valid UTF-8
 ``truncated``  whether ``raw`` was cut
+``generation`` of the deployment that wrote it; only of rows that a step put aside
+``checkpoint`` the last one whose barrier the subtask had seen, or from which it had started; with ``generation``
 =============  ==========================================================================================
 """
 
@@ -18,13 +20,14 @@ from __future__ import annotations
 import base64
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 import orjson
 
 from weir.errors import InputError
+from weir.operators.known_rows import KnownRows
 from weir.specs import OnBadRecord
 
 log = logging.getLogger(__name__)
@@ -59,8 +62,11 @@ class DeadLetterFile:
         subtask_index: int,
         on_bad_record: OnBadRecord = "dead_letter",
         raw_bytes_max: int = RAW_BYTES_MAX,
+        known_rows: KnownRows | None = None,
+        passed_id: Callable[[], int] = int,
     ) -> None:
-        self._stem = str(Path(directory) / _file_name(job) / _file_name(operator))
+        """``known_rows``: of a step; ``passed_id`` gives the last checkpoint whose barrier the subtask has seen."""
+        self._stem = letters_stem(directory, job, operator)
         self.path = Path(f"{self._stem}.{subtask_index}.jsonl")
         #: Source and position of records that are in the files already and will be rejected again.
         self._known: set[tuple[str, int]] = set()
@@ -73,6 +79,8 @@ class DeadLetterFile:
         self.operator = operator
         self._on_bad_record = on_bad_record
         self._raw_bytes_max = raw_bytes_max
+        self._known_rows = known_rows
+        self._passed_id = passed_id
         self._file: BinaryIO | None = None
 
     def reject(
@@ -114,6 +122,11 @@ class DeadLetterFile:
         }
         if not _is_utf8(kept, len(kept) < length):
             entry["raw_base64"] = base64.b64encode(kept).decode()
+        if self._known_rows is not None:
+            if self._known_rows.claim(length, str(entry["raw"])):
+                return
+            entry["generation"] = self._known_rows.generation
+            entry["checkpoint"] = max(self._known_rows.restored_id, self._passed_id())
         try:
             if self._file is None:
                 self._file = self._open()
@@ -180,6 +193,11 @@ class DeadLetterFile:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def letters_stem(directory: str | Path, job: str, operator: str) -> str:
+    """Path of the dead-letter files of an operator, without subtask index and ending."""
+    return str(Path(directory) / _file_name(job) / _file_name(operator))
 
 
 def _file_name(name: str) -> str:
