@@ -1,4 +1,4 @@
-"""The job of the wide_job benchmark: 9 stages, 21 subtasks, 2 sources and 6 HASH or round-robin exchanges.
+"""The job of the wide_job benchmark: 9 stages, 21 subtasks, 2 sources, 5 HASH exchanges.
 
 Rows are few for so many channels: what a batch, a hand-over and an idle subtask cost counts here, not what a row costs.
 """
