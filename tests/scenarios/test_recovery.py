@@ -211,7 +211,7 @@ def test_savepoint_under_back_pressure_is_complete(make_cluster, tmp_path):
     cluster.stop()
     again = make_cluster(settings=settings)
     again.start_control_plane(
-        JOB, parameters, exit_when_finished=False, arguments=["--from-savepoint", savepoint.path]
+        JOB, parameters, exit_when_finished=False, arguments=["--from-savepoint", str(savepoint)]
     )
     for name in ("first", "second"):
         again.start_task_manager(name)
@@ -296,7 +296,7 @@ def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path)
         "count_parallelism": 3,
     }
     again.start_control_plane(
-        JOB, parameters, exit_when_finished=False, arguments=["--from-savepoint", str(savepoint)]
+        JOB, parameters, exit_when_finished=False, arguments=["--from-savepoint", savepoint.path]
     )
     for name in ("first", "second"):
         again.start_task_manager(name)
