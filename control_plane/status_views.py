@@ -195,11 +195,14 @@ def outcome(status: StatusView) -> dict[str, str]:
     """What ``weir run`` says of a job that has ended: state, cause and a summary."""
     totals = status.totals
     rejected = f", {totals.events_rejected:,} rejected" if totals.events_rejected else ""
+    rejected += f", {totals.rows_put_aside:,} put aside" if totals.rows_put_aside else ""
+    letters = sorted({item.dead_letters for item in status.rejected if item.dead_letters})
+    where = f"; dead letters: {', '.join(letters)}" if letters else ""
     seconds = max((status.ended_ms or 0) - (status.started_ms or status.ended_ms or 0), 0) / 1e3
     return {
         "state": status.state,
         "cause": status.cause,
-        "summary": f"{totals.events_in:,} events in, {totals.events_out:,} out{rejected}, in {seconds:.1f} s",
+        "summary": f"{totals.events_in:,} events in, {totals.events_out:,} out{rejected}, in {seconds:.1f} s{where}",
     }
 
 
