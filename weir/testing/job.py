@@ -46,6 +46,9 @@ class Savepoint(os.PathLike[str]):
         """Its directory."""
         return self.path
 
+    def __str__(self) -> str:
+        return self.path
+
     def __repr__(self) -> str:
         return f"Savepoint({self.path!r})"
 
