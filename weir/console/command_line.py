@@ -110,6 +110,10 @@ def run_command(
             "--allow-dropped-state", help="Let state of the savepoint go whose steps the job has not got."
         ),
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Fail at the first record that is rejected, or row that is put aside."),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
     """Run a job on processes of this machine until it ends; its exit code is the command's.
@@ -142,6 +146,7 @@ def run_command(
                     *([] if from_checkpoint is None else ["--from-checkpoint", from_checkpoint]),
                     *(["--start-fresh"] if start_fresh else []),
                     *(["--allow-dropped-state"] if allow_dropped_state else []),
+                    *(["--strict"] if strict else []),
                 ],
             )
         )
