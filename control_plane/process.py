@@ -75,10 +75,7 @@ async def serve(
         AddressInUseError: a port is taken.
         CheckpointError: the savepoint or the checkpoint store cannot be used.
     """
-    section = config.control_plane
-    if section.checkpoint_uri and "://" not in section.checkpoint_uri:
-        # Task managers may run in other directories.
-        section = section.model_copy(update={"checkpoint_uri": str(Path(section.checkpoint_uri).absolute())})
+    section = _with_absolute_store(config.control_plane)
     job = load_job(
         job_module, parameters, {"input": config.file_name, "max_parallelism": section.max_parallelism}
     )
@@ -115,6 +112,19 @@ async def serve(
         await _until_over(coordinator, lost, exit_when_finished=exit_when_finished)
     if parent is not None:
         parent.tell(outcome(coordinator.status()))
+    return _told_exit_code(coordinator)
+
+
+def _with_absolute_store(section: ControlPlaneConfig) -> ControlPlaneConfig:
+    """Task managers may run in other directories."""
+    uri = section.checkpoint_uri
+    if not uri or "://" in uri:
+        return section
+    return section.model_copy(update={"checkpoint_uri": str(Path(uri).absolute())})
+
+
+def _told_exit_code(coordinator: Coordinator) -> int:
+    """The exit code; what was rejected is the last thing that is told."""
     code = _exit_code(coordinator.machine.state)
     rejected = coordinator.rejects.summary()
     if rejected:

@@ -165,6 +165,25 @@ class SubtaskFactory:
             made.append(source)
             source.errors = self._errors
             return RunningSubtask(source, chain, dead_letters, None, isolation, reader)
+        task = self._task(
+            subtask, stage, topology, chain, mailbox, on_change, checkpoints, group_state, reports
+        )
+        made.append(task)
+        return RunningSubtask(task, chain, dead_letters, group_state, isolation)
+
+    def _task(
+        self,
+        subtask: SubtaskId,
+        stage: Stage,
+        topology: Topology,
+        chain: OperatorChain[Output],
+        mailbox: Mailbox,
+        on_change: Callable[[], None],
+        checkpoints: CheckpointParticipant,
+        group_state: SubtaskGroupState | None,
+        reports: RescaleReports,
+    ) -> TaskSubtask:
+        """A subtask with inputs; it owns key groups where rows come by HASH."""
         inputs = topology.input_channels(subtask)
         task = TaskSubtask(
             subtask,
@@ -178,15 +197,14 @@ class SubtaskFactory:
             checkpoints.ended_id,
             self._state.rows_for(subtask, topology),
         )
-        made.append(task)
         if group_state is not None:
-            group_state.bind(tables)
+            group_state.bind(chain.tables)
             machine = OwnerMachine(subtask.subtask_index, topology.routing[stage.index], inputs)
             # Without states there is nothing to keep.
             backend = group_state.backend if group_state.state_ids else None
             task.own_groups(machine, group_state, reports, backend)
         task.errors = self._errors
-        return RunningSubtask(task, chain, dead_letters, group_state, isolation)
+        return task
 
     def channel(self, channel: ChannelId, sender: Inbox, location: str) -> Channel:
         """Open a channel; a remote one is accepted when this returns.
