@@ -12,7 +12,7 @@ from task_manager.output import Output
 from task_manager.subtask import Subtask, SubtaskTimers
 from weir.clock import Clock
 from weir.operators.base import Json, OperatorContext, SourceReader
-from weir.operators.chain import OperatorChain, name_step, naming_step
+from weir.operators.chain import OperatorChain, check_is_json, name_step, naming_step
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.types import SubtaskId
 
@@ -75,7 +75,9 @@ class SourceSubtask(Subtask):
 
     def _position(self) -> dict[str, Json]:
         with naming_step(self._step):
-            return {self._step: self._reader.snapshot()}
+            position = self._reader.snapshot()
+        check_is_json(position, self._step)
+        return {self._step: position}
 
     def _loop(self) -> None:
         while self._job_start_us is None:

@@ -175,11 +175,32 @@ def kind_in_step(error: BaseException, *, is_sink: bool, takes_rows: bool) -> Fa
     """
     kind = kind_of(error)
     is_ours = isinstance(error, WeirError) and not isinstance(error, UserFunctionError)
-    if is_ours or kind in (FailureKind.OUTAGE, FailureKind.PERMANENT):
+    if is_ours or kind is FailureKind.PERMANENT:
+        return kind
+    if not is_sink and _is_absent_or_denied(error):
+        return FailureKind.OTHER
+    if kind is FailureKind.OUTAGE:
         return kind
     if is_sink:
         return FailureKind.OTHER if isinstance(error, _MISTAKES) else FailureKind.OUTAGE
     return FailureKind.ROWS if takes_rows and not isinstance(error, MemoryError) else FailureKind.OTHER
+
+
+def _is_absent_or_denied(error: BaseException | None) -> bool:
+    """Whether a file is absent or may not be used: waiting rarely mends that, nor do other rows.
+
+    Any other passing cause on the way (a peer that does not answer) is the better explanation.
+    """
+    found, seen = False, 0
+    while error is not None and seen < _CAUSES_MAX:
+        if isinstance(error, WeirError) and error.failure_kind is FailureKind.OUTAGE:
+            return False
+        if isinstance(error, OSError):
+            if error.errno not in _ABSENT_OR_DENIED:
+                return False
+            found = True
+        error, seen = error.__cause__, seen + 1
+    return found
 
 
 def _passes(error: OSError, *, is_ours: bool) -> bool:
@@ -203,5 +224,17 @@ _PASSING = frozenset(
         errno.EHOSTUNREACH,
     }
 )
-#: No database raises these because it is away.
-_MISTAKES = (TypeError, AttributeError, NameError, ImportError, SyntaxError, NotImplementedError)
+#: An absent file, a denied access: in a step of the job's author they are no outage.
+_ABSENT_OR_DENIED = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM})
+#: No database raises these because it is away. Drivers do raise ValueError and RuntimeError.
+_MISTAKES = (
+    TypeError,
+    AttributeError,
+    NameError,
+    LookupError,
+    AssertionError,
+    ArithmeticError,
+    ImportError,
+    SyntaxError,
+    NotImplementedError,
+)

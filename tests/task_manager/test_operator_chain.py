@@ -86,6 +86,19 @@ def test_whatever_a_sink_raises_is_an_outage(at):
     assert (caught.value.step, caught.value.kind) == ("b", FailureKind.OUTAGE)
 
 
+class Keeps(Passes):
+    def snapshot(self, checkpoint_id):
+        return {"position": b"bytes"}
+
+
+def test_what_is_kept_in_a_checkpoint_must_be_json():
+    with pytest.raises(
+        StepError, match=r"step 'b': what it keeps in a checkpoint .* is not JSON: .*bytes"
+    ) as caught:
+        chain_of(Passes(), Keeps(), sink=True).snapshot(1)
+    assert (caught.value.step, caught.value.kind) == ("b", FailureKind.PERMANENT)
+
+
 def test_a_function_that_raises_may_mean_its_rows():
     chain = chain_of(Raises(UserFunctionError("step 'a': too hot")), Passes())
     with pytest.raises(StepError, match=r"^step 'a': too hot$") as caught:

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 import weir
+from weir.errors import InputError
 
 _TIMEOUT_S = 30
 #: Rows that are held between two flushes.
@@ -92,9 +93,21 @@ class TransactionSink(weir.TwoPhaseSink):
         self._batches: list[pa.RecordBatch] = []
 
     def start(self, context: weir.OperatorContext, is_restart: bool) -> None:
-        """Make the table of prepared transactions."""
+        """Make the table of prepared transactions.
+
+        Raises:
+            InputError: the table has rows of an earlier run.
+        """
         with self._database() as database:
             database.execute(self._make_pending())
+            # Subtask 0 looks for all: one that joins a running job finds rows of this very run.
+            if is_restart or context.subtask_index:
+                return
+            if self._has_rows(database):
+                raise InputError(
+                    f"sink: table {self._table!r} in {self._path} has rows of an earlier run; empty it or choose "
+                    "another table"
+                )
 
     def begin(self, transaction: weir.TransactionId) -> None:
         """Rows are collected here until the checkpoint; a sink with more of them would write them out at once."""
@@ -144,6 +157,12 @@ class TransactionSink(weir.TwoPhaseSink):
             database.execute(
                 f"DELETE FROM {_quoted(self._table + '_pending')} WHERE generation < ?", (generation,)
             )
+
+    def _has_rows(self, database: sqlite3.Connection) -> bool:
+        found = database.execute(
+            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (self._table,)
+        ).fetchone()
+        return bool(found and database.execute(f"SELECT 1 FROM {_quoted(self._table)} LIMIT 1").fetchone())
 
     def _make_pending(self) -> str:
         name = _quoted(self._table + "_pending")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from weir.clock import Clock
 from weir.local.channels import LocalOutput
 from weir.operators.base import Json, OperatorContext, Poll, SourceReader
-from weir.operators.chain import OperatorChain, naming_step
+from weir.operators.chain import OperatorChain, check_is_json, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.watermarks import WatermarkTracker
 from weir.records import (
@@ -196,7 +196,9 @@ class LocalSource(LocalSubtask):
     def position(self) -> dict[str, Json]:
         """Where the reader is."""
         with naming_step(self.step):
-            return {self.step: self.reader.snapshot()}
+            position = self.reader.snapshot()
+        check_is_json(position, self.step)
+        return {self.step: position}
 
     def close(self) -> None:
         """Close the reader too."""

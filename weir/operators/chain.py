@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+import orjson
 import pyarrow as pa
 
 from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
@@ -90,6 +91,22 @@ def naming_step(step: str, *, is_sink: bool = False) -> Iterator[None]:
     except BaseException as error:
         name_step(error, step, is_sink=is_sink)
         raise
+
+
+def check_is_json(value: Json, step: str) -> None:
+    """Look at what a step, a source included, wants to find again in a checkpoint.
+
+    Raises:
+        StepError: it is not JSON; the next attempt fails in the same way.
+    """
+    try:
+        orjson.dumps(value)
+    except TypeError as error:
+        told = UserFunctionError(
+            f"step {step!r}: what it keeps in a checkpoint (a sink: what prepare returned, a source: its positions) is "
+            f"not JSON: {error}; return numbers, strings, lists and dicts with string keys"
+        )
+        raise StepError(step, told, FailureKind.PERMANENT) from error
 
 
 class OperatorChain(Generic[OutputT]):
@@ -210,6 +227,7 @@ class OperatorChain(Generic[OutputT]):
                 with self._naming(context):
                     value = operator.snapshot(checkpoint_id)
                 if value is not None:
+                    check_is_json(value, context.operator_name)
                     snapshots[context.operator_name] = value
         except BaseException:
             for capture in captures:

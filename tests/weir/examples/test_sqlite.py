@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.errors import InputError
 from weir.examples.sqlite_sink import TransactionSink, UpsertSink
 from weir.examples.sqlite_source import NewRows, TableRows, insert
 from weir.operators.base import OperatorContext
@@ -167,3 +168,17 @@ def test_transactions_deliver_once_over_a_crash(path):
     checkpoint(second, 0)
     second.commit(0)
     assert found(path, "SELECT id FROM orders") == [(1,), (2,), (3,), (4,), (5,)]
+
+
+def test_transactions_refuse_a_table_with_rows_of_an_earlier_run(path):
+    factory = partial(TransactionSink, path, "orders")
+    first = sink(factory)
+    first.process(batch(id=[1]))
+    manifest = checkpoint(first, 0)
+    first.commit(0)
+    with pytest.raises(
+        InputError, match=r"table 'orders' in .* has rows of an earlier run; empty it or choose"
+    ):
+        sink(factory)
+    sink(factory, 2, {0: manifest})
+    assert found(path, "SELECT id FROM orders") == [(1,)]
