@@ -31,7 +31,11 @@ def test_every_entry_of_every_key_holds_the_last_event():
     store = MemoryBackend()
     keys = ("server_name",)
     count = opened(KeyedAggregateSpec(keys, (Aggregate("count", "count"),)), store, 0)
-    junk = opened(KeyedProcessSpec(keys, lambda: JunkRewriter(2), SCHEMA), store, 1)
+    junk = opened(
+        KeyedProcessSpec(keys, lambda: JunkRewriter(2), SCHEMA.append(pa.field("count", pa.int64()))),
+        store,
+        1,
+    )
     for names in batches:
         for counted in count.process(batch_of(names)):
             (result,) = junk.process(counted)

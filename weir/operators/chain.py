@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import orjson
 import pyarrow as pa
@@ -41,6 +41,8 @@ class RowIsolation(Protocol):
         ...
 
 
+#: No operator can yield it, whatever its author wrote.
+_END: Any = object()
 OutputT = TypeVar("OutputT", bound=ChainOutput)
 
 
@@ -179,21 +181,30 @@ class OperatorChain(Generic[OutputT]):
         self, index: int, call: Callable[[], Iterable[pa.RecordBatch]], batch: pa.RecordBatch | None = None
     ) -> None:
         """What an operator yields goes through those after it; only what it raises itself gets its name."""
-        outputs: Iterator[pa.RecordBatch] | None = None
+        outputs: Iterator[Any] | None = None
         while True:
             # naming_step by hand: a context manager is a dozen calls, for every operator and batch.
             try:
-                outputs = iter(call()) if outputs is None else outputs
-                out = next(outputs, None)
+                outputs = self._iterate(index, call()) if outputs is None else outputs
+                out = next(outputs, _END)
+                if out is not _END and not isinstance(out, pa.RecordBatch):
+                    step, kind = self._operators[index][1].operator_name, type(out).__name__
+                    raise UserFunctionError(f"step {step!r} yielded a {kind}, not a pyarrow.RecordBatch")
             except BaseException as error:
                 context = self._operators[index][1]
                 name_step(error, context.operator_name, is_sink=context.is_sink, batch=batch)
                 raise
-            if out is None:
+            if out is _END:
                 return
             self._check_cancelled()
             if out.num_rows:
                 self.process(out, index + 1)
+
+    def _iterate(self, index: int, outputs: Iterable[pa.RecordBatch] | None) -> Iterator[Any]:
+        """What an operator returned; a sink yields nothing, and need not say so."""
+        if outputs is None and self._operators[index][1].is_sink:
+            return iter(())
+        return iter(cast("Iterable[pa.RecordBatch]", outputs))
 
     def flush(self) -> None:
         """Make dirty state durable, and write what operators buffer."""

@@ -42,6 +42,8 @@ class FunctionOperator(Operator):
         self._required = [field.name for field in spec.schema if not field.nullable]
         self._step = spec.kind
         self._batch_size = 32_768
+        #: Who handed out what is checked, for messages.
+        self._did = "the function returned"
         #: Index of the row with which the function is called just now; None: with the batch.
         self._row_index: int | None = None
 
@@ -91,7 +93,7 @@ class FunctionOperator(Operator):
         for name in self._required:
             if user.column(name).null_count:
                 raise self._error(
-                    f"the function returned a null in column {name!r}; "
+                    f"{self._did} a null in column {name!r}; "
                     "declare it as weir.Nullable(...) if that is right"
                 )
         return pa.RecordBatch.from_arrays([*user.columns, *times], schema=self._schema)
@@ -116,9 +118,9 @@ class MapBatchesOperator(FunctionOperator):
             UserFunctionError: it is not what was declared.
         """
         if not isinstance(result, pa.RecordBatch):
-            raise self._error(f"the function returned {type(result).__name__}, not a pyarrow.RecordBatch")
+            raise self._error(f"{self._did} {type(result).__name__}, not a pyarrow.RecordBatch")
         if len(set(result.schema.names)) != len(result.schema.names):
-            raise self._error(f"the function returned a column twice: {', '.join(result.schema.names)}")
+            raise self._error(f"{self._did} a column twice: {', '.join(result.schema.names)}")
         times = self._times(batch, result)
         present = [name for name in self._user_schema.names if name in result.schema.names]
         user = result.select(
@@ -127,7 +129,7 @@ class MapBatchesOperator(FunctionOperator):
         user = _with_small_types(user)
         difference = schema_difference(self._user_schema, user.schema)
         if difference:
-            raise self._error(f"the function returned another schema than declared: {difference}")
+            raise self._error(f"{self._did} another schema than declared: {difference}")
         return (self._finish(user, times),) if user.num_rows else ()
 
     def _times(self, batch: pa.RecordBatch | None, result: pa.RecordBatch) -> list[pa.Array]:
@@ -136,9 +138,7 @@ class MapBatchesOperator(FunctionOperator):
             if name in result.schema.names:
                 column = result.column(name)
                 if column.type != pa.int64() or column.null_count:
-                    raise self._error(
-                        f"the function returned {name!r} as {column.type}; it is int64 without nulls"
-                    )
+                    raise self._error(f"{self._did} {name!r} as {column.type}; it is int64 without nulls")
             elif batch is not None and result.num_rows == batch.num_rows:
                 column = batch.column(name)
             elif batch is None:
@@ -147,7 +147,7 @@ class MapBatchesOperator(FunctionOperator):
                 )
             else:
                 raise self._error(
-                    f"the function returned {result.num_rows} rows for {batch.num_rows} "
+                    f"{self._did} {result.num_rows} rows for {batch.num_rows} "
                     f"without column {name!r}; carry it over, so that every row keeps its time"
                 )
             times.append(column)

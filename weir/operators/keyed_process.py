@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir.errors import StateError
+from weir.errors import GraphError, StateError
 from weir.operators.base import Json, Operator, OperatorContext
-from weir.operators.delegate import UserOperator
 from weir.operators.keyed_rows import declared_tables, row_hashes
 from weir.operators.state_codec import check_user_codec, kept_snapshots, keyed_snapshot
+from weir.operators.user_operator import CheckedUserOperator
 from weir.records import KEY_HASH_COLUMN, without_key_hash
 from weir.specs import KeyedProcessSpec
 from weir.state.tables.values import ValueTable
@@ -82,11 +82,16 @@ class KeyedProcess(Operator):
         return self.keyed_state.groups(hashes), keys
 
 
-class KeyedProcessOperator(UserOperator):
-    """Runs a user's :class:`KeyedProcess` in a subtask."""
+class KeyedProcessOperator(CheckedUserOperator):
+    """Runs a user's :class:`KeyedProcess` in a subtask; what it yields is checked as that of ``apply`` is."""
 
     def __init__(self, spec: KeyedProcessSpec) -> None:
-        super().__init__(spec.factory())
+        made = spec.factory()
+        if not isinstance(made, Operator):
+            raise GraphError(
+                f"the factory of a process step returned {type(made).__name__}, not a weir.KeyedProcess"
+            )
+        super().__init__(made, spec.schema, spec.key_columns)
         self._spec = spec
         if isinstance(self._user, KeyedProcess):
             self._user.bind(spec.key_columns)
@@ -102,7 +107,7 @@ class KeyedProcessOperator(UserOperator):
             readable = getattr(self._user, "readable_codecs", ())
             check_user_codec(context.operator_name, value["codec"], self._codec(), readable)
         restored = {index: value["user"] for index, value in kept.items()}
-        self._user.open(replace(context, restored=restored))
+        super().open(replace(context, restored=restored))
 
     def _codec(self) -> dict[str, Json]:
         return {
@@ -115,7 +120,7 @@ class KeyedProcessOperator(UserOperator):
         shown = without_key_hash(batch)
         if shown is not batch and isinstance(self._user, KeyedProcess):
             self._user.know_hashes(shown, batch.column(KEY_HASH_COLUMN).to_numpy(zero_copy_only=True))
-        return self._user.process(shown)
+        return self._checker.each("process", self._user.process(shown), shown)
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """The codec of the user's state, and what the user's operator gives."""

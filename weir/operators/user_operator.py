@@ -3,23 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.errors import GraphError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.delegate import UserOperator
 from weir.operators.functions import MapBatchesOperator
-from weir.records import without_key_hash
+from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, without_key_hash
 from weir.specs import MapBatchesSpec, UserOperatorSpec
+
+_NOT_WRAPPED = (pa.RecordBatch, pa.Table, pl.DataFrame, str, bytes)
+
+
+class OutputChecker(MapBatchesOperator):
+    """Checks what the methods of a user's operator yield against the declared columns."""
+
+    def __init__(self, schema: pa.Schema, key_columns: tuple[str, ...] = ()) -> None:
+        """``key_columns``: those by which the rows are where they are; () if they may change."""
+        super().__init__(MapBatchesSpec(lambda batch: batch, schema))
+        self._key_columns = key_columns
+
+    def each(self, method: str, outputs: object, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
+        """What a method returned, one by one, as it leaves the step.
+
+        Args:
+            method: its name, for messages.
+            outputs: what it returned; a generator of the author's runs here.
+            batch: what it was given, if that were rows.
+
+        Raises:
+            UserFunctionError: it is not what was declared.
+        """
+        if isinstance(outputs, _NOT_WRAPPED) or not isinstance(outputs, Iterable):
+            raise self._error(
+                f"{method}() returned {_told(outputs)}; it must yield record batches (yield batch), or return ()"
+            )
+        for out in outputs:
+            self._did = f"{method}() yielded"
+            if not isinstance(out, pa.RecordBatch):
+                raise self._error(
+                    f"{method}() yielded {_told(out)}; it must yield pyarrow.RecordBatch objects, or nothing"
+                )
+            for checked in self.checked(out, batch):
+                if batch is not None and self._key_columns:
+                    self._check_keys(checked, batch)
+                yield checked
+
+    def checked(self, result: Any, batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch, ...]:
+        """As of the base class, sooner for a batch of exactly the declared form."""
+        if result.schema.equals(self._schema) and result.num_rows:
+            fields = zip(result.schema, result.columns, strict=True)
+            if not any(column.null_count for field, column in fields if not field.nullable):
+                return (result,)
+        return super().checked(result, batch)
+
+    def _check_keys(self, out: pa.RecordBatch, batch: pa.RecordBatch) -> None:
+        """Of rows that are plainly those of the batch, by number and times: rows of other keys have their own times."""
+        changed = [name for name in self._key_columns if not out.column(name).equals(batch.column(name))]
+        if not changed or out.num_rows != batch.num_rows:
+            return
+        if not all(out.column(name).equals(batch.column(name)) for name in _TIME_COLUMNS):
+            return
+        for name in changed:
+            # Rows of one time may come in another order.
+            if not pc.all(pc.is_in(out.column(name), value_set=batch.column(name))).as_py():
+                raise self._error(
+                    f"{self._did} other values in key column {name!r} than it was given, and rows of a key stay where "
+                    "their key is; write them to another column, or change the key before key_by"
+                )
 
 
 class CheckedUserOperator(UserOperator):
     """Hands calls on to a user's operator; what it returns has the declared columns and the time columns."""
 
-    def __init__(self, spec: UserOperatorSpec, user: Operator) -> None:
+    def __init__(self, user: Operator, schema: pa.Schema, key_columns: tuple[str, ...] = ()) -> None:
         super().__init__(user)
-        self._checker = MapBatchesOperator(MapBatchesSpec(lambda batch: batch, spec.schema))
+        self._checker = OutputChecker(schema, key_columns)
 
     def open(self, context: OperatorContext) -> None:
         """Open the user's operator."""
@@ -29,20 +92,22 @@ class CheckedUserOperator(UserOperator):
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of a batch."""
         shown = without_key_hash(batch)
-        for out in self._user.process(shown):
-            yield from self._checker.checked(out, shown)
+        return self._checker.each("process", self._user.process(shown), shown)
 
     def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of a watermark."""
-        return self._checked(self._user.on_watermark(time_ms))
+        return self._checker.each("on_watermark", self._user.on_watermark(time_ms), None)
 
     def finish(self) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of the end."""
-        return self._checked(self._user.finish())
+        return self._checker.each("finish", self._user.finish(), None)
 
-    def _checked(self, outputs: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for out in outputs:
-            yield from self._checker.checked(out, None)
+
+_TIME_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN)
+
+
+def _told(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def create_user_operator(spec: UserOperatorSpec) -> Operator:
@@ -54,4 +119,4 @@ def create_user_operator(spec: UserOperatorSpec) -> Operator:
     made = spec.factory()
     if not isinstance(made, Operator):
         raise GraphError(f"the factory of an apply step returned {type(made).__name__}, not a weir.Operator")
-    return CheckedUserOperator(spec, made)
+    return CheckedUserOperator(made, spec.schema)

@@ -1,10 +1,13 @@
+import json
 from collections.abc import Iterator
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
-from weir.errors import StateError
+import weir
+from weir.errors import StateError, UserFunctionError
 from weir.operators.base import OperatorContext
 from weir.operators.keyed_process import KeyedProcess, KeyedProcessOperator
 from weir.specs import KeyedProcessSpec
@@ -13,7 +16,7 @@ from weir.state.api import StateBackend
 from weir.state.memory import MemoryBackend
 from weir.state.tables.opened import one_state
 
-SCHEMA = pa.schema({"k": pa.string()})
+SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64(), "before": pa.binary()})
 
 
 class LastSeen(KeyedProcess):
@@ -34,7 +37,8 @@ def make(backend: StateBackend | None, state_id: int = 2, cache_bytes: int = 200
 
 
 def batch_of(round_number: int) -> pa.RecordBatch:
-    return pa.record_batch({"k": [f"key-{n}" for n in range(50)], "v": [round_number] * 50})
+    rows = pa.record_batch({"k": [f"key-{n}" for n in range(50)], "v": [round_number] * 50})
+    return weir.with_times(rows, round_number, 7)
 
 
 def test_a_users_operator_reads_what_it_wrote_through_a_small_cache() -> None:
@@ -116,10 +120,86 @@ def test_a_users_operator_does_not_see_the_key_hash_but_its_keys_use_it() -> Non
     def look(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         seen.append(operator.user.keys(batch)[0])  # type: ignore[attr-defined]
         seen.append(operator.user.keys(batch.slice(0))[0])  # type: ignore[attr-defined]
-        yield batch
+        yield batch.append_column("before", pa.nulls(50, pa.binary()))
 
     operator.user.process = look  # type: ignore[method-assign]
     (out,) = operator.process(hashed)
-    assert out.schema.names == ["k", "v"]
+    assert out.schema.names == ["k", "v", "before", "_event_time_ms", "_ingest_time_us"]
     assert seen[0].tolist() == operator.user.keyed_state.groups(hashes).tolist()  # type: ignore[attr-defined]
     assert seen[0].tolist() != seen[1].tolist(), "a batch of the user's own is hashed"
+
+
+def yielding(what, method="process"):
+    """A class of operators that yield what ``what`` makes of a batch, or hand it out as it is."""
+
+    class Yields(KeyedProcess):
+        def process(self, batch):
+            if method == "process":
+                return what(batch)
+            return (batch,)
+
+        def on_watermark(self, time_ms):
+            return what(None) if method == "on_watermark" else ()
+
+        def finish(self):
+            return what(None) if method == "finish" else ()
+
+    return Yields
+
+
+def replaced(batch, name, values):
+    return batch.set_column(batch.schema.get_field_index(name), name, values)
+
+
+@pytest.fixture
+def rows_path(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"k": f"k{n % 7}", "n": n}) + "\n" for n in range(100)))
+    return str(path)
+
+
+def run_rows(path, made):
+    columns = {"k": str, "n": int, "s": weir.Nullable(str)}
+    flow = weir.Dataflow("job")
+    rows = flow.source("rows", weir.JsonLines(path, schema=columns, event_time="n"), parallelism=1)
+    return weir.run(rows.key_by("k").process("st", made, columns))["st"]
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (lambda batch: iter([None, batch]), r"process\(\) yielded None; it must yield pyarrow.RecordBatch"),
+        (lambda batch: iter([5]), r"process\(\) yielded a int; it must yield"),
+        (lambda batch: iter([pl.from_arrow(batch)]), r"process\(\) yielded a DataFrame; it must yield"),
+        (lambda batch: None, r"process\(\) returned None; it must yield record batches"),
+        (lambda batch: batch, r"process\(\) returned a RecordBatch; it must yield"),
+        (lambda batch: [batch.drop_columns(["n"])], r"column 'n' \(int64\) is missing"),
+        (lambda batch: [batch.append_column("z", batch.column("n"))], "column 'z' .* is not expected"),
+        (lambda batch: [replaced(batch, "n", batch.column("k"))], "column 'n' is string, not int64"),
+        (lambda batch: [replaced(batch, "n", pa.nulls(len(batch), pa.int64()))], "a null in column 'n'"),
+        (
+            lambda batch: [replaced(batch, "k", pa.array(["z"] * len(batch)))],
+            "other values in key column 'k'",
+        ),
+    ],
+)
+def test_what_a_keyed_process_yields_is_checked(rows_path, what, message):
+    with pytest.raises(UserFunctionError, match=f"step 'st': .*{message}"):
+        run_rows(rows_path, yielding(what))
+
+
+@pytest.mark.parametrize("method", ["on_watermark", "finish"])
+@pytest.mark.parametrize(("outputs", "message"), [(None, "returned None"), ([None], "yielded None")])
+def test_what_comes_at_watermarks_and_at_the_end_is_checked(rows_path, method, outputs, message):
+    with pytest.raises(UserFunctionError, match=rf"step 'st': {method}\(\) {message}; it must yield"):
+        run_rows(rows_path, yielding(lambda batch: outputs, method))
+
+
+def test_times_and_the_order_of_columns_may_be_left_to_weir_and_rows_may_change_places(rows_path):
+    names = ["s", "n", "k"]
+    assert len(run_rows(rows_path, yielding(lambda batch: [batch.select(names)]))) == 100
+    assert (
+        len(run_rows(rows_path, yielding(lambda batch: [batch.take(pa.array(range(len(batch)))[::-1])])))
+        == 100
+    )
+    assert len(run_rows(rows_path, yielding(lambda batch: []))) == 0
