@@ -68,6 +68,8 @@ class Checkpointer:
             ),
             next_id,
         )
+        #: Checkpoints, without savepoints, that failed since the last one that did not.
+        self._failed_in_a_row = 0
         #: Subtasks that have ended and whose last parts are in a checkpoint, until they have delivered.
         self._ended: dict[int, list[SubtaskId]] = {}
 
@@ -185,6 +187,8 @@ class Checkpointer:
     # --- actions ---------------------------------------------------------------------------------------------
 
     def _carry_out_all(self, actions: Iterable[model.CheckpointAction]) -> None:
+        for record in self.machine.take_ended():
+            self._tell_end(record)
         for action in actions:
             match action:
                 case model.Trigger():
@@ -204,6 +208,22 @@ class Checkpointer:
                     if kind is FailureKind.PERMANENT and self._store is not None:
                         cause += "; start the job again to deliver it: the last checkpoint is kept"
                     self._coordinator.handle(job_machine.FailRequested(cause, kind))
+
+    def _tell_end(self, record: model.CheckpointRecord) -> None:
+        """A savepoint that comes to nothing was asked for by somebody; failed checkpoints are told of less and less."""
+        number, path, cause = record.checkpoint_id, redacted_text(record.path), redacted_text(record.cause)
+        is_complete = record.state is model.CheckpointState.COMPLETE
+        if path and is_complete:
+            log.info("savepoint %s is complete (checkpoint %d)", path, number)
+        elif path:
+            log.warning("savepoint %s was not made (checkpoint %d): %s", path, number, cause)
+        if is_complete:
+            self._failed_in_a_row = 0
+        elif record.state is model.CheckpointState.FAILED and not path:
+            self._failed_in_a_row += 1
+            if str(self._failed_in_a_row).strip("0") == "1":
+                row = f" ({self._failed_in_a_row} in a row)" if self._failed_in_a_row > 1 else ""
+                log.warning("checkpoint %d failed%s: %s", number, row, cause)
 
     async def _trigger(self, action: model.Trigger) -> None:
         by_task_manager = self._coordinator.by_task_manager(action.sources)
@@ -262,7 +282,6 @@ class Checkpointer:
             log.error("%s", error)
             return
         except WeirError as error:
-            log.warning("checkpoint %d was not committed: %s", checkpoint_id, error)
             self.handle(model.CommitFailed(checkpoint_id, str(error)))
             return
         self.latest = RestorePoint(

@@ -27,6 +27,7 @@ from weir.job_loading import LoadedJob, load_job
 from weir.lifeline import Parent
 from weir.metrics import JobMetrics, register_process_metrics
 from weir.protocol.job import JobState
+from weir.redaction import redacted_text
 from weir.types import join_address
 
 log = logging.getLogger("control_plane")
@@ -126,6 +127,11 @@ def _with_absolute_store(section: ControlPlaneConfig) -> ControlPlaneConfig:
 def _told_exit_code(coordinator: Coordinator) -> int:
     """The exit code; what was rejected is the last thing that is told."""
     code = _exit_code(coordinator.machine.state)
+    missed = coordinator.checkpointer.machine.missed_savepoint
+    if missed and code == 0:
+        # The job finished, but not all that was asked for was done.
+        code = _JOB_FAILED_EXIT_CODE
+        log.error("exit code %d: the job finished without %s", code, redacted_text(missed))
     rejected = coordinator.rejects.summary()
     if rejected:
         log.warning("exit code %d, but rejected: %s", code, rejected)

@@ -61,6 +61,8 @@ class _Flight:
     generation: int
     #: Subtasks whose part is not there.
     missing: set[SubtaskId]
+    #: A savepoint that is made of last parts only, before the last checkpoint.
+    is_at_end: bool = False
     parts: dict[SubtaskId, SubtaskPart] = field(default_factory=dict)
 
     @property
@@ -94,6 +96,8 @@ class CheckpointMachine:
         self._flight: _Flight | None = None
         self._records = CheckpointRecords(next_id)
         self._failures = 0
+        #: A savepoint that could not be made although the job finishes, and the cause; one line, "" if there is none.
+        self.missed_savepoint = ""
         #: Bytes of last parts that no checkpoint has counted yet.
         self._uncounted_bytes = 0
         self._due_ms = 0
@@ -141,6 +145,10 @@ class CheckpointMachine:
             return self._retry_ms
         return self._due_ms if self._settings.interval_ms and self._may_trigger() else None
 
+    def take_ended(self) -> list[CheckpointRecord]:
+        """Those that have ended since the last call, for the log."""
+        return self._records.take_ended()
+
     def place(self, subtask: SubtaskId) -> str | None:
         """The task manager of a subtask; also of a retired one as long as it may have something to deliver."""
         return self._placement.get(subtask)
@@ -179,8 +187,13 @@ class CheckpointMachine:
         are one. The record is live: its state changes.
         """
         self._now_ms = now_ms
+        if self._is_over and not self._final_wanted:
+            return CheckpointRefusal("the job has ended")
         if self._is_over or (self._is_running and not self._live_sources()):
-            return CheckpointRefusal("the job has ended or is about to: every source has reached its end")
+            return CheckpointRefusal(
+                "every source has reached its end: what is on its way is worked off without a checkpoint, then the "
+                "last one is made and the job ends; a failure until then starts again from the latest checkpoint"
+            )
         stop = self._stop_under_way
         if stop is not None:
             return CheckpointRefusal(
@@ -306,7 +319,9 @@ class CheckpointMachine:
     def _final_requested(self, event: FinalRequested) -> list[CheckpointAction]:
         self._is_over = self._final_wanted = True
         self._retry_ms = self._now_ms
-        self._give_up_queue("every source had reached its end")
+        # The last checkpoint is as good as a plain one; savepoints that wait are made of the last parts, before it.
+        savepoints = [record for record in self._records.take_queue() if not self._gives_up_plain(record)]
+        self._records.queue.extend(savepoints)
         kept = {*event.subtasks, *self._retired}
         self._placement = {s: name for s, name in self._placement.items() if s in kept}
         self._last_parts = {s: part for s, part in self._last_parts.items() if s in kept}
@@ -355,7 +370,7 @@ class CheckpointMachine:
         self._end_record(flight.record, CheckpointState.COMPLETE, "")
         self._flight = None
         self._failures = 0
-        if flight.record.stops_job:
+        if flight.record.stops_job and not self._final_wanted:
             self._stop = flight.record
         if not self._is_running:
             return []
@@ -364,9 +379,12 @@ class CheckpointMachine:
             last = self._last_parts.get(subtask)
             if included is None and last is not None and flight.parts.get(subtask) is last:
                 self._retired[subtask] = event.checkpoint_id
+        if flight.is_at_end:
+            # Sinks deliver all that it covers with the last checkpoint, which is next.
+            return []
         if flight.record.is_last:
             self._final_id = event.checkpoint_id
-        if flight.record.is_last or flight.record.stops_job:
+        if flight.record.is_last or self._stop is flight.record:
             self._retry_ms = None
             self._untold = set(self._placement.values())
             if self._lost & self._untold:
@@ -442,16 +460,17 @@ class CheckpointMachine:
         return [*actions, commit]
 
     def _finish_if_due(self) -> list[CheckpointAction]:
-        """The last manifest, when every last part is there; afterwards the sinks that have not confirmed it."""
+        """With every last part: savepoints that wait, the last manifest, then the sinks that have not confirmed it."""
         if not self._final_wanted or self._retry_ms is None or self._now_ms < self._retry_ms:
             return []
         if self._final_id is not None:
             self._retry_ms = None
             return [NotifyEnd(self._final_id, self._generation, True, tuple(sorted(self._untold)))]
         if self._last_parts.keys() == self._placement.keys():
-            record = self._records.new("", self._now_ms)
-            record.is_last = True
-            self._begin(record)
+            queue = self._records.queue
+            record = queue.popleft() if queue else self._records.new("", self._now_ms)
+            record.is_last = not record.path
+            self._begin(record, is_at_end=bool(record.path))
         return []
 
     def _stop_if_due(self) -> list[CheckpointAction]:
@@ -475,12 +494,12 @@ class CheckpointMachine:
         self._begin(record)
         return [Trigger(record.checkpoint_id, tuple(sorted(self._live_sources())), record.stops_job)]
 
-    def _begin(self, record: CheckpointRecord) -> None:
+    def _begin(self, record: CheckpointRecord, *, is_at_end: bool = False) -> None:
         record.state = CheckpointState.IN_PROGRESS
         record.started_ms = self._now_ms
         record.new_bytes, self._uncounted_bytes = self._uncounted_bytes, 0
         missing = self._placement.keys() - self._last_parts.keys()
-        self._flight = _Flight(record, self._generation, set(missing), dict(self._last_parts))
+        self._flight = _Flight(record, self._generation, set(missing), is_at_end, dict(self._last_parts))
 
     def _may_trigger(self) -> bool:
         is_ending = self._final_wanted or self._is_over or self._stop is not None
@@ -497,6 +516,8 @@ class CheckpointMachine:
     def _fail(self, flight: _Flight, cause: str) -> list[CheckpointAction]:
         self._end_record(flight.record, CheckpointState.FAILED, cause)
         self._flight = None
+        if self._final_wanted and flight.record.path and not self.missed_savepoint:
+            self.missed_savepoint = f"savepoint {flight.record.path}: {cause}"
         if not self._is_running:
             return []
         # Last parts and the bytes for them stay; those of others may be written anew.
@@ -516,6 +537,7 @@ class CheckpointMachine:
 
     def _end_record(self, record: CheckpointRecord, state: CheckpointState, cause: str) -> None:
         record.state, record.cause, record.ended_ms = state, cause, self._now_ms
+        self._records.has_ended(record)
         if record.started_ms is not None:
             settings = self._settings
             self._due_ms = max(record.started_ms + settings.interval_ms, self._now_ms + settings.pause_ms)
@@ -523,6 +545,11 @@ class CheckpointMachine:
     def _give_up_queue(self, cause: str) -> None:
         for record in self._records.take_queue():
             self._end_record(record, CheckpointState.ABORTED, cause)
+
+    def _gives_up_plain(self, record: CheckpointRecord) -> bool:
+        if not record.path:
+            self._end_record(record, CheckpointState.ABORTED, "every source had reached its end")
+        return not record.path
 
     def _committing(self, checkpoint_id: int) -> _Flight:
         flight = self._flight

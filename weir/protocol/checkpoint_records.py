@@ -21,6 +21,7 @@ class CheckpointRecords:
         self._records: OrderedDict[int, CheckpointRecord] = OrderedDict()
         #: Those that wait, the next one first.
         self.queue: deque[CheckpointRecord] = deque()
+        self._ended: list[CheckpointRecord] = []
 
     @property
     def next_id(self) -> int:
@@ -60,6 +61,15 @@ class CheckpointRecords:
         taken = list(self.queue)
         self.queue.clear()
         return taken
+
+    def has_ended(self, record: CheckpointRecord) -> None:
+        """Keep it for the log."""
+        self._ended.append(record)
+
+    def take_ended(self) -> list[CheckpointRecord]:
+        """Those that have ended since the last call, in that order."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def rules(self) -> dict[str, bool]:
         """What must hold between events, and whether it does."""

@@ -523,10 +523,56 @@ def test_a_task_manager_that_is_lost_while_it_is_told_the_end_is_missed(finishin
     assert finishing.tell(TaskManagerLost("tm-b", "x")) == [FailJob("task manager tm-b is lost: x")]
 
 
-def test_what_waits_is_given_up_at_the_end(in_flight):
+def at_the_end(bench):
+    """The sources end while checkpoint 7 is in flight; all that is missing is the word that it is complete."""
+    bench.deliver(7, SOURCE, COUNT)
+    bench.deliver(0, SOURCE, COUNT, passed=7)
+    assert bench.tell(FinalRequested((SOURCE, COUNT))) == []
+
+
+def test_a_stop_that_waits_at_the_end_of_the_input_gets_its_savepoint(in_flight):
+    plain, _ = in_flight.request()
+    stop, _ = in_flight.request("/save", stops_job=True)
+    at_the_end(in_flight)
+    assert (plain.state, plain.cause) == (CheckpointState.ABORTED, "every source had reached its end")
+    [_, savepoint] = in_flight.tell(Committed(7))
+    assert (savepoint.checkpoint_id, savepoint.path, savepoint.is_last) == (
+        stop.checkpoint_id,
+        "/save",
+        False,
+    )
+    assert [part.finished for part in savepoint.parts] == [True, True]
+    [last] = in_flight.tell(Committed(stop.checkpoint_id))
+    assert (last.path, last.is_last) == ("", True)
+    assert in_flight.tell(Committed(last.checkpoint_id)) == [NotifyEnd(last.checkpoint_id, 1, True, BOTH)]
+    assert in_flight.tell(EndNotified(last.checkpoint_id)) == [FinalDone(last.checkpoint_id)]
+    assert (stop.state, in_flight.machine.missed_savepoint) == (CheckpointState.COMPLETE, "")
+    assert in_flight.machine.take_ended()[-2] is stop
+
+
+def test_a_savepoint_that_cannot_be_made_at_the_end_is_told_and_the_job_finishes(in_flight):
     record, _ = in_flight.request("/save")
-    in_flight.tell(FinalRequested((SOURCE, COUNT)))
-    assert (record.state, record.cause) == (CheckpointState.ABORTED, "every source had reached its end")
+    at_the_end(in_flight)
+    in_flight.tell(Committed(7))
+    in_flight.tell(CommitFailed(record.checkpoint_id, "disk full"), at=2000)
+    assert (record.state, record.cause) == (CheckpointState.FAILED, "disk full")
+    assert in_flight.machine.missed_savepoint == "savepoint /save: disk full"
+    [last] = in_flight.tell(Tick(), at=2200)
+    assert last.is_last
+    in_flight.tell(Committed(last.checkpoint_id))
+    assert in_flight.tell(EndNotified(last.checkpoint_id)) == [FinalDone(last.checkpoint_id)]
+
+
+def test_a_stop_whose_savepoint_is_complete_after_the_end_of_the_input_finishes_the_job(bench):
+    stop, [_] = bench.request("/save", stops_job=True)
+    bench.deliver(stop.checkpoint_id, SOURCE, COUNT)
+    bench.deliver(0, SOURCE, COUNT, passed=stop.checkpoint_id)
+    bench.tell(FinalRequested((SOURCE, COUNT)))
+    last = bench.tell(Committed(stop.checkpoint_id))[-1]
+    assert last.is_last
+    bench.tell(Committed(last.checkpoint_id))
+    assert bench.tell(EndNotified(last.checkpoint_id)) == [FinalDone(last.checkpoint_id)]
+    assert stop.state is CheckpointState.COMPLETE
 
 
 def test_broken_invariants_are_found(in_flight):
