@@ -56,6 +56,7 @@ class Recovery:
             config.restart_delay_ms,
             config.restart_delay_ms_max,
             config.restart_stable_ms,
+            strict=config.strict,
         )
         #: Restarts so far, those under earlier control planes included.
         self.restarts = restarts
@@ -76,7 +77,10 @@ class Recovery:
             failure = await self._first_cause()
             if coordinator.machine.state is not JobState.RESTARTING:
                 return
-        decision = self.policy.decide(coordinator.now_ms(), failure.cause, failure.kind)
+        is_isolated = failure.step in self._poison.isolated
+        decision = self.policy.decide(
+            coordinator.now_ms(), failure.cause, failure.kind, is_isolated=is_isolated
+        )
         if isinstance(decision, GiveUp):
             coordinator.handle(job_machine.RestartRefused(decision.reason))
             return

@@ -1,6 +1,8 @@
 """Puts rows aside that make a step raise, so that they do not restart the job for ever.
 
-Used after several restarts for the same step, until the next checkpoint is complete: see docs/guarantees.md.
+Used after several restarts for the same step. Steps without state stay under it as long as the job runs: its cost is
+nothing but the ``try``. Others get row by row, which is slow, so that ends with the next checkpoint: see
+docs/guarantees.md.
 """
 
 from __future__ import annotations
@@ -14,8 +16,13 @@ from task_manager.credits import CancelledError
 from weir.errors import FailureKind, kind_in_step
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.functions import FunctionOperator
+from weir.operators.stateless import FilterOperator, WithColumnsOperator
 from weir.operators.user_errors import UserErrors
 from weir.records import user_columns
+
+#: What keeps nothing of a batch that it could not take. Any other operator may remember it, also one without tables.
+_STATELESS = (FunctionOperator, FilterOperator, WithColumnsOperator)
 
 
 class Isolation:
@@ -29,6 +36,7 @@ class Isolation:
         self._steps = frozenset(steps)
         self._open_file = open_file
         self._files: dict[str, DeadLetterFile] = {}
+        self._is_relaxed = False
 
     @property
     def rejected(self) -> int:
@@ -39,23 +47,26 @@ class Isolation:
         """Where rows of a step were put, which counts them; None before the first one."""
         return self._files.get(step)
 
-    def concerns(self, step: str) -> bool:
-        """Whether rows of this step are looked at."""
-        return step in self._steps
+    def concerns(self, operator: Operator, step: str) -> bool:
+        """Whether this operator's rows are looked at now."""
+        return step in self._steps and not (self._is_relaxed and not isinstance(operator, _STATELESS))
+
+    def relax(self) -> None:
+        """A checkpoint covers the rows that made steps raise: from now on only steps without state are looked at."""
+        self._is_relaxed = True
 
     def process(
         self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch
     ) -> list[pa.RecordBatch]:
         """What the operator makes of the batch, without the rows that make it raise.
 
-        A step without state gets halves of a batch that it could not take; one with state or an effect outside gets
-        row by row from the start, because what it did before it raised cannot be taken back.
+        A function or an expression gets halves of a batch that it could not take. Any other operator gets row by row
+        from the start, because what it did or noted before it raised cannot be taken back.
 
         Raises:
             Exception: not the rows' fault; what a sink raises never is.
         """
-        has_effect = context.tables is not None or context.is_sink
-        if has_effect and batch.num_rows > 1:
+        if not isinstance(operator, _STATELESS) and batch.num_rows > 1:
             rows = (batch.slice(row, 1) for row in range(batch.num_rows))
             return [out for row in rows for out in self.process(operator, context, row)]
         try:

@@ -232,7 +232,8 @@ class Subtask(ABC):
 
     def _commit(self, checkpoint_id: int) -> None:
         # Rows that made a step raise are behind this checkpoint.
-        self._chain.isolation = None
+        if self._chain.isolation is not None:
+            self._chain.isolation.relax()
         self._chain.commit(checkpoint_id)
 
     def _abandon(self) -> None:

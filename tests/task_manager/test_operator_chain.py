@@ -3,13 +3,16 @@
 import pyarrow as pa
 import pytest
 
+import weir
 from task_manager.credits import CancelledError
 from task_manager.isolation import Isolation
 from weir.errors import ConnectionLostError, FailureKind, StateError, UserFunctionError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.chain import OperatorChain, StepError
 from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.functions import MapOperator
 from weir.operators.user_errors import UserErrors
+from weir.specs import MapSpec
 from weir.state.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 
@@ -159,3 +162,40 @@ def test_no_row_is_put_aside_for_a_sink(aside):
     with pytest.raises(StepError) as caught:
         chain_of(Picky(ValueError("locked")), sink=True, isolation=aside).process(BATCH)
     assert (aside.rejected, caught.value.kind) == (0, FailureKind.OUTAGE)
+
+
+class Counts(Operator):
+    """Remembers what it saw, in no table."""
+
+    def __init__(self):
+        self.seen = []
+
+    def process(self, batch):
+        for row in batch.column("id").to_pylist():
+            if row == 2:
+                raise ValueError("too hot")
+            self.seen.append(row)
+        yield batch
+
+
+def map_step(function):
+    return MapOperator(MapSpec(function, pa.schema({"id": pa.int64()})))
+
+
+def test_an_operator_that_may_remember_gets_each_row_once(aside):
+    counts = Counts()
+    chain_of(counts, isolation=aside).process(BATCH)
+    assert (counts.seen, aside.rejected) == ([1, 3], 1)
+
+
+def test_after_a_checkpoint_functions_stay_isolated_and_operators_that_may_remember_do_not(aside):
+    def picky(row):
+        return {"id": 6 // (row["id"] - 2)}
+
+    aside.relax()
+    batch = weir.with_times(BATCH, 0, 0)
+    output = FakeOutput()
+    chain_of(map_step(picky), output=output, isolation=aside).process(batch)
+    assert (output.rows, aside.rejected) == ([-6, 6], 1)
+    with pytest.raises(StepError, match="too hot"):
+        chain_of(Counts(), isolation=aside).process(batch)

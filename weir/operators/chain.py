@@ -30,8 +30,12 @@ class ChainOutput(Protocol):
 class RowIsolation(Protocol):
     """Puts rows aside that make a step raise."""
 
-    def concerns(self, step: str) -> bool:
-        """Whether rows of this step are looked at."""
+    def concerns(self, operator: Operator, step: str) -> bool:
+        """Whether rows of this operator, of a step, are looked at now."""
+        ...
+
+    def relax(self) -> None:
+        """A checkpoint covers the rows that made steps raise."""
         ...
 
     def process(
@@ -124,7 +128,7 @@ class OperatorChain(Generic[OutputT]):
     ) -> None:
         """``check_cancelled`` raises CancelledError when the subtask is to stop; called between outputs.
 
-        ``isolation``: puts rows aside that make steps raise, until it is taken away.
+        ``isolation``: puts rows aside that make steps raise.
         """
         self._operators = list(operators)
         self._opened: list[Operator] = []
@@ -167,7 +171,7 @@ class OperatorChain(Generic[OutputT]):
         operator, context = self._operators[start]
         self.rows_into[start] += batch.num_rows
         isolation = self.isolation
-        if isolation is None or not isolation.concerns(context.operator_name):
+        if isolation is None or not isolation.concerns(operator, context.operator_name):
             self._send_on(start, lambda: operator.process(batch), batch)
         else:
             self._send_on(start, lambda: isolation.process(operator, context, batch), batch)

@@ -34,10 +34,17 @@ class RestartPolicy:
     long as the one before, at most ``delay_ms_max``. Outages have a row of their own without a limit: a full disk or a
     broken network must not end a job, however long it lasts. It ends with a stable period too, and only if a checkpoint
     was complete in it: a job that runs for a moment each time, as on a full disk, waits longer and longer.
+
+    Rows do not count either where they are put aside: the share of dead letters is what bounds them. Progress since the
+    last restart, a complete checkpoint, is asked for, so that this comes to an end.
     """
 
-    def __init__(self, attempts: int, delay_ms: int, delay_ms_max: int, stable_ms: int) -> None:
+    def __init__(
+        self, attempts: int, delay_ms: int, delay_ms_max: int, stable_ms: int, *, strict: bool = False
+    ) -> None:
         """``attempts``: restarts in a row at most, 0: none. The settings are those of ``restart_*`` in config.json.
+
+        ``strict``: rows that make a step raise end the job at once.
 
         Raises:
             ValueError: one of the numbers is negative.
@@ -48,6 +55,7 @@ class RestartPolicy:
         self._delay_ms = delay_ms
         self._delay_ms_max = delay_ms_max
         self._stable_ms = stable_ms
+        self._strict = strict
         self._in_a_row = 0
         self._outages = 0
         self._running_since_ms: int | None = None
@@ -72,8 +80,13 @@ class RestartPolicy:
         """A checkpoint is complete."""
         self._has_progressed = True
 
-    def decide(self, now_ms: int, cause: str, kind: FailureKind = FailureKind.OTHER) -> RestartAfter | GiveUp:
-        """The job failed at ``now_ms``, of any clock that never goes back."""
+    def decide(
+        self, now_ms: int, cause: str, kind: FailureKind = FailureKind.OTHER, *, is_isolated: bool = False
+    ) -> RestartAfter | GiveUp:
+        """The job failed at ``now_ms``, of any clock that never goes back.
+
+        ``is_isolated``: in a step whose rows are put aside after a restart.
+        """
         since_ms = self._running_since_ms
         if since_ms is not None and now_ms - since_ms >= self._stable_ms:
             self._in_a_row = 0
@@ -82,6 +95,12 @@ class RestartPolicy:
         self._running_since_ms = None
         if not self._attempts or kind is FailureKind.PERMANENT:
             return GiveUp(cause)
+        if self._strict and kind is FailureKind.ROWS:
+            return GiveUp(
+                f"{cause}; a strict job takes none: mend it, or run without --strict (controlPlane.strict)"
+            )
+        if is_isolated and kind is FailureKind.ROWS and self._has_progressed:
+            return RestartAfter(0, max(self._in_a_row, 1))
         if kind is FailureKind.OUTAGE:
             self._outages += 1
             return RestartAfter(self._delay(self._outages), self._outages)

@@ -94,3 +94,24 @@ def test_a_failure_that_is_not_about_rows_isolates_nothing(kind):
 
 def test_isolation_can_be_switched_off():
     assert not PoisonWatch(0).failed(FailureKind.ROWS, "picky")
+
+
+def test_rows_of_an_isolated_step_cost_no_attempt_as_long_as_checkpoints_are_complete_in_between():
+    policy = RestartPolicy(attempts=1, delay_ms=100, delay_ms_max=500, stable_ms=1_000_000)
+    assert policy.decide(0, "bad row", FailureKind.ROWS) == RestartAfter(0, 1)
+    for now_ms in range(1, 20):
+        policy.running(now_ms)
+        policy.progressed()
+        assert policy.decide(now_ms, "bad row", FailureKind.ROWS, is_isolated=True) == RestartAfter(0, 1)
+    policy.running(20)
+    assert isinstance(policy.decide(20, "bad row", FailureKind.ROWS, is_isolated=True), GiveUp)
+    policy.progressed()
+    assert isinstance(policy.decide(20, "x", FailureKind.OTHER, is_isolated=True), GiveUp)
+
+
+def test_a_strict_job_is_not_restarted_for_a_row():
+    policy = RestartPolicy(attempts=5, delay_ms=100, delay_ms_max=500, stable_ms=1000, strict=True)
+    decision = policy.decide(0, "step 'a' raised", FailureKind.ROWS)
+    assert isinstance(decision, GiveUp)
+    assert "step 'a' raised; a strict job takes none" in decision.reason
+    assert policy.decide(0, "other") == RestartAfter(0, 1)
