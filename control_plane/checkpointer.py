@@ -27,7 +27,13 @@ from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest, SubtaskPart, part_from_json
 from weir.redaction import redacted, redacted_text
 from weir.rpc import control_pb2
-from weir.rpc.wire import handshake_from_proto, handshake_to_proto, subtask_from_proto, subtask_to_proto
+from weir.rpc.wire import (
+    failure_kind_from_proto,
+    handshake_from_proto,
+    handshake_to_proto,
+    subtask_from_proto,
+    subtask_to_proto,
+)
 from weir.types import SubtaskId
 
 if TYPE_CHECKING:
@@ -37,6 +43,8 @@ log = logging.getLogger("control_plane")
 
 #: A task manager that does not confirm the end of a checkpoint is asked again after so long, while it is registered.
 _ASK_AGAIN_S = 0.2
+#: What is told of a sink that could not deliver; anything else is a mistake in its code.
+_DELIVERY_KINDS = {FailureKind.OUTAGE: "outage", FailureKind.PERMANENT: "refused"}
 
 
 class Checkpointer:
@@ -330,7 +338,12 @@ class Checkpointer:
                     await asyncio.sleep(_ASK_AGAIN_S)
                 else:
                     return [
-                        model.DeliveryFailure(name, subtask_from_proto(failure.subtask), failure.cause)
+                        model.DeliveryFailure(
+                            name,
+                            subtask_from_proto(failure.subtask),
+                            failure.cause,
+                            failure_kind_from_proto(failure.failure_kind),
+                        )
                         for failure in reply.failures
                     ]
             return None
@@ -356,7 +369,8 @@ class Checkpointer:
                 else ""
             )
             log.warning(
-                "outage: subtask %s could not deliver what it had received: %s%s",
+                "%s: subtask %s could not deliver what it had received: %s%s",
+                _DELIVERY_KINDS.get(failure.kind, "mistake"),
                 failure.subtask,
                 failure.cause,
                 again,

@@ -26,7 +26,7 @@ from task_manager.task_subtask import TaskSubtask
 from task_manager.topology import Topology
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
-from weir.errors import CheckpointError, HandshakeError, WeirError
+from weir.errors import CheckpointError, FailureKind, HandshakeError, WeirError, kind_of
 from weir.graph import PhysicalGraph
 from weir.metrics import SubtaskLabels
 from weir.operators.chain import StepError
@@ -186,7 +186,7 @@ class JobRuntime:
 
     def end_checkpoint(
         self, checkpoint_id: int, ended: Sequence[SubtaskId], *, committed: bool, waits: bool = False
-    ) -> dict[SubtaskId, str]:
+    ) -> dict[SubtaskId, tuple[str, FailureKind]]:
         """A checkpoint is complete, or was given up.
 
         Returns when sinks that have ended have delivered; the others do so between two batches.
@@ -198,7 +198,7 @@ class JobRuntime:
             waits: return when sinks that still run have delivered as well.
 
         Returns:
-            Those that have ended and could not deliver, with the cause.
+            Those that have ended and could not deliver, with the cause and what it says about the next attempt.
 
         Raises:
             CheckpointError: with ``waits``, a sink that runs has not delivered; a second call is harmless.
@@ -215,13 +215,14 @@ class JobRuntime:
             elif isinstance(running.subtask, SourceSubtask):
                 end = partial(running.subtask.end_checkpoint, checkpoint_id, committed=committed)
                 running.subtask.mailbox.post(end)
-        failures: dict[SubtaskId, str] = {}
+        failures: dict[SubtaskId, tuple[str, FailureKind]] = {}
         for subtask, running in here:
             if committed and subtask in ended:
                 try:
                     running.subtask.commit(checkpoint_id, is_last=True)
                 except (WeirError, StepError) as error:
-                    failures[subtask] = str(error)
+                    kind = error.kind if isinstance(error, StepError) else kind_of(error)
+                    failures[subtask] = str(error), kind
                 else:
                     self._delivered.add(subtask)
         if waits:
@@ -262,6 +263,7 @@ class JobRuntime:
 
     def forget(self, subtasks: Sequence[SubtaskId]) -> None:
         """Drop what is kept of subtasks that are not part of the job any more; one that still runs is stopped."""
+        self._state.forget(subtasks)
         for subtask in subtasks:
             running = self._running.get(subtask)
             if running is None:

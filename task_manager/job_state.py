@@ -87,6 +87,10 @@ class JobState:
         """What the subtasks of a step gave in the checkpoint, for a subtask that was restored."""
         return self._plan.operators.get(step, {}) if subtask in self._restored else {}
 
+    def forget(self, subtasks: Iterable[SubtaskId]) -> None:
+        """A rescale has ended these: a later one of the same number takes nothing from the checkpoint."""
+        self._restored.difference_update(subtasks)
+
     def restored_groups(self, subtask: SubtaskId, topology: Topology) -> int:
         """How many key groups of a subtask have state in the checkpoint; 0 for one that was not restored."""
         table = topology.routing.get(subtask.stage_index)

@@ -39,6 +39,7 @@ from weir.rpc import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, s
 from weir.rpc.wire import (
     PROTOCOL_VERSION,
     JobIdentity,
+    failure_kind_to_proto,
     handshake_from_proto,
     message_size_options,
     refusal_metadata,
@@ -276,8 +277,10 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             )
         return control_pb2.EndCheckpointReply(
             failures=[
-                control_pb2.DeliveryFailure(subtask=subtask_to_proto(subtask), cause=cause)
-                for subtask, cause in failures.items()
+                control_pb2.DeliveryFailure(
+                    subtask=subtask_to_proto(subtask), cause=cause, failure_kind=failure_kind_to_proto(kind)
+                )
+                for subtask, (cause, kind) in failures.items()
             ]
         )
 

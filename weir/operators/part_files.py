@@ -44,6 +44,7 @@ class PartFilesSink(TwoPhaseSink):
         self._directory = Path(path).expanduser()
         self._file: BinaryIO | None = None
         self._name = ""
+        self._visible_name = re.compile(rf"part-\d+-(\d+)-\d+\.{re.escape(self.suffix)}")
         self._pending_name = re.compile(rf"\.part-(\d+)-(\d+)-\d+\.{re.escape(self.suffix)}\.pending")
 
     def begin_part(self, file: BinaryIO) -> None:
@@ -60,12 +61,15 @@ class PartFilesSink(TwoPhaseSink):
         """Create the directory, and remove what an earlier run of this subtask left pending.
 
         Raises:
-            InputError: an earlier run's parts are there, or the directory cannot be written.
+            InputError: parts of an earlier run are there, or of another run from the same savepoint; or the directory
+                cannot be written.
         """
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             if not is_restart:
                 self._check_fresh(context)
+            elif context.subtask_index == min(context.subtask_indices or (context.subtask_index,)):
+                self._check_own(context.generation)
             with open(
                 self._directory / f".writable-{context.subtask_index}-{context.generation}", "wb"
             ) as probe:
@@ -166,6 +170,16 @@ class PartFilesSink(TwoPhaseSink):
                 raise InputError(f"sink: {part} exists already; remove it or choose another directory")
         # One run at a time writes to a directory, so pending files of this index are of an earlier one.
         self._remove_pending(lambda of_subtask, _: of_subtask == index, ())
+
+    def _check_own(self, generation: int) -> None:
+        """No deployment of this job, nor of the one that its savepoint is of, has made parts under this number yet."""
+        for name in sorted(os.listdir(self._directory)):
+            match = self._visible_name.fullmatch(name)
+            if match is not None and int(match[1]) >= generation:
+                raise InputError(
+                    f"sink: {self._directory / name} is of another run that went on from the same savepoint or "
+                    "checkpoint; choose another directory, or go on from that run"
+                )
 
     def _remove_pending(self, is_old: Callable[[int, int], bool], kept: Collection[str]) -> None:
         try:

@@ -412,7 +412,7 @@ class CheckpointMachine:
         is_stop = stop is not None and stop.checkpoint_id == event.checkpoint_id
         if event.failures and not is_final:
             # The next deployment delivers it.
-            return [FailJob(_undelivered(event.failures))]
+            return [FailJob(_undelivered(event.failures), event.failures[0].kind)]
         if not (is_final or is_stop) or not self._untold:
             return []
         self._untold &= {*event.unreached, *(failure.task_manager for failure in event.failures)}

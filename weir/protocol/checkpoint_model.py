@@ -229,6 +229,7 @@ class DeliveryFailure:
     subtask: SubtaskId
     #: One line.
     cause: str
+    kind: FailureKind = FailureKind.OUTAGE
 
 
 @dataclass(frozen=True)
@@ -335,8 +336,8 @@ class StopJob:
 class FailJob:
     """The job cannot go on as it is (``job_model.FailRequested``): it starts again, if it may.
 
-    OUTAGE: lost task managers and places that cannot be written, never a wrong step. PERMANENT: sinks do not deliver
-    what the last checkpoint covers.
+    OUTAGE: lost task managers and places that cannot be written. OTHER: a mistake in a sink's code. PERMANENT: sinks do
+    not deliver what the last checkpoint covers.
     """
 
     cause: str

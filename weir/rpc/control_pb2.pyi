@@ -567,12 +567,14 @@ class EndCheckpointRequest(_message.Message):
     def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., committed: _Optional[bool] = ..., ended: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., waits: _Optional[bool] = ...) -> None: ...
 
 class DeliveryFailure(_message.Message):
-    __slots__ = ("subtask", "cause")
+    __slots__ = ("subtask", "cause", "failure_kind")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_KIND_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     cause: str
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., cause: _Optional[str] = ...) -> None: ...
+    failure_kind: FailureKind
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., cause: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ...) -> None: ...
 
 class EndCheckpointReply(_message.Message):
     __slots__ = ("failures",)

@@ -212,6 +212,23 @@ def test_a_fresh_start_refuses_visible_parts_and_drops_pending_ones(tmp_path):
     assert ids(tmp_path) == [2]
 
 
+def test_a_second_start_from_a_savepoint_refuses_what_the_first_one_wrote(tmp_path):
+    stopped = opened(tmp_path)
+    stopped.process(batch(1))
+    savepoint = {0: snapshot(stopped, 1)}
+    stopped.commit(1)
+    first = opened(tmp_path, generation=2, restored=savepoint)
+    first.process(batch(2))
+    again = {0: snapshot(first, 2)}
+    first.commit(2)
+    with pytest.raises(
+        InputError, match=r"part-00000-000002-.*\.jsonl is of another run .*; choose another dir"
+    ):
+        opened(tmp_path, generation=2, restored=savepoint)
+    opened(tmp_path, generation=3, restored=again)
+    assert ids(tmp_path) == [1, 2]
+
+
 def test_a_foreign_or_later_checkpoint_is_refused(tmp_path):
     sink = opened(tmp_path, generation=4)
     state = snapshot(sink, 1)

@@ -484,6 +484,13 @@ def test_a_sink_that_has_ended_early_and_does_not_deliver_starts_the_job_again(c
     ]
 
 
+def test_a_mistake_of_a_sink_that_does_not_deliver_is_no_outage(committing):
+    committing.tell(Committed(7))
+    failure = DeliveryFailure("tm-b", COUNT, "TypeError: no", FailureKind.OTHER)
+    [fail] = committing.tell(EndNotified(7, failures=(failure,)))
+    assert fail.kind is FailureKind.OTHER
+
+
 def test_a_last_manifest_that_cannot_be_written_is_tried_again(finishing):
     assert finishing.tell(CommitFailed(7, "disk full"), at=600) == [NotifyEnd(7, 1, False, BOTH)]
     [commit] = finishing.tell(Tick(), at=800)
