@@ -58,7 +58,8 @@ class Deployment:
             )
             for name, result in zip(by_task_manager, results, strict=True):
                 if isinstance(result, BaseException):
-                    cause = reason_of(result)
+                    # The event says already whose it is.
+                    cause = reason_of(result).removeprefix(f"task manager {name}: ")
                     # A call is cancelled when its task manager is lost.
                     is_lost = isinstance(result, asyncio.CancelledError)
                     kind = FailureKind.OUTAGE if is_lost else kind_of(result)

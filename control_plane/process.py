@@ -134,7 +134,7 @@ def _told_exit_code(coordinator: Coordinator) -> int:
         log.error("exit code %d: the job finished without %s", code, redacted_text(missed))
     rejected = coordinator.rejects.summary()
     if rejected:
-        log.warning("exit code %d, but rejected: %s", code, rejected)
+        log.warning("exit code %d%s rejected: %s", code, ";" if code else ", but", rejected)
     return code
 
 

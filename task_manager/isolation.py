@@ -79,9 +79,10 @@ class Isolation:
             if batch.num_rows == 1:
                 self._reject(context.operator_name, batch, error)
                 return []
-            half = batch.num_rows // 2
-            parts = (batch.slice(0, half), batch.slice(half))
-            return [out for part in parts for out in self.process(operator, context, part)]
+        # Outside of the except clause: what a half raises is not to be told as a consequence of this.
+        half = batch.num_rows // 2
+        parts = (batch.slice(0, half), batch.slice(half))
+        return [out for part in parts for out in self.process(operator, context, part)]
 
     def close(self) -> None:
         """Close the files."""

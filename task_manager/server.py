@@ -387,6 +387,9 @@ def _errors_to(context: grpc.ServicerContext) -> Iterator[None]:
         _refuse(context, kind_of(ours), str(ours))
     except (ValueError, KeyError) as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"malformed request: {error}")
+    except Exception as error:
+        log.exception("a call of the control plane failed")
+        _refuse(context, kind_of(error), f"{type(error).__name__}: {error}")
 
 
 def _refuse(context: grpc.ServicerContext, kind: FailureKind, cause: str) -> None:

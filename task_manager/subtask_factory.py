@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import grpc
@@ -27,13 +28,14 @@ from task_manager.topology import Topology
 from task_manager.writer import BatchPolicy
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
+from weir.errors import GraphError
 from weir.graph import Edge, Node, Stage
 from weir.metrics import SubtaskLabels
 from weir.operators.base import Operator, OperatorContext, SourceReader
-from weir.operators.chain import OperatorChain, naming_step
+from weir.operators.chain import OperatorChain, StepError, naming_step
 from weir.operators.dead_letters import DeadLetterFile, letters_stem
+from weir.operators.factories import make_operator, make_reader
 from weir.operators.known_rows import KnownRows
-from weir.operators.registry import create_operator, create_reader
 from weir.operators.user_errors import UserErrors
 from weir.protocol.rescale_owner import OwnerMachine
 from weir.rpc.wire import JobIdentity, message_size_options
@@ -142,14 +144,15 @@ class SubtaskFactory:
         edges = self._output_edges(subtask, inbox, topology)
         output = Output(edges, mailbox.wait_for_credit)
         nodes = stage.nodes[1:] if stage.is_source else stage.nodes
-        operators = [(_create(node), context(node, 0)) for node in nodes]
+        operators = [(self._make(node), context(node, 0)) for node in nodes]
         made: list[Subtask] = []
         isolation = self._isolation(subtask, stage, lambda: made[0].passed_id)
         chain = OperatorChain(operators, output, mailbox.check_cancelled, tables, isolation)
         if stage.is_source:
             node = stage.nodes[0]
             assert isinstance(node.spec, SourceSpec)
-            reader = create_reader(node.spec)
+            with self._telling(node):
+                reader = make_reader(node)
             source = SourceSubtask(
                 subtask,
                 chain,
@@ -386,8 +389,18 @@ class SubtaskFactory:
             self._config.dead_letter_raw_bytes_max,
         )
 
+    def _make(self, node: Node) -> Operator:
+        """The operator of a step; the factory of a sink may be the author's."""
+        with self._telling(node):
+            return make_operator(node)
 
-def _create(node: Node) -> Operator:
-    """The operator of a step; the factory of a sink may be the author's."""
-    with naming_step(node.name, is_sink=node.is_sink):
-        return create_operator(node.spec)
+    @contextmanager
+    def _telling(self, node: Node) -> Iterator[None]:
+        """Log what the author's factory raises."""
+        try:
+            with naming_step(node.name, is_sink=node.is_sink):
+                yield
+        except (StepError, GraphError) as error:
+            if error.__cause__ is not None:
+                self._errors.tell(node.name, error.__cause__)
+            raise

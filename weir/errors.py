@@ -152,7 +152,8 @@ def kind_of(error: BaseException | None) -> FailureKind:
     """
     is_ours = isinstance(error, WeirError) and not isinstance(error, UserFunctionError)
     kind = error.failure_kind if isinstance(error, WeirError) else FailureKind.OTHER
-    if isinstance(error, SystemExit):
+    # Ctrl-C reaches the main thread alone: here it is a function's own.
+    if isinstance(error, SystemExit | KeyboardInterrupt):
         kind = FailureKind.PERMANENT
     seen = 0
     while error is not None and seen < _CAUSES_MAX:

@@ -92,8 +92,9 @@ def load_job(module: str, parameters: Mapping[str, str], configured: Mapping[str
     known = _parameters(module, build)
     for name in parameters:
         if name not in known:
+            near = did_you_mean(name, known)
             raise GraphError(
-                f"job {module} has no parameter {name!r}{did_you_mean(name, known)}"
+                f"job {module} has no parameter {name!r}{near}{'' if near.endswith('?') else '.'}"
                 f" Its parameters: {', '.join(map(str, known.values())) or 'none'}"
             )
     values: dict[str, object] = {}

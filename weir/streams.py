@@ -311,6 +311,12 @@ class KeyedStream(Stream):
         the input's). For a process with settings pass ``functools.partial(MyProcess, setting=1)``.
         """
         spec = KeyedProcessSpec(self.key_columns, _callable(name, factory), self._schema(name, schema))
+        absent = [column for column in self.key_columns if column not in spec.schema.names]
+        if absent:
+            raise GraphError(
+                f"step {name!r}: its declared result lacks key column {absent[0]!r}, which it must pass on; add it to "
+                "the schema"
+            )
         check_key_columns(str(name), self.key_columns, spec.schema)
         return self._same_kind(name, spec, parallelism)
 

@@ -1,5 +1,6 @@
 """Which step an error is told of, and what it says about the next attempt."""
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -11,8 +12,9 @@ from weir.operators.base import Operator, OperatorContext
 from weir.operators.chain import OperatorChain, StepError
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.functions import MapOperator
+from weir.operators.stateless import FilterOperator, WithColumnsOperator
 from weir.operators.user_errors import UserErrors
-from weir.specs import MapSpec
+from weir.specs import FilterSpec, MapSpec, WithColumnsSpec
 from weir.state.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 
@@ -199,3 +201,50 @@ def test_after_a_checkpoint_functions_stay_isolated_and_operators_that_may_remem
     assert (output.rows, aside.rejected) == ([-6, 6], 1)
     with pytest.raises(StepError, match="too hot"):
         chain_of(Counts(), isolation=aside).process(batch)
+
+
+def test_rows_that_a_polars_expression_cannot_take_are_put_aside(aside):
+    rows = weir.with_times(pa.RecordBatch.from_pydict({"id": [1, 2, 3], "note": ["4", "x", "6"]}), 0, 0)
+    output = FakeOutput()
+    step = WithColumnsOperator(WithColumnsSpec((pl.col("note").cast(pl.Int64),)))
+    chain_of(step, output=output, isolation=aside).process(rows)
+    assert (output.rows, aside.rejected) == ([1, 3], 1)
+    step = FilterOperator(FilterSpec(pl.col("note").cast(pl.Int64) > 4))
+    chain_of(step, output=output, isolation=aside).process(rows)
+    assert (output.rows, aside.rejected) == ([1, 3, 3], 2)
+
+
+def test_a_function_that_interrupts_fails_its_step_for_good():
+    def interrupts(row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(StepError) as caught:
+        chain_of(map_step(interrupts)).process(weir.with_times(BATCH, 0, 0))
+    assert (str(caught.value), caught.value.kind) == (
+        "step 'a' failed: KeyboardInterrupt",
+        FailureKind.PERMANENT,
+    )
+
+
+def test_what_a_function_returned_is_told_in_one_line_without_a_traceback(aside, caplog):
+    rows = weir.with_times(pa.RecordBatch.from_pydict({"id": list(range(64))}), 0, 0)
+    chain_of(map_step(lambda row: {"id": "text"}), isolation=aside).process(rows)
+    assert aside.rejected == 64
+    first = next(r.getMessage() for r in caplog.records if "failed" in r.getMessage())
+    assert first.startswith(
+        "step 'a' failed on the row {\"id\":0}: step 'map': the function returned a value of another"
+    )
+    assert not any("\n" in record.getMessage() for record in caplog.records)
+    assert len(caplog.records) < 8
+
+
+def test_the_traceback_of_a_function_begins_in_it_and_has_no_earlier_attempts(aside, caplog):
+    def fails(row):
+        raise ValueError("no")
+
+    rows = weir.with_times(pa.RecordBatch.from_pydict({"id": list(range(64))}), 0, 0)
+    chain_of(map_step(fails), isolation=aside).process(rows)
+    first = next(r.getMessage() for r in caplog.records if "Traceback" in r.getMessage())
+    assert first.count("Traceback") == 1
+    assert "in fails" in first
+    assert "in _call" not in first

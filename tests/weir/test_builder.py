@@ -193,7 +193,10 @@ def keep(events, predicate):
             "step 'a': output column '_key_hash' exists",
         ),
         (lambda e: e.key_by("id").count("a", emit="never"), "step 'a': emit is 'never'"),
-        (lambda e: e.key_by("id").process("p", dict, {"x": int}), "step 'p': there is no key column 'id'"),
+        (
+            lambda e: e.key_by("id").process("p", dict, {"x": int}),
+            "step 'p': its declared result lacks key column",
+        ),
         (
             lambda e: e.union("u", e.with_columns("c", x=pl.col("id"))),
             "step 'u': input 2 has other columns.*'x'",

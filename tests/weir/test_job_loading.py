@@ -178,6 +178,7 @@ def test_describe_parameters(job):
     ("given", "message"),
     [
         ({}, "job wj_tiny needs parameter 'input'; give it with --param input=VALUE"),
+        ({"nosuch": "x"}, r"has no parameter 'nosuch'; there are input.*\. Its parameters: "),
         ({"inptu": "x"}, r"has no parameter 'inptu'; did you mean 'input'\? .*rate: float | None = None"),
         ({"input": "x", "parallelism": "two"}, "parameter parallelism='two' is not int: "),
         ({"input": "x", "parallelism": "1.5"}, "parameter parallelism='1.5' is not int: "),

@@ -17,9 +17,9 @@ from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
 from weir.operators.base import Json, Operator, OperatorContext, SourceReader
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.registry import create_operator, create_reader
+from weir.operators.factories import make_operator, make_reader
 from weir.protocol.routing import RoutingTable
-from weir.specs import CollectSpec, SourceSpec
+from weir.specs import CollectSpec
 from weir.state.api import StateBackend
 from weir.state.tables.opened import StateTables
 from weir.types import ChannelId, SubtaskId
@@ -235,7 +235,7 @@ class Deployment:
         if isinstance(node.spec, CollectSpec) or node.name in self._parts.replaced_sinks:
             assert collection is not None
             return [CollectingStep(collection, is_end=True)]
-        own = [] if node.is_source else [create_operator(node.spec)]
+        own = [] if node.is_source else [make_operator(node)]
         if collection is None:
             return own
         keeping = CollectingStep(collection, is_end=False)
@@ -244,8 +244,7 @@ class Deployment:
     def _reader(self, node: Node, subtask_index: int) -> SourceReader:
         if node.name in self._parts.readers:
             return self._parts.readers[node.name](subtask_index)
-        assert isinstance(node.spec, SourceSpec)
-        return create_reader(node.spec)
+        return make_reader(node)
 
     def _edges(self, subtask: SubtaskId) -> list[LocalEdge]:
         graph = self._parts.graph

@@ -63,7 +63,8 @@ class StepError(Exception):
         """``kind``: what it says about the next attempt; ``batch``: the rows that the step was given."""
         # What a function of the author raised names the step already.
         is_told = isinstance(error, UserFunctionError)
-        super().__init__(str(error) if is_told else f"step {step!r} failed: {type(error).__name__}: {error}")
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        super().__init__(str(error) if is_told else f"step {step!r} failed: {reason}")
         self.step = step
         self.kind = kind
         self.batch = batch

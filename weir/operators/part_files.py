@@ -207,6 +207,10 @@ class PartFilesSink(TwoPhaseSink):
             os.close(descriptor)
 
     def _unwritable(self, error: OSError) -> InputError:
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            for path in (self._directory, *self._directory.parents):
+                if path.exists() and not path.is_dir():
+                    return InputError(f"sink: {path} is a file; name a directory")
         return InputError(
             f"sink: cannot write to {self._directory}: {error.strerror}; "
             "make room there, or choose a writable directory"

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.errors import WeirError
+from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.small_predicates import ROWS_MAX, SmallPredicate, small_predicate
 from weir.records import SYSTEM_COLUMNS
@@ -63,7 +63,9 @@ class FilterOperator(Operator):
         try:
             mask = self._input.frame(batch).select(self._predicate).to_series()
         except pl.exceptions.PolarsError as error:
-            raise WeirError(f"step {self._name!r}: {self._predicate} failed: {_first_line(error)}") from error
+            raise UserFunctionError(
+                f"step {self._name!r}: {self._predicate} failed: {_first_line(error)}"
+            ) from error
         if len(mask) != batch.num_rows:  # a literal gives one value for all rows
             return (batch,) if mask[0] else ()
         kept = mask.sum()
@@ -105,7 +107,9 @@ class WithColumnsOperator(Operator):
                 self._written = frozenset(frame.clear().select(self._expressions).columns)
             frame = frame.with_columns(self._expressions)
         except pl.exceptions.PolarsError as error:
-            raise WeirError(f"step {self._name!r}: an expression failed: {_first_line(error)}") from error
+            raise UserFunctionError(
+                f"step {self._name!r}: an expression failed: {_first_line(error)}"
+            ) from error
         if self._output_schema is None or self._input_schema != batch.schema:
             self._input_schema = batch.schema
             self._output_schema = self._schema(batch.schema, frame, self._written)

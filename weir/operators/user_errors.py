@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass
+from types import TracebackType
 
 import orjson
 import pyarrow as pa
@@ -77,7 +78,8 @@ class UserErrors:
         if is_whole:
             given = "" if batch is None else f" in a batch of {batch.num_rows:,} rows"
             what = f" on the row {row}" if row is not None else given
-            log.error("step %r failed%s:\n%s", step, what, _text(error, raised))
+            trace = _users_trace(raised)
+            log.error("step %r failed%s:%s%s", step, what, "\n" if trace else " ", trace or error)
         elif count == 10 ** (len(str(count)) - 1):
             log.error("step %r: %s at %s for the %dth time", step, type(raised).__name__, place, count)
 
@@ -86,8 +88,18 @@ def is_users(error: BaseException) -> bool:
     """Whether the code of the job's author raised it, called what did, or returned something wrong."""
     if isinstance(error, UserFunctionError):
         return True
-    modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(name.partition(".")[0] not in _NOT_USERS for name in modules)
+    return _users_part(error) is not None
+
+
+def _users_part(error: BaseException) -> TracebackType | None:
+    """The traceback from the first line of the author's code on; None: there is none."""
+    part = error.__traceback__
+    while part is not None:
+        name = part.tb_frame.f_globals.get("__name__", "")
+        if name.partition(".")[0] not in _NOT_USERS:
+            return part
+        part = part.tb_next
+    return None
 
 
 def _raised(error: BaseException) -> BaseException:
@@ -115,8 +127,7 @@ def _row(error: BaseException, batch: pa.RecordBatch | None) -> str | None:
     )
 
 
-def _text(error: BaseException, raised: BaseException) -> str:
-    """The author's traceback; one line where their code returned something wrong and raised nothing."""
-    if isinstance(raised, UserFunctionError):
-        return str(error)
-    return "".join(traceback.format_exception(raised)).rstrip()
+def _users_trace(raised: BaseException) -> str:
+    """The author's traceback; empty where their code returned something wrong and raised nothing."""
+    part = None if isinstance(raised, UserFunctionError) else _users_part(raised)
+    return "" if part is None else "".join(traceback.format_exception(type(raised), raised, part)).rstrip()

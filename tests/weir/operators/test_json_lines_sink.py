@@ -240,7 +240,13 @@ def test_a_foreign_or_later_checkpoint_is_refused(tmp_path):
         opened(tmp_path, generation=5, restored={0: {"kind": "latency_sink", "version": 1}})
 
 
-def test_an_unwritable_directory_is_one_clear_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot write to .*file.*: .*; make room there, or choose"):
-        opened(tmp_path / "file")
+def test_an_unwritable_directory_is_one_clear_line():
+    with pytest.raises(InputError, match=r"cannot write to /proc/nothing: .*; make room there, or choose"):
+        opened("/proc/nothing")
+
+
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+def test_a_directory_that_is_a_file_is_told_of(tmp_path, below):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(InputError, match=r"out is a file; name a directory$"):
+        opened(tmp_path / "out" / below)
