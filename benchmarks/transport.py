@@ -18,7 +18,7 @@ import pyarrow as pa
 from benchmarks.results import BenchmarkError, BenchmarkResult
 from benchmarks.transport_peer import MESSAGE_BYTES_MAX, RAW_ECHO, RAW_STREAM
 from task_manager.credits import ChannelLimits, CreditGate
-from task_manager.remote_channel import RemoteChannel, connect
+from task_manager.remote_channel import PeerLink, connect
 from weir.records import EndOfStream, batch_bytes
 from weir.rpc.wire import JobIdentity, message_size_options
 from weir.types import ChannelId, SubtaskId
@@ -107,14 +107,9 @@ class _Link:
         in_flight_bytes = max(2 * size_bytes, min(_IN_FLIGHT_MAX * size_bytes, _IN_FLIGHT_BYTES_MAX))
         self.gate = CreditGate(ChannelLimits(_IN_FLIGHT_MAX, in_flight_bytes, 1e6), self._woken)
         self.gate.wake_on_release = True
-        self.channel = RemoteChannel(
-            peer.connection,
-            peer.address,
-            _IDENTITY,
-            ChannelId(SubtaskId(0, 0), SubtaskId(1, 0), 0),
-            self.gate,
-            MESSAGE_BYTES_MAX,
-        )
+        self._link = PeerLink(peer.connection, peer.address, _IDENTITY)
+        channel = ChannelId(SubtaskId(0, 0), SubtaskId(1, 0), 0)
+        self.channel = self._link.open(channel, self.gate, MESSAGE_BYTES_MAX)
         self.channel.wait_accepted()
 
     def send(self, batch: pa.RecordBatch, size_bytes: int) -> None:

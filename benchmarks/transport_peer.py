@@ -16,7 +16,7 @@ import grpc
 import pyarrow as pa
 
 from task_manager.channels import Inbox
-from task_manager.remote_channel import ExchangeService
+from task_manager.exchange_service import ExchangeService
 from weir.records import EndOfStream
 from weir.rpc.wire import JobIdentity, message_size_options
 from weir.types import ChannelId

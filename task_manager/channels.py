@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from task_manager.credits import CreditGate
-from weir.records import Element, batch_bytes
+from weir.records import Element, Watermark, batch_bytes
 from weir.types import ChannelId
 
 
@@ -63,6 +63,8 @@ class Inbox:
         self._woken = False
         #: The consumer lets elements gather: one more does not wake it.
         self._gathers = False
+        #: Elements that had gathered when the consumer looked last, and were not taken yet: it does not wait for these.
+        self._gathered = 0
         #: Part of the consumer's time that goes into rows (0 to 1); written by the consumer, read with each release.
         self.busy_share = 1.0
 
@@ -83,21 +85,36 @@ class Inbox:
             self._condition.notify()
 
     def poll(self, timeout_s: float, gather_s: float = 0.0) -> Delivery | None:
-        """The next element; None after ``timeout_s`` or :meth:`wake`. Looks after ``gather_s``, or :meth:`wake`."""
+        """The next element; None after ``timeout_s`` or :meth:`wake`. Looks after ``gather_s``, or :meth:`wake`.
+
+        What had gathered when it looked comes without another wait: control elements cut it into many pieces.
+        """
         with self._condition:
-            if gather_s > 0 and not self._woken:
+            if gather_s > 0 and self._gathered <= 0 and not self._woken:
                 self._gathers = True
                 self._condition.wait(gather_s)
                 self._gathers = False
+                self._gathered = len(self._elements)
             if not self._elements and not self._woken and timeout_s > 0:
                 self._condition.wait(timeout_s)
             self._woken = False
+            self._gathered -= 1
             return self._elements.popleft() if self._elements else None
 
     def poll_rows(self, rows_max: int, schema: pa.Schema) -> list[Delivery]:
         """The batches at the head that have this schema, up to so many rows together; never waits."""
         with self._condition:
-            return take_rows(self._elements, rows_max, schema)
+            taken = take_rows(self._elements, rows_max, schema)
+            self._gathered -= len(taken)
+            return taken
+
+    def poll_watermark(self) -> Delivery | None:
+        """The element at the head if it is a watermark; never waits."""
+        with self._condition:
+            if not self._elements or not isinstance(self._elements[0].element, Watermark):
+                return None
+            self._gathered -= 1
+            return self._elements.popleft()
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until :meth:`wake`, whatever elements are there; called by a sender that needs credit."""

@@ -1,4 +1,7 @@
-"""Elements of a channel on the wire: frames of ``data.proto`` around Arrow IPC messages."""
+"""Elements of a channel on the wire: frames of ``data.proto`` around Arrow IPC messages.
+
+A frame is encoded as an entry of a ``LinkMessage``, so that several frames, one after the other, are a message.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,50 @@ import pyarrow as pa
 from weir.errors import HandshakeError
 from weir.records import Barrier, ControlElement, Element, EndOfStream, Idle, RouteMarker, Watermark
 from weir.rpc import data_pb2
+from weir.rpc.wire import JobIdentity, channel_to_proto, handshake_to_proto
+from weir.types import ChannelId
 
 
 class FrameEncoder:
-    """Elements to frames; sends the schema only when it changes."""
+    """Elements of one channel to frames; sends the schema only when it changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel_number: int) -> None:
+        """``channel_number``: of the channel in its link."""
+        self._number = channel_number
+        self._numbered = _NUMBER_TAG + _varint(channel_number)
         self._schema: pa.Schema | None = None
 
     def encode(self, element: Element) -> bytes:
-        """One serialised ``ChannelFrame`` for one element."""
+        """One serialised frame for one element."""
         if isinstance(element, pa.RecordBatch):
             schema: pa.Buffer | bytes = b""
             if self._schema is None or not self._schema.equals(element.schema):
                 self._schema = element.schema
                 schema = element.schema.serialize()
-            return _batch_frame(schema, element.serialize())
-        return _control_frame(element).SerializeToString()
+            return _batch_frame(self._numbered, schema, element.serialize())
+        return _entry(_control_frame(element), self._number)
 
 
-def _batch_frame(arrow_schema: pa.Buffer | bytes, arrow_batch: pa.Buffer) -> bytes:
-    """A ``ChannelFrame`` with a ``BatchFrame``, as protobuf writes it.
+def handshake_frame(identity: JobIdentity, channel: ChannelId, channel_number: int) -> bytes:
+    """The first frame of a channel: what it is, and its number in the link."""
+    handshake = data_pb2.ChannelHandshake(
+        handshake=handshake_to_proto(identity), channel=channel_to_proto(channel)
+    )
+    return _entry(data_pb2.ChannelFrame(handshake=handshake), channel_number)
+
+
+def closed_frame(channel_number: int) -> bytes:
+    """The last frame of a channel whose stream did not end."""
+    return _entry(data_pb2.ChannelFrame(closed=data_pb2.ClosedFrame()), channel_number)
+
+
+def _entry(frame: data_pb2.ChannelFrame, channel_number: int) -> bytes:
+    frame.channel_number = channel_number
+    return data_pb2.LinkMessage(frames=[frame]).SerializeToString()
+
+
+def _batch_frame(numbered: bytes, arrow_schema: pa.Buffer | bytes, arrow_batch: pa.Buffer) -> bytes:
+    """A ``LinkMessage`` with one ``ChannelFrame`` with a ``BatchFrame``, as protobuf writes it.
 
     By hand, because protobuf copies nested bytes several times: 3 ms instead of 0.1 for 32,768 rows.
     """
@@ -35,7 +61,10 @@ def _batch_frame(arrow_schema: pa.Buffer | bytes, arrow_batch: pa.Buffer) -> byt
     if len(arrow_schema):
         parts += [_SCHEMA_TAG, _varint(len(arrow_schema)), arrow_schema]
     parts += [_ARROW_BATCH_TAG, _varint(len(arrow_batch)), arrow_batch]
-    return b"".join((_BATCH_TAG, _varint(sum(map(len, parts))), *parts))
+    size_bytes = sum(map(len, parts))
+    batch_head = _BATCH_TAG + _varint(size_bytes)
+    frame_bytes = len(batch_head) + size_bytes + len(numbered)
+    return b"".join((_FRAME_TAG, _varint(frame_bytes), batch_head, *parts, numbered))
 
 
 def _varint(number: int) -> bytes:
@@ -48,15 +77,21 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _bytes_tag(message: type[data_pb2.ChannelFrame | data_pb2.BatchFrame], field: str) -> bytes:
-    """What stands before the length of a field of bytes or of a message."""
-    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED)
+def _tag(
+    message: type[data_pb2.LinkMessage | data_pb2.ChannelFrame | data_pb2.BatchFrame],
+    field: str,
+    wire_type: int,
+) -> bytes:
+    """What stands before the value of a field, or before its length."""
+    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | wire_type)
 
 
-_LENGTH_DELIMITED = 2
-_BATCH_TAG = _bytes_tag(data_pb2.ChannelFrame, "batch")
-_SCHEMA_TAG = _bytes_tag(data_pb2.BatchFrame, "arrow_schema")
-_ARROW_BATCH_TAG = _bytes_tag(data_pb2.BatchFrame, "arrow_batch")
+_VARINT, _LENGTH_DELIMITED = 0, 2
+_FRAME_TAG = _tag(data_pb2.LinkMessage, "frames", _LENGTH_DELIMITED)
+_NUMBER_TAG = _tag(data_pb2.ChannelFrame, "channel_number", _VARINT)
+_BATCH_TAG = _tag(data_pb2.ChannelFrame, "batch", _LENGTH_DELIMITED)
+_SCHEMA_TAG = _tag(data_pb2.BatchFrame, "arrow_schema", _LENGTH_DELIMITED)
+_ARROW_BATCH_TAG = _tag(data_pb2.BatchFrame, "arrow_batch", _LENGTH_DELIMITED)
 
 
 def _control_frame(element: ControlElement) -> data_pb2.ChannelFrame:

@@ -1,17 +1,17 @@
-"""How many waiting rows a subtask takes at once, and how long it lets more of them gather. Pure; one per subtask.
+"""How many waiting rows a subtask takes at once, and how long it lets more of them gather. One per subtask.
 
 A batch costs about the same with one row as with a hundred. Behind a fan-out batches are tiny, and on a busy machine
 their cost decides. So a subtask whose batches are small rests a few times as long as the last one took, before it
 takes what has come meanwhile as one batch: on an idle machine that is a fraction of a millisecond, and never more
-than ``batch_timeout_ms``.
+than ``batch_timeout_ms``; more only where the whole process is busy with small batches (``gathering``).
 """
 
 from __future__ import annotations
 
+from task_manager.gathering import SMALL_ROWS, Gathering
+
 #: A subtask with small batches works at most one part in so many.
 _REST_FACTOR = 3.0
-#: From so many rows on a batch is not small: nothing is gained by waiting for more.
-_SMALL_ROWS = 512
 #: Rows are taken together as long as processing them takes about this: commands and barriers wait for it.
 _TOGETHER_S = 0.01
 #: So many are always taken together. On a busy machine a batch of any size may take long, and smaller ones would make
@@ -19,13 +19,23 @@ _TOGETHER_S = 0.01
 _ROWS_MIN = 256
 #: How far back the share of busy time looks.
 _SHARE_S = 0.1
+#: Weight of the last batch in the mean of their rows.
+_MEAN_WEIGHT = 0.05
 
 
 class Pace:
     """Called by the subtask's thread."""
 
-    def __init__(self, batch_rows_max: int, rest_ms_max: float) -> None:
-        """``batch_rows_max``: rows of the largest batch; ``rest_ms_max``: how long a row may wait for others."""
+    def __init__(self, batch_rows_max: int, rest_ms_max: float, gathering: Gathering | None = None) -> None:
+        """A subtask that has had no rows.
+
+        Args:
+            batch_rows_max: rows of the largest batch.
+            rest_ms_max: how long a row may wait for others while the process has time.
+            gathering: how long where it has not; None: no longer.
+        """
+        self._gathering = gathering
+        self._rows_mean = SMALL_ROWS
         self._batch_rows_max = batch_rows_max
         self._rest_s_max = rest_ms_max / 1e3
         #: Waiting batches are taken together up to so many rows.
@@ -49,5 +59,13 @@ class Pace:
         else:
             wanted = max(_ROWS_MIN, int(rows * _TOGETHER_S / elapsed_s))
             self.rows_max = min(self.rows_max, wanted)
+        self._rows_mean += _MEAN_WEIGHT * (rows - self._rows_mean)
         rest_s = min(elapsed_s * _REST_FACTOR, self._rest_s_max)
-        self.next_s = began_s + rest_s if rows < min(_SMALL_ROWS, self.rows_max) else 0.0
+        if self._gathering is not None:
+            rest_s = max(rest_s, self._gathering.wait_s(self._rows_mean))
+        self.next_s = began_s + rest_s if rows < min(SMALL_ROWS, self.rows_max) else 0.0
+
+    def looked(self, at_s: float) -> None:
+        """Note that a control element was taken: in a busy process the next ones gather too."""
+        if self._gathering is not None:
+            self.next_s = max(self.next_s, at_s + self._gathering.wait_s(self._rows_mean))

@@ -1,4 +1,8 @@
-"""Channels to another task manager: one long-lived gRPC stream each, Arrow IPC down and credits up."""
+"""Channels to another task manager: all of them in one long-lived gRPC stream, Arrow IPC down and credits up.
+
+A message costs both sides about 0.2 ms, whatever is in it, and a stream several threads. So the channels to one task
+manager share a *link*: what its subtasks send within a moment goes as one message.
+"""
 
 from __future__ import annotations
 
@@ -7,75 +11,171 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import grpc
 import pyarrow as pa
 
-from task_manager.channels import Delivery, Inbox, no_release
 from task_manager.credits import CreditGate
-from task_manager.frames import FrameDecoder, FrameEncoder
+from task_manager.frames import FrameEncoder, closed_frame, handshake_frame
+from task_manager.gathering import Gathering
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.records import Element, EndOfStream, batch_bytes
-from weir.rpc import data_pb2, data_pb2_grpc
-from weir.rpc.wire import (
-    JobIdentity,
-    channel_from_proto,
-    channel_to_proto,
-    check_same_job,
-    handshake_from_proto,
-    handshake_to_proto,
-    parse_address,
-)
+from weir.rpc import data_pb2
+from weir.rpc.wire import JobIdentity, check_same_job, parse_address
 from weir.types import ChannelId
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-#: Credits are gathered for so long before they are sent.
-_CREDIT_DELAY_S = 0.01
-#: Towards the reply side: batches released, an error that refuses the rest, or None for the end.
-_Credits = queue.SimpleQueue[int | WeirError | None]
 
 #: How long a consumer's task manager may take to accept a channel.
 ACCEPT_TIMEOUT_S = 15.0
 
+#: From the beginning of one small message to that of the next: what is sent meanwhile goes with the next one.
+_SPACING_S = 0.002
+#: A frame of so many bytes does not wait, and nothing more is added to a message of so many.
+_LARGE_BYTES = 64 << 10
+#: Stands for no frame; no frame is empty.
+_NOTHING = b""
+
 #: How often a thread that waits in grpcio looks without need; not a part of its interface.
 _GRPC_WAIT, _GRPC_WAIT_S = "MAXIMUM_WAIT_TIMEOUT", 5.0
 
-_OPEN_CHANNEL_PATH = f"/{data_pb2.DESCRIPTOR.services_by_name['Exchange'].full_name}/OpenChannel"
+_OPEN_LINK_PATH = f"/{data_pb2.DESCRIPTOR.services_by_name['Exchange'].full_name}/OpenLink"
 
 
-class RemoteChannel:
-    """The sending end. Frames wait in a queue that the credits bound until gRPC takes them."""
+class PeerLink:
+    """The sending end of all channels to one task manager. Any thread opens channels and sends."""
 
     def __init__(
         self,
         connection: grpc.Channel,
         address: str,
         identity: JobIdentity,
-        channel: ChannelId,
-        gate: CreditGate,
-        message_bytes_max: int,
+        gathering: Gathering | None = None,
     ) -> None:
+        """The stream begins with the first channel.
+
+        Args:
+            connection: leads to the task manager at ``address``.
+            address: ``host:port``, for messages.
+            identity: of the job.
+            gathering: how long frames wait for others while the process is busy; None: no longer than usual.
+        """
+        self.address = address
+        self._gathering = gathering
+        self.identity = identity
+        self._frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        #: By number; those that were closed are gone.
+        self._channels: dict[int, RemoteChannel] = {}
+        self._next_number = 1
+        self._error: grpc.RpcError | None = None
+        # Not the generated stub: messages are bytes already.
+        open_link = connection.stream_stream(_OPEN_LINK_PATH, None, data_pb2.LinkReply.FromString)
+        self._call = open_link(self._messages())
+        threading.Thread(target=self._read_replies, name=f"credits {address}", daemon=True).start()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the stream has ended: channels need another link."""
+        return self._error is not None
+
+    def open(self, channel: ChannelId, gate: CreditGate, message_bytes_max: int) -> RemoteChannel:
+        """A channel whose handshake is on its way; :meth:`RemoteChannel.wait_accepted` tells whether it is taken."""
+        with self._lock:
+            opened = RemoteChannel(self, self._next_number, channel, gate, message_bytes_max)
+            self._next_number += 1
+            self._channels[opened.number] = opened
+            error = self._error
+        if error is not None:
+            opened.fail(self.explain(error, channel))
+        self._frames.put(handshake_frame(self.identity, channel, opened.number))
+        return opened
+
+    def put(self, frame: bytes) -> None:
+        """Send a frame after all earlier ones; never waits. The channels' credits bound what waits here."""
+        self._frames.put(frame)
+
+    def forget(self, number: int) -> None:
+        """A channel was closed: replies for it are of no use any more."""
+        with self._lock:
+            self._channels.pop(number, None)
+
+    def close(self) -> None:
+        """End the stream at once; called when the job has ended here."""
+        self._frames.put(None)
+        self._call.cancel()
+
+    def explain(self, error: grpc.RpcError, channel: ChannelId) -> WeirError:
+        """What the sender on a channel of a broken link is told."""
+        code, details = error.code(), error.details()
+        return ConnectionLostError(
+            f"channel {channel} to task manager {self.address} broke: {code.name.lower()}: {details}"
+        )
+
+    def _messages(self) -> Iterator[bytes]:
+        """What gRPC sends, in a thread of its own: each message has all frames that waited, up to a size."""
+        sent_s = 0.0
+        frame = self._frames.get()
+        while frame is not None:
+            wait_s = sent_s + self._spacing_s() - time.monotonic()
+            if wait_s > 0 and len(frame) < _LARGE_BYTES:
+                time.sleep(wait_s)
+            message, following = self._gather(frame)
+            sent_s = time.monotonic()
+            yield message
+            frame = following if following is not _NOTHING else self._frames.get()
+
+    def _spacing_s(self) -> float:
+        if self._gathering is None:
+            return _SPACING_S
+        # Half of what a subtask waits: a message has frames for several.
+        return max(_SPACING_S, self._gathering.wait_s(1) / 2)
+
+    def _gather(self, first: bytes) -> tuple[bytes, bytes | None]:
+        """A message of a frame and the small ones that wait, and what was found after them.
+
+        That is the end (None), a large frame, or ``_NOTHING``.
+        """
+        parts, size_bytes = [first], len(first)
+        while size_bytes < _LARGE_BYTES and not self._frames.empty():
+            following = self._frames.get()
+            if following is None or len(following) >= _LARGE_BYTES:
+                return b"".join(parts), following
+            parts.append(following)
+            size_bytes += len(following)
+        return first if len(parts) == 1 else b"".join(parts), _NOTHING
+
+    def _read_replies(self) -> None:
+        try:
+            for reply in self._call:
+                for item in reply.channels:
+                    channel = self._channels.get(item.channel_number)
+                    if channel is not None:
+                        channel.replied(item)
+        except grpc.RpcError as error:
+            with self._lock:
+                self._error = error
+                channels = list(self._channels.values())
+            for channel in channels:
+                channel.fail(self.explain(error, channel.channel))
+            # The generator of messages must not wait for frames that nobody will take.
+            self._frames.put(None)
+
+
+class RemoteChannel:
+    """The sending end of one channel. Frames wait in the link's queue until gRPC takes them."""
+
+    def __init__(
+        self, link: PeerLink, number: int, channel: ChannelId, gate: CreditGate, message_bytes_max: int
+    ) -> None:
+        """Called by :meth:`PeerLink.open`."""
         self.gate = gate
         self.is_remote = True
         self.batch_bytes_max: int | None = message_bytes_max
-        self._address = address
-        self._channel = channel
-        self._encoder = FrameEncoder()
-        self._frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.number = number
+        self.channel = channel
+        self._link = link
+        self._encoder = FrameEncoder(number)
         self._accepted = threading.Event()
         self._ended = False
-        handshake = data_pb2.ChannelHandshake(
-            handshake=handshake_to_proto(identity), channel=channel_to_proto(channel)
-        )
-        self._frames.put(data_pb2.ChannelFrame(handshake=handshake).SerializeToString())
-        # Not the generated stub: frames are bytes already.
-        open_channel = connection.stream_stream(_OPEN_CHANNEL_PATH, None, data_pb2.ChannelReply.FromString)
-        self._call = open_channel(iter(self._frames.get, None))
-        self._replies = threading.Thread(target=self._read_replies, name=f"credits {channel}", daemon=True)
-        self._replies.start()
 
     def wait_accepted(self) -> None:
         """Block until the consumer's side took the handshake; called once, by the deploying thread.
@@ -85,11 +185,28 @@ class RemoteChannel:
             HandshakeError: it refused.
         """
         if not self._accepted.wait(ACCEPT_TIMEOUT_S):
-            self._call.cancel()
+            self.close()
             raise ConnectionLostError(
-                f"task manager {self._address} did not accept channel {self._channel} within {ACCEPT_TIMEOUT_S:g} s"
+                f"task manager {self._link.address} did not accept channel {self.channel} within {ACCEPT_TIMEOUT_S:g} s"
             )
         self.gate.check()
+
+    def replied(self, reply: data_pb2.ChannelReply) -> None:
+        """The consumer's side has accepted, refused or finished something; called by the link's thread."""
+        if reply.refusal:
+            self.fail(
+                HandshakeError(
+                    f"task manager {self._link.address} refused channel {self.channel}: {reply.refusal}"
+                )
+            )
+        elif reply.released_batches:
+            self.gate.release(reply.released_batches, reply.busy_percent / 100)
+        self._accepted.set()
+
+    def fail(self, error: WeirError) -> None:
+        """The channel is of no use any more."""
+        self.gate.fail(error)
+        self._accepted.set()
 
     def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element; see ``channels.Channel``."""
@@ -98,126 +215,13 @@ class RemoteChannel:
         else:
             self.gate.check()
             self._ended = isinstance(element, EndOfStream)
-        self._frames.put(self._encoder.encode(element))
+        self._link.put(self._encoder.encode(element))
 
     def close(self) -> None:
-        """End the stream: in order after the end of stream, at once otherwise."""
-        self._frames.put(None)
+        """Free the channel; without an end of the stream, the consumer's side learns that nothing more comes."""
+        self._link.forget(self.number)
         if not self._ended:
-            self._call.cancel()
-
-    def _read_replies(self) -> None:
-        try:
-            for reply in self._call:
-                self._accepted.set()
-                if reply.released_batches:
-                    self.gate.release(reply.released_batches, reply.busy_percent / 100)
-        except grpc.RpcError as error:
-            self.gate.fail(self._explain(error))
-            # The request iterator must not wait for frames that nobody will take.
-            self._frames.put(None)
-        finally:
-            self._accepted.set()
-
-    def _explain(self, error: grpc.RpcError) -> WeirError:
-        code, details = error.code(), error.details()
-        if code is grpc.StatusCode.FAILED_PRECONDITION:
-            return HandshakeError(f"task manager {self._address} refused channel {self._channel}: {details}")
-        return ConnectionLostError(
-            f"channel {self._channel} to task manager {self._address} broke: {code.name.lower()}: {details}"
-        )
-
-
-class ExchangeService(data_pb2_grpc.ExchangeServicer):
-    """The receiving end: puts elements into inboxes and sends credits back as the consumer finishes them."""
-
-    def __init__(self, find_inbox: Callable[[JobIdentity, ChannelId], Inbox]) -> None:
-        """``find_inbox`` gives the inbox in which a channel ends, or raises HandshakeError."""
-        self._find_inbox = find_inbox
-
-    def add_to(self, server: grpc.Server) -> None:
-        """Serve channels on ``server``; called before it starts."""
-        data_pb2_grpc.add_ExchangeServicer_to_server(self, server)
-
-    def OpenChannel(
-        self, request_iterator: Iterator[data_pb2.ChannelFrame], context: grpc.ServicerContext
-    ) -> Iterator[data_pb2.ChannelReply]:
-        """One channel, from handshake to end of stream; runs in a thread of the gRPC server."""
-        try:
-            inbox, channel = self._accept(next(request_iterator))
-        except HandshakeError as error:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        credits: _Credits = queue.SimpleQueue()
-        # A consumer that was stopped releases nothing any more; this thread must not wait for it, or the process
-        # could not end.
-        context.add_callback(lambda: credits.put(None))
-        threading.Thread(
-            target=_receive,
-            args=(request_iterator, inbox, channel, credits),
-            name=f"receive {channel}",
-            daemon=True,
-        ).start()
-        yield data_pb2.ChannelReply()
-        yield from _replies(credits, context, inbox)
-
-    def _accept(self, first: data_pb2.ChannelFrame) -> tuple[Inbox, ChannelId]:
-        if first.WhichOneof("element") != "handshake":
-            raise HandshakeError("the first frame of a channel must be its handshake")
-        identity = handshake_from_proto(first.handshake.handshake)
-        channel = channel_from_proto(first.handshake.channel)
-        return self._find_inbox(identity, channel), channel
-
-
-def _replies(
-    credits: _Credits, context: grpc.ServicerContext, inbox: Inbox
-) -> Iterator[data_pb2.ChannelReply]:
-    """One reply for all credits that wait; ends with None, fails with an error."""
-    while True:
-        released = 0
-        item = credits.get()
-        if isinstance(item, int):
-            # Gather: every reply wakes several threads on both sides.
-            time.sleep(_CREDIT_DELAY_S)
-        while isinstance(item, int):
-            released += item
-            if credits.empty():
-                break
-            item = credits.get()
-        if released:
-            yield data_pb2.ChannelReply(released_batches=released, busy_percent=round(100 * inbox.busy_share))
-        if isinstance(item, WeirError):
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(item))
-        if item is None:
-            return
-
-
-def _receive(
-    frames: Iterator[data_pb2.ChannelFrame], inbox: Inbox, channel: ChannelId, credits: _Credits
-) -> None:
-    """Read frames until the end of the stream; the last thing put into ``credits`` ends the reply side."""
-    decoder = FrameDecoder()
-
-    def release_one() -> None:
-        credits.put(1)
-
-    try:
-        for frame in frames:
-            element = decoder.decode(frame)
-            if isinstance(element, EndOfStream):
-                # The stream stays open until the consumer has come so far, so that all credits get back.
-                inbox.put(Delivery(channel, element, lambda: credits.put(None)))
-                return
-            if isinstance(element, pa.RecordBatch):
-                inbox.put(Delivery(channel, element, release_one, element.get_total_buffer_size()))
-            else:
-                inbox.put(Delivery(channel, element, no_release))
-    except HandshakeError as error:
-        credits.put(error)
-    except grpc.RpcError:
-        # The producer is gone; its own side reports why. Nothing more can be received.
-        credits.put(None)
-    else:
-        credits.put(None)
+            self._link.put(closed_frame(self.number))
 
 
 def let_grpc_sleep() -> None:
@@ -232,7 +236,7 @@ def let_grpc_sleep() -> None:
 
 
 def connect(address: str, options: list[tuple[str, int]]) -> grpc.Channel:
-    """A connection to another task manager, shared by all channels to it.
+    """A connection to another task manager, shared by all calls to it.
 
     Addresses come in messages: gRPC would also take paths of sockets, or the name of a resolver.
 

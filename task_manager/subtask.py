@@ -15,6 +15,7 @@ import pyarrow as pa
 from task_manager.channels import Delivery
 from task_manager.checkpoint_parts import Checkpoints, TakenPart
 from task_manager.credits import CancelledError
+from task_manager.gathering import Gathering
 from task_manager.mailbox import Mailbox
 from task_manager.output import Output
 from task_manager.pace import Pace
@@ -50,6 +51,8 @@ class SubtaskTimers:
     #: How long a row may wait for others that go the same way, and the rows of the largest batch.
     batch_timeout_ms: float
     batch_rows_max: int
+    #: How much longer it waits while the process is busy with small batches.
+    gathering: Gathering | None = None
 
 
 class Subtask(ABC):
@@ -75,7 +78,7 @@ class Subtask(ABC):
         self._clock = clock
         self._on_change = on_change
         self._checkpoints = checkpoints
-        self._pace = Pace(timers.batch_rows_max, timers.batch_timeout_ms)
+        self._pace = Pace(timers.batch_rows_max, timers.batch_timeout_ms, timers.gathering)
         self._job_start_us: int | None = None
         self._next_flush_s = 0.0
         #: Monotonic second at which the flush under way began; 0: none.

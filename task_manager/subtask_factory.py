@@ -12,6 +12,7 @@ import grpc
 from task_manager.channels import Channel, Inbox, LocalChannel
 from task_manager.checkpointing import CheckpointParticipant
 from task_manager.credits import ChannelLimits, CreditGate
+from task_manager.gathering import Gathering
 from task_manager.group_state import SubtaskGroupState
 from task_manager.isolation import Isolation
 from task_manager.job_state import JobState
@@ -19,7 +20,7 @@ from task_manager.mailbox import Mailbox
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.output import Output, OutputEdge
 from task_manager.ownership import RescaleReports
-from task_manager.remote_channel import RemoteChannel, connect
+from task_manager.remote_channel import PeerLink, connect
 from task_manager.source_subtask import SourceSubtask
 from task_manager.state_client import GrpcStateClient
 from task_manager.subtask import Subtask, SubtaskTimers
@@ -109,6 +110,8 @@ class SubtaskFactory:
         self._find_local_inbox = find_local_inbox
         self._locate = locate
         self._connections: dict[str, grpc.Channel] = {}
+        self._links: dict[str, PeerLink] = {}
+        self._gathering = Gathering()
         #: By step: rows put aside before the restart that led here.
         self._known_rows: dict[str, KnownRows] = {}
         self._lock = threading.Lock()
@@ -221,16 +224,17 @@ class SubtaskFactory:
         gate = CreditGate(limits, sender)
         if location == self._address:
             return LocalChannel(gate, self._find_local_inbox(channel), channel)
-        remote = RemoteChannel(
-            self.connection(location),
-            location,
-            self._identity,
-            channel,
-            gate,
-            self._config.message_bytes_max,
-        )
+        remote = self._link(location).open(channel, gate, self._config.message_bytes_max)
         remote.wait_accepted()
         return remote
+
+    def _link(self, location: str) -> PeerLink:
+        """What all channels to another task manager go through."""
+        connection = self.connection(location)
+        with self._lock:
+            if location not in self._links or self._links[location].is_broken:
+                self._links[location] = PeerLink(connection, location, self._identity, self._gathering)
+            return self._links[location]
 
     def connection(self, location: str) -> grpc.Channel:
         """The connection to another task manager."""
@@ -241,9 +245,11 @@ class SubtaskFactory:
             return self._connections[location]
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all links and connections."""
         with self._lock:
-            connections = list(self._connections.values())
+            links, connections = list(self._links.values()), list(self._connections.values())
+        for link in links:
+            link.close()
         for connection in connections:
             connection.close()
 
@@ -302,6 +308,7 @@ class SubtaskFactory:
             alignment_timeout_ms=self._settings.alignment_timeout_ms,
             batch_timeout_ms=self._config.batch_timeout_ms,
             batch_rows_max=self._config.batch_size,
+            gathering=self._gathering,
         )
 
     def _context(

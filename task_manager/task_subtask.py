@@ -149,6 +149,7 @@ class TaskSubtask(Subtask):
             self._after_barrier(self._barriers.aligner.end(channel), under_way)
         self._show_watermark()
         delivery.release()
+        self._pace.looked(time.monotonic())
 
     def _after_barrier(self, step: Step, barrier: Barrier) -> None:
         match step:
@@ -171,12 +172,10 @@ class TaskSubtask(Subtask):
 
     def _take_rows(self, delivery: Delivery, first: pa.RecordBatch) -> None:
         """Process a batch, together with those right behind it: many small ones cost as much as large ones."""
-        taken = [delivery, *(d for d in self._waiting_rows(first) if not self._barriers.put_aside(d))]
+        taken, rises = self._gather_rows(delivery, first)
         batches = []
         for item in taken:
             assert isinstance(item.element, pa.RecordBatch)
-            self._barriers.record(item.channel, item.element, self._checkpoints)
-            self._watermarks.mark_active(item.channel)
             batches.append(item.element)
         self._end_idleness()
         batch = first if len(batches) == 1 else pa.concat_batches(batches)
@@ -188,14 +187,42 @@ class TaskSubtask(Subtask):
         else:
             for item in taken:
                 item.release()
+        if rises:
+            self._show_watermark()
 
-    def _waiting_rows(self, first: pa.RecordBatch) -> list[Delivery]:
-        """Batches that wait directly behind a first one, of any channel: each channel's rows stay in order."""
-        rows_max = self._pace.rows_max - first.num_rows
-        if rows_max <= 0:
-            return []
-        ready = self._barriers.ready_rows(rows_max, first.schema)
-        return self.mailbox.inbox.poll_rows(rows_max, first.schema) if ready is None else ready
+    def _gather_rows(self, delivery: Delivery, first: pa.RecordBatch) -> tuple[list[Delivery], bool]:
+        """A batch and those that wait behind it, of any channel: each channel's rows stay in order.
+
+        Watermarks of single inputs, which mostly do not make the combined one rise, are taken in on the way; the
+        first that does is the last thing that is taken, and True tells of it.
+        """
+        taken = [delivery]
+        self._note_rows(delivery)
+        rows_left = self._pace.rows_max - first.num_rows
+        while rows_left > 0:
+            ready = self._barriers.ready_rows(rows_left, first.schema)
+            more = self.mailbox.inbox.poll_rows(rows_left, first.schema) if ready is None else ready
+            for item in more:
+                if not self._barriers.put_aside(item):
+                    self._note_rows(item)
+                    taken.append(item)
+                    assert isinstance(item.element, pa.RecordBatch)
+                    rows_left -= item.element.num_rows
+            watermark = self.mailbox.inbox.poll_watermark() if ready is None else None
+            if watermark is None:
+                break
+            if not self._barriers.put_aside(watermark):
+                assert isinstance(watermark.element, Watermark)
+                watermark.release()
+                if self._watermarks.advance(watermark.channel, watermark.element.time_ms) is not None:
+                    return taken, True
+        return taken, False
+
+    def _note_rows(self, delivery: Delivery) -> None:
+        """Rows have come: they may belong to a checkpoint that overtook them, and their channel is not idle."""
+        assert isinstance(delivery.element, pa.RecordBatch)
+        self._barriers.record(delivery.channel, delivery.element, self._checkpoints)
+        self._watermarks.mark_active(delivery.channel)
 
     def _after_rescale_event(self) -> None:
         """Rows may have left the park: give credit back, and let the watermark go on."""

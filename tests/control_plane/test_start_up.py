@@ -75,7 +75,7 @@ def test_busy_port(flag):
 def test_show_parameters():
     result = start(*JOB, "--show-parameters")
     assert result.returncode == 0
-    assert "input: str (required)" in result.stdout.splitlines()
+    assert "input: str (config.json: fileName)" in result.stdout.splitlines()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -8,7 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from task_manager.channels import Inbox, LocalChannel
+from task_manager.channels import Delivery, Inbox, LocalChannel, no_release
 from task_manager.credits import CancelledError, ChannelLimits, CreditGate
 from task_manager.mailbox import Mailbox
 from weir.errors import ConnectionLostError
@@ -176,3 +176,17 @@ def test_a_receiver_far_away_that_mostly_waits_gets_more_rows(monkeypatch):
         now_s[0] += 0.2
         inbox.poll(0.0).release()
     assert channel.gate.rows_free >= 500
+
+
+def test_what_has_gathered_comes_without_another_wait():
+    """Control elements between rows cut them into pieces, and each piece would wait."""
+    inbox = Inbox()
+    elements = [Watermark(1), Watermark(2), Watermark(3)]
+    for element in elements:
+        inbox.put(Delivery(CHANNEL, element, no_release))
+    assert inbox.poll(60.0, gather_s=0.001).element == elements[0]
+    assert inbox.poll_watermark().element == elements[1]
+    began_s = time.monotonic()
+    assert inbox.poll(60.0, gather_s=30.0).element == elements[2]
+    assert time.monotonic() - began_s < 15.0
+    assert inbox.poll_watermark() is None

@@ -19,24 +19,26 @@ def batch(rows: int) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 100, 3000, 300_000])
 def test_batch_frames_are_what_protobuf_writes(rows):
-    encoder = FrameEncoder()
+    encoder = FrameEncoder(300)
     for schema in (batch(rows).schema.serialize().to_pybytes(), b""):
         body = batch(rows).serialize().to_pybytes()
-        frame = data_pb2.ChannelFrame(batch=data_pb2.BatchFrame(arrow_schema=schema, arrow_batch=body))
-        assert encoder.encode(batch(rows)) == frame.SerializeToString()
+        frame = data_pb2.ChannelFrame(
+            batch=data_pb2.BatchFrame(arrow_schema=schema, arrow_batch=body), channel_number=300
+        )
+        assert encoder.encode(batch(rows)) == data_pb2.LinkMessage(frames=[frame]).SerializeToString()
 
 
 def test_elements_come_back_as_they_were():
-    encoder, decoder = FrameEncoder(), FrameDecoder()
+    encoder, decoder = FrameEncoder(1), FrameDecoder()
     other = pa.record_batch({"k": pa.array([b"1"])})
     elements = [batch(3), Watermark(-5), batch(2), other, Idle(), RouteMarker(9), batch(0), EndOfStream()]
-    for element in elements:
-        decoded = decoder.decode(data_pb2.ChannelFrame.FromString(encoder.encode(element)))
-        assert decoded == element
+    message = data_pb2.LinkMessage.FromString(b"".join(map(encoder.encode, elements)))
+    assert {frame.channel_number for frame in message.frames} == {1}
+    assert [decoder.decode(frame) for frame in message.frames] == elements
 
 
 def test_damaged_batches_are_refused():
-    frame = data_pb2.ChannelFrame.FromString(FrameEncoder().encode(batch(100)))
+    (frame,) = data_pb2.LinkMessage.FromString(FrameEncoder(1).encode(batch(100))).frames
     body = bytearray(frame.batch.arrow_batch)
     with pytest.raises(HandshakeError, match="before its schema"):
         FrameDecoder().decode(data_pb2.ChannelFrame(batch=data_pb2.BatchFrame(arrow_batch=bytes(body))))

@@ -11,8 +11,9 @@ import pytest
 
 from task_manager.channels import Inbox
 from task_manager.credits import ChannelLimits, CreditGate
+from task_manager.exchange_service import ExchangeService
 from task_manager.remote_channel import (
-    ExchangeService,
+    PeerLink,
     RemoteChannel,
     check_channel_job,
     connect,
@@ -65,7 +66,7 @@ def receiver():
 
 def open_channel(connection, address, identity=JOB, channel=CHANNEL, elements_max=4) -> RemoteChannel:
     gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 100.0), NoWaker())
-    return RemoteChannel(connection, address, identity, channel, gate, MESSAGE_BYTES_MAX)
+    return PeerLink(connection, address, identity).open(channel, gate, MESSAGE_BYTES_MAX)
 
 
 def wait_until(condition) -> None:
@@ -96,6 +97,34 @@ def test_elements_arrive_in_order_and_credits_come_back(receiver):
     assert delivery.element == EndOfStream()
     delivery.release()
     channel.close()
+
+
+def test_channels_of_one_link_go_on_when_another_is_refused_or_closed(receiver):
+    inbox, connection, address, _ = receiver
+    link = PeerLink(connection, address, JOB)
+
+    def opened(channel):
+        gate = CreditGate(ChannelLimits(4, 1 << 30, 100.0), NoWaker())
+        return link.open(channel, gate, MESSAGE_BYTES_MAX)
+
+    first, second = opened(CHANNEL), opened(CHANNEL)
+    refused = opened(ChannelId(SubtaskId(0, 1), SubtaskId(1, 0)))
+    with pytest.raises(HandshakeError, match="no channel"):
+        refused.wait_accepted()
+    first.wait_accepted()
+    second.wait_accepted()
+    first.send(batch(1))
+    first.close()
+    for number in range(50):
+        second.send(Watermark(number))
+    second.send(batch(2))
+    received = [inbox.poll(60.0) for _ in range(52)]
+    assert [delivery.element for delivery in received] == [batch(1), *map(Watermark, range(50)), batch(2)]
+    for delivery in received:
+        delivery.release()
+    wait_until(lambda: second.gate.is_empty)
+    assert not first.gate.is_empty, "nobody counts the credit of a channel that was closed"
+    link.close()
 
 
 def test_a_batch_larger_than_a_message_is_cut(receiver):
@@ -140,12 +169,12 @@ def test_a_channel_of_another_job_is_refused(receiver, identity, channel, reason
 
 def test_another_protocol_version_is_refused(receiver):
     _, connection, _, _ = receiver
-    frame = data_pb2.ChannelFrame(handshake=data_pb2.ChannelHandshake())
+    frame = data_pb2.ChannelFrame(handshake=data_pb2.ChannelHandshake(), channel_number=5)
     frame.handshake.handshake.protocol_version = 999
-    replies = data_pb2_grpc.ExchangeStub(connection).OpenChannel(iter([frame]))
-    with pytest.raises(grpc.RpcError) as caught:
-        next(replies)
-    assert "protocol version 999" in caught.value.details()
+    message = data_pb2.LinkMessage(frames=[frame])
+    (reply,) = next(data_pb2_grpc.ExchangeStub(connection).OpenLink(iter([message]))).channels
+    assert reply.channel_number == 5
+    assert "protocol version 999" in reply.refusal
 
 
 def test_a_receiver_that_goes_away_breaks_the_channel(receiver):

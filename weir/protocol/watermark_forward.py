@@ -4,13 +4,13 @@ from __future__ import annotations
 
 _MIN_MS = -(2**63)
 #: Watermarks that a subtask sends in one interval of its sources, at most.
-_PER_INTERVAL_MAX = 8
+_PER_INTERVAL_MAX = 3
 
 
 class WatermarkForward:
     """Sources send their watermarks at the same moments, so that the combined one rises once for each of them.
 
-    Where it rises more often, the first is passed on at once and the next ones are gathered for an eighth of the
+    Where it rises more often, the first is passed on at once and the next ones are gathered for a third of the
     interval. So the delays of all stages together are far below one interval.
     """
 

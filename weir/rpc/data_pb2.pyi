@@ -1,7 +1,8 @@
 from weir.rpc import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -49,7 +50,7 @@ class EndOfStreamFrame(_message.Message):
     def __init__(self) -> None: ...
 
 class ChannelFrame(_message.Message):
-    __slots__ = ("handshake", "batch", "watermark", "idle", "end_of_stream", "route_marker", "barrier")
+    __slots__ = ("handshake", "batch", "watermark", "idle", "end_of_stream", "route_marker", "barrier", "closed", "channel_number")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +58,8 @@ class ChannelFrame(_message.Message):
     END_OF_STREAM_FIELD_NUMBER: _ClassVar[int]
     ROUTE_MARKER_FIELD_NUMBER: _ClassVar[int]
     BARRIER_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_NUMBER_FIELD_NUMBER: _ClassVar[int]
     handshake: ChannelHandshake
     batch: BatchFrame
     watermark: WatermarkFrame
@@ -64,12 +67,34 @@ class ChannelFrame(_message.Message):
     end_of_stream: EndOfStreamFrame
     route_marker: RouteMarkerFrame
     barrier: BarrierFrame
-    def __init__(self, handshake: _Optional[_Union[ChannelHandshake, _Mapping]] = ..., batch: _Optional[_Union[BatchFrame, _Mapping]] = ..., watermark: _Optional[_Union[WatermarkFrame, _Mapping]] = ..., idle: _Optional[_Union[IdleFrame, _Mapping]] = ..., end_of_stream: _Optional[_Union[EndOfStreamFrame, _Mapping]] = ..., route_marker: _Optional[_Union[RouteMarkerFrame, _Mapping]] = ..., barrier: _Optional[_Union[BarrierFrame, _Mapping]] = ...) -> None: ...
+    closed: ClosedFrame
+    channel_number: int
+    def __init__(self, handshake: _Optional[_Union[ChannelHandshake, _Mapping]] = ..., batch: _Optional[_Union[BatchFrame, _Mapping]] = ..., watermark: _Optional[_Union[WatermarkFrame, _Mapping]] = ..., idle: _Optional[_Union[IdleFrame, _Mapping]] = ..., end_of_stream: _Optional[_Union[EndOfStreamFrame, _Mapping]] = ..., route_marker: _Optional[_Union[RouteMarkerFrame, _Mapping]] = ..., barrier: _Optional[_Union[BarrierFrame, _Mapping]] = ..., closed: _Optional[_Union[ClosedFrame, _Mapping]] = ..., channel_number: _Optional[int] = ...) -> None: ...
+
+class ClosedFrame(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LinkMessage(_message.Message):
+    __slots__ = ("frames",)
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    frames: _containers.RepeatedCompositeFieldContainer[ChannelFrame]
+    def __init__(self, frames: _Optional[_Iterable[_Union[ChannelFrame, _Mapping]]] = ...) -> None: ...
+
+class LinkReply(_message.Message):
+    __slots__ = ("channels",)
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    channels: _containers.RepeatedCompositeFieldContainer[ChannelReply]
+    def __init__(self, channels: _Optional[_Iterable[_Union[ChannelReply, _Mapping]]] = ...) -> None: ...
 
 class ChannelReply(_message.Message):
-    __slots__ = ("released_batches", "busy_percent")
+    __slots__ = ("channel_number", "refusal", "released_batches", "busy_percent")
+    CHANNEL_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     RELEASED_BATCHES_FIELD_NUMBER: _ClassVar[int]
     BUSY_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    channel_number: int
+    refusal: str
     released_batches: int
     busy_percent: int
-    def __init__(self, released_batches: _Optional[int] = ..., busy_percent: _Optional[int] = ...) -> None: ...
+    def __init__(self, channel_number: _Optional[int] = ..., refusal: _Optional[str] = ..., released_batches: _Optional[int] = ..., busy_percent: _Optional[int] = ...) -> None: ...

@@ -35,10 +35,10 @@ class ExchangeStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.OpenChannel = channel.stream_stream(
-                '/weir.v1.Exchange/OpenChannel',
-                request_serializer=weir_dot_rpc_dot_data__pb2.ChannelFrame.SerializeToString,
-                response_deserializer=weir_dot_rpc_dot_data__pb2.ChannelReply.FromString,
+        self.OpenLink = channel.stream_stream(
+                '/weir.v1.Exchange/OpenLink',
+                request_serializer=weir_dot_rpc_dot_data__pb2.LinkMessage.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_data__pb2.LinkReply.FromString,
                 _registered_method=True)
 
 
@@ -46,8 +46,8 @@ class ExchangeServicer:
     """Served by task managers; called by the task manager of the producer.
     """
 
-    def OpenChannel(self, request_iterator, context):
-        """One long-lived stream per channel: elements down, credits up.
+    def OpenLink(self, request_iterator, context):
+        """One long-lived stream for all channels to a task manager: elements down, credits up.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -56,10 +56,10 @@ class ExchangeServicer:
 
 def add_ExchangeServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'OpenChannel': grpc.stream_stream_rpc_method_handler(
-                    servicer.OpenChannel,
-                    request_deserializer=weir_dot_rpc_dot_data__pb2.ChannelFrame.FromString,
-                    response_serializer=weir_dot_rpc_dot_data__pb2.ChannelReply.SerializeToString,
+            'OpenLink': grpc.stream_stream_rpc_method_handler(
+                    servicer.OpenLink,
+                    request_deserializer=weir_dot_rpc_dot_data__pb2.LinkMessage.FromString,
+                    response_serializer=weir_dot_rpc_dot_data__pb2.LinkReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -74,7 +74,7 @@ class Exchange:
     """
 
     @staticmethod
-    def OpenChannel(request_iterator,
+    def OpenLink(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -87,9 +87,9 @@ class Exchange:
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/weir.v1.Exchange/OpenChannel',
-            weir_dot_rpc_dot_data__pb2.ChannelFrame.SerializeToString,
-            weir_dot_rpc_dot_data__pb2.ChannelReply.FromString,
+            '/weir.v1.Exchange/OpenLink',
+            weir_dot_rpc_dot_data__pb2.LinkMessage.SerializeToString,
+            weir_dot_rpc_dot_data__pb2.LinkReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,73 @@
+"""How long all subtasks of a task manager let rows gather, by how busy its process is: small batches must not fill it.
+
+What a small batch costs is mostly fixed: threads that wake each other, the GIL, a few Arrow calls. In a job of many
+stages a few hundred events a second make thousands of such batches. So the process is watched: as long as it works more
+than a bound, subtasks with small batches wait longer for the next one, and less again when it works little. There are
+two bounds. Batches of a few rows are to cost a small part of a core; batches of some hundred rows are left alone until
+the process comes near the one core that its GIL gives it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: Batches of fewer rows on average are tiny, and those of fewer than the second number small.
+TINY_ROWS, SMALL_ROWS = 16.0, 512.0
+#: A row never waits longer for others than this, whatever the process does.
+_WAIT_S_MAX = 0.05
+_WAIT_S_FIRST, _GROWTH, _DECLINE = 0.001, 1.5, 0.8
+_LOOK_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Cores that the process may use before batches wait longer, and below which they wait less."""
+
+    less_below: float
+    more_above: float
+
+    def next_wait_s(self, wait_s: float, cores: float) -> float:
+        """How long to wait from now on, if the process used so many cores with this wait."""
+        if cores > self.more_above:
+            return min(max(wait_s * _GROWTH, _WAIT_S_FIRST), _WAIT_S_MAX)
+        if cores < self.less_below:
+            return wait_s * _DECLINE if wait_s > _WAIT_S_FIRST else 0.0
+        return wait_s
+
+
+_TINY = Bound(less_below=0.14, more_above=0.19)
+_SMALL = Bound(less_below=0.55, more_above=0.7)
+
+
+class Gathering:
+    """One for all subtasks of a job on a task manager; each of their threads may call it."""
+
+    def __init__(
+        self,
+        now_s: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], float] = time.process_time,
+    ) -> None:
+        """``cpu_s``: seconds of processor time of the process so far."""
+        self._now_s = now_s
+        self._cpu_s = cpu_s
+        self._looked_s, self._used_s = now_s(), cpu_s()
+        self._tiny_s = self._small_s = 0.0
+
+    def wait_s(self, rows_mean: float) -> float:
+        """How long a subtask waits from the beginning of one batch to the next; ``rows_mean``: of its batches."""
+        now_s = self._now_s()
+        # Two threads that look at once do no harm: the second one sees a short time, and the next look mends it.
+        if now_s - self._looked_s >= _LOOK_INTERVAL_S:
+            self._look(now_s)
+        if rows_mean < TINY_ROWS:
+            return max(self._tiny_s, self._small_s)
+        return self._small_s if rows_mean < SMALL_ROWS else 0.0
+
+    def _look(self, now_s: float) -> None:
+        used_s = self._cpu_s()
+        cores = (used_s - self._used_s) / (now_s - self._looked_s)
+        self._looked_s, self._used_s = now_s, used_s
+        self._tiny_s = _TINY.next_wait_s(self._tiny_s, cores)
+        self._small_s = _SMALL.next_wait_s(self._small_s, cores)
