@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.delegate import UserOperator
 from weir.operators.functions import FunctionOperator
+from weir.operators.stateless import FilterOperator, WithColumnsOperator
 from weir.protocol.rejects import FirstReject, Rejects
 
 if TYPE_CHECKING:
     from task_manager.subtask_factory import RunningSubtask
+
+#: Steps that have rows put aside: what all their subtasks were given counts.
+_JUDGED = (FunctionOperator, FilterOperator, WithColumnsOperator, UserOperator)
 
 
 def rejects_of(running: RunningSubtask) -> list[Rejects]:
@@ -26,7 +30,7 @@ def rejects_of(running: RunningSubtask) -> list[Rejects]:
         file = None if running.isolation is None else running.isolation.file_of(context.operator_name)
         if file is not None:
             found.append(Rejects(context.operator_name, False, rows_in, file.rejected, _first(file)))
-        elif isinstance(operator, FunctionOperator | UserOperator) and not context.is_sink:
+        elif isinstance(operator, _JUDGED) and not context.is_sink:
             found.append(Rejects(context.operator_name, False, rows_in, 0))
     return found
 

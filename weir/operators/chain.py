@@ -194,7 +194,7 @@ class OperatorChain(Generic[OutputT]):
                 out = next(outputs, _END)
                 if out is not _END and not isinstance(out, pa.RecordBatch):
                     step, kind = self._operators[index][1].operator_name, type(out).__name__
-                    raise UserFunctionError(f"step {step!r} yielded a {kind}, not a pyarrow.RecordBatch")
+                    raise UserFunctionError(f"step {step!r} yielded {kind}, not a pyarrow.RecordBatch")
             except BaseException as error:
                 context = self._operators[index][1]
                 name_step(error, context.operator_name, is_sink=context.is_sink, batch=batch)

@@ -107,7 +107,7 @@ _TIME_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN)
 
 
 def _told(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else type(value).__name__
 
 
 def create_user_operator(spec: UserOperatorSpec) -> Operator:

@@ -169,10 +169,10 @@ def run_rows(path, made):
     ("what", "message"),
     [
         (lambda batch: iter([None, batch]), r"process\(\) yielded None; it must yield pyarrow.RecordBatch"),
-        (lambda batch: iter([5]), r"process\(\) yielded a int; it must yield"),
-        (lambda batch: iter([pl.from_arrow(batch)]), r"process\(\) yielded a DataFrame; it must yield"),
+        (lambda batch: iter([5]), r"process\(\) yielded int; it must yield"),
+        (lambda batch: iter([pl.from_arrow(batch)]), r"process\(\) yielded DataFrame; it must yield"),
         (lambda batch: None, r"process\(\) returned None; it must yield record batches"),
-        (lambda batch: batch, r"process\(\) returned a RecordBatch; it must yield"),
+        (lambda batch: batch, r"process\(\) returned RecordBatch; it must yield"),
         (lambda batch: [batch.drop_columns(["n"])], r"column 'n' \(int64\) is missing"),
         (lambda batch: [batch.append_column("z", batch.column("n"))], "column 'z' .* is not expected"),
         (lambda batch: [replaced(batch, "n", batch.column("k"))], "column 'n' is string, not int64"),
