@@ -23,6 +23,7 @@ from weir.errors import CheckpointError, FailureKind, InvalidTransitionError, Su
 from weir.protocol import checkpoint_model as model
 from weir.protocol import job as job_machine
 from weir.protocol.checkpoint import CheckpointMachine
+from weir.protocol.event_counts import covered
 from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest, SubtaskPart, part_from_json
 from weir.redaction import redacted, redacted_text
@@ -270,6 +271,14 @@ class Checkpointer:
             operator_names={stage.index: tuple(node.name for node in stage.nodes) for stage in graph.stages},
             state_ids=coordinator.state_ids,
             is_savepoint=bool(action.path),
+            events=covered(
+                coordinator.events_before,
+                action.parts,
+                action.settled,
+                frozenset(stage.index for stage in graph.stages if stage.is_source),
+                frozenset(stage.index for stage in graph.stages if any(node.is_sink for node in stage.nodes)),
+            ),
+            events_before=coordinator.events_before,
         )
 
     async def _commit(self, action: model.Commit, manifest: Manifest) -> None:

@@ -33,6 +33,7 @@ from weir.graph import physical_graph
 from weir.job_loading import LoadedJob
 from weir.protocol import checkpoint_model
 from weir.protocol import job as machine
+from weir.protocol.event_counts import NO_EVENTS
 from weir.protocol.job import Assignment, JobMachine, JobState, SubtaskStatus
 from weir.protocol.manifest import Manifest
 from weir.protocol.membership import Member
@@ -109,6 +110,10 @@ class Coordinator:
         )
         self.reports: dict[SubtaskId, control_pb2.SubtaskReport] = {}
         self.rejects = JobRejects(self, config)
+        #: What the checkpoint covers from which this deployment began; a job that is taken over goes on as it is.
+        self.events_before = NO_EVENTS if manifest is None else manifest.events
+        if start.left is not None and manifest is not None and manifest.generation == start.generation:
+            self.events_before = manifest.events_before
         #: Numbers of the states of keyed steps in the stores.
         self.state_ids = start.state_ids(job.graph)
         self.waiting_for = f"{config.min_task_managers} task manager(s); none has registered"
@@ -216,6 +221,7 @@ class Coordinator:
         self.rejects.begin_generation(keeps=manifest is not None and manifest.generation == ended)
         self.reports.clear()
         self.retired_reports.clear()
+        self.events_before = NO_EVENTS if manifest is None else manifest.events
         self.locations = StateLocations(self._owner_address)
         if manifest is not None:
             self.started_us = manifest.job_start_us

@@ -19,6 +19,7 @@ from control_plane.views import (
 from weir.graph import PhysicalGraph, Stage
 from weir.metrics import JobFacts
 from weir.plan_document import plan_document
+from weir.protocol.event_counts import EventCounts
 from weir.protocol.job import JobState
 from weir.protocol.routing import RoutingTable
 from weir.redaction import redacted
@@ -162,21 +163,26 @@ def _totals(coordinator: Coordinator) -> TotalsView:
         for subtask, report in reports.items()
         if any(node.is_sink for node in graph.stage(subtask.stage_index).nodes)
     ]
-    events_in = sum(report.records_in for report in sources)
+    read = sum(report.records_in for report in sources)
+    counts = coordinator.events_before + EventCounts(read, sum(report.records_out for report in sinks))
+    latest = coordinator.checkpointer.latest
+    if coordinator.machine.state is JobState.STOPPED and latest is not None:
+        # Sinks deliver what the savepoint covers, and nothing of what came after its barrier.
+        counts = latest.manifest.events
     firsts = [report.first_batch_us for report in reports.values() if report.first_batch_us]
     first_us, last_us = (
         min(firsts, default=0),
         max((report.last_batch_us for report in reports.values()), default=0),
     )
     return TotalsView(
-        events_in=events_in,
-        events_out=sum(report.records_out for report in sinks),
+        events_in=counts.events_in,
+        events_out=counts.events_out,
         events_rejected=sum(item.rejected for item in coordinator.rejects.totals if item.is_source),
         rows_put_aside=sum(item.rejected for item in coordinator.rejects.totals if not item.is_source),
         distinct_keys=known_distinct_keys(reports.values()),
         first_event_ms=first_us // 1000 if first_us else None,
         last_event_ms=last_us // 1000 if last_us else None,
-        events_per_second=round(events_in / ((last_us - first_us) / 1e6), 1) if last_us > first_us else 0.0,
+        events_per_second=round(read / ((last_us - first_us) / 1e6), 1) if last_us > first_us else 0.0,
     )
 
 

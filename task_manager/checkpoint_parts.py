@@ -10,6 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from weir.errors import CheckpointError
+from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.manifest import GroupPlace, Json, StoreImage
 from weir.state.capture import Capture
 from weir.state.hybrid import HybridBackend
@@ -27,6 +28,8 @@ class TakenPart:
     operators: Mapping[str, Json]
     #: The last checkpoint whose barrier the subtask has passed on.
     passed_id: int
+    #: Records into and out of the subtask, in this deployment.
+    counts: EventCounts = NO_EVENTS
     #: Done when the rest is filled in; None: there is nothing more to come.
     taking: Future[None] | None = None
     groups: dict[int, GroupPlace] = field(default_factory=dict)

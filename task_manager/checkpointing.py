@@ -261,6 +261,7 @@ class CheckpointParticipant:
             new_bytes + sum(file.size_bytes for file in saved),
             finished=part.checkpoint_id == 0,
             passed_checkpoint_id=part.passed_id,
+            counts=part.counts,
         )
         return orjson.dumps(part_to_json(finished))
 

@@ -25,6 +25,7 @@ from weir.errors import WeirError, kind_of
 from weir.operators.base import Json
 from weir.operators.chain import OperatorChain, StepError
 from weir.operators.user_errors import UserErrors
+from weir.protocol.event_counts import EventCounts
 from weir.records import Barrier, EndOfStream, batch_bytes
 from weir.state.hybrid import HybridBackend
 from weir.types import SubtaskId
@@ -181,9 +182,11 @@ class Subtask(ABC):
         try:
             position = self._position()
             operators, captures = self._chain.snapshot(checkpoint_id)
-            return self._checkpoints.take(
+            part = self._checkpoints.take(
                 self.subtask, checkpoint_id, position | operators, captures, self._backend, self._passed_id
             )
+            part.counts = self._counts()
+            return part
         except WeirError as error:
             self._checkpoints.fail(self.subtask, checkpoint_id, str(error))
             return None
@@ -198,9 +201,14 @@ class Subtask(ABC):
         part = self._checkpoints.take(
             self.subtask, 0, position | operators, captures, self._backend, self._passed_id
         )
+        part.counts = self._counts()
         # The state is closed behind it.
         part.wait()
         self._checkpoints.deliver(part)
+
+    def _counts(self) -> EventCounts:
+        self._count_output()
+        return EventCounts(self.progress.records_in, self.progress.records_out)
 
     def _position(self) -> dict[str, Json]:
         """What a source adds to the snapshots of its operators."""

@@ -41,6 +41,9 @@ def finish(cluster, events, tmp_path):
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
     assert (status["state"], status["cause"]) == ("FINISHED", "")
     check_output(events, tmp_path / "out")
+    delivered = sum(len(part.read_bytes().splitlines()) for part in (tmp_path / "out").glob("part-*"))
+    # Each event counts once, however often the job started again.
+    assert (status["totals"]["events_in"], status["totals"]["events_out"]) == (EVENTS, delivered)
     return status
 
 

@@ -88,6 +88,7 @@ def test_stop_with_a_savepoint_and_start_from_it(make_cluster, tmp_path, write_e
     assert savepoints(cluster)[0]["state"] == "COMPLETE"
     delivered = lines(tmp_path / "out")
     assert 0 < len(delivered) < EVENTS
+    assert status["totals"]["events_in"] == len(delivered)
     for rows in (delivered, table(tmp_path / "table.db")):
         check(rows, range(len(delivered)))
     control_plane.popen.send_signal(signal.SIGTERM)

@@ -54,12 +54,19 @@ class Parts:
 @pytest.fixture
 def source():
     output = SimpleNamespace(
-        broadcast=lambda element: None, pump=lambda: float("inf"), close=lambda: None, waited_s=0.0
+        broadcast=lambda element: None,
+        pump=lambda: float("inf"),
+        close=lambda: None,
+        waited_s=0.0,
+        has_channels=False,
+        batches=0,
+        bytes_sent=0,
     )
     chain = SimpleNamespace(
         open=lambda: None,
         close=lambda: None,
         output=output,
+        rows_into_last=0,
         snapshot=lambda checkpoint_id: ({}, []),
         flush_part=lambda share: True,
         on_watermark=lambda time_ms: None,

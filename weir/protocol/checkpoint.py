@@ -42,6 +42,7 @@ from weir.protocol.checkpoint_model import (
     Trigger,
 )
 from weir.protocol.checkpoint_records import QUEUE_MAX, CheckpointRecords
+from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.manifest import SubtaskPart
 from weir.protocol.restart import back_off_ms
 from weir.types import SubtaskId
@@ -63,6 +64,8 @@ class _Flight:
     missing: set[SubtaskId]
     #: A savepoint that is made of last parts only, before the last checkpoint.
     is_at_end: bool = False
+    #: See :attr:`Commit.settled`; as it was at the beginning, because it excludes ``parts``.
+    settled: Mapping[int, EventCounts] = field(default_factory=dict)
     parts: dict[SubtaskId, SubtaskPart] = field(default_factory=dict)
 
     @property
@@ -91,6 +94,8 @@ class CheckpointMachine:
         self._last_parts: dict[SubtaskId, SubtaskPart] = {}
         #: Retired subtasks, with the complete checkpoint that has their last part; None before.
         self._retired: dict[SubtaskId, int | None] = {}
+        #: By stage: what those have counted that are settled.
+        self._settled: dict[int, EventCounts] = {}
         self._lost: set[str] = set()
         self._holders: set[str] = set()
         self._flight: _Flight | None = None
@@ -260,7 +265,7 @@ class CheckpointMachine:
         self._is_running = True
         self._placement = dict(event.placement)
         self._sources = event.sources
-        self._last_parts, self._retired = {}, {}
+        self._last_parts, self._retired, self._settled = {}, {}, {}
         self._lost, self._holders = set(), set()
         self._uncounted_bytes = 0
         self._final_wanted, self._final_id, self._untold, self._retry_ms = False, None, set(), None
@@ -406,7 +411,10 @@ class CheckpointMachine:
             told = told and subtask not in undelivered
             if included is not None and included <= event.checkpoint_id and told:
                 del self._retired[subtask], self._placement[subtask]
-                self._last_parts.pop(subtask, None)
+                last = self._last_parts.pop(subtask, None)
+                stage = subtask.stage_index
+                counts = NO_EVENTS if last is None else last.counts
+                self._settled[stage] = self._settled.get(stage, NO_EVENTS) + counts
         is_final = event.checkpoint_id == self._final_id
         stop = self._stop
         is_stop = stop is not None and stop.checkpoint_id == event.checkpoint_id
@@ -456,7 +464,9 @@ class CheckpointMachine:
         flight.record.state = CheckpointState.COMMITTING
         parts = tuple(part for _, part in sorted(flight.parts.items()))
         record = flight.record
-        commit = Commit(record.checkpoint_id, flight.generation, parts, record.path, record.is_last)
+        commit = Commit(
+            record.checkpoint_id, flight.generation, parts, record.path, record.is_last, flight.settled
+        )
         return [*actions, commit]
 
     def _finish_if_due(self) -> list[CheckpointAction]:
@@ -499,7 +509,9 @@ class CheckpointMachine:
         record.started_ms = self._now_ms
         record.new_bytes, self._uncounted_bytes = self._uncounted_bytes, 0
         missing = self._placement.keys() - self._last_parts.keys()
-        self._flight = _Flight(record, self._generation, set(missing), is_at_end, dict(self._last_parts))
+        self._flight = _Flight(
+            record, self._generation, set(missing), is_at_end, dict(self._settled), dict(self._last_parts)
+        )
 
     def _may_trigger(self) -> bool:
         is_ending = self._final_wanted or self._is_over or self._stop is not None

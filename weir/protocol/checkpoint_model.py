@@ -6,10 +6,11 @@ docs/design/0002 has the protocol. Times are ms of the caller's clock, which nev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from weir.errors import FailureKind
+from weir.protocol.event_counts import EventCounts
 from weir.protocol.manifest import SubtaskPart
 from weir.types import SubtaskId
 
@@ -300,6 +301,8 @@ class Commit:
     #: Where a savepoint goes; empty for a checkpoint.
     path: str = ""
     is_last: bool = False
+    #: By stage: what subtasks have counted that a rescale ended and that are not among ``parts`` any more.
+    settled: Mapping[int, EventCounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

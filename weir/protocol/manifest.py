@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weir.errors import CheckpointError
+from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 
@@ -73,6 +74,8 @@ class SubtaskPart:
     #: In the last part of a subtask that has ended: the last checkpoint whose barrier it passed on; the part counts
     #: for later ones only, because it has more rows in it than those before that barrier.
     passed_checkpoint_id: int = 0
+    #: Records that it had taken and sent on in its deployment, at its barrier.
+    counts: EventCounts = NO_EVENTS
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,9 @@ class Manifest:
     #: By name of a keyed operator: the number of its state in the stores' keys.
     state_ids: Mapping[str, int] = field(default_factory=dict)
     is_savepoint: bool = False
+    #: What this checkpoint covers, and what the one covered from which its deployment began.
+    events: EventCounts = NO_EVENTS
+    events_before: EventCounts = NO_EVENTS
 
     @property
     def paths(self) -> set[str]:
@@ -159,6 +165,7 @@ def part_to_json(part: SubtaskPart) -> Json:
         "new_bytes": part.new_bytes,
         "finished": part.finished,
         "passed": part.passed_checkpoint_id,
+        "counts": _counts_to_json(part.counts),
     }
 
 
@@ -185,11 +192,22 @@ def part_from_json(value: Json) -> SubtaskPart:
             value["new_bytes"],
             value["finished"],
             value.get("passed", 0),
+            _counts_from_json(value.get("counts")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(
             f"a part of a checkpoint is damaged: {type(error).__name__}: {error}"
         ) from error
+
+
+def _counts_to_json(counts: EventCounts) -> Json:
+    return [counts.events_in, counts.events_out]
+
+
+def _counts_from_json(value: Json) -> EventCounts:
+    """Older versions wrote none."""
+    events_in, events_out = value or (0, 0)
+    return EventCounts(int(events_in), int(events_out))
 
 
 def manifest_to_json(manifest: Manifest) -> Json:
@@ -216,6 +234,8 @@ def manifest_to_json(manifest: Manifest) -> Json:
         "operator_names": {str(stage): list(names) for stage, names in manifest.operator_names.items()},
         "state_ids": dict(manifest.state_ids),
         "is_savepoint": manifest.is_savepoint,
+        "events": _counts_to_json(manifest.events),
+        "events_before": _counts_to_json(manifest.events_before),
         "parts": [part_to_json(part) for part in manifest.parts],
     }
 
@@ -256,6 +276,8 @@ def manifest_from_json(value: Json) -> Manifest:
             operator_names={int(stage): tuple(names) for stage, names in value["operator_names"].items()},
             state_ids=dict(value["state_ids"]),
             is_savepoint=value["is_savepoint"],
+            events=_counts_from_json(value.get("events")),
+            events_before=_counts_from_json(value.get("events_before")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"the manifest is damaged: {type(error).__name__}: {error}") from error

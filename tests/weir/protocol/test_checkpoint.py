@@ -33,6 +33,7 @@ from weir.protocol.checkpoint_model import (
     Trigger,
 )
 from weir.protocol.checkpoint_records import QUEUE_MAX, RECORDS_MAX
+from weir.protocol.event_counts import EventCounts
 from weir.protocol.manifest import SubtaskPart
 from weir.types import SubtaskId
 
@@ -418,6 +419,24 @@ def test_a_retired_subtask_takes_part_until_its_sinks_have_delivered(bench):
     [commit] = bench.deliver(9, SOURCE, NEW)
     assert [part.subtask for part in commit.parts] == [SOURCE, NEW]
     assert bench.tell(TaskManagerLost("tm-b", "silence")) == []
+
+
+def test_what_a_retired_subtask_counted_stays_when_it_is_settled(bench):
+    bench.tell(Hold("r"), SubtasksAdded({NEW: "tm-c"}), SubtasksRetired((COUNT,)), Release("r"))
+    bench.tell(Tick(), at=1000)
+    bench.deliver(7, SOURCE, NEW)
+    last = SubtaskPart(COUNT, counts=EventCounts(5, 4), finished=True)
+    [commit] = bench.tell(PartDelivered(1, 0, last))
+    assert (last in commit.parts, commit.settled) == (True, {})
+    bench.tell(Committed(7))
+    bench.tell(Tick(), at=2000)
+    bench.tell(EndNotified(7))
+    [commit] = bench.deliver(8, SOURCE, NEW)
+    assert (last in commit.parts, commit.settled) == (True, {}), "it was settled after this one had begun"
+    bench.tell(Committed(8))
+    bench.tell(Tick(), at=3000)
+    [commit] = bench.deliver(9, SOURCE, NEW)
+    assert (last in commit.parts, commit.settled) == (False, {COUNT.stage_index: EventCounts(5, 4)})
 
 
 def test_a_retired_subtask_that_is_lost_before_its_sinks_delivered_is_missed(bench):
