@@ -1,20 +1,20 @@
-"""Lines -> a step that cannot stand one of them -> JSON lines."""
+"""Lines -> a step that cannot stand some of them -> JSON lines."""
 
 import functools
 
 import weir
 
 
-def picky(batch, poison):
-    if poison in batch.column("id").to_pylist():
+def picky(batch, poison, also):
+    if not {poison, also}.isdisjoint(batch.column("id").to_pylist()):
         raise ValueError("too hot")
     return batch
 
 
-def build(input: str, output: str, rate: float, poison: int) -> weir.Dataflow:
+def build(input: str, output: str, rate: float, poison: int, also: int = -1) -> weir.Dataflow:
     flow = weir.Dataflow("poison")
     lines = flow.source("lines", weir.JsonLines(input, schema={"id": int, "server": str}, rate=rate))
-    lines.map_batches("picky", functools.partial(picky, poison=poison)).sink(
+    lines.map_batches("picky", functools.partial(picky, poison=poison, also=also)).sink(
         "out", weir.JsonLinesSink(output)
     )
     return flow
