@@ -3,8 +3,8 @@
 What a small batch costs is mostly fixed: threads that wake each other, the GIL, a few Arrow calls. In a job of many
 stages a few hundred events a second make thousands of such batches. So the process is watched: as long as it works more
 than a bound, subtasks with small batches wait longer for the next one, and less again when it works little. There are
-two bounds. Batches of a few rows are to cost a small part of a core; batches of some hundred rows are left alone until
-the process comes near the one core that its GIL gives it.
+two bounds. Where few rows come, they are to cost a small part of a core. Where many come, they are to be quick, and are
+left alone until the process comes near the one core that its GIL gives it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: Batches of fewer rows on average are tiny, and those of fewer than the second number small.
-TINY_ROWS, SMALL_ROWS = 16.0, 512.0
+#: Batches of fewer rows on average are small.
+SMALL_ROWS = 512.0
+#: A subtask that gets fewer rows a second is a trickle.
+TRICKLE_ROWS_PER_S = 400.0
 #: A row never waits longer for others than this, whatever the process does.
 _WAIT_S_MAX = 0.05
 _WAIT_S_FIRST, _GROWTH, _DECLINE = 0.001, 1.5, 0.8
@@ -37,7 +39,7 @@ class Bound:
         return wait_s
 
 
-_TINY = Bound(less_below=0.14, more_above=0.19)
+_TRICKLE = Bound(less_below=0.14, more_above=0.19)
 _SMALL = Bound(less_below=0.55, more_above=0.7)
 
 
@@ -53,21 +55,27 @@ class Gathering:
         self._now_s = now_s
         self._cpu_s = cpu_s
         self._looked_s, self._used_s = now_s(), cpu_s()
-        self._tiny_s = self._small_s = 0.0
+        self._trickle_s = self._small_s = 0.0
+        #: What every subtask waited lately: so long, what they share may wait too.
+        self.common_s = 0.0
+        self._least_s = float("inf")
 
-    def wait_s(self, rows_mean: float) -> float:
-        """How long a subtask waits from the beginning of one batch to the next; ``rows_mean``: of its batches."""
+    def wait_s(self, rows_mean: float, rows_per_s: float) -> float:
+        """How long a subtask waits from the beginning of one batch to the next; its rows in a batch and a second."""
         now_s = self._now_s()
         # Two threads that look at once do no harm: the second one sees a short time, and the next look mends it.
         if now_s - self._looked_s >= _LOOK_INTERVAL_S:
             self._look(now_s)
-        if rows_mean < TINY_ROWS:
-            return max(self._tiny_s, self._small_s)
-        return self._small_s if rows_mean < SMALL_ROWS else 0.0
+        wait_s = self._small_s if rows_mean < SMALL_ROWS else 0.0
+        if rows_per_s < TRICKLE_ROWS_PER_S:
+            wait_s = max(wait_s, self._trickle_s)
+        self._least_s = min(self._least_s, wait_s)
+        return wait_s
 
     def _look(self, now_s: float) -> None:
         used_s = self._cpu_s()
         cores = (used_s - self._used_s) / (now_s - self._looked_s)
         self._looked_s, self._used_s = now_s, used_s
-        self._tiny_s = _TINY.next_wait_s(self._tiny_s, cores)
+        self._trickle_s = _TRICKLE.next_wait_s(self._trickle_s, cores)
         self._small_s = _SMALL.next_wait_s(self._small_s, cores)
+        self.common_s, self._least_s = self._least_s if self._least_s < float("inf") else 0.0, float("inf")

@@ -19,6 +19,8 @@ _TOGETHER_S = 0.01
 _ROWS_MIN = 256
 #: How far back the share of busy time looks.
 _SHARE_S = 0.1
+#: And how far the rate of rows.
+_RATE_S = 1.0
 #: Weight of the last batch in the mean of their rows.
 _MEAN_WEIGHT = 0.05
 
@@ -36,6 +38,7 @@ class Pace:
         """
         self._gathering = gathering
         self._rows_mean = SMALL_ROWS
+        self._rows_per_s = 0.0
         self._batch_rows_max = batch_rows_max
         self._rest_s_max = rest_ms_max / 1e3
         #: Waiting batches are taken together up to so many rows.
@@ -52,6 +55,7 @@ class Pace:
         ended_s = began_s + taken_s
         period_s = max(ended_s - self._ended_s, taken_s, 1e-9)
         self.busy_share += min(1.0, period_s / _SHARE_S) * (taken_s / period_s - self.busy_share)
+        self._rows_per_s += min(1.0, period_s / _RATE_S) * (rows / period_s - self._rows_per_s)
         self._ended_s = ended_s
         if elapsed_s <= _TOGETHER_S:
             if rows * 2 >= self.rows_max:
@@ -62,10 +66,10 @@ class Pace:
         self._rows_mean += _MEAN_WEIGHT * (rows - self._rows_mean)
         rest_s = min(elapsed_s * _REST_FACTOR, self._rest_s_max)
         if self._gathering is not None:
-            rest_s = max(rest_s, self._gathering.wait_s(self._rows_mean))
+            rest_s = max(rest_s, self._gathering.wait_s(self._rows_mean, self._rows_per_s))
         self.next_s = began_s + rest_s if rows < min(SMALL_ROWS, self.rows_max) else 0.0
 
     def looked(self, at_s: float) -> None:
         """Note that a control element was taken: in a busy process the next ones gather too."""
         if self._gathering is not None:
-            self.next_s = max(self.next_s, at_s + self._gathering.wait_s(self._rows_mean))
+            self.next_s = max(self.next_s, at_s + self._gathering.wait_s(self._rows_mean, self._rows_per_s))

@@ -28,7 +28,7 @@ from weir.types import ChannelId
 ACCEPT_TIMEOUT_S = 15.0
 
 #: From the beginning of one small message to that of the next: what is sent meanwhile goes with the next one.
-_SPACING_S = 0.002
+_SPACING_S = 0.0005
 #: A frame of so many bytes does not wait, and nothing more is added to a message of so many.
 _LARGE_BYTES = 64 << 10
 #: Stands for no frame; no frame is empty.
@@ -126,8 +126,8 @@ class PeerLink:
     def _spacing_s(self) -> float:
         if self._gathering is None:
             return _SPACING_S
-        # Half of what a subtask waits: a message has frames for several.
-        return max(_SPACING_S, self._gathering.wait_s(1) / 2)
+        # Half of what all subtasks wait: a message has frames for several.
+        return max(_SPACING_S, self._gathering.common_s / 2)
 
     def _gather(self, first: bytes) -> tuple[bytes, bytes | None]:
         """A message of a frame and the small ones that wait, and what was found after them.
