@@ -164,6 +164,7 @@ def start_from_savepoint(
             [node.name for node in stage.nodes],
             stage.parallelism,
             any(edge.exchange is Exchange.HASH for edge in stage.inputs),
+            stage.states,
         )
         for stage in physical_graph(graph).stages
     }

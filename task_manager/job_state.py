@@ -172,7 +172,7 @@ def open_job_state(
             from nothing.
         topology: the job as it is now.
         here: the subtasks that will run here.
-        state_ids: numbers of the states of keyed steps in the store.
+        state_ids: numbers of the states of keyed steps in the store, by ``step`` or ``step/state``.
 
     Raises:
         StateError: the directory of the store is not ours, in use, or cannot be written.
@@ -231,9 +231,8 @@ def _kept(plan: RestorePlan, topology: Topology, state_ids: Mapping[str, int]) -
     """Key group and state id of what the subtasks here take from the image that is opened as the store."""
     main_id = plan.main.image_id if plan.main is not None else ""
     return {
-        (group, state_ids[node.name])
+        (group, state_ids[state])
         for (stage, group), place in plan.places.items()
         if place.image_id == main_id
-        for node in topology.graph.stage(stage).nodes
-        if node.is_keyed
+        for state in topology.graph.stage(stage).states
     }

@@ -43,7 +43,7 @@ from weir.rpc.wire import JobIdentity, message_size_options
 from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec, UserSourceSpec
 from weir.state.hybrid import HybridBackend
 from weir.state.remote import RemoteStateClient
-from weir.state.tables.opened import UNNAMED, StateTables
+from weir.state.tables.opened import StateTables
 from weir.types import ChannelId, SubtaskId
 
 #: Stage index and key groups -> address of the store that has the state of each.
@@ -266,7 +266,7 @@ class SubtaskFactory:
     ) -> SubtaskGroupState:
         table = topology.routing[stage.index]
         uses_locations = self._config.use_hybrid and not self._config.use_cache
-        state_ids = [self._settings.state_ids[node.name] for node in stage.nodes if node.is_keyed]
+        state_ids = [self._settings.state_ids[state] for state in stage.states]
         backend = HybridBackend(
             self._state.store,
             self._address,
@@ -323,7 +323,7 @@ class SubtaskFactory:
     ) -> OperatorContext:
         logical = topology.graph.logical
         labels = SubtaskLabels(logical.name, stage.index, stage.name, subtask.subtask_index)
-        state_ids = {UNNAMED: self._settings.state_ids[node.name]} if node.is_keyed else {}
+        state_ids = {name: self._settings.state_ids[state] for name, state in node.states.items()}
         return OperatorContext(
             job_name=logical.name,
             operator_name=node.name,

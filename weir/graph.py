@@ -72,6 +72,17 @@ class Node:
         """Whether this node keeps keyed state."""
         return isinstance(self.spec, KEYED_SPECS)
 
+    @property
+    def states(self) -> dict[str, str]:
+        """What each state of this node is called in the job, by its name in the step.
+
+        ``{"total": "step/total"}`` for declared ones; ``{"": "step"}`` for a step with one state without a name.
+        """
+        if not self.is_keyed:
+            return {}
+        declared = getattr(self.spec, "states", ())
+        return {state.name: f"{self.name}/{state.name}" for state in declared} or {"": self.name}
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -113,6 +124,11 @@ class Stage:
     def is_keyed(self) -> bool:
         """Whether an operator of the chain keeps keyed state."""
         return any(node.is_keyed for node in self.nodes)
+
+    @property
+    def states(self) -> list[str]:
+        """What the states of its operators are called in the job; see :attr:`Node.states`."""
+        return [state for node in self.nodes for state in node.states.values()]
 
     @property
     def has_groups(self) -> bool:
@@ -167,17 +183,18 @@ class LogicalGraph:
         raise GraphError(f"job {self.name}: no step is called {name!r}")
 
     def state_ids(self, kept: Mapping[str, int]) -> dict[str, int]:
-        """Numbers of the states of keyed steps: ``kept`` from a checkpoint, and free ones for steps that are new."""
-        names = [node.name for node in self.nodes if node.is_keyed]
-        if not kept:
-            return {name: self.state_id(name) for name in names}
-        numbers = {name: kept[name] for name in names if name in kept}
-        free = (number for number in itertools.count() if number not in kept.values())
-        return numbers | {name: next(free) for name in names if name not in kept}
+        """Numbers of the states of keyed steps (:attr:`Node.states`): ``kept`` from a checkpoint, free ones for new states.
 
-    def state_id(self, name: str) -> int:
-        """Number of a keyed node's state in the store: its position among the sorted keyed names."""
-        return sorted(node.name for node in self.nodes if node.is_keyed).index(name)
+        A number of ``kept`` is never given to another state, also if its own is gone: the store may still hold entries.
+        """
+        names = [state for node in self.nodes for state in node.states.values()]
+        if not kept:
+            numbers_of = {name: number for number, name in enumerate(sorted(names))}
+            return {name: numbers_of[name] for name in names}
+        numbers = {name: kept[name] for name in names if name in kept}
+        taken = set(kept.values())
+        free = (number for number in itertools.count() if number not in taken)
+        return numbers | {name: next(free) for name in names if name not in kept}
 
 
 @dataclass(frozen=True)

@@ -315,3 +315,43 @@ def gather_bytes(data: Any, starts: Any, out_offsets: Any, out: Any) -> None:
     for row in range(starts.size):
         for index in range(out_offsets[row + 1] - out_offsets[row]):
             out[out_offsets[row] + index] = data[starts[row] + index]
+
+
+@_kernel(
+    types.int64(_U64, _U8, _I32, _OUT_U32, _OUT_I64, _OUT_I64, _OUT_I64),
+    types.int64(_U64, _U8, _I64, _OUT_U32, _OUT_I64, _OUT_I64, _OUT_I64),
+)
+def distinct_keys(
+    hashes: Any, data: Any, offsets: Any, table: Any, inverse: Any, firsts: Any, lasts: Any
+) -> int:
+    """Number the distinct keys in the order in which they come first; returns how many they are.
+
+    ``table`` is zeroed, a power of two of entries, more than there are rows.
+    """
+    mask = np.uint64(table.size - 1)
+    count = 0
+    for row in range(hashes.size):
+        position = hashes[row] & mask
+        start = np.int64(offsets[row])
+        length = np.int64(offsets[row + 1]) - start
+        while True:
+            entry = np.int64(table[position])
+            if entry == 0:
+                table[position] = count + 1
+                inverse[row] = count
+                firsts[count] = row
+                lasts[count] = row
+                count += 1
+                break
+            other = firsts[entry - 1]
+            other_start = np.int64(offsets[other])
+            if hashes[other] == hashes[row] and np.int64(offsets[other + 1]) - other_start == length:
+                index = 0
+                while index < length and data[start + index] == data[other_start + index]:
+                    index += 1
+                if index == length:
+                    inverse[row] = entry - 1
+                    lasts[entry - 1] = row
+                    break
+            position = (position + np.uint64(1)) & mask
+    return count

@@ -232,7 +232,9 @@ class Generations:
         if found is None:
             raise CheckpointError(f"there is no savepoint at {savepoint.location}")
         stages = {
-            stage.index: StageNow([node.name for node in stage.nodes], stage.parallelism, stage.has_groups)
+            stage.index: StageNow(
+                [node.name for node in stage.nodes], stage.parallelism, stage.has_groups, stage.states
+            )
             for stage in parts.graph.stages
         }
         logical = parts.graph.logical

@@ -28,7 +28,7 @@ from weir.state.image_publisher import ImagePublisher
 from weir.state.images import Images, drop_foreign
 from weir.state.layout import state_prefix
 from weir.state.memory import MemoryBackend
-from weir.state.tables.opened import UNNAMED, OperatorTables, StateTables
+from weir.state.tables.opened import OperatorTables, StateTables
 from weir.types import SubtaskId
 
 _COPY_ENTRIES = 5_000
@@ -50,7 +50,9 @@ def open_store(directory: Path | None) -> StateBackend:
 
 def step_tables(tables: StateTables, node: Node, state_ids: Mapping[str, int]) -> OperatorTables | None:
     """What a step opens its states with; None if it keeps none."""
-    return tables.of(node.name, {UNNAMED: state_ids[node.name]}) if node.is_keyed else None
+    if not node.is_keyed:
+        return None
+    return tables.of(node.name, {name: state_ids[state] for name, state in node.states.items()})
 
 
 def take_snapshot(chain: OperatorChain, checkpoint_id: int) -> dict[str, Json]:  # type: ignore[type-arg]
@@ -75,7 +77,7 @@ class DurableState:
         manifest: the checkpoint to start from; None: from nothing.
         graph: the job as it is now.
         routing: of its stages with key groups.
-        state_ids: numbers of the states of keyed steps.
+        state_ids: numbers of the states of keyed steps, by ``step`` or ``step/state``.
 
     Raises:
         CheckpointError: the checkpoint cannot be read.
@@ -152,7 +154,7 @@ class DurableState:
         main_id = self._plan.main.image_id if self._plan.main is not None else ""
         kept = []
         for (stage, group), place in self._plan.places.items():
-            ids = [state_ids[node.name] for node in graph.stage(stage).nodes if node.is_keyed]
+            ids = [state_ids[state] for state in graph.stage(stage).states]
             if place.image_id == main_id:
                 kept += [(group, state_id) for state_id in ids]
         drop_foreign(self.store, kept)
@@ -165,9 +167,8 @@ class DurableState:
                 if keeps_own
                 else image_address(place.image_id, place.base_image_id)
             )
-            for node in graph.stage(stage).nodes:
-                if node.is_keyed:
-                    self._copy(address, state_prefix(group, state_ids[node.name]), place)
+            for state in graph.stage(stage).states:
+                self._copy(address, state_prefix(group, state_ids[state]), place)
 
     def _copy(self, address: str, prefix: bytes, place: GroupPlace) -> None:
         """Add the entries of one group and state that the store has not got yet."""

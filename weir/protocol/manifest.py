@@ -98,7 +98,7 @@ class Manifest:
     parts: tuple[SubtaskPart, ...]
     #: By stage index: names of the stage's operators, in order.
     operator_names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    #: By name of a keyed operator: the number of its state in the stores' keys.
+    #: The number of each state in the stores' keys: by ``step``, or by ``step/state`` where states are declared.
     state_ids: Mapping[str, int] = field(default_factory=dict)
     is_savepoint: bool = False
     #: What this checkpoint covers, and what the one covered from which its deployment began.

@@ -18,6 +18,8 @@ class StageNow:
     steps: Sequence[str]
     parallelism: int
     has_groups: bool
+    #: What the states of its steps are called in the job: ``step``, or ``step/state``.
+    states: Sequence[str]
 
 
 def fit_savepoint(
@@ -47,14 +49,7 @@ def fit_savepoint(
             f"the savepoint has {manifest.max_parallelism} key groups, the job has {max_parallelism}: set "
             f"controlPlane.max_parallelism to {manifest.max_parallelism}"
         )
-    here = {step for stage in stages.values() for step in stage.steps}
-    held = {name for part in manifest.parts for name in part.operators} | set(manifest.state_ids)
-    dropped = sorted(held - here)
-    if dropped and not allow_dropped:
-        raise CheckpointError(
-            f"the savepoint holds state of steps that the job has not got: {', '.join(dropped)}; give them back their "
-            "names, or let their state go with --allow-dropped-state"
-        )
+    _check_dropped(manifest, stages, allow_dropped=allow_dropped)
     routing = {}
     for index, stage in stages.items():
         if stage.has_groups:
@@ -64,8 +59,29 @@ def fit_savepoint(
         fingerprint=fingerprint,
         stages={index: tuple(range(stage.parallelism)) for index, stage in stages.items()},
         routing=routing,
-        state_ids={name: number for name, number in manifest.state_ids.items() if name in here},
     )
+
+
+def _check_dropped(manifest: Manifest, stages: Mapping[int, StageNow], *, allow_dropped: bool) -> None:
+    steps = {step for stage in stages.values() for step in stage.steps}
+    states = {state for stage in stages.values() for state in stage.states}
+    held = {name for part in manifest.parts for name in part.operators}
+    gone = {name for name in held if name not in steps} | {
+        name for name in manifest.state_ids if name not in states and name.partition("/")[0] not in steps
+    }
+    if gone and not allow_dropped:
+        raise CheckpointError(
+            "the savepoint holds state of steps that the job has not got: "
+            f"{', '.join(sorted({name.partition('/')[0] for name in gone}))}; give them back their names, or let their "
+            "state go with --allow-dropped-state"
+        )
+    dropped = sorted(set(manifest.state_ids) - states)
+    if dropped and not allow_dropped:
+        named = [name if "/" in name else f"{name} (without a name)" for name in dropped]
+        raise CheckpointError(
+            f"the savepoint holds states that the job's steps do not declare: {', '.join(named)}; declare them again "
+            "under these names, or let them go with --allow-dropped-state"
+        )
 
 
 def _table(stage_index: int, parallelism: int, manifest: Manifest) -> RoutingTable:

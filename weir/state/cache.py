@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StateSnapshot, StoreStats
+from weir.state.api import StateBackend, StateSnapshot, StoreStats, prefix_end
 from weir.state.capture import Capture
 
 #: What an entry occupies beside its bytes: two object headers and a slot of the ordered dictionary.
@@ -27,6 +27,7 @@ WRITE_BYTES_MAX = 1 << 20
 FLUSH_ENTRIES_MAX = 250
 #: Keys of reads that are remembered for a rescale, beyond those of the latest read.
 _READ_KEYS_MAX = 20_000
+_MISSING = object()
 
 
 class WriteBackCache(StateBackend):
@@ -36,13 +37,22 @@ class WriteBackCache(StateBackend):
     backend, which is shared, stays open.
     """
 
-    def __init__(self, backend: StateBackend, bytes_max: int) -> None:
+    def __init__(
+        self, backend: StateBackend, bytes_max: int, owner_of: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        """``owner_of``: the prefix that a key shares with those that are scanned together, such as elements of a list.
+
+        Then a scan below one such prefix looks at the dirty keys below it only.
+        """
         self._backend = backend
+        self._owner_of = owner_of
+        #: Dirty and captured keys by what ``owner_of`` says.
+        self._dirty_of: dict[bytes, set[bytes]] = {}
         self._bytes_max = bytes_max
         self._lock = threading.RLock()
         #: None stands for a key that is known to be absent: a tombstone if dirty.
         self._entries: OrderedDict[bytes, bytes | None] = OrderedDict()
-        self._dirty: dict[bytes, None] = {}
+        self._dirty: dict[bytes, object] = {}
         #: What another thread is writing, and its keys; they are clean, and stay until it is written.
         self._captured: tuple[Capture, list[bytes]] | None = None
         #: Keys that :meth:`flush_part` has to write, and how many of them it has.
@@ -97,6 +107,8 @@ class WriteBackCache(StateBackend):
             for key in deletes:
                 self._store(key, None)
                 self._dirty[key] = None
+            if self._owner_of is not None:
+                self._note_dirty([*(key for key, _ in puts), *deletes], self._owner_of)
             self._puts += len(puts)
             self._deletes += len(deletes)
             self._shrink()
@@ -107,11 +119,12 @@ class WriteBackCache(StateBackend):
         """Entries of a range as they are now: the backend's, with dirty entries laid over them."""
         with self._lock:
             self._check_open()
-            overlay = [
-                (key, self._entries[key])
-                for key in sorted(self._not_in_backend(), reverse=reverse)
+            keys = [
+                key
+                for key in self._not_in_backend(start, stop)
                 if (start is None or key >= start) and (stop is None or key < stop)
             ]
+            overlay = [(key, self._entries[key]) for key in sorted(keys, reverse=reverse)]
             return _merged(self._backend.scan(start, stop, reverse=reverse), overlay, reverse)
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
@@ -256,6 +269,7 @@ class WriteBackCache(StateBackend):
                 self._closed = True
                 self._entries.clear()
                 self._dirty.clear()
+                self._dirty_of.clear()
                 self._bytes = 0
 
     def _store(self, key: bytes, value: bytes | None) -> None:
@@ -267,7 +281,8 @@ class WriteBackCache(StateBackend):
 
     def _drop(self, key: bytes) -> None:
         self._bytes -= _entry_bytes(key, self._entries.pop(key))
-        self._dirty.pop(key, None)
+        if self._dirty.pop(key, _MISSING) is None:
+            self._forget_dirty((key,))
 
     def _shrink(self) -> None:
         """Evict down to the bound; dirty entries are written first, a whole chunk of the oldest at a time."""
@@ -279,8 +294,30 @@ class WriteBackCache(StateBackend):
                 self._write_down(key for key in self._entries if key in self._dirty)
             self._drop(oldest)
 
-    def _not_in_backend(self) -> Iterable[bytes]:
+    def _not_in_backend(self, start: bytes | None, stop: bytes | None) -> Iterable[bytes]:
+        """All that is dirty or captured of a range, and perhaps more."""
+        if self._owner_of is not None and start is not None and stop is not None:
+            owner = self._owner_of(start)
+            end = prefix_end(owner)
+            if owner and (end is None or stop <= end):
+                return self._dirty_of.get(owner, ())
         return self._dirty if self._captured is None else {*self._dirty, *self._captured[1]}
+
+    def _note_dirty(self, keys: Iterable[bytes], owner_of: Callable[[bytes], bytes]) -> None:
+        for key in keys:
+            self._dirty_of.setdefault(owner_of(key), set()).add(key)
+
+    def _forget_dirty(self, keys: Iterable[bytes]) -> None:
+        """These keys are neither dirty nor captured any more."""
+        if self._owner_of is None:
+            return
+        for key in keys:
+            owner = self._owner_of(key)
+            keys_of = self._dirty_of.get(owner)
+            if keys_of is not None:
+                keys_of.discard(key)
+                if not keys_of:
+                    del self._dirty_of[owner]
 
     def _settle(self) -> None:
         """Wait until what was captured is written; if that failed it is dirty again."""
@@ -288,6 +325,8 @@ class WriteBackCache(StateBackend):
             (capture, keys), self._captured = self._captured, None
             if not capture.wait():
                 self._dirty.update(dict.fromkeys(keys))
+            else:
+                self._forget_dirty(key for key in keys if key not in self._dirty)
 
     def _write_entries(
         self, entries: Sequence[tuple[bytes, bytes | None]], pause: Callable[[], None]
@@ -322,6 +361,7 @@ class WriteBackCache(StateBackend):
         self._write_chunk([(key, self._entries[key]) for key in chunk])
         for key in chunk:
             del self._dirty[key]
+        self._forget_dirty(chunk)
         return len(chunk)
 
 

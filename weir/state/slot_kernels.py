@@ -90,8 +90,8 @@ _TABLE = (_U64, _I64, _I32, _U8)
 
 
 @_kernel(
-    types.int64(_IN_U64, _IN_U8, _IN_I32, *_TABLE, _U8, _U32, types.uint32, _I32),
-    types.int64(_IN_U64, _IN_U8, _IN_I64, *_TABLE, _U8, _U32, types.uint32, _I32),
+    types.int64(_IN_U64, _IN_U8, _IN_I32, *_TABLE, _U8, _U32, types.uint32, types.uint8, _I32),
+    types.int64(_IN_U64, _IN_U8, _IN_I64, *_TABLE, _U8, _U32, types.uint32, types.uint8, _I32),
 )
 def probe(
     hashes: Any,
@@ -104,9 +104,13 @@ def probe(
     flags: Any,
     stamps: Any,
     now: Any,
+    mark: Any,
     slots: Any,
 ) -> int:
-    """Slot of every row's key, -1 if it has none; found ones become dirty and pinned. Returns the missing rows."""
+    """Slot of every row's key, -1 if it has none; found ones are pinned, and dirty if ``mark`` is ``DIRTY``, not 0.
+
+    Returns the missing rows.
+    """
     missing = 0
     for row in range(slots.size):
         slot = _find(
@@ -125,7 +129,7 @@ def probe(
         else:
             slots[row] = slot
             uses = min((flags[slot] & USES_MAX) + USE, USES_MAX)
-            flags[slot] = USED | DIRTY | uses
+            flags[slot] = (flags[slot] & DIRTY) | mark | USED | uses
             stamps[slot] = now
     return missing
 

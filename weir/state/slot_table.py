@@ -88,10 +88,12 @@ class SlotTable:
             entries *= 2
         return int(slots)
 
-    def probe(self, hashes: np.ndarray, data: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, int]:
+    def probe(
+        self, hashes: np.ndarray, data: np.ndarray, offsets: np.ndarray, *, changes: bool = True
+    ) -> tuple[np.ndarray, int]:
         """Slots (int32, shape (rows,), -1 if absent) and the number of absent rows; begins a new pin.
 
-        Found slots become dirty and stay until the next call.
+        Found slots stay until the next call; ``changes``: they become dirty.
         """
         self._now += 1
         if self._now == 2**32:
@@ -109,6 +111,7 @@ class SlotTable:
             self._flags,
             self._stamps,
             self._now,
+            DIRTY if changes else 0,
             slots,
         )
         return slots, missing

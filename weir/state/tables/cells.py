@@ -21,7 +21,7 @@ from weir.state import accumulators, layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.cached_entries import CachedEntries
 from weir.state.capture import Capture
-from weir.state.packed import PackedKeys
+from weir.state.packed import PackedKeys, split_rows
 from weir.state.slot_table import SlotTable
 from weir.state.tables.table import StateTable
 
@@ -44,10 +44,18 @@ class CellTable(StateTable):
         cell_count: accumulators of a key, 8 bytes each, all zero for a new key.
         bytes_max: bound of the memory for cached keys, arrays and key bytes included.
         max_parallelism: number of key groups.
+        drops_empty: a key none of whose cells has a value is deleted from the store, not written to it.
     """
 
     def __init__(
-        self, backend: StateBackend, state_id: int, cell_count: int, bytes_max: int, max_parallelism: int
+        self,
+        backend: StateBackend,
+        state_id: int,
+        cell_count: int,
+        bytes_max: int,
+        max_parallelism: int,
+        *,
+        drops_empty: bool = False,
     ) -> None:
         self._backend = backend
         self.state_id = state_id
@@ -67,6 +75,9 @@ class CellTable(StateTable):
         self._flushed = 0
         #: What another thread is writing, and its slots; they are clean, and stay until it is written.
         self._captured: tuple[Capture, np.ndarray] | None = None
+        self._drops_empty = drops_empty
+        #: Hashes, time and slots of the latest :meth:`read`, for the :meth:`write` that follows.
+        self._latest_read: tuple[np.ndarray, int, np.ndarray] | None = None
         #: Keys that had no state anywhere when they were first met.
         self.keys_created = 0
 
@@ -85,8 +96,62 @@ class CellTable(StateTable):
         """Slots now; slot numbers are below it."""
         return self._table.capacity
 
-    def pieces(
+    def read(
         self, hashes: np.ndarray, key_data: np.ndarray, key_offsets: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cells (int64, shape (keys, cells)) and presence of keys, which may repeat; copies. Nothing becomes dirty.
+
+        Raises:
+            StateError: as :meth:`pieces`.
+        """
+        rows = len(hashes)
+        cells = np.empty((rows, self._cell_count), dtype=np.int64)
+        presence = np.empty((rows, self.presence.shape[1]), dtype=np.uint8)
+        for start, stop, slots in self.pieces(hashes, key_data, key_offsets, changes=False):
+            np.take(self.cells, slots, axis=0, out=cells[start:stop])
+            np.take(self.presence, slots, axis=0, out=presence[start:stop])
+            if stop - start == rows:
+                self._latest_read = hashes, self._table.now, slots
+        return cells, presence
+
+    def write(
+        self,
+        hashes: np.ndarray,
+        key_data: np.ndarray,
+        key_offsets: np.ndarray,
+        rows: np.ndarray,
+        cells: np.ndarray,
+        presence: np.ndarray,
+    ) -> None:
+        """Set some of these keys, none of them twice.
+
+        Args:
+            hashes: of all keys, as for :meth:`pieces`; the very array of the latest :meth:`read` saves the lookup.
+            key_data: of all keys.
+            key_offsets: of all keys.
+            rows: which keys to set, int64, ascending.
+            cells: int64, shape (rows, cells).
+            presence: uint8, shape (rows, presence bytes).
+
+        Raises:
+            StateError: as :meth:`pieces`.
+        """
+        latest = self._latest_read
+        if latest is not None and latest[0] is hashes and latest[1] == self._table.now:
+            self._check_usable()
+            self._set(latest[2][rows], cells, presence)
+            return
+        for start, stop, slots in self.pieces(hashes, key_data, key_offsets, changes=False):
+            first, last = np.searchsorted(rows, (start, stop)).tolist()
+            self._set(slots[rows[first:last] - start], cells[first:last], presence[first:last])
+
+    def _set(self, slots: np.ndarray, cells: np.ndarray, presence: np.ndarray) -> None:
+        self._table.cells[slots] = cells
+        self._table.presence[slots] = presence
+        self._table.mark_dirty(slots)
+
+    def pieces(
+        self, hashes: np.ndarray, key_data: np.ndarray, key_offsets: np.ndarray, *, changes: bool = True
     ) -> Iterator[tuple[int, int, np.ndarray]]:
         """Slots of a batch's rows, in as few pieces as the cache allows (one, unless it is tiny).
 
@@ -94,10 +159,10 @@ class CellTable(StateTable):
             hashes: uint64, shape (rows,), of ``weir.keys.hash_keys``.
             key_data: uint8; the key of row i is ``key_data[key_offsets[i]:key_offsets[i + 1]]``.
             key_offsets: int32 or int64, shape (rows + 1,).
+            changes: count all of them as changed.
 
         Yields:
-            ``start, stop, slots``: int32 slots of the rows ``start <= row < stop``, with loaded cells, counted as
-            changed. They are valid until the next piece is asked for.
+            ``start, stop, slots``: int32 slots of the rows ``start <= row < stop``, with loaded cells. They are valid until the next piece is asked for.
 
         Raises:
             StateError: the store cannot be read or written, or holds values of another form.
@@ -112,7 +177,7 @@ class CellTable(StateTable):
             # Until the lookup is through, new slots are empty although the store may have their state.
             self._check_usable()
             self._failed = True
-            slots = self._lookup(hashes[start:stop], key_data, key_offsets[start : stop + 1])
+            slots = self._lookup(hashes[start:stop], key_data, key_offsets[start : stop + 1], changes)
             self._failed = False
             yield start, stop, slots
             start = stop
@@ -129,9 +194,11 @@ class CellTable(StateTable):
         within = int(np.searchsorted(key_offsets[start : stop + 1], limit, side="right")) - 1
         return start + max(1, within)
 
-    def _lookup(self, hashes: np.ndarray, key_data: np.ndarray, key_offsets: np.ndarray) -> np.ndarray:
+    def _lookup(
+        self, hashes: np.ndarray, key_data: np.ndarray, key_offsets: np.ndarray, changes: bool
+    ) -> np.ndarray:
         table = self._table
-        slots, missing = table.probe(hashes, key_data, key_offsets)
+        slots, missing = table.probe(hashes, key_data, key_offsets, changes=changes)
         self._gets += len(slots)
         self._hits += len(slots) - missing
         if missing == 0:
@@ -143,6 +210,8 @@ class CellTable(StateTable):
                 self._evict(missing - table.new_count)
             row = table.insert_missing(hashes, key_data, key_offsets, row, slots, new_slots)
         self._load(new_slots[: table.new_count])
+        if not changes:
+            table.mark_clean(new_slots[: table.new_count])
         return slots
 
     def _groups(self, slots: np.ndarray) -> np.ndarray:
@@ -204,7 +273,7 @@ class CellTable(StateTable):
             chunk = slots[start : start + WRITE_KEYS_MAX]
             keys = self._table.state_keys(chunk, groups[start : start + WRITE_KEYS_MAX], self.state_id)
             rows = accumulators.encode_rows(self._table.cells[chunk], self._table.presence[chunk])
-            self._backend.put_packed(keys, rows)
+            self._put(keys, rows)
             self._table.mark_clean(chunk)
             self._puts += len(chunk)
             # Let other threads have the GIL before the next chunk.
@@ -243,8 +312,18 @@ class CellTable(StateTable):
     def _write_rows(self, keys: PackedKeys, rows: np.ndarray, pause: Callable[[], None]) -> None:
         for start in range(0, len(keys), FLUSH_KEYS_MAX):
             stop = min(len(keys), start + FLUSH_KEYS_MAX)
-            self._backend.put_packed(keys.part(start, stop), rows[start:stop])
+            self._put(keys.part(start, stop), rows[start:stop])
             pause()
+
+    def _put(self, keys: PackedKeys, rows: np.ndarray) -> None:
+        if self._drops_empty:
+            kept = rows[:, 1 : 1 + accumulators.presence_bytes(self._cell_count)].any(axis=1)
+            if not kept.all():
+                listed = list(zip(keys.to_list(), kept.tolist(), strict=True))
+                puts = zip((key for key, is_kept in listed if is_kept), split_rows(rows[kept]), strict=True)
+                self._backend.write(list(puts), [key for key, is_kept in listed if not is_kept])
+                return
+        self._backend.put_packed(keys, rows)
 
     def _settle(self) -> None:
         """Wait until what was captured is written; if that failed it is dirty again."""
@@ -308,6 +387,7 @@ class CellTable(StateTable):
         self._check_usable()
         wanted = self._wanted(groups)
         self._kept[wanted] = False
+        self._latest_read = None
         if len(self._table.slots_in_groups(wanted, dirty_only=False)):
             self._table.remove_groups(wanted)
 

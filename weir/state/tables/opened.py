@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from weir.errors import StateError
@@ -112,25 +112,34 @@ class OperatorTables:
         """The stage's store."""
         return self.tables.backend
 
-    def cells(self, cell_count: int, name: str = UNNAMED) -> CellTable:
-        """Open a state of ``cell_count`` fixed-width cells a key.
+    def cells(self, cell_count: int, name: str = UNNAMED, *, drops_empty: bool = False) -> CellTable:
+        """Open a state of ``cell_count`` fixed-width cells a key; ``drops_empty`` as for :class:`CellTable`.
 
         Raises:
             StateError: the operator has declared no such state.
         """
         table = CellTable(
-            self.backend, self._state_id(name), cell_count, self.cache_bytes, self.max_parallelism
+            self.backend,
+            self._state_id(name),
+            cell_count,
+            self.cache_bytes,
+            self.max_parallelism,
+            drops_empty=drops_empty,
         )
         self.tables.add(table)
         return table
 
-    def values(self, name: str = UNNAMED) -> ValueTable:
-        """Open a state of values of any length.
+    def values(
+        self, name: str = UNNAMED, owner_of: Callable[[bytes], bytes] | None = None
+    ) -> ValueTable:
+        """Open a state of values of any length; ``owner_of`` as for :class:`ValueTable`.
 
         Raises:
             StateError: the operator has declared no such state.
         """
-        table = ValueTable(self.backend, self._state_id(name), self.cache_bytes, self.max_parallelism)
+        table = ValueTable(
+            self.backend, self._state_id(name), self.cache_bytes, self.max_parallelism, owner_of
+        )
         self.tables.add(table)
         return table
 

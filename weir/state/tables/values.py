@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -20,8 +20,16 @@ class ValueTable(StateTable):
     ``groups`` arguments are the rows' key groups (uint16, see ``weir.keys.key_groups``), one per key.
     """
 
-    def __init__(self, backend: StateBackend, state_id: int, cache_bytes: int, max_parallelism: int) -> None:
-        self._cache = WriteBackCache(backend, cache_bytes)
+    def __init__(
+        self,
+        backend: StateBackend,
+        state_id: int,
+        cache_bytes: int,
+        max_parallelism: int,
+        owner_of: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        """``owner_of``: as for :class:`WriteBackCache`, of tables whose keys are scanned below such prefixes."""
+        self._cache = WriteBackCache(backend, cache_bytes, owner_of)
         self.state_id = state_id
         self.max_parallelism = max_parallelism
 
@@ -45,6 +53,24 @@ class ValueTable(StateTable):
         """All user keys and values of one key group, in key order."""
         prefix = layout.key_prefix(group, self.state_id)
         return ((key[len(prefix) :], value) for key, value in self._cache.scan_prefix(prefix))
+
+    # --- by whole state keys, which begin with what ``key_prefix`` returns ---
+
+    def key_prefix(self, group: int) -> bytes:
+        """What the state keys of one key group start with."""
+        return layout.key_prefix(group, self.state_id)
+
+    def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of these state keys; None where there is none."""
+        return self._cache.get_many(keys)
+
+    def write_stored(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
+        """Write pairs and delete others, by state keys."""
+        self._cache.write(puts, deletes)
+
+    def scan_stored(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """State keys and values of ``start <= key < stop``, as they are now."""
+        return self._cache.scan(start, stop, reverse=reverse)
 
     def flush(self) -> None:
         """Write all changes to the store; they stay cached."""

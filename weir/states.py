@@ -1,0 +1,308 @@
+"""State that a keyed operator declares as attributes of its class; inert until the runtime opens it.
+
+::
+
+    class Bursts(weir.KeyedProcess):
+        seen = weir.ListState(pl.Int64)
+        total = weir.ValueState(pl.Int64, default=0)
+
+        def process(self, key, row, context):
+            self.total.value += 1
+            self.seen.append(row["at"])
+            yield {"user": key[0], "edits": len(self.seen)}
+
+In an operator's methods such an attribute is a *handle* (``weir.state.handles``), which stands for the state of the
+current key. Each state has a number of its own in the store, by the names of step and state; its type goes into every
+checkpoint, and a checkpoint with another type is refused.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from weir.errors import GraphError, StateError
+from weir.state_types import Form, MapKeyType, ValueType, value_type
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from weir.state.handles.block import Cursor, Handle
+    from weir.state.handles.elements import ListHandle, MapHandle
+    from weir.state.handles.values import AggregatingHandle, ReducingHandle, ValueHandle
+    from weir.state.tables.opened import OperatorTables
+
+#: Stands for "no default".
+_NONE: Any = object()
+
+
+class State(ABC):
+    """Base of declarations."""
+
+    kind: ClassVar[str] = ""
+
+    def __init__(self) -> None:
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Take the attribute's name as the state's."""
+        if self._name not in ("", name):
+            raise GraphError(f"{owner.__name__}: one state is declared as {self._name!r} and as {name!r}")
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The attribute's name."""
+        return self._name
+
+    def handle(self, instance: object) -> Any:
+        """The handle of an operator that is open.
+
+        Raises:
+            StateError: it is not open.
+        """
+        try:
+            return instance.__dict__["_handles"][self._name]
+        except KeyError:
+            raise StateError(
+                f"state {self._name!r} of {type(instance).__name__} is not open; does its open() call "
+                "super().open(context)?"
+            ) from None
+
+    def __set__(self, instance: object, value: object) -> None:
+        """Refuse an assignment to the attribute.
+
+        Raises:
+            AttributeError: always.
+        """
+        raise AttributeError(
+            f"{self._name!r} is a declared state and cannot be replaced; change it with its methods, a ValueState with "
+            f"self.{self._name}.value = ..."
+        )
+
+    @property
+    @abstractmethod
+    def form(self) -> Form:
+        """What its bytes mean, as JSON; compared when a job starts from a checkpoint."""
+
+    @abstractmethod
+    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
+        """Open its table, in a subtask."""
+
+
+class ValueState(State):
+    """One value of each key: ``self.total.value``, ``clear()``; in batches ``get(keys)`` and ``put(keys, values)``.
+
+    Numbers, Booleans, dates and times lie in arrays; the batch form of such a state is vectorised.
+    """
+
+    kind = "value"
+
+    def __init__(self, dtype: object, default: Any = None) -> None:
+        """Declare it.
+
+        Args:
+            dtype: a Polars type, int, float, str, bytes, bool, or a dataclass; see ``weir.state_types``.
+            default: what a key without a value has.
+
+        Raises:
+            GraphError: state cannot have this type, or the default is of another one.
+        """
+        super().__init__()
+        self.type: ValueType = value_type(dtype)
+        self.default = default
+        if default is not None:
+            try:
+                self.type.encode(default)
+            except (TypeError, ValueError) as error:
+                raise GraphError(f"the default of a state: {error}") from error
+
+    @property
+    def form(self) -> Form:
+        """See :class:`State`."""
+        return self.type.form
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> ValueHandle: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | ValueHandle:
+        """Return the handle; the declaration itself of the class."""
+        if instance is None:
+            return self
+        try:
+            return instance.__dict__["_handles"][self._name]  # type: ignore[no-any-return]
+        except KeyError:
+            return self.handle(instance)  # type: ignore[no-any-return]
+
+    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
+        """See :class:`State`."""
+        from weir.state.handles.values import open_value
+
+        return open_value(self, tables, cursor)
+
+
+class ReducingState(ValueState):
+    """One value of each key, with which every added one is combined: ``self.most.add(3)``, ``self.most.value``."""
+
+    kind = "reducing"
+
+    def __init__(self, dtype: object, function: Callable[[Any, Any], Any]) -> None:
+        """``function(value, added)`` returns the new value; the first one that is added is the first value.
+
+        Raises:
+            GraphError: as :class:`ValueState`, or ``function`` cannot be called.
+        """
+        super().__init__(dtype)
+        if not callable(function):
+            raise GraphError(f"a ReducingState needs a function of two values, got {type(function).__name__}")
+        self.function = function
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> ReducingHandle: ...
+        def __get__(self, instance: object | None, owner: type) -> Any: ...
+
+    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
+        """See :class:`State`."""
+        from weir.state.handles.values import ReducingHandle, open_value
+
+        return ReducingHandle(open_value(self, tables, cursor), self.function)
+
+
+class AggregatingState(ValueState):
+    """An accumulator of each key: ``add(value)`` changes it, ``result()`` says what came of it."""
+
+    kind = "aggregating"
+
+    def __init__(
+        self,
+        dtype: object,
+        start: Any,
+        add: Callable[[Any, Any], Any],
+        result: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Declare it.
+
+        Args:
+            dtype: of the accumulator.
+            start: the accumulator of a new key.
+            add: ``add(accumulator, value)`` returns the new accumulator.
+            result: ``result(accumulator)``; None: the accumulator is the result.
+
+        Raises:
+            GraphError: as :class:`ValueState`, or a function cannot be called.
+        """
+        super().__init__(dtype, start)
+        for function in (add, result):
+            if function is not None and not callable(function):
+                raise GraphError(f"an AggregatingState needs functions, got {type(function).__name__}")
+        self.add, self.result = add, result
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> AggregatingHandle: ...
+        def __get__(self, instance: object | None, owner: type) -> Any: ...
+
+    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
+        """See :class:`State`."""
+        from weir.state.handles.values import AggregatingHandle, open_value
+
+        return AggregatingHandle(open_value(self, tables, cursor), self.add, self.result)
+
+
+class ListState(State):
+    """A list of each key, like a ``collections.deque``: ends cost the same however long it is."""
+
+    kind = "list"
+
+    def __init__(self, dtype: object) -> None:
+        """``dtype`` is of an element.
+
+        Raises:
+            GraphError: state cannot have this type.
+        """
+        super().__init__()
+        self.type = value_type(dtype)
+
+    @property
+    def form(self) -> Form:
+        """See :class:`State`."""
+        return {"list": self.type.form}
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> ListHandle: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | ListHandle:
+        """Return the handle; the declaration itself of the class."""
+        return self if instance is None else self.handle(instance)
+
+    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
+        """See :class:`State`."""
+        from weir.state.handles.elements import ListHandle
+
+        return ListHandle(self, tables, cursor)
+
+
+class MapState(State):
+    """A map of each key, like a ``dict`` whose items are in the order of their keys."""
+
+    kind = "map"
+
+    def __init__(self, key: object, value: object) -> None:
+        """``key`` is a type of integers, text, bytes, dates or times, or a tuple of such types.
+
+        Raises:
+            GraphError: state cannot have these types.
+        """
+        super().__init__()
+        self.key_type = MapKeyType(key)
+        self.type = value_type(value)
+
+    @property
+    def form(self) -> Form:
+        """See :class:`State`."""
+        return {"map": [["key", self.key_type.form], ["value", self.type.form]]}
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> MapHandle: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | MapHandle:
+        """Return the handle; the declaration itself of the class."""
+        return self if instance is None else self.handle(instance)
+
+    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
+        """See :class:`State`."""
+        from weir.state.handles.elements import MapHandle
+
+        return MapHandle(self, tables, cursor)
+
+
+def declared_states(kind: type) -> tuple[State, ...]:
+    """The states that a class and its bases declare, by name.
+
+    Raises:
+        GraphError: a name is not one that a state can have.
+    """
+    found: dict[str, State] = {}
+    for base in reversed(kind.__mro__):
+        for name, value in vars(base).items():
+            if isinstance(value, State):
+                found[name] = value
+            else:
+                found.pop(name, None)
+    for name, state in found.items():
+        if name != state.name or not name.isidentifier() or name.startswith("_"):
+            raise GraphError(
+                f"{kind.__name__}: {name!r} cannot be the name of a state; use a plain name that does not begin with _"
+            )
+    return tuple(found[name] for name in sorted(found))
