@@ -36,27 +36,33 @@ if TYPE_CHECKING:
     from weir.errors import GraphError, WeirError
     from weir.local.running import run
     from weir.operators.base import Operator, OperatorContext, Poll, SourceReader
+    from weir.operators.key_context import KeyContext
     from weir.operators.keyed_process import KeyedProcess, KeyedState
     from weir.operators.sink import Sink
     from weir.operators.source import Source
     from weir.operators.two_phase import TransactionId, TwoPhaseSink
     from weir.records import with_times
     from weir.schemas import Nullable
+    from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from weir.streams import KeyedStream, Stream
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AggregatingState",
     "Blackhole",
     "Collect",
     "Dataflow",
     "GraphError",
     "JsonLines",
     "JsonLinesSink",
+    "KeyContext",
     "KeyedProcess",
     "KeyedState",
     "KeyedStream",
     "LatencySink",
+    "ListState",
+    "MapState",
     "Nullable",
     "Operator",
     "OperatorContext",
@@ -64,6 +70,7 @@ __all__ = [
     "ParquetSink",
     "Poll",
     "Print",
+    "ReducingState",
     "Sink",
     "Source",
     "SourceReader",
@@ -72,6 +79,7 @@ __all__ = [
     "TwoPhaseSink",
     "UserSink",
     "UserSource",
+    "ValueState",
     "WeirError",
     "__version__",
     "count",
@@ -118,6 +126,7 @@ _MODULES = {
         "Poll",
         "SourceReader",
     ),
+    "operators.key_context": ("KeyContext",),
     "operators.keyed_process": (
         "KeyedProcess",
         "KeyedState",
@@ -130,6 +139,13 @@ _MODULES = {
     ),
     "records": ("with_times",),
     "schemas": ("Nullable",),
+    "states": (
+        "AggregatingState",
+        "ListState",
+        "MapState",
+        "ReducingState",
+        "ValueState",
+    ),
     "streams": (
         "KeyedStream",
         "Stream",

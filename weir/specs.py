@@ -236,6 +236,17 @@ class KeyedAggregateSpec(OperatorSpec):
 
 
 @dataclass(frozen=True)
+class DeclaredState:
+    """A state that a user's keyed operator declares."""
+
+    name: str
+    #: "value", "list", "map", "reducing" or "aggregating".
+    kind: str
+    #: Its type, as text.
+    dtype: str
+
+
+@dataclass(frozen=True)
 class KeyedProcessSpec(OperatorSpec):
     """A user's keyed operator: ``factory()`` makes a ``weir.operators.keyed_process.KeyedProcess`` per subtask."""
 
@@ -243,6 +254,8 @@ class KeyedProcessSpec(OperatorSpec):
     key_columns: tuple[str, ...]
     factory: Callable[[], Operator]
     schema: pa.Schema
+    #: By name; empty: it has one state without a name.
+    states: tuple[DeclaredState, ...] = field(default=(), metadata={"came_later": True})
 
 
 # --- sinks -------------------------------------------------------------------------------------------------

@@ -167,7 +167,12 @@ class _Plain(ValueType):
     """Text, bytes and Decimal: one Python class, and functions to and from text."""
 
     def __init__(
-        self, form: str, kind: type, dtype: pl.DataType, to_text: Callable[[Any], str], from_text: Callable[[str], Any]
+        self,
+        form: str,
+        kind: type,
+        dtype: pl.DataType,
+        to_text: Callable[[Any], str],
+        from_text: Callable[[str], Any],
     ) -> None:
         self.form, self.dtype = form, dtype
         self._kind, self._to_text, self._from_text = kind, to_text, from_text
@@ -187,7 +192,12 @@ class _Temporal(ValueType):
     cell_kind = "i"
 
     def __init__(
-        self, form: str, kind: type, dtype: pl.DataType, to_int: Callable[[Any], int], from_int: Callable[[int], Any]
+        self,
+        form: str,
+        kind: type,
+        dtype: pl.DataType,
+        to_int: Callable[[Any], int],
+        from_int: Callable[[int], Any],
     ) -> None:
         self.form, self.dtype = form, dtype
         self._kind, self._to_int, self._from_int = kind, to_int, from_int
@@ -235,7 +245,8 @@ class _Struct(ValueType):
         if value.keys() != self._fields.keys():
             raise TypeError(f"{value!r} has other fields than {self}")
         return [
-            None if value[name] is None else field.to_plain(value[name]) for name, field in self._fields.items()
+            None if value[name] is None else field.to_plain(value[name])
+            for name, field in self._fields.items()
         ]
 
     def from_plain(self, plain: Any) -> dict[str, Any]:
@@ -250,7 +261,10 @@ class _Dataclass(ValueType):
 
     def __init__(self, kind: type, fields: Mapping[str, tuple[ValueType, bool]]) -> None:
         self.form = {
-            "dataclass": [[name, {"nullable": field.form} if null else field.form] for name, (field, null) in fields.items()]
+            "dataclass": [
+                [name, {"nullable": field.form} if null else field.form]
+                for name, (field, null) in fields.items()
+            ]
         }
         self._kind = kind
         self._fields = dict(fields)
@@ -286,7 +300,11 @@ _INTEGERS: dict[Any, ValueType] = {
 }
 _TEXT = _Plain("string", str, pl.String(), str, str)
 _BYTES = _Plain(
-    "binary", bytes, pl.Binary(), lambda value: base64.b64encode(value).decode(), lambda text: base64.b64decode(text)
+    "binary",
+    bytes,
+    pl.Binary(),
+    lambda value: base64.b64encode(value).decode(),
+    lambda text: base64.b64decode(text),
 )
 _FLOAT_64 = _Float("float64", pl.Float64())
 _SIMPLE: dict[Any, ValueType] = {
@@ -297,7 +315,11 @@ _SIMPLE: dict[Any, ValueType] = {
     pl.String: _TEXT,
     pl.Binary: _BYTES,
     pl.Date: _Temporal(
-        "date", dt.date, pl.Date(), lambda day: day.toordinal() - _EPOCH_DAY, lambda n: dt.date.fromordinal(n + _EPOCH_DAY)
+        "date",
+        dt.date,
+        pl.Date(),
+        lambda day: day.toordinal() - _EPOCH_DAY,
+        lambda n: dt.date.fromordinal(n + _EPOCH_DAY),
     ),
     pl.Time: _Temporal("time", dt.time, pl.Time(), lambda at: _time_ns(at), lambda n: _time_of(n)),
     int: _INTEGERS[pl.Int64],
@@ -322,8 +344,12 @@ def value_type(declared: object) -> ValueType:
             return _SIMPLE[declared]
     except TypeError:  # not hashable
         pass
-    if isinstance(declared, pl.DataType) or (isinstance(declared, type) and issubclass(declared, pl.DataType)):
-        found = _polars_type(declared() if isinstance(declared, type) and not declared.is_nested() else declared)
+    if isinstance(declared, pl.DataType) or (
+        isinstance(declared, type) and issubclass(declared, pl.DataType)
+    ):
+        found = _polars_type(
+            declared() if isinstance(declared, type) and not declared.is_nested() else declared
+        )
         if found is not None:
             return found
     elif isinstance(declared, type) and dataclasses.is_dataclass(declared):
@@ -428,14 +454,23 @@ def describe(form: Form) -> str:
     if not isinstance(form, dict):
         return str(form)
     ((kind, inner),) = form.items()
-    if kind in ("struct", "dataclass"):
+    if kind in ("struct", "dataclass", "map"):
         return f"{kind}<{', '.join(f'{name}: {describe(field)}' for name, field in inner)}>"
     if kind == "tuple":
         return f"({', '.join(map(describe, inner))})"
     return f"{kind}<{describe(inner)}>"
 
 
-_WIDTHS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
+_WIDTHS = {
+    "int8": 8,
+    "int16": 16,
+    "int32": 32,
+    "int64": 64,
+    "uint8": 8,
+    "uint16": 16,
+    "uint32": 32,
+    "uint64": 64,
+}
 
 
 def reads(stored: Form, needed: Form) -> bool:
@@ -461,6 +496,13 @@ def reads(stored: Form, needed: Form) -> bool:
     return False
 
 
+def key_reads(stored: Form, needed: Form) -> bool:
+    """As :func:`reads`, of the keys of maps: wider signed integers have the same bytes, parts of tuples are the same."""
+    return stored == needed or (
+        isinstance(needed, str) and needed != "uint64" and isinstance(stored, str) and reads(stored, needed)
+    )
+
+
 # --- keys of maps ----------------------------------------------------------------------------------------------
 
 
@@ -484,7 +526,9 @@ class MapKeyType:
                 )
         if not parts:
             raise GraphError("a map's key has at least one part")
-        self.form: Form = {"tuple": [part.form for part in self._types]} if self._is_tuple else self._types[0].form
+        self.form: Form = (
+            {"tuple": [part.form for part in self._types]} if self._is_tuple else self._types[0].form
+        )
 
     def encode(self, key: Any) -> bytes:
         """The bytes of a key.

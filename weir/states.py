@@ -28,10 +28,8 @@ from weir.state_types import Form, MapKeyType, ValueType, value_type
 if TYPE_CHECKING:
     from typing import Self
 
-    from weir.state.handles.block import Cursor, Handle
     from weir.state.handles.elements import ListHandle, MapHandle
     from weir.state.handles.values import AggregatingHandle, ReducingHandle, ValueHandle
-    from weir.state.tables.opened import OperatorTables
 
 #: Stands for "no default".
 _NONE: Any = object()
@@ -56,18 +54,19 @@ class State(ABC):
         """The attribute's name."""
         return self._name
 
-    def handle(self, instance: object) -> Any:
-        """The handle of an operator that is open.
+    def __get__(self, instance: object | None, owner: type) -> Any:
+        """The handle in an operator that is open; the declaration itself of the class.
 
         Raises:
-            StateError: it is not open.
+            StateError: the operator is not open.
         """
+        if instance is None:
+            return self
         try:
             return instance.__dict__["_handles"][self._name]
         except KeyError:
             raise StateError(
-                f"state {self._name!r} of {type(instance).__name__} is not open; does its open() call "
-                "super().open(context)?"
+                f"state {self._name!r} of {owner.__name__} is not open; does its open() call super().open(context)?"
             ) from None
 
     def __set__(self, instance: object, value: object) -> None:
@@ -85,10 +84,6 @@ class State(ABC):
     @abstractmethod
     def form(self) -> Form:
         """What its bytes mean, as JSON; compared when a job starts from a checkpoint."""
-
-    @abstractmethod
-    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
-        """Open its table, in a subtask."""
 
 
 class ValueState(State):
@@ -123,24 +118,13 @@ class ValueState(State):
         """See :class:`State`."""
         return self.type.form
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> ValueHandle: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | ValueHandle:
-        """Return the handle; the declaration itself of the class."""
-        if instance is None:
-            return self
-        try:
-            return instance.__dict__["_handles"][self._name]  # type: ignore[no-any-return]
-        except KeyError:
-            return self.handle(instance)  # type: ignore[no-any-return]
+    if TYPE_CHECKING:
 
-    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
-        """See :class:`State`."""
-        from weir.state.handles.values import open_value
-
-        return open_value(self, tables, cursor)
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> ValueHandle: ...
+        def __get__(self, instance: object | None, owner: type) -> Any: ...
 
 
 class ReducingState(ValueState):
@@ -166,12 +150,6 @@ class ReducingState(ValueState):
         @overload
         def __get__(self, instance: object, owner: type) -> ReducingHandle: ...
         def __get__(self, instance: object | None, owner: type) -> Any: ...
-
-    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
-        """See :class:`State`."""
-        from weir.state.handles.values import ReducingHandle, open_value
-
-        return ReducingHandle(open_value(self, tables, cursor), self.function)
 
 
 class AggregatingState(ValueState):
@@ -211,12 +189,6 @@ class AggregatingState(ValueState):
         def __get__(self, instance: object, owner: type) -> AggregatingHandle: ...
         def __get__(self, instance: object | None, owner: type) -> Any: ...
 
-    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
-        """See :class:`State`."""
-        from weir.state.handles.values import AggregatingHandle, open_value
-
-        return AggregatingHandle(open_value(self, tables, cursor), self.add, self.result)
-
 
 class ListState(State):
     """A list of each key, like a ``collections.deque``: ends cost the same however long it is."""
@@ -237,19 +209,13 @@ class ListState(State):
         """See :class:`State`."""
         return {"list": self.type.form}
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> ListHandle: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | ListHandle:
-        """Return the handle; the declaration itself of the class."""
-        return self if instance is None else self.handle(instance)
+    if TYPE_CHECKING:
 
-    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
-        """See :class:`State`."""
-        from weir.state.handles.elements import ListHandle
-
-        return ListHandle(self, tables, cursor)
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> ListHandle: ...
+        def __get__(self, instance: object | None, owner: type) -> Any: ...
 
 
 class MapState(State):
@@ -272,19 +238,13 @@ class MapState(State):
         """See :class:`State`."""
         return {"map": [["key", self.key_type.form], ["value", self.type.form]]}
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> MapHandle: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | MapHandle:
-        """Return the handle; the declaration itself of the class."""
-        return self if instance is None else self.handle(instance)
+    if TYPE_CHECKING:
 
-    def open(self, tables: OperatorTables, cursor: Cursor) -> Handle:
-        """See :class:`State`."""
-        from weir.state.handles.elements import MapHandle
-
-        return MapHandle(self, tables, cursor)
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> MapHandle: ...
+        def __get__(self, instance: object | None, owner: type) -> Any: ...
 
 
 def declared_states(kind: type) -> tuple[State, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, Self, TypeAlias
 
@@ -17,6 +18,7 @@ from weir.specs import (
     SINK_SPECS,
     Aggregate,
     BusySpec,
+    DeclaredState,
     EmitMode,
     FilterSpec,
     FlatMapSpec,
@@ -31,6 +33,9 @@ from weir.specs import (
     UserSinkSpec,
     WithColumnsSpec,
 )
+
+from weir.state_types import describe
+from weir.states import declared_states
 
 #: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
 Columns: TypeAlias = Mapping[str, object] | pa.Schema
@@ -308,9 +313,12 @@ class KeyedStream(Stream):
         """Run a :class:`weir.KeyedProcess` of your own; ``factory()`` makes one per subtask.
 
         It must leave the key columns as they are. ``schema`` has the user columns of its result (None:
-        the input's). For a process with settings pass ``functools.partial(MyProcess, setting=1)``.
+        the input's). For a process with settings pass ``functools.partial(MyProcess, setting=1)``; another function is
+        called once when the job is built, to see which states the process declares.
         """
-        spec = KeyedProcessSpec(self.key_columns, _callable(name, factory), self._schema(name, schema))
+        made = _callable(name, factory)
+        states = process_states(str(name), made)
+        spec = KeyedProcessSpec(self.key_columns, made, self._schema(name, schema), states)
         absent = [column for column in self.key_columns if column not in spec.schema.names]
         if absent:
             raise GraphError(
@@ -338,6 +346,38 @@ def _callable(step: str | None, function: Any) -> Any:
     if not callable(function):
         raise GraphError(f"step {step!r}: expected a function or a class, got {type_name(function)}")
     return function
+
+
+def process_states(step: str, factory: Any) -> tuple[DeclaredState, ...]:
+    """The states that a user's keyed operator declares, by name.
+
+    Raises:
+        GraphError: the operator or a name cannot be used; the message names the step.
+    """
+    made = factory
+    while isinstance(made, functools.partial):
+        made = made.func
+    if not isinstance(made, type):
+        try:
+            made = type(factory())
+        except Exception:
+            # It raises in a subtask, too, where it is told what a factory has to be.
+            return ()
+    try:
+        states = declared_states(made)
+    except GraphError as error:
+        raise GraphError(f"step {step!r}: {error}") from error
+    if states and not _takes_declared(made):
+        raise GraphError(
+            f"step {step!r}: {made.__name__} declares states, so its process takes (key, row, context), or it has "
+            "process_batch(batch, context)"
+        )
+    return tuple(DeclaredState(state.name, state.kind, describe(state.form)) for state in states)
+
+
+def _takes_declared(made: type) -> bool:
+    form = getattr(made, "form_of_process", None)
+    return form is not None and form() != "old"
 
 
 def type_name(value: object) -> str:

@@ -21,6 +21,7 @@ from weir.errors import StateMismatchError
 from weir.operators.base import Json, OperatorContext
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.accumulators import FORMAT_VERSION
+from weir.state_types import describe, key_reads, reads
 
 _VERSION = 1
 _MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
@@ -117,6 +118,41 @@ def check_user_codec(
             f"the step reads {', '.join(map(repr, [needed['name'], *readable]))} by {', '.join(needed['keys'])}; "
             f"{_MEND}, or name the codec in its readable_codecs"
         )
+
+
+def check_declared(step: str, stored: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
+    """Can states that were written under these types be read under those that are declared now?
+
+    Args:
+        step: name of the step.
+        stored: by name of a state, its kind and its type (``weir.state_types.Form``).
+        needed: in the same form; states that are not in ``stored`` begin empty, others are dropped.
+
+    Raises:
+        StateMismatchError: not all of them; the message has both forms.
+    """
+    for name in sorted(stored.keys() & needed.keys()):
+        before, now = stored[name], needed[name]
+        if not _reads_state(before, now):
+            raise StateMismatchError(
+                f"step {step!r}: state {name!r} is {_state_text(before)} in the checkpoint, the job declares "
+                f"{_state_text(now)}; declare it as it was, give the state another name if it may begin empty, or "
+                "start without the checkpoint"
+            )
+
+
+def _reads_state(stored: Mapping[str, Any], needed: Mapping[str, Any]) -> bool:
+    single = ("value", "reducing", "aggregating")
+    if stored["kind"] != needed["kind"] and not {stored["kind"], needed["kind"]} <= set(single):
+        return False
+    if stored["kind"] != "map":
+        return reads(stored["type"], needed["type"])
+    (key, value), (key_now, value_now) = stored["type"]["map"], needed["type"]["map"]
+    return key_reads(key[1], key_now[1]) and reads(value[1], value_now[1])
+
+
+def _state_text(state: Mapping[str, Any]) -> str:
+    return f"a {state['kind']} of {describe(state['type'])}"
 
 
 def _fits(stored: tuple[tuple[str | None, ...], ...], needed: tuple[tuple[str | None, ...], ...]) -> bool:

@@ -125,7 +125,7 @@ class WriteBackCache(StateBackend):
                 if (start is None or key >= start) and (stop is None or key < stop)
             ]
             overlay = [(key, self._entries[key]) for key in sorted(keys, reverse=reverse)]
-            return _merged(self._backend.scan(start, stop, reverse=reverse), overlay, reverse)
+            return merged(self._backend.scan(start, stop, reverse=reverse), overlay, reverse)
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range, here and in the backend."""
@@ -375,7 +375,7 @@ def _entry_bytes(key: bytes, value: bytes | None) -> int:
     return len(key) + len(value or b"") + ENTRY_OVERHEAD_BYTES
 
 
-def _merged(
+def merged(
     below: Iterator[tuple[bytes, bytes]], overlay: list[tuple[bytes, bytes | None]], reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
     """Both in the same order; of equal keys the overlay's wins, and its None hides the key."""

@@ -129,9 +129,7 @@ class OperatorTables:
         self.tables.add(table)
         return table
 
-    def values(
-        self, name: str = UNNAMED, owner_of: Callable[[bytes], bytes] | None = None
-    ) -> ValueTable:
+    def values(self, name: str = UNNAMED, owner_of: Callable[[bytes], bytes] | None = None) -> ValueTable:
         """Open a state of values of any length; ``owner_of`` as for :class:`ValueTable`.
 
         Raises:

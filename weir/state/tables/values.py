@@ -68,7 +68,9 @@ class ValueTable(StateTable):
         """Write pairs and delete others, by state keys."""
         self._cache.write(puts, deletes)
 
-    def scan_stored(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+    def scan_stored(
+        self, start: bytes, stop: bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         """State keys and values of ``start <= key < stop``, as they are now."""
         return self._cache.scan(start, stop, reverse=reverse)
 

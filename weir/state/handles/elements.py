@@ -1,0 +1,405 @@
+"""Handles of lists and maps, whose elements have store keys of their own below the key's.
+
+A key's entries begin with ``Keys.element_prefixes``, then come:
+
+==============================  ========================================================================
+``00``                          a version byte; of a list the position of its first element (int64) and the number of
+                                elements (int64), of a map the number of items (int64); little endian
+``01`` + 8 bytes                an element of a list, by its position: big endian, 2**63 added, so that it sorts
+``01`` + map key                an item of a map: ``MapKeyType.encode``
+==============================  ========================================================================
+
+So adding to a list costs two writes however long it is, and a map is read in the order of its keys.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from weir.errors import StateMismatchError
+from weir.state.cache import merged
+from weir.state.handles.block import Cursor, Handle, element_owner
+
+if TYPE_CHECKING:
+    from weir.state.tables.opened import OperatorTables
+    from weir.states import ListState, MapState
+
+_META, _ELEMENT, _BEHIND = b"\x00", b"\x01", b"\x02"
+_VERSION = 1
+#: Elements that are read at a time.
+_READ_COUNT = 1_000
+_MISSING: Any = object()
+
+
+class ElementHandle(Handle):
+    """What lists and maps share: entries below a key, and those of this batch that are not written yet."""
+
+    _meta_format: struct.Struct
+
+    def __init__(self, state: ListState | MapState, tables: OperatorTables, cursor: Cursor) -> None:
+        super().__init__(state.name, cursor)
+        self._table = tables.values(state.name, element_owner)
+        self._encode, self._decode = state.type.encode, state.type.decode
+        #: Of the block, by key: prefix, meta entry, and changed elements by their store keys (None: deleted).
+        self._prefixes: list[bytes] | None = None
+        self._metas: list[tuple[int, ...]] = []
+        self._changes: list[dict[bytes, bytes | None] | None] = []
+        self._changed_metas: set[int] = set()
+        #: Grows with each change, so that an iteration finds out.
+        self._version = 0
+
+    def _at(self) -> int:
+        """The position of the current key, whose meta entry is read.
+
+        Raises:
+            StateError: there is no current key.
+        """
+        if self._prefixes is None or self._cursor.index is None:
+            block, index = self._current()
+            if self._prefixes is None:
+                prefixes = block.element_prefixes(self._table)
+                stored = self._table.get_stored([prefix + _META for prefix in prefixes])
+                self._metas = [self._read_meta(data) for data in stored]
+                self._changes = [None] * len(prefixes)
+                self._changed_metas = set()
+                self._prefixes = prefixes
+            return index
+        return self._cursor.index
+
+    def _read_meta(self, data: bytes | None) -> tuple[int, ...]:
+        if data is None:
+            return (0,) * (len(self._meta_format.format) - 2)
+        version, *numbers = self._meta_format.unpack(data)
+        if version != _VERSION:
+            raise StateMismatchError(
+                f"state {self.name!r} has format version {version}, this program reads {_VERSION}"
+            )
+        return tuple(numbers)
+
+    def _get(self, at: int, keys: list[bytes]) -> list[bytes | None]:
+        """Elements of one key, as they are now."""
+        changes = self._changes[at]
+        if not changes:
+            return self._table.get_stored(keys)
+        unknown = [key for key in keys if key not in changes]
+        found = dict(zip(unknown, self._table.get_stored(unknown), strict=True)) if unknown else {}
+        return [changes[key] if key in changes else found[key] for key in keys]
+
+    def _put(self, at: int, key: bytes, data: bytes | None) -> None:
+        changes = self._changes[at]
+        if changes is None:
+            changes = self._changes[at] = {}
+        changes[key] = data
+        self._version += 1
+
+    def _set_meta(self, at: int, *numbers: int) -> None:
+        self._metas[at] = numbers
+        self._changed_metas.add(at)
+        self._version += 1
+
+    def _check_unchanged(self, at: int, version: int) -> None:
+        if self._version != version or self._cursor.index != at:
+            raise RuntimeError(f"state {self.name!r} changed, or the key did, while it was iterated over")
+
+    def prepare(self) -> None:
+        """See :class:`Handle`; values were encoded when they were put."""
+
+    def apply(self) -> None:
+        """See :class:`Handle`."""
+        if self._prefixes is not None:
+            puts: list[tuple[bytes, bytes]] = []
+            deletes: list[bytes] = []
+            for changes in self._changes:
+                if changes:
+                    for key, data in changes.items():
+                        if data is None:
+                            deletes.append(key)
+                        else:
+                            puts.append((key, data))
+            for at in self._changed_metas:
+                numbers, key = self._metas[at], self._prefixes[at] + _META
+                if numbers[-1]:
+                    puts.append((key, self._meta_format.pack(_VERSION, *numbers)))
+                else:
+                    deletes.append(key)
+            if puts or deletes:
+                self._table.write_stored(puts, deletes)
+        self.discard()
+
+    def discard(self) -> None:
+        """See :class:`Handle`."""
+        self._prefixes = None
+        self._metas, self._changes = [], []
+        self._changed_metas = set()
+
+
+class ListHandle(ElementHandle):
+    """The list of the current key; indexes and errors as a Python list has them.
+
+    An element that is read is a copy: to change it, put it back (``names[0] = changed``).
+    """
+
+    _meta_format = struct.Struct("<Bqq")
+
+    def __len__(self) -> int:
+        return self._metas[self._at()][1]
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def _key(self, at: int, position: int) -> bytes:
+        assert self._prefixes is not None
+        return self._prefixes[at] + _ELEMENT + (position + 2**63).to_bytes(8, "big")
+
+    def _position(self, at: int, index: int) -> int:
+        head, count = self._metas[at]
+        if not -count <= index < count:
+            raise IndexError(
+                f"state {self.name!r}: index {index} is out of range, the list has {count} elements"
+            )
+        return head + (index if index >= 0 else index + count)
+
+    def append(self, value: Any) -> None:
+        """Add an element at the end.
+
+        Raises:
+            TypeError, ValueError: it is not of the declared type.
+        """
+        data = self._encode(value)
+        at = self._at()
+        head, count = self._metas[at]
+        self._put(at, self._key(at, head + count), data)
+        self._set_meta(at, head, count + 1)
+
+    def appendleft(self, value: Any) -> None:
+        """Add an element at the beginning; raises as :meth:`append`."""
+        data = self._encode(value)
+        at = self._at()
+        head, count = self._metas[at]
+        self._put(at, self._key(at, head - 1), data)
+        self._set_meta(at, head - 1, count + 1)
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Add elements at the end, all or, if one is not of the declared type, none; raises as :meth:`append`."""
+        listed = [self._encode(value) for value in values]
+        at = self._at()
+        head, count = self._metas[at]
+        for offset, data in enumerate(listed):
+            self._put(at, self._key(at, head + count + offset), data)
+        if listed:
+            self._set_meta(at, head, count + len(listed))
+
+    def pop(self, index: int = -1) -> Any:
+        """Take the last element away, or with index 0 the first one, and return it.
+
+        Raises:
+            IndexError: the list is empty, or ``index`` is of an element between.
+        """
+        at = self._at()
+        head, count = self._metas[at]
+        if not count:
+            raise IndexError(f"state {self.name!r}: pop from an empty list")
+        position = self._position(at, index)
+        if position not in (head, head + count - 1):
+            raise IndexError(
+                f"state {self.name!r}: only the first and the last element can be taken out, not {index}"
+            )
+        key = self._key(at, position)
+        value = self._read(at, [key])[0]
+        self._put(at, key, None)
+        is_last = position == head + count - 1
+        self._set_meta(at, *((0, 0) if count == 1 else (head if is_last else head + 1, count - 1)))
+        return value
+
+    def popleft(self) -> Any:
+        """Take the first element away and return it.
+
+        Raises:
+            IndexError: the list is empty.
+        """
+        return self.pop(0)
+
+    def clear(self) -> None:
+        """Take all elements away, one by one."""
+        at = self._at()
+        head, count = self._metas[at]
+        for position in range(head, head + count):
+            self._put(at, self._key(at, position), None)
+        if count:
+            self._set_meta(at, 0, 0)
+
+    def replace(self, values: Iterable[Any]) -> None:
+        """Have these elements and no others; raises as :meth:`append`, and then nothing has changed."""
+        listed = list(values)
+        for value in listed:
+            self._encode(value)
+        self.clear()
+        self.extend(listed)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        at = self._at()
+        if isinstance(index, slice):
+            head, count = self._metas[at]
+            return self._read(at, [self._key(at, head + offset) for offset in range(*index.indices(count))])
+        return self._read(at, [self._key(at, self._position(at, index))])[0]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        data = self._encode(value)
+        at = self._at()
+        self._put(at, self._key(at, self._position(at, index)), data)
+
+    def __iter__(self) -> Iterator[Any]:
+        at = self._at()
+        head, count = self._metas[at]
+        version = self._version
+        for start in range(head, head + count, _READ_COUNT):
+            stop = min(head + count, start + _READ_COUNT)
+            self._check_unchanged(at, version)
+            for value in self._read(at, [self._key(at, position) for position in range(start, stop)]):
+                self._check_unchanged(at, version)
+                yield value
+
+    def _read(self, at: int, keys: list[bytes]) -> list[Any]:
+        values = []
+        for data in self._get(at, keys):
+            if data is None:
+                raise StateMismatchError(f"state {self.name!r}: the store lacks an element of a list")
+            values.append(self._decode(data))
+        return values
+
+
+class MapHandle(ElementHandle):
+    """The map of the current key, as a ``dict`` whose items are in the order of their keys.
+
+    A value that is read is a copy: to change it, put it back.
+    """
+
+    _meta_format = struct.Struct("<Bq")
+
+    def __init__(self, state: MapState, tables: OperatorTables, cursor: Cursor) -> None:
+        super().__init__(state, tables, cursor)
+        self._key_type = state.key_type
+
+    def __len__(self) -> int:
+        return self._metas[self._at()][0]
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def _key(self, at: int, key: Any) -> bytes:
+        assert self._prefixes is not None
+        return self._prefixes[at] + _ELEMENT + self._key_type.encode(key)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key; ``default`` if it has none."""
+        at = self._at()
+        (data,) = self._get(at, [self._key(at, key)])
+        return default if data is None else self._decode(data)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a key.
+
+        Raises:
+            TypeError, ValueError: one of them is not of the declared type.
+        """
+        data = self._encode(value)
+        at = self._at()
+        stored = self._key(at, key)
+        if self._get(at, [stored])[0] is None:
+            self._set_meta(at, self._metas[at][0] + 1)
+        self._put(at, stored, data)
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self.get(key, _MISSING)
+        if value is _MISSING:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        if not self.delete(key):
+            raise KeyError(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key, _MISSING) is not _MISSING
+
+    def delete(self, key: Any) -> bool:
+        """Take a key away; returns whether it was there."""
+        at = self._at()
+        stored = self._key(at, key)
+        if self._get(at, [stored])[0] is None:
+            return False
+        self._put(at, stored, None)
+        self._set_meta(at, self._metas[at][0] - 1)
+        return True
+
+    def pop(self, key: Any, default: Any = _MISSING) -> Any:
+        """Take a key away and return its value.
+
+        Raises:
+            KeyError: it is not there, and no default is given.
+        """
+        value = self.get(key, _MISSING)
+        if value is _MISSING:
+            if default is _MISSING:
+                raise KeyError(key)
+            return default
+        self.delete(key)
+        return value
+
+    def update(self, items: Mapping[Any, Any]) -> None:
+        """Set several; raises as :meth:`put`."""
+        for key, value in items.items():
+            self.put(key, value)
+
+    def clear(self) -> None:
+        """Take all items away, one by one."""
+        at = self._at()
+        for key, _ in list(self._entries(at, None, None, reverse=False)):
+            self._put(at, key, None)
+        if self._metas[at][0]:
+            self._set_meta(at, 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.keys()
+
+    def keys(self) -> Iterator[Any]:
+        """All keys, in order."""
+        return (key for key, _ in self.items())
+
+    def values(self) -> Iterator[Any]:
+        """All values, in the order of their keys."""
+        return (value for _, value in self.items())
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All items, in the order of their keys."""
+        return self.range()
+
+    def range(
+        self, start: Any = None, stop: Any = None, *, reverse: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        """Items with ``start <= key < stop`` in the order of their keys, or the reverse; None: no bound."""
+        at = self._at()
+        version = self._version
+        assert self._prefixes is not None
+        skipped = len(self._prefixes[at]) + 1
+        for key, data in self._entries(at, start, stop, reverse=reverse):
+            self._check_unchanged(at, version)
+            yield self._key_type.decode(key[skipped:]), self._decode(data)
+        self._check_unchanged(at, version)
+
+    def _entries(self, at: int, start: Any, stop: Any, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """Store keys and bytes of a range: what the table has, with this batch's changes laid over it."""
+        assert self._prefixes is not None
+        first = self._prefixes[at] + _ELEMENT if start is None else self._key(at, start)
+        last = self._prefixes[at] + _BEHIND if stop is None else self._key(at, stop)
+        below = self._table.scan_stored(first, last, reverse=reverse) if first < last else iter(())
+        changes = self._changes[at]
+        if not changes:
+            return below
+        overlay = sorted((item for item in changes.items() if first <= item[0] < last), reverse=reverse)
+        return merged(below, overlay, reverse)
