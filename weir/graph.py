@@ -183,7 +183,7 @@ class LogicalGraph:
         raise GraphError(f"job {self.name}: no step is called {name!r}")
 
     def state_ids(self, kept: Mapping[str, int]) -> dict[str, int]:
-        """Numbers of the states of keyed steps (:attr:`Node.states`): ``kept`` from a checkpoint, free ones for new states.
+        """Numbers of the states of keyed steps (:attr:`Node.states`): ``kept`` of a checkpoint, and free ones.
 
         A number of ``kept`` is never given to another state, also if its own is gone: the store may still hold entries.
         """

@@ -497,7 +497,7 @@ def reads(stored: Form, needed: Form) -> bool:
 
 
 def key_reads(stored: Form, needed: Form) -> bool:
-    """As :func:`reads`, of the keys of maps: wider signed integers have the same bytes, parts of tuples are the same."""
+    """As :func:`reads`, of the keys of maps: wider integers have the same bytes, but not within tuples."""
     return stored == needed or (
         isinstance(needed, str) and needed != "uint64" and isinstance(stored, str) and reads(stored, needed)
     )
@@ -521,8 +521,8 @@ class MapKeyType:
         for part in self._types:
             if not (part in (_TEXT, _BYTES) or part.cell_kind in ("i", "u", "b")) or not parts:
                 raise GraphError(
-                    f"{part} cannot be the type of a map's keys; use integers, Boolean, String, Binary, dates and times, "
-                    "or a tuple of these"
+                    f"{part} cannot be the type of a map's keys; use integers, Boolean, String, Binary, dates and "
+                    "times, or a tuple of these"
                 )
         if not parts:
             raise GraphError("a map's key has at least one part")

@@ -86,7 +86,27 @@ class State(ABC):
         """What its bytes mean, as JSON; compared when a job starts from a checkpoint."""
 
 
-class ValueState(State):
+class SingleState(State):
+    """Base of states with one value of each key, or one accumulator."""
+
+    def __init__(self, dtype: object, default: Any = None) -> None:
+        """Declare it; see :class:`ValueState`."""
+        super().__init__()
+        self.type: ValueType = value_type(dtype)
+        self.default = default
+        if default is not None:
+            try:
+                self.type.encode(default)
+            except (TypeError, ValueError) as error:
+                raise GraphError(f"the default of a state: {error}") from error
+
+    @property
+    def form(self) -> Form:
+        """See :class:`State`."""
+        return self.type.form
+
+
+class ValueState(SingleState):
     """One value of each key: ``self.total.value``, ``clear()``; in batches ``get(keys)`` and ``put(keys, values)``.
 
     Numbers, Booleans, dates and times lie in arrays; the batch form of such a state is vectorised.
@@ -104,19 +124,7 @@ class ValueState(State):
         Raises:
             GraphError: state cannot have this type, or the default is of another one.
         """
-        super().__init__()
-        self.type: ValueType = value_type(dtype)
-        self.default = default
-        if default is not None:
-            try:
-                self.type.encode(default)
-            except (TypeError, ValueError) as error:
-                raise GraphError(f"the default of a state: {error}") from error
-
-    @property
-    def form(self) -> Form:
-        """See :class:`State`."""
-        return self.type.form
+        super().__init__(dtype, default)
 
     if TYPE_CHECKING:
 
@@ -127,7 +135,7 @@ class ValueState(State):
         def __get__(self, instance: object | None, owner: type) -> Any: ...
 
 
-class ReducingState(ValueState):
+class ReducingState(SingleState):
     """One value of each key, with which every added one is combined: ``self.most.add(3)``, ``self.most.value``."""
 
     kind = "reducing"
@@ -152,7 +160,7 @@ class ReducingState(ValueState):
         def __get__(self, instance: object | None, owner: type) -> Any: ...
 
 
-class AggregatingState(ValueState):
+class AggregatingState(SingleState):
     """An accumulator of each key: ``add(value)`` changes it, ``result()`` says what came of it."""
 
     kind = "aggregating"

@@ -33,7 +33,6 @@ from weir.specs import (
     UserSinkSpec,
     WithColumnsSpec,
 )
-
 from weir.state_types import describe
 from weir.states import declared_states
 

@@ -152,7 +152,7 @@ def one_value_each(name: str, keys: Keys, *, last: bool) -> np.ndarray | None:
         return None
     if not last:
         raise StateError(
-            f"state {name!r}: put was given {len(keys):,} values for {len(keys.distinct):,} distinct keys; put one value "
-            "for each of keys.distinct, or say put(..., last=True) to keep the last value of each key"
+            f"state {name!r}: put was given {len(keys):,} values for {len(keys.distinct):,} distinct keys; put one "
+            "value for each of keys.distinct, or say put(..., last=True) to keep the last value of each key"
         )
     return keys.last_rows

@@ -144,7 +144,8 @@ class ListHandle(ElementHandle):
     _meta_format = struct.Struct("<Bqq")
 
     def __len__(self) -> int:
-        return self._metas[self._at()][1]
+        at = self._at()
+        return self._metas[at][1]
 
     def __bool__(self) -> bool:
         return len(self) > 0
@@ -283,7 +284,8 @@ class MapHandle(ElementHandle):
         self._key_type = state.key_type
 
     def __len__(self) -> int:
-        return self._metas[self._at()][0]
+        at = self._at()
+        return self._metas[at][0]
 
     def __bool__(self) -> bool:
         return len(self) > 0

@@ -14,7 +14,7 @@ from weir.state.handles.block import Cursor, Handle, Keys, one_value_each
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
-    from weir.states import ValueState
+    from weir.states import SingleState
 
 #: A value that was not decoded yet, and one that is not there.
 _UNREAD: Any = object()
@@ -23,7 +23,7 @@ _ABSENT: Any = object()
 _VIEWS = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.int64}
 
 
-def open_value(state: ValueState, tables: OperatorTables, cursor: Cursor) -> ValueHandle:
+def open_value(state: SingleState, tables: OperatorTables, cursor: Cursor) -> ValueHandle:
     """The handle that fits the type."""
     kind = CellHandle if state.type.cell_kind else BytesHandle
     return kind(state, tables, cursor)
@@ -55,7 +55,7 @@ class ValueHandle(Handle):
 
     @abstractmethod
     def get(self, keys: Keys) -> Any:
-        """Values of these keys, which may repeat: a Polars series as long as ``keys``; a list if they are of a dataclass.
+        """Values of these keys, which may repeat: a Polars series as long as ``keys``; of dataclasses a list.
 
         A key without a value has the default, or null.
         """
@@ -83,7 +83,7 @@ def _check_length(name: str, keys: Keys, values: Any) -> None:
 class CellHandle(ValueHandle):
     """Numbers, Booleans, dates and times: 8 bytes each."""
 
-    def __init__(self, state: ValueState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: SingleState, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
         self._table = tables.cells(1, state.name, drops_empty=True)
         self._type = state.type
@@ -243,7 +243,7 @@ class CellHandle(ValueHandle):
 class BytesHandle(ValueHandle):
     """Values of any length."""
 
-    def __init__(self, state: ValueState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: SingleState, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
         self._table = tables.values(state.name)
         self._type = state.type

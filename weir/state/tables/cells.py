@@ -162,7 +162,8 @@ class CellTable(StateTable):
             changes: count all of them as changed.
 
         Yields:
-            ``start, stop, slots``: int32 slots of the rows ``start <= row < stop``, with loaded cells. They are valid until the next piece is asked for.
+            ``start, stop, slots``: int32 slots of the rows ``start <= row < stop``, with loaded cells. They
+            are valid until the next piece is asked for.
 
         Raises:
             StateError: the store cannot be read or written, or holds values of another form.
@@ -317,7 +318,8 @@ class CellTable(StateTable):
 
     def _put(self, keys: PackedKeys, rows: np.ndarray) -> None:
         if self._drops_empty:
-            kept = rows[:, 1 : 1 + accumulators.presence_bytes(self._cell_count)].any(axis=1)
+            presence = rows[:, 1 : 1 + accumulators.presence_bytes(self._cell_count)]
+            kept = presence.sum(axis=1, dtype=np.int64) > 0
             if not kept.all():
                 listed = list(zip(keys.to_list(), kept.tolist(), strict=True))
                 puts = zip((key for key, is_kept in listed if is_kept), split_rows(rows[kept]), strict=True)

@@ -1,0 +1,349 @@
+"""Random operations on every handle agree with plain Python, whatever the runtime does between two batches."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+import weir
+from weir.operators.base import OperatorContext
+from weir.operators.keyed_process import KeyedProcessOperator
+from weir.records import with_times
+from weir.specs import KeyedProcessSpec
+from weir.state.api import StateBackend
+from weir.state.memory import MemoryBackend
+from weir.state.rocksdb import open_store
+from weir.state.rocksdb_settings import RocksDbSettings
+from weir.state.tables.opened import StateTables
+from weir.streams import process_states
+
+GROUPS = 4
+KEYS = [f"key-{number}" for number in range(7)]
+SCHEMA = pa.schema({"k": pa.string(), "got": pa.string()})
+
+
+class Everything(weir.KeyedProcess):
+    """Does what a row says, and returns what it saw."""
+
+    number = weir.ValueState(pl.Int64, default=7)
+    plain = weir.ValueState(pl.Float64)
+    text = weir.ValueState(pl.String)
+    bag = weir.ValueState(pl.List(pl.Int64), default=[])
+    most = weir.ReducingState(pl.Int64, max)
+    mean = weir.AggregatingState(
+        pl.Struct({"n": pl.Int64, "sum": pl.Int64}),
+        {"n": 0, "sum": 0},
+        lambda kept, value: {"n": kept["n"] + 1, "sum": kept["sum"] + value},
+        lambda kept: kept["sum"] / kept["n"] if kept["n"] else None,
+    )
+    items = weir.ListState(pl.Int64)
+    names = weir.MapState(pl.Int64, pl.String)
+
+    def process(
+        self, key: tuple[str], row: dict[str, object], context: weir.KeyContext
+    ) -> Iterator[dict[str, object]]:
+        result = perform(self, row["op"], row["arg"])
+        if row["op"] == "fail":
+            raise ValueError("asked to")
+        yield {"k": key[0], "got": repr(result)}
+
+
+class Model:
+    """The same in plain Python, for one key."""
+
+    def __init__(self) -> None:
+        self.number, self.plain, self.text = Box(7), Box(None), Box(None)
+        self.bag = Box([])
+        self.most, self.mean = Most(), Mean()
+        self.items, self.names = PlainList(), PlainMap()
+
+
+class Box:
+    def __init__(self, default):
+        self.default = default
+        self.clear()
+
+    def clear(self):
+        self.value = list(self.default) if isinstance(self.default, list) else self.default
+
+
+class Most(Box):
+    def __init__(self):
+        super().__init__(None)
+
+    def add(self, value):
+        self.value = value if self.value is None else max(self.value, value)
+
+
+class Mean:
+    def __init__(self):
+        self.clear()
+
+    def clear(self):
+        self.values = []
+
+    def add(self, value):
+        self.values.append(value)
+
+    def result(self):
+        return sum(self.values) / len(self.values) if self.values else None
+
+
+class PlainList(list):
+    def appendleft(self, value):
+        self.insert(0, value)
+
+    def popleft(self):
+        return self.pop(0)
+
+    def replace(self, values):
+        self[:] = values
+
+
+class PlainMap(dict):
+    def put(self, key, value):
+        self[key] = value
+
+    def delete(self, key):
+        return self.pop(key, None) is not None
+
+    def range(self, start=None, stop=None, reverse=False):
+        chosen = [
+            item
+            for item in sorted(self.items())
+            if (start is None or item[0] >= start) and (stop is None or item[0] < stop)
+        ]
+        return iter(chosen[::-1] if reverse else chosen)
+
+
+def perform(on, op, arg):
+    """One operation; on a model or on a process whose current key is set."""
+    try:
+        match op:
+            case "add":
+                on.number.value += arg
+                on.most.add(arg)
+                on.mean.add(arg)
+                return on.number.value, on.most.value, on.mean.result()
+            case "set":
+                on.plain.value, on.text.value = arg / 2, f"text {arg}"
+                return on.plain.value, on.text.value
+            case "look":
+                return (
+                    on.number.value,
+                    on.plain.value,
+                    on.text.value,
+                    on.bag.value,
+                    on.most.value,
+                    on.mean.result(),
+                )
+            case "clear":
+                for state in (on.number, on.plain, on.text, on.bag, on.most, on.mean)[arg % 3 :: 2]:
+                    state.clear()
+            case "bag":
+                on.bag.value.append(arg)
+                return len(on.bag.value)
+            case "append":
+                on.items.append(arg)
+                return len(on.items)
+            case "appendleft":
+                on.items.appendleft(arg)
+            case "extend":
+                on.items.extend(range(arg % 5))
+            case "pop":
+                return on.items.pop()
+            case "popleft":
+                return on.items.popleft()
+            case "replace":
+                on.items.replace(range(arg % 4))
+            case "set item":
+                on.items[arg % 9 - 4] = arg
+            case "items":
+                return list(on.items), on.items[arg % 7 - 3 :], on.items[arg % 9 - 4]
+            case "clear items":
+                on.items.clear()
+            case "put":
+                on.names.put(arg % 11 - 5, f"name {arg}")
+                return len(on.names)
+            case "delete":
+                return on.names.delete(arg % 11 - 5), len(on.names)
+            case "name":
+                return on.names.get(arg % 11 - 5, "none"), (arg % 11 - 5) in on.names
+            case "names":
+                low, high = sorted((arg % 13 - 6, arg % 7 - 3))
+                return (
+                    list(on.names.range()),
+                    list(on.names.range(low, high)),
+                    list(on.names.range(low, None, reverse=True)),
+                )
+            case "clear names":
+                on.names.clear()
+    except IndexError:
+        return "IndexError"
+    return None
+
+
+OPS = [
+    *(
+        "add",
+        "set",
+        "look",
+        "clear",
+        "bag",
+        "append",
+        "append",
+        "appendleft",
+        "extend",
+        "pop",
+        "popleft",
+        "replace",
+    ),
+    *(
+        "set item",
+        "items",
+        "clear items",
+        "put",
+        "put",
+        "put",
+        "delete",
+        "name",
+        "names",
+        "names",
+        "clear names",
+    ),
+]
+ROWS = st.lists(
+    st.tuples(st.sampled_from(KEYS), st.sampled_from(OPS), st.integers(-20, 20)), min_size=1, max_size=30
+)
+
+
+class Owner:
+    """A subtask with some of the groups, on a store that others use, too."""
+
+    def __init__(self, backend: StateBackend, cache_bytes: int) -> None:
+        spec = KeyedProcessSpec(("k",), Everything, SCHEMA, process_states("step", Everything))
+        ids = {state.name: number for number, state in enumerate(spec.states)}
+        self.tables = StateTables(backend, cache_bytes, GROUPS)
+        self.operator = KeyedProcessOperator(spec)
+        self.operator.open(
+            OperatorContext(
+                "job", "step", 1, 0, 1, max_parallelism=GROUPS, tables=self.tables.of("step", ids)
+            )
+        )
+
+    def run(self, rows):
+        batch = pa.record_batch(
+            {
+                "k": [key for key, _, _ in rows],
+                "op": [op for _, op, _ in rows],
+                "arg": pa.array([arg for _, _, arg in rows], pa.int64()),
+            }
+        )
+        outputs = self.operator.process(with_times(batch, 0, 0))
+        return [value for out in outputs for value in out.column("got").to_pylist()]
+
+
+class Handles(RuleBasedStateMachine):
+    backend: StateBackend
+    cache_bytes = 20_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backend = self.make_store()
+        self.owner = Owner(self.backend, self.cache_bytes)
+        self.other: Owner | None = None
+        self.models = {key: Model() for key in KEYS}
+
+    def make_store(self) -> StateBackend:
+        return MemoryBackend()
+
+    @rule(rows=ROWS)
+    def batch(self, rows):
+        expected = [repr(perform(self.models[key], op, arg)) for key, op, arg in rows]
+        assert self.owner.run(rows) == expected
+
+    @rule(rows=ROWS)
+    def failing_batch(self, rows):
+        with pytest.raises(weir.WeirError, match="asked to"):
+            self.owner.run([*rows, (KEYS[0], "fail", 0)])
+
+    @rule(share=st.floats(0, 1))
+    def flush_part(self, share):
+        self.owner.tables.flush_part(share)
+
+    @rule(fails=st.booleans())
+    def capture(self, fails):
+        for capture in self.owner.tables.capture():
+            if fails:
+                capture.abandon()
+            else:
+                capture.write()
+
+    @rule()
+    def restart(self):
+        self.owner.tables.flush()
+        self.owner = Owner(self.backend, self.cache_bytes)
+
+    @rule(keeps_caches=st.booleans())
+    def hand_over(self, keeps_caches):
+        """All groups go to another owner, which may have had them before."""
+        groups = range(GROUPS)
+        other = (
+            self.other if keeps_caches and self.other is not None else Owner(self.backend, self.cache_bytes)
+        )
+        for table in self.owner.tables:
+            table.flush_groups(groups)
+            table.release_groups(groups)
+        for table in other.tables:
+            table.adopt_groups(groups)
+        self.owner, self.other = other, self.owner
+
+    def teardown(self) -> None:
+        rows = [(key, op, 1) for key in KEYS for op in ("look", "items", "names")]
+        expected = [repr(perform(self.models[key], op, arg)) for key, op, arg in rows]
+        assert self.owner.run(rows) == expected
+        self.backend.close()
+
+
+class HandlesOnRocksDb(Handles):
+    def make_store(self) -> StateBackend:
+        self._directory = tempfile.TemporaryDirectory()
+        return open_store(Path(self._directory.name, "store"), RocksDbSettings(), fresh=True)
+
+    def teardown(self) -> None:
+        super().teardown()
+        self._directory.cleanup()
+
+
+class HandlesWithoutRoom(Handles):
+    """Not even a batch fits."""
+
+    cache_bytes = 2_000
+
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+TestHandles = Handles.TestCase
+TestHandles.settings = settings(
+    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=_SLOW
+)
+TestHandlesWithoutRoom = HandlesWithoutRoom.TestCase
+TestHandlesWithoutRoom.settings = settings(
+    max_examples=30, stateful_step_count=15, deadline=None, suppress_health_check=_SLOW
+)
+TestHandlesOnRocksDb = HandlesOnRocksDb.TestCase
+TestHandlesOnRocksDb.settings = settings(
+    max_examples=10, stateful_step_count=15, deadline=None, suppress_health_check=_SLOW
+)
+
+
+def test_the_model_compares_something() -> None:
+    model = Model()
+    assert perform(model, "add", 3) == (10, 3, 3.0)
+    assert np.isclose(perform(model, "add", 4)[2], 3.5)
