@@ -35,6 +35,7 @@ python -m benchmarks throughput --events 30000000
 python -m benchmarks latency --rate 100
 python -m benchmarks wide_job --rate 200
 python -m benchmarks state --keys 10000000
+python -m benchmarks functions
 python -m benchmarks rescale --state-bytes 1e9 --rate 50000 --strategy migrate
 python -m benchmarks rescale --steady
 python -m benchmarks checkpoint --state-bytes 1e9 --rate 50000
@@ -133,6 +134,23 @@ def wide_job(
 
         options = benchmark.WideOptions(rate, duration_s, keys, repeat)
         return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
+def functions(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Events of one run, per batch.")] = 4_000_000,
+    keys: Keys = 1_000_000,
+    repeat: Repeat = 3,
+) -> None:
+    """Declared state of a user's operator, per record and per batch, in one process."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import functions as benchmark
+
+        return benchmark.run(benchmark.FunctionsOptions(events, keys, repeat), report).as_json()
 
     execute(measure, json)
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.errors import UserFunctionError
+from weir.errors import WeirError
 from weir.operators.functions import FlatMapOperator, MapBatchesOperator
 from weir.operators.key_context import KeyContext
 from weir.records import user_columns
@@ -68,7 +68,8 @@ class Records(FlatMapOperator):
                     yield self._built(batch, results, origins)
                     results, origins = [], []
         except Exception as error:
-            if isinstance(error, UserFunctionError):
+            # What our own code says is about the store, not about the row.
+            if isinstance(error, WeirError):
                 raise
             self._row_index = index
             raise self._error(f"process raised {type(error).__name__}: {error}") from error

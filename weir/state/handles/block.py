@@ -16,8 +16,16 @@ from weir.state.tables.values import ValueTable
 class Keys:
     """The keys of some rows, in order; for ``get`` and ``put`` of handles. Good for one batch."""
 
-    def __init__(self, hashes: np.ndarray, column: weir_keys.KeyColumn, max_parallelism: int) -> None:
-        """``hashes`` (uint64, shape (rows,)) are those of the keys in ``column``."""
+    def __init__(
+        self,
+        hashes: np.ndarray,
+        column: weir_keys.KeyColumn,
+        max_parallelism: int,
+        *,
+        is_distinct: bool = False,
+    ) -> None:
+        """``hashes`` (uint64, shape (rows,)) are of the keys in ``column``; ``is_distinct``: no key is there twice."""
+        self._is_distinct = is_distinct
         self.hashes = hashes
         self.column = column
         self._max_parallelism = max_parallelism
@@ -27,6 +35,9 @@ class Keys:
 
     @cached_property
     def _distinct_rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if self._is_distinct:
+            every = np.arange(len(self))
+            return every, every, every
         return weir_keys.distinct_keys(self.hashes, self.column)
 
     @property
@@ -47,10 +58,10 @@ class Keys:
     @cached_property
     def distinct(self) -> Keys:
         """Each key once, in the order in which they come first; itself if no key is there twice."""
-        rows = self.first_rows
-        if len(rows) == len(self):
+        if self._is_distinct or len(rows := self.first_rows) == len(self):
             return self
-        return Keys(self.hashes[rows], weir_keys.select_keys(self.column, rows), self._max_parallelism)
+        column = weir_keys.select_keys(self.column, rows)
+        return Keys(self.hashes[rows], column, self._max_parallelism, is_distinct=True)
 
     @cached_property
     def _groups_and_keys(self) -> list[tuple[int, bytes]]:

@@ -287,6 +287,8 @@ class CellTable(StateTable):
             StateError: the store cannot be written; what was not written is still dirty.
         """
         self._check_usable()
+        # First: what a failed capture did not write is dirty again.
+        self._settle()
         self._write(self._table.used_slots(dirty_only=True))
 
     def capture(self) -> Capture | None:
@@ -348,6 +350,7 @@ class CellTable(StateTable):
         """
         self._check_usable()
         if self._to_flush is None:
+            self._settle()
             self._to_flush, self._flushed = self._table.used_slots(dirty_only=True), 0
         wanted = int(np.ceil(share * len(self._to_flush)))
         while self._flushed < wanted:
@@ -363,6 +366,7 @@ class CellTable(StateTable):
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write the dirty slots of these key groups; they stay cached."""
         self._check_usable()
+        self._settle()
         self._write(self._table.slots_in_groups(self._wanted(groups), dirty_only=True))
 
     def release_groups(self, groups: Iterable[int]) -> None:
@@ -373,6 +377,7 @@ class CellTable(StateTable):
         """
         self._check_usable()
         wanted = self._wanted(groups)
+        self._settle()
         self._write(self._table.slots_in_groups(wanted, dirty_only=True))
         self._group_status[wanted] = _UNCHECKED
         self._copied[wanted] = -1
