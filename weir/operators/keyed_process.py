@@ -194,9 +194,7 @@ class KeyedProcessOperator(CheckedUserOperator):
         assert isinstance(user, KeyedProcess)
         self._context = user.make_context(context.max_parallelism)
         if self._form == "batches":
-            batches = Batches(user.process_batch, self._spec.schema, self._context)
-            batches.checker.open(context)
-            self._runner = batches
+            self._runner = Batches(user.process_batch, self._checker, self._context)
         else:
             records = Records(
                 user.process, self._spec.schema, self._spec.key_columns, user.cursor, self._context

@@ -10,10 +10,11 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import WeirError
-from weir.operators.functions import FlatMapOperator, MapBatchesOperator
+from weir.operators.functions import FlatMapOperator
 from weir.operators.key_context import KeyContext
+from weir.operators.user_operator import OutputChecker
 from weir.records import user_columns
-from weir.specs import FlatMapSpec, MapBatchesSpec
+from weir.specs import FlatMapSpec
 from weir.state.handles.block import Cursor
 
 #: ``process(key, row, context)`` returns rows, or None.
@@ -100,8 +101,8 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 class Batches:
     """Calls a function with each batch; checks what it returns."""
 
-    def __init__(self, function: BatchFunction, schema: pa.Schema, context: KeyContext) -> None:
-        self.checker = MapBatchesOperator(MapBatchesSpec(lambda batch: batch, schema))
+    def __init__(self, function: BatchFunction, checker: OutputChecker, context: KeyContext) -> None:
+        self._checker = checker
         self._function = function
         self._context = context
 
@@ -112,10 +113,7 @@ class Batches:
             UserFunctionError: it returned something else than batches as declared.
         """
         made = self._function(batch, self._context)
-        if isinstance(made, pa.RecordBatch):
-            made = (made,)
-        for out in made or ():
-            yield from self.checker.checked(out, batch)
+        yield from self._checker.each("process_batch", () if made is None else made, batch)
         self._context.end()
 
 
