@@ -17,8 +17,6 @@ from dataclasses import dataclass
 SMALL_ROWS = 512.0
 #: A subtask that gets fewer rows a second is a trickle.
 TRICKLE_ROWS_PER_S = 400.0
-#: A row never waits longer for others than this, whatever the process does.
-_WAIT_S_MAX = 0.05
 _WAIT_S_FIRST, _GROWTH, _DECLINE = 0.001, 1.5, 0.8
 _LOOK_INTERVAL_S = 0.2
 
@@ -29,18 +27,20 @@ class Bound:
 
     less_below: float
     more_above: float
+    #: A row never waits longer for others than this, whatever the process does.
+    wait_s_max: float
 
     def next_wait_s(self, wait_s: float, cores: float) -> float:
         """How long to wait from now on, if the process used so many cores with this wait."""
         if cores > self.more_above:
-            return min(max(wait_s * _GROWTH, _WAIT_S_FIRST), _WAIT_S_MAX)
+            return min(max(wait_s * _GROWTH, _WAIT_S_FIRST), self.wait_s_max)
         if cores < self.less_below:
             return wait_s * _DECLINE if wait_s > _WAIT_S_FIRST else 0.0
         return wait_s
 
 
-_TRICKLE = Bound(less_below=0.14, more_above=0.19)
-_SMALL = Bound(less_below=0.55, more_above=0.7)
+_TRICKLE = Bound(less_below=0.14, more_above=0.19, wait_s_max=0.08)
+_SMALL = Bound(less_below=0.55, more_above=0.7, wait_s_max=0.05)
 
 
 class Gathering:

@@ -41,7 +41,7 @@ def test_small_batches_wait_where_the_process_is_busy(cores, rows_mean, rows_per
 def test_what_subtasks_share_waits_only_as_long_as_all_of_them():
     process = Process()
     process.run(60, 0.5, 1)
-    assert process.gathering.common_s == 0.05
+    assert process.gathering.common_s == 0.08
     for _ in range(20):
         process.run(0.1, 0.5, 5, rows_per_s=5_000)
         process.run(0.1, 0.5, 1)
@@ -50,8 +50,8 @@ def test_what_subtasks_share_waits_only_as_long_as_all_of_them():
 
 def test_the_wait_is_bounded_and_ends_when_the_process_has_time():
     process = Process()
-    assert process.run(60, 1.0, 1) == 0.05
-    assert process.run(1, 0.05, 1) < 0.05
+    assert process.run(60, 1.0, 1) == 0.08
+    assert process.run(1, 0.05, 1) < 0.08
     assert process.run(20, 0.05, 1) == 0
 
 
@@ -61,7 +61,7 @@ def test_a_subtask_with_tiny_batches_waits_so_long_and_one_with_large_ones_does_
     pace = Pace(32_768, 10.0, process.gathering)
     for step in range(200):
         pace.processed(1, began_s=5.0 + step * 0.02, elapsed_s=0.0001)
-    assert pace.next_s == pytest.approx(5.0 + 199 * 0.02 + 0.05)
+    assert pace.next_s == pytest.approx(5.0 + 199 * 0.02 + 0.08)
     for step in range(300):
         pace.processed(2_000, began_s=10.0 + step * 0.02, elapsed_s=0.001)
     assert pace.next_s == 0.0
