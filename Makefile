@@ -104,6 +104,8 @@ bench: setup ## Run all benchmarks (40 minutes), keep results in benchmarks/resu
 	$(RUN) -m benchmarks latency --rate 100 --json $(RESULTS)/latency_100.json
 	$(RUN) -m benchmarks state --json $(RESULTS)/state.json
 	$(RUN) -m benchmarks transport --json $(RESULTS)/transport.json
+	$(RUN) -m benchmarks wide_job --rate 200 --json $(RESULTS)/wide_job_200.json
+	$(RUN) -m benchmarks wide_job --rate 10000 --json $(RESULTS)/wide_job_10000.json
 	$(RUN) -m benchmarks overload --json $(RESULTS)/overload.json
 	$(RUN) -m benchmarks bad_input --json $(RESULTS)/bad_input.json
 	for strategy in local hybrid migrate; do \
