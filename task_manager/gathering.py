@@ -17,7 +17,7 @@ from dataclasses import dataclass
 SMALL_ROWS = 512.0
 #: A subtask that gets fewer rows a second is a trickle.
 TRICKLE_ROWS_PER_S = 400.0
-_WAIT_S_FIRST, _GROWTH, _DECLINE = 0.001, 1.5, 0.8
+_WAIT_S_FIRST, _GROWTH, _DECLINE = 0.002, 3.0, 0.8
 _LOOK_INTERVAL_S = 0.2
 
 
