@@ -54,6 +54,8 @@ class Rescaler:
             migrates: state follows its group in the background (``useMigrate``).
             earlier: reports of rescales under earlier control planes, oldest first.
         """
+        #: By generation: the situation of the rescale that the job's failure ended.
+        self._ended_by_failure: dict[int, str] = {}
         self.log = RescaleLog(earlier)
         self._coordinator = coordinator
         self._migrates = migrates
@@ -239,7 +241,8 @@ class Rescaler:
         """What to add to the cause of a failure while a rescale runs; empty if none does."""
         current = self.log.current
         if current is None:
-            return ""
+            # A better cause of the failure that ended a rescale may come a moment after it.
+            return self._ended_by_failure.get(self._coordinator.identity.generation, "")
         return (
             f" (while rescale {current.rescale_id} of stage {current.plan.stage_index} was in phase "
             f"{current.phase.value})"
@@ -249,6 +252,7 @@ class Rescaler:
         """The job finished, failed or is being cancelled."""
         current = self.log.current
         if current is not None:
+            self._ended_by_failure = {self._coordinator.identity.generation: self.situation()}
             self._handle(current, model.JobStopped(cause, finished=finished))
 
     def _party_lost(self, current: RescaleMachine, subtask: SubtaskId, cause: str) -> None:
