@@ -39,7 +39,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setup: installing the project"
 	@$(RUN) -m pip install --disable-pip-version-check --no-input --quiet --no-deps --editable .
 	@echo "setup: compiling the kernels"
-	@$(RUN) -m weir.warm_up
+	@$(RUN) -m weir.kernel_compilation
 	@touch $@
 	@echo "setup: done"
 

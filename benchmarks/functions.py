@@ -20,11 +20,11 @@ import weir
 from benchmarks.command_line import Report
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from weir.operators.base import OperatorContext
-from weir.operators.keyed_process import KeyedProcessOperator
+from weir.operators.keyed.keyed_process import KeyedProcessOperator
 from weir.records import with_times
 from weir.specs import KeyedProcessSpec
-from weir.state.rocksdb import open_store
-from weir.state.rocksdb_settings import RocksDbSettings
+from weir.state.stores.rocksdb import open_store
+from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
 from weir.streams import process_states
 

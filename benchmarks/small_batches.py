@@ -22,10 +22,10 @@ import numpy as np
 
 from benchmarks.events_file import events_directory
 from benchmarks.results import BenchmarkError
-from task_manager.channels import Inbox, LocalChannel
-from task_manager.credits import ChannelLimits, CreditGate
-from task_manager.output import Output, OutputEdge
-from task_manager.writer import BatchPolicy
+from task_manager.exchange.channels import Inbox, LocalChannel
+from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.output import Output, OutputEdge
+from task_manager.exchange.writer import BatchPolicy
 from weir.graph import PhysicalGraph, Stage, physical_graph
 from weir.job_loading import load_job
 from weir.operators.base import OperatorContext
@@ -33,7 +33,7 @@ from weir.operators.chain import OperatorChain
 from weir.operators.registry import create_operator, create_reader
 from weir.protocol.routing import initial_table
 from weir.specs import SourceSpec
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import UNNAMED, StateTables
 from weir.types import SubtaskId
 

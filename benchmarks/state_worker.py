@@ -24,14 +24,14 @@ from rocksdict import Options, Rdict
 from benchmarks.results import BenchmarkError
 from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
-from weir.operators.keyed import KeyedAggregateOperator
+from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.records import KEY_HASH_COLUMN
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state import layout
-from weir.state.accumulators import decode_values, encode_values
-from weir.state.ownership import DATA_NAME
-from weir.state.rocksdb import RocksDbBackend, open_store
-from weir.state.rocksdb_settings import RocksDbSettings
+from weir.state.stores.directory_lock import DATA_NAME
+from weir.state.stores.rocksdb import RocksDbBackend, open_store
+from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.state.tables.accumulators import decode_values, encode_values
 from weir.state.tables.opened import UNNAMED, StateTables
 
 MAX_PARALLELISM = 128

@@ -11,9 +11,9 @@ import polars as pl
 
 from benchmarks.results import BenchmarkError
 from weir.state import layout
-from weir.state.accumulators import decode_values
-from weir.state.rocksdb import open_store
-from weir.state.rocksdb_settings import RocksDbSettings
+from weir.state.stores.rocksdb import open_store
+from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.state.tables.accumulators import decode_values
 
 #: A store's directory is recognised by its marker.
 _MARKER = "weir-store.json"

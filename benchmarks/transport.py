@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from benchmarks.results import BenchmarkError, BenchmarkResult
 from benchmarks.transport_peer import MESSAGE_BYTES_MAX, RAW_ECHO, RAW_STREAM
-from task_manager.credits import ChannelLimits, CreditGate
-from task_manager.remote_channel import PeerLink, connect
+from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.remote_channel import PeerLink, connect
 from weir.records import EndOfStream, batch_bytes
 from weir.rpc.wire import JobIdentity, message_size_options
 from weir.types import ChannelId, SubtaskId

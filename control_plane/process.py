@@ -11,15 +11,15 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from control_plane.coordinator import Coordinator
-from control_plane.http import HttpServer, create_app
-from control_plane.job_record import JobRecord
-from control_plane.keeper import FileKeeper, Keeper
-from control_plane.recovery import StartPoint
-from control_plane.service import serve_grpc
-from control_plane.start import give_up_left, start_from_savepoint, start_or_take_over
-from control_plane.status_views import job_facts, outcome
-from weir.checkpoints.store import CheckpointStore
+from control_plane.job.coordinator import Coordinator
+from control_plane.job.recovery import StartPoint
+from control_plane.job.start import give_up_left, start_from_savepoint, start_or_take_over
+from control_plane.link.service import serve_grpc
+from control_plane.record.file_keeper import FileKeeper, Keeper
+from control_plane.record.job_record import JobRecord
+from control_plane.web.http import HttpServer, create_app
+from control_plane.web.status_views import job_facts, outcome
+from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.clock import SystemClock
 from weir.config import Config, ControlPlaneConfig
 from weir.errors import CheckpointError
@@ -203,7 +203,7 @@ async def _serving(
 async def _follow(coordinator: Coordinator) -> None:
     from rich.console import Console
 
-    from control_plane.follow import follow
+    from control_plane.terminal.follow import follow
 
     try:
         await follow(coordinator, Console(stderr=True))
@@ -214,7 +214,7 @@ async def _follow(coordinator: Coordinator) -> None:
 
 def _keeper(section: ControlPlaneConfig, job_name: str, on_lost: Callable[[], None]) -> Keeper | None:
     if section.etcd_endpoints:
-        from control_plane.etcd_keeper import EtcdKeeper
+        from control_plane.record.etcd_keeper import EtcdKeeper
 
         return EtcdKeeper(section.etcd_endpoints, job_name, on_lost)
     return FileKeeper(Path(section.state_path)) if section.state_path else None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments.held_source import HeldLinesSpec
 from weir.operators.base import Poll
-from weir.operators.json_lines import JsonLinesReader
+from weir.operators.sources.json_lines import JsonLinesReader
 
 #: How often it looks for the file.
 _LOOK_US = 20_000

@@ -17,8 +17,8 @@ import typer
 
 from weir.entry_point import LogFileOption, ParentOption, run, set_up_logging, settings
 from weir.errors import ConfigError, HandshakeError
+from weir.kernel_compilation import prepare_kernels
 from weir.lifeline import Parent
-from weir.warm_up import prepare_kernels
 
 log = logging.getLogger("task_manager")
 

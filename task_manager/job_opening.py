@@ -6,12 +6,12 @@ import json
 import logging
 from collections.abc import Callable
 
-from task_manager.control_calls import ControlCalls
+from task_manager.checkpoints.restore_listener import RestoreListener
 from task_manager.job_runtime import JobRuntime
 from task_manager.job_state import open_job_state
+from task_manager.link.control_calls import ControlCalls
 from task_manager.metrics import TaskManagerMetrics
-from task_manager.restore_listener import RestoreListener
-from task_manager.subtask_factory import JobSettings
+from task_manager.subtasks.subtask_factory import JobSettings
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config

@@ -10,19 +10,19 @@ from concurrent.futures import Future
 from copy import copy
 from functools import partial
 
-from task_manager.channels import ChannelOpened, Delivery, Inbox, no_release
-from task_manager.checkpointing import CheckpointParticipant
-from task_manager.control_calls import ControlCalls
+from task_manager.checkpoints.checkpointing import CheckpointParticipant
+from task_manager.checkpoints.restore_listener import RestoreListener
+from task_manager.exchange.channels import ChannelOpened, Delivery, Inbox, no_release
+from task_manager.exchange.remote_channel import check_channel_job
 from task_manager.job_state import JobState
+from task_manager.link.control_calls import ControlCalls
 from task_manager.metrics import TaskManagerMetrics
-from task_manager.progress import FINAL_STATES, SubtaskProgress, SubtaskState
-from task_manager.rejects import rejects_of
-from task_manager.remote_channel import check_channel_job
-from task_manager.rescaling import RescaleParticipant
-from task_manager.restore_listener import RestoreListener
-from task_manager.source_subtask import SourceSubtask
-from task_manager.subtask_factory import JobSettings, RunningSubtask, SubtaskFactory
-from task_manager.task_subtask import TaskSubtask
+from task_manager.rescale.rescaling import RescaleParticipant
+from task_manager.subtasks.progress import FINAL_STATES, SubtaskProgress, SubtaskState
+from task_manager.subtasks.rejects import rejects_of
+from task_manager.subtasks.source_subtask import SourceSubtask
+from task_manager.subtasks.subtask_factory import JobSettings, RunningSubtask, SubtaskFactory
+from task_manager.subtasks.task_subtask import TaskSubtask
 from task_manager.topology import Topology
 from weir.clock import Clock
 from weir.config import TaskManagerConfig

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from task_manager.store import open_job_store, rocksdb_settings
+from task_manager.state.store_opening import open_job_store, rocksdb_settings
 from task_manager.topology import Topology
+from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import load_rows, rows_of_subtask
-from weir.checkpoints.store import CheckpointStore
 from weir.config import TaskManagerConfig
 from weir.errors import StateError
 from weir.protocol.manifest import Json, StoreImage
 from weir.protocol.restore_plan import RestorePlan, restore_plan
 from weir.state.api import StateBackend
-from weir.state.hybrid import HybridBackend
-from weir.state.image_client import image_address, is_image
-from weir.state.image_publisher import ImagePublisher
-from weir.state.images import Images, drop_foreign
-from weir.state.remote import RemoteStateClient
+from weir.state.images.image_client import image_address, is_image
+from weir.state.images.image_publisher import ImagePublisher
+from weir.state.images.image_stores import Images, drop_foreign
+from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.remote import RemoteStateClient
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from task_manager.control_link import ControlLink
+from task_manager.exchange.remote_channel import let_grpc_sleep
+from task_manager.link.control_link import ControlLink
 from task_manager.metrics import TaskManagerMetrics
-from task_manager.remote_channel import let_grpc_sleep
 from task_manager.server import TaskManagerServer
 from weir.clock import SystemClock
 from weir.config import Config, PrometheusConfig, TaskManagerConfig

@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from task_manager.channels import Inbox
-from task_manager.control_calls import ControlCalls
-from task_manager.exchange_service import ExchangeService
+from task_manager.exchange.channels import Inbox
+from task_manager.exchange.exchange_service import ExchangeService
+from task_manager.exchange.remote_channel import check_channel_job
 from task_manager.job_opening import open_job
 from task_manager.job_runtime import JobRuntime
+from task_manager.link.control_calls import ControlCalls
+from task_manager.link.reports import report_to_proto
 from task_manager.metrics import TaskManagerMetrics
-from task_manager.remote_channel import check_channel_job
-from task_manager.reports import report_to_proto
-from task_manager.state_service import StateService
+from task_manager.state.state_service import StateService
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
 from weir.config import Config

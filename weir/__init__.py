@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from weir.errors import GraphError, WeirError
     from weir.local.running import run
     from weir.operators.base import Operator, OperatorContext, Poll, SourceReader
-    from weir.operators.key_context import KeyContext
-    from weir.operators.keyed_process import KeyedProcess, KeyedState
-    from weir.operators.sink import Sink
-    from weir.operators.source import Source
-    from weir.operators.two_phase import TransactionId, TwoPhaseSink
+    from weir.operators.keyed.key_context import KeyContext
+    from weir.operators.keyed.keyed_process import KeyedProcess, KeyedState
+    from weir.operators.sinks.sink import Sink
+    from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
+    from weir.operators.sources.source import Source
     from weir.records import with_times
     from weir.schemas import Nullable
     from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
@@ -126,14 +126,14 @@ _MODULES = {
         "Poll",
         "SourceReader",
     ),
-    "operators.key_context": ("KeyContext",),
-    "operators.keyed_process": (
+    "operators.keyed.key_context": ("KeyContext",),
+    "operators.keyed.keyed_process": (
         "KeyedProcess",
         "KeyedState",
     ),
-    "operators.sink": ("Sink",),
-    "operators.source": ("Source",),
-    "operators.two_phase": (
+    "operators.sinks.sink": ("Sink",),
+    "operators.sources.source": ("Source",),
+    "operators.sinks.two_phase": (
         "TransactionId",
         "TwoPhaseSink",
     ),

@@ -248,7 +248,7 @@ class DeclaredState:
 
 @dataclass(frozen=True)
 class KeyedProcessSpec(OperatorSpec):
-    """A user's keyed operator: ``factory()`` makes a ``weir.operators.keyed_process.KeyedProcess`` per subtask."""
+    """A user's keyed operator: ``factory()`` makes a ``weir.KeyedProcess`` per subtask."""
 
     kind: ClassVar[str] = "keyed_process"
     key_columns: tuple[str, ...]

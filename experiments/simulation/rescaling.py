@@ -1,4 +1,4 @@
-"""Random rescales of the count stage while the job runs: what ``control_plane.rescaler`` does."""
+"""Random rescales of the count stage while the job runs: what ``control_plane.rescale.rescaler`` does."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from benchmarks.overload import rss_growth_bytes
 from benchmarks.polars_reference import run_reference
 from benchmarks.results import BenchmarkError
 from benchmarks.stored_counts import compare_counts, stored_counts
-from weir.state.accumulators import encode_values
 from weir.state.layout import encode_key
-from weir.state.rocksdb import open_store
-from weir.state.rocksdb_settings import RocksDbSettings
+from weir.state.stores.rocksdb import open_store
+from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.state.tables.accumulators import encode_values
 
 
 def test_lines_are_what_json_dumps_makes_of_the_same_event():

@@ -7,7 +7,7 @@ from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.records import with_system_columns, without_key_hash
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import one_state
 
 SCHEMA = pa.schema([pa.field("server_name", pa.string(), nullable=False)])

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from control_plane.etcd_keeper import EtcdKeeper
+from control_plane.record.etcd_keeper import EtcdKeeper
 from experiments.cluster import FINAL_STATES
 from experiments.ports import free_port
 from experiments.soak import JOB

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from task_manager.job_state import JobState
-from weir.checkpoints.store import CheckpointStore
+from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import StateError
 from weir.protocol.restore_plan import RestorePlan
-from weir.state.rocksdb import open_store
-from weir.state.rocksdb_settings import RocksDbSettings
+from weir.state.stores.rocksdb import open_store
+from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 FILE_BYTES_MAX = 1 << 20
 

@@ -5,17 +5,17 @@ import pyarrow as pa
 import pytest
 
 import weir
-from task_manager.credits import CancelledError
-from task_manager.isolation import Isolation
+from task_manager.exchange.credits import CancelledError
+from task_manager.subtasks.isolation import Isolation
 from weir.errors import ConnectionLostError, FailureKind, StateError, UserFunctionError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.chain import OperatorChain, StepError
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.functions import MapOperator
-from weir.operators.stateless import FilterOperator, WithColumnsOperator
+from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
+from weir.operators.stateless.functions import MapOperator
 from weir.operators.user_errors import UserErrors
 from weir.specs import FilterSpec, MapSpec, WithColumnsSpec
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 
 BATCH = pa.RecordBatch.from_pydict({"id": [1, 2, 3]})

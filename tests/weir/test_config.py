@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from weir.config import Config, load_config, parse_set_flags
 from weir.config.keys import all_keys, environment_name, section_models
 from weir.errors import ConfigError
-from weir.state.rocksdb_settings import RocksDbSettings
+from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 

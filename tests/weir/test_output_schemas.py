@@ -9,7 +9,7 @@ from weir.operators.registry import create_operator
 from weir.output_schemas import output_schema
 from weir.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import one_state
 
 TYPES = [pa.int8(), pa.int64(), pa.uint32(), pa.float32(), pa.float64()]

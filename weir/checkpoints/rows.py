@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from weir.checkpoints.store import CheckpointStore
+from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError
 from weir.keys import key_groups
 from weir.protocol.manifest import FileRef

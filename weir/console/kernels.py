@@ -9,15 +9,18 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from weir.warm_up import KERNEL_MODULES, kernels_missing
+from weir.kernel_compilation import KERNEL_MODULES, kernels_missing
 
-_CODE = "from weir.warm_up import compile_kernels; compile_kernels(lambda progress: print(progress.number, flush=True))"
+_CODE = (
+    "from weir.kernel_compilation import compile_kernels; "
+    "compile_kernels(lambda progress: print(progress.number, flush=True))"
+)
 
 
 def compile_missing(environment: Mapping[str, str], console: Console) -> None:
     """Compile what the cache lacks, and show how far that is; takes a millisecond where it lacks nothing.
 
-    ``environment``: of the processes to come; ``weir.warm_up.choose_cache_directory`` was called before it was copied.
+    ``environment``: of the processes to come, copied after ``weir.kernel_compilation.choose_cache_directory``.
     What goes wrong here is told by the task manager that needs the kernel.
     """
     if not kernels_missing():

@@ -16,8 +16,8 @@ from weir.console.job_files import JobFile
 from weir.console.kernels import compile_missing
 from weir.console.processes import Child, Children, Ended, Signalled, Terminal, Told
 from weir.console.run_directory import RunDirectory
+from weir.kernel_compilation import choose_cache_directory
 from weir.lifeline import Message
-from weir.warm_up import choose_cache_directory
 
 #: Exit codes: as the control plane's; and 128 + the signal's number where the job could not say its own.
 FAILED_EXIT_CODE = 1

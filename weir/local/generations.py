@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from weir.checkpoints.store import CheckpointStore
+from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, WeirError
 from weir.local.deployment import Deployment, JobParts
 from weir.local.preparing import initial_routing

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import load_rows, rows_of_subtask
-from weir.checkpoints.store import CheckpointStore
 from weir.graph import Node, PhysicalGraph, Stage
 from weir.operators.base import Json
 from weir.operators.chain import OperatorChain
@@ -23,11 +23,11 @@ from weir.protocol.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
 from weir.protocol.restore_plan import RestorePlan, restore_plan
 from weir.protocol.routing import RoutingTable
 from weir.state.api import StateBackend, prefix_end
-from weir.state.image_client import image_address
-from weir.state.image_publisher import ImagePublisher
-from weir.state.images import Images, drop_foreign
+from weir.state.images.image_client import image_address
+from weir.state.images.image_publisher import ImagePublisher
+from weir.state.images.image_stores import Images, drop_foreign
 from weir.state.layout import state_prefix
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import OperatorTables, StateTables
 from weir.types import SubtaskId
 
@@ -42,8 +42,8 @@ def open_store(directory: Path | None) -> StateBackend:
     """
     if directory is None:
         return MemoryBackend()
-    from weir.state.rocksdb import open_store as open_rocksdb
-    from weir.state.rocksdb_settings import RocksDbSettings
+    from weir.state.stores.rocksdb import open_store as open_rocksdb
+    from weir.state.stores.rocksdb_settings import RocksDbSettings
 
     return open_rocksdb(directory, RocksDbSettings(), fresh=True)
 
@@ -102,7 +102,7 @@ class DurableState:
             self._plan = restore_plan(manifest, stages, routing, graph.subtasks())
         settings = None
         if on_disk:
-            from weir.state.rocksdb_settings import RocksDbSettings
+            from weir.state.stores.rocksdb_settings import RocksDbSettings
 
             settings = RocksDbSettings()
         images = Images(checkpoints, directory, settings)

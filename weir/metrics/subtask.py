@@ -16,7 +16,7 @@ from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 
 
 class SubtaskCounters(Protocol):
-    """What is read of a subtask; ``task_manager.progress.SubtaskProgress`` has it. Seconds end in ``_s``."""
+    """What is read of a subtask; ``task_manager.subtasks.progress.SubtaskProgress`` has it. Seconds end in ``_s``."""
 
     records_in: int
     batches_in: int

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
 from weir.operators.base import Json, Operator, OperatorContext
-from weir.state.capture import Capture
+from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
 
 

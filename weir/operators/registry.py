@@ -43,30 +43,30 @@ if TYPE_CHECKING:
 
 #: Spec class -> "module:class" of the reader; its constructor takes the spec.
 READERS: Mapping[type[SourceSpec], str] = {
-    JsonLinesSpec: "weir.operators.json_lines:JsonLinesReader",
-    UserSourceSpec: "weir.operators.user_source:create_user_reader",
-    ParquetSpec: "weir.operators.parquet:ParquetReader",
+    JsonLinesSpec: "weir.operators.sources.json_lines:JsonLinesReader",
+    UserSourceSpec: "weir.operators.sources.user_source:create_user_reader",
+    ParquetSpec: "weir.operators.sources.parquet:ParquetReader",
 }
 
 #: Spec class -> "module:class" of the operator; called with the spec, it makes one.
 OPERATORS: Mapping[type[OperatorSpec], str] = {
-    FilterSpec: "weir.operators.stateless:FilterOperator",
-    WithColumnsSpec: "weir.operators.stateless:WithColumnsOperator",
-    MapBatchesSpec: "weir.operators.functions:MapBatchesOperator",
-    MapSpec: "weir.operators.functions:MapOperator",
-    FlatMapSpec: "weir.operators.functions:FlatMapOperator",
-    UnionSpec: "weir.operators.stateless:PassThroughOperator",
-    PassThroughSpec: "weir.operators.stateless:PassThroughOperator",
-    BusySpec: "weir.operators.busy:BusyOperator",
-    KeyedAggregateSpec: "weir.operators.keyed:KeyedAggregateOperator",
-    KeyedProcessSpec: "weir.operators.keyed_process:KeyedProcessOperator",
+    FilterSpec: "weir.operators.stateless.expressions:FilterOperator",
+    WithColumnsSpec: "weir.operators.stateless.expressions:WithColumnsOperator",
+    MapBatchesSpec: "weir.operators.stateless.functions:MapBatchesOperator",
+    MapSpec: "weir.operators.stateless.functions:MapOperator",
+    FlatMapSpec: "weir.operators.stateless.functions:FlatMapOperator",
+    UnionSpec: "weir.operators.stateless.expressions:PassThroughOperator",
+    PassThroughSpec: "weir.operators.stateless.expressions:PassThroughOperator",
+    BusySpec: "weir.operators.stateless.busy:BusyOperator",
+    KeyedAggregateSpec: "weir.operators.keyed.running_aggregates:KeyedAggregateOperator",
+    KeyedProcessSpec: "weir.operators.keyed.keyed_process:KeyedProcessOperator",
     UserOperatorSpec: "weir.operators.user_operator:create_user_operator",
-    BlackholeSpec: "weir.operators.sinks:BlackholeSink",
-    PrintSpec: "weir.operators.sinks:PrintSink",
-    JsonLinesSinkSpec: "weir.operators.json_lines_sink:JsonLinesSink",
-    ParquetSinkSpec: "weir.operators.parquet_sink:ParquetSink",
-    UserSinkSpec: "weir.operators.two_phase:create_user_sink",
-    LatencySinkSpec: "weir.operators.latency_sink:LatencySink",
+    BlackholeSpec: "weir.operators.sinks.trial_sinks:BlackholeSink",
+    PrintSpec: "weir.operators.sinks.trial_sinks:PrintSink",
+    JsonLinesSinkSpec: "weir.operators.sinks.json_lines_sink:JsonLinesSink",
+    ParquetSinkSpec: "weir.operators.sinks.parquet_sink:ParquetSink",
+    UserSinkSpec: "weir.operators.sinks.two_phase:create_user_sink",
+    LatencySinkSpec: "weir.operators.sinks.latency_sink:LatencySink",
 }
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from weir.errors import GraphError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.delegate import UserOperator
-from weir.operators.functions import MapBatchesOperator
+from weir.operators.stateless.functions import MapBatchesOperator
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, without_key_hash
 from weir.specs import MapBatchesSpec, UserOperatorSpec
 

@@ -1,7 +1,7 @@
 """What a checkpoint is: one manifest that names everything a job needs to go on. Pure data and its JSON form.
 
 Written by the control plane when every subtask has delivered its part; read by both processes at a recovery.
-The layout of the checkpoint store is ``weir.checkpoints.store``'s business. See docs/design/0002.
+The layout of the checkpoint store is ``weir.checkpoints.checkpoint_store``'s business. See docs/design/0002.
 """
 
 from __future__ import annotations

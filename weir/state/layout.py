@@ -10,7 +10,7 @@ n         namespace              empty, or a window
 rest      user key               ``weir.keys`` form
 ========  =====================  ======================================================================
 
-This is a persisted format: a change needs a new store format version in ``weir.state.ownership``.
+This is a persisted format: a change needs a new store format version in ``weir.state.stores.directory_lock``.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ import pytest
 
 from tests.weir.checkpoints.manifests import manifest_of
 from tests.weir.state.conftest import SMALL_SETTINGS
-from weir.checkpoints.store import CheckpointStore, files_folder
+from weir.checkpoints.checkpoint_store import CheckpointStore, files_folder
 from weir.errors import CheckpointError, StateError
-from weir.state.image_publisher import ImagePublisher
-from weir.state.images import Images
-from weir.state.rocksdb import RocksDbBackend
+from weir.state.images.image_publisher import ImagePublisher
+from weir.state.images.image_stores import Images
+from weir.state.stores.rocksdb import RocksDbBackend
 
 _SIZE_BYTES = 16 << 20
 _WAIT_S_MAX = 60

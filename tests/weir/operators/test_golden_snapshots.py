@@ -25,7 +25,7 @@ from weir.specs import (
     LatencySinkSpec,
     ParquetSpec,
 )
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import one_state
 from weir.testing.manual_clock import ManualClock
 

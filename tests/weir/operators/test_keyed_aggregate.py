@@ -8,11 +8,11 @@ import pytest
 from weir import keys as weir_keys
 from weir.errors import StateError, WeirError
 from weir.operators.base import OperatorContext
-from weir.operators.keyed import KeyedAggregateOperator
+from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.records import KEY_HASH_COLUMN, with_system_columns
 from weir.specs import Aggregate, EmitMode, KeyedAggregateSpec
 from weir.state.api import StateBackend
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import one_state
 
 AGGREGATES = (

@@ -8,9 +8,9 @@ import pytest
 
 from weir import specs
 from weir.errors import GraphError
-from weir.operators.json_lines import JsonLinesReader
 from weir.operators.registry import OPERATORS, READERS, create_operator, create_reader
-from weir.operators.stateless import FilterOperator
+from weir.operators.sources.json_lines import JsonLinesReader
+from weir.operators.stateless.expressions import FilterOperator
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class StrangeSource(specs.SourceSpec):
 @dataclass(frozen=True)
 class OwnSource(specs.JsonLinesSpec):
     kind: ClassVar[str] = "own_source"
-    reader: ClassVar[str] = "weir.operators.json_lines:JsonLinesReader"
+    reader: ClassVar[str] = "weir.operators.sources.json_lines:JsonLinesReader"
 
 
 def concrete_specs(base):

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from weir.errors import InputError
-from weir.operators import json_lines, splits
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.json_lines import JsonLinesReader
-from weir.operators.parquet import ParquetReader
+from weir.operators.sources import json_lines, splits
+from weir.operators.sources.json_lines import JsonLinesReader
+from weir.operators.sources.parquet import ParquetReader
 from weir.records import INGEST_TIME_COLUMN
 from weir.specs import JsonLinesSpec, ParquetSpec
 from weir.testing.manual_clock import ManualClock

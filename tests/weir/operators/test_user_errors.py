@@ -8,7 +8,7 @@ import pytest
 from weir.errors import InputError, UserFunctionError
 from weir.operators import user_errors
 from weir.operators.base import OperatorContext
-from weir.operators.functions import FlatMapOperator, MapBatchesOperator, MapOperator
+from weir.operators.stateless.functions import FlatMapOperator, MapBatchesOperator, MapOperator
 from weir.operators.user_errors import KINDS_MAX, UserErrors
 from weir.records import with_system_columns
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec

@@ -6,12 +6,12 @@ import pytest
 from tests.weir.state.spread_keys import SpreadKeys
 from tests.weir.state.state_peer import serving
 from weir.state.api import StateBackend
-from weir.state.cache import WriteBackCache
-from weir.state.hybrid import HybridBackend
 from weir.state.layout import encode_key
-from weir.state.memory import MemoryBackend
-from weir.state.rocksdb import RocksDbBackend, open_store
-from weir.state.rocksdb_settings import RocksDbSettings
+from weir.state.placement.hybrid import HybridBackend
+from weir.state.stores.memory import MemoryBackend
+from weir.state.stores.rocksdb import RocksDbBackend, open_store
+from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.state.tables.value_cache import WriteBackCache
 
 SMALL_SETTINGS = RocksDbSettings(
     block_cache_bytes=1 << 20, write_buffer_bytes=256 << 10, write_buffer_total_bytes=1 << 20

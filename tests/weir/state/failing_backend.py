@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weir.errors import StateError
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 
 
 class FailingBackend(MemoryBackend):

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from task_manager.remote_channel import check_channel_job
-from task_manager.state_client import GrpcStateClient
-from task_manager.state_service import StateService
+from task_manager.exchange.remote_channel import check_channel_job
+from task_manager.state.state_client import GrpcStateClient
+from task_manager.state.state_service import StateService
 from weir.protocol.fencing import EpochFence
 from weir.rpc import state_pb2_grpc
 from weir.rpc.wire import JobIdentity, message_size_options

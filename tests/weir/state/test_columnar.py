@@ -11,11 +11,11 @@ from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.keys import KeyColumn, hash_keys
 from weir.state import layout
-from weir.state.accumulators import decode_values
 from weir.state.api import StateBackend, StoreStats
-from weir.state.memory import MemoryBackend
-from weir.state.slot_table import bytes_for_slots
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.accumulators import decode_values
 from weir.state.tables.cells import CellTable
+from weir.state.tables.slot_table import bytes_for_slots
 
 STATE_ID = 3
 GROUPS = 16

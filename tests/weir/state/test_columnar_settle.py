@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weir import keys as weir_keys
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.cells import CellTable
 
 

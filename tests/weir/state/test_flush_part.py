@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weir.keys import KeyColumn, hash_keys
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 from weir.state.tables import cells
 from weir.state.tables.cells import CellTable
 

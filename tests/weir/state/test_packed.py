@@ -14,12 +14,12 @@ from tests.weir.state.state_peer import Peer, serving
 from weir import keys as weir_keys
 from weir.errors import ConnectionLostError, FencedError, StateError
 from weir.state import layout
-from weir.state.accumulators import decode_values
 from weir.state.api import StateBackend
-from weir.state.hybrid import HybridBackend
 from weir.state.layout import encode_key
-from weir.state.memory import MemoryBackend
 from weir.state.packed import PackedKeys, join_keys, pack_values
+from weir.state.placement.hybrid import HybridBackend
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.accumulators import decode_values
 from weir.state.tables.cells import CellTable
 
 STATE = 2

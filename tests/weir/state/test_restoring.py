@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.weir.state.conftest import SMALL_SETTINGS
-from weir.checkpoints.store import CheckpointStore
+from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import StateError
 from weir.protocol.manifest import StoreImage
-from weir.state import hybrid
 from weir.state.api import StateBackend
-from weir.state.group_places import HeldGroup
-from weir.state.hybrid import HybridBackend
-from weir.state.image_client import image_address, image_ids_of
-from weir.state.image_publisher import ImagePublisher
-from weir.state.images import Images
+from weir.state.images.image_client import image_address, image_ids_of
+from weir.state.images.image_publisher import ImagePublisher
+from weir.state.images.image_stores import Images
 from weir.state.layout import encode_key
-from weir.state.migration import Migrator
+from weir.state.placement import hybrid
+from weir.state.placement.group_places import HeldGroup
+from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.migration import Migrator
 
 STATE = 2
 HERE = "here:1"

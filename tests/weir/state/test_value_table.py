@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from weir.errors import StateError
-from weir.state.cache import FLUSH_ENTRIES_MAX
-from weir.state.memory import MemoryBackend
+from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
+from weir.state.tables.value_cache import FLUSH_ENTRIES_MAX
 from weir.state.tables.values import ValueTable
 
 GROUPS = 16

@@ -14,13 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import weir
 from weir.operators.base import OperatorContext
-from weir.operators.keyed_process import KeyedProcessOperator
+from weir.operators.keyed.keyed_process import KeyedProcessOperator
 from weir.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.api import StateBackend
-from weir.state.memory import MemoryBackend
-from weir.state.rocksdb import open_store
-from weir.state.rocksdb_settings import RocksDbSettings
+from weir.state.stores.memory import MemoryBackend
+from weir.state.stores.rocksdb import open_store
+from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
 from weir.streams import process_states
 

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from weir.errors import StateMismatchError
-from weir.state.cache import merged
 from weir.state.handles.block import Cursor, Handle, element_owner
+from weir.state.tables.value_cache import merged
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables

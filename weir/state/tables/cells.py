@@ -17,12 +17,13 @@ import numpy as np
 
 from weir import keys as weir_keys
 from weir.errors import StateError
-from weir.state import accumulators, layout
+from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
-from weir.state.cached_entries import CachedEntries
-from weir.state.capture import Capture
 from weir.state.packed import PackedKeys, split_rows
-from weir.state.slot_table import SlotTable
+from weir.state.tables import accumulators
+from weir.state.tables.cached_entries import CachedEntries
+from weir.state.tables.capture import Capture
+from weir.state.tables.slot_table import SlotTable
 from weir.state.tables.table import StateTable
 
 #: Keys of one write to the backend. Encoding and writing hold the GIL for about 1 µs a key: under 2 ms a chunk.

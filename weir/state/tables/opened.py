@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weir.errors import StateError
 from weir.state.api import StateBackend
-from weir.state.capture import Capture
+from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
 from weir.state.tables.table import StateTable
 from weir.state.tables.values import ValueTable

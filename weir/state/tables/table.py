@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from weir.state.api import StoreStats
-from weir.state.cached_entries import CachedEntries
-from weir.state.capture import Capture
+from weir.state.tables.cached_entries import CachedEntries
+from weir.state.tables.capture import Capture
 
 
 class StateTable(ABC):

@@ -9,9 +9,9 @@ import numpy as np
 from weir import keys as weir_keys
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
-from weir.state.cache import WriteBackCache
-from weir.state.capture import Capture
+from weir.state.tables.capture import Capture
 from weir.state.tables.table import StateTable
+from weir.state.tables.value_cache import WriteBackCache
 
 
 class ValueTable(StateTable):

@@ -1,0 +1,386 @@
+"""Drives checkpoints: feeds reports to the checkpoint machine, carries out its actions, keeps the checkpoint store.
+
+Runs in the coordinator's event loop; what reads or writes the store happens in a thread. See docs/design/0002.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import orjson
+
+from control_plane.checkpoints.restore_point import RestorePoint
+from control_plane.checkpoints.savepoint_paths import SavepointPathError, savepoint_uri
+from control_plane.checkpoints.savepoint_place import refused_place
+from control_plane.web.views import CheckpointView
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.config import ControlPlaneConfig
+from weir.errors import CheckpointError, FailureKind, InvalidTransitionError, SupersededError, WeirError
+from weir.protocol import checkpoint_model as model
+from weir.protocol import job as job_machine
+from weir.protocol.checkpoint import CheckpointMachine
+from weir.protocol.event_counts import covered
+from weir.protocol.job import JobState
+from weir.protocol.manifest import Manifest, SubtaskPart, part_from_json
+from weir.redaction import redacted, redacted_text
+from weir.rpc import control_pb2
+from weir.rpc.wire import (
+    failure_kind_from_proto,
+    handshake_from_proto,
+    handshake_to_proto,
+    subtask_from_proto,
+    subtask_to_proto,
+)
+from weir.types import SubtaskId
+
+if TYPE_CHECKING:
+    from control_plane.job.coordinator import Coordinator
+
+log = logging.getLogger("control_plane")
+
+#: A task manager that does not confirm the end of a checkpoint is asked again after so long, while it is registered.
+_ASK_AGAIN_S = 0.2
+#: What is told of a sink that could not deliver; anything else is a mistake in its code.
+_DELIVERY_KINDS = {FailureKind.OUTAGE: "outage", FailureKind.PERMANENT: "refused"}
+
+
+class Checkpointer:
+    """One per job; all methods are called in the event loop."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        config: ControlPlaneConfig,
+        store: CheckpointStore | None,
+        latest: RestorePoint | None,
+        next_id: int,
+    ) -> None:
+        """``store``: None if there are no checkpoints; ``latest``: what the first deployment begins with."""
+        self._coordinator = coordinator
+        self._config = config
+        self._store = store
+        #: What a restart begins with.
+        self.latest = latest
+        self.machine = CheckpointMachine(
+            model.CheckpointSettings(
+                interval_ms=config.checkpoint_interval_ms if store is not None else 0,
+                pause_ms=config.checkpoint_pause_ms,
+                timeout_ms=config.checkpoint_timeout_ms,
+                failures_max=config.checkpoint_failures_max,
+                deliveries_max=config.restart_attempts,
+                delivery_delay_ms=config.restart_delay_ms,
+                delivery_delay_ms_max=config.restart_delay_ms_max,
+            ),
+            next_id,
+        )
+        #: Checkpoints, without savepoints, that failed since the last one that did not.
+        self._failed_in_a_row = 0
+        #: Subtasks that have ended and whose last parts are in a checkpoint, until they have delivered.
+        self._ended: dict[int, list[SubtaskId]] = {}
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether there is a checkpoint store."""
+        return self._store is not None
+
+    @property
+    def latest_id(self) -> int | None:
+        """The checkpoint that a restart begins with."""
+        return None if self.latest is None else self.latest.manifest.checkpoint_id
+
+    def restore_point(self) -> control_pb2.Restore | None:
+        """What a deployment now begins with."""
+        if self.latest is None:
+            return None
+        return control_pb2.Restore(
+            checkpoint_uri=self.latest.uri, job_id=self.latest.job_id, manifest_path=self.latest.path
+        )
+
+    # --- requests and reports --------------------------------------------------------------------------------
+
+    def request(
+        self, path: str = "", *, stops_job: bool = False
+    ) -> model.CheckpointRecord | model.CheckpointRefusal:
+        """Make a checkpoint now, or a savepoint at ``path`` below a root; the record changes as it goes on.
+
+        ``stops_job``: the job stops when the savepoint is complete, and delivers nothing that it does not cover.
+        """
+        if self._store is None:
+            return model.CheckpointRefusal("there is no checkpoint store: set controlPlane.checkpoint_uri")
+        if path:
+            try:
+                path = savepoint_uri(path, self._config.savepoint_roots)
+            except SavepointPathError as error:
+                return model.CheckpointRefusal(str(error), is_forbidden=True)
+        refused = path and refused_place(path, self._coordinator.graph.logical, self._config.checkpoint_uri)
+        if refused:
+            return model.CheckpointRefusal(redacted_text(refused))
+        result = self.machine.request(path, self._coordinator.now_ms(), stops_job=stops_job)
+        if isinstance(result, model.CheckpointRefusal):
+            return replace(result, message=redacted_text(result.message))
+        record, actions = result
+        self._carry_out_all(actions)
+        return record
+
+    async def remove(self) -> None:
+        """The job has ended as it should: its checkpoints are of no use any more; savepoints stay."""
+        if self._store is not None:
+            try:
+                await asyncio.to_thread(self._store.remove)
+            except WeirError as error:
+                log.warning("the job's checkpoints were not removed: %s", error)
+
+    def tell_retained(self) -> None:
+        """The job was cancelled or has failed: its checkpoints stay, so that it can be started from the latest one."""
+        if self._store is not None and self.latest is not None:
+            log.info(
+                "checkpoint %d stays at %s: go on from it with --from-checkpoint, or remove that folder",
+                self.latest.manifest.checkpoint_id,
+                self._store.location,
+            )
+
+    def view(self, record: model.CheckpointRecord) -> CheckpointView:
+        """A checkpoint for people, with times of the wall clock."""
+        offset_ms = self._coordinator.wall_ms() - self._coordinator.now_ms()
+        facts = record.to_dict()
+        for name in ("created_ms", "started_ms", "ended_ms"):
+            time_ms = facts[name]
+            facts[name] = time_ms + offset_ms if isinstance(time_ms, int) else None
+        return CheckpointView.model_validate(redacted(facts))
+
+    def acknowledged(
+        self, request: control_pb2.AcknowledgeCheckpointRequest
+    ) -> control_pb2.AcknowledgeCheckpointReply:
+        """A subtask's part is in the store, or could not be made.
+
+        Raises:
+            HandshakeError: it speaks another protocol version.
+        """
+        identity = handshake_from_proto(request.handshake)
+        if identity.job_id != self._coordinator.identity.job_id:
+            return control_pb2.AcknowledgeCheckpointReply(taken=False)
+        if request.checkpoint_id == 0 and self.machine.awaits_generation(identity.generation):
+            # A job that is being taken over: its last parts are wanted in a moment.
+            return control_pb2.AcknowledgeCheckpointReply(taken=False)
+        subtask = subtask_from_proto(request.subtask)
+        failure = request.failure
+        part: SubtaskPart | None = None
+        if not failure:
+            try:
+                part = part_from_json(orjson.loads(request.part_json))
+            except (CheckpointError, orjson.JSONDecodeError) as error:
+                failure = str(error)
+        if part is None:
+            self.handle(model.PartDeclined(identity.generation, request.checkpoint_id, subtask, failure))
+        else:
+            self.handle(model.PartDelivered(identity.generation, request.checkpoint_id, part))
+        return control_pb2.AcknowledgeCheckpointReply(taken=True)
+
+    def tick(self) -> None:
+        """Time has passed; called by the timers."""
+        self.handle(model.Tick())
+
+    def handle(self, event: model.CheckpointEvent) -> None:
+        """Feed one event to the machine and carry out what follows."""
+        try:
+            actions = self.machine.handle(event, self._coordinator.now_ms())
+        except InvalidTransitionError as error:
+            log.error("ignored: %s", error)
+            return
+        self._carry_out_all(actions)
+
+    # --- actions ---------------------------------------------------------------------------------------------
+
+    def _carry_out_all(self, actions: Iterable[model.CheckpointAction]) -> None:
+        for record in self.machine.take_ended():
+            self._tell_end(record)
+        for action in actions:
+            match action:
+                case model.Trigger():
+                    self._coordinator.spawn(self._trigger(action))
+                case model.Commit():
+                    self._coordinator.spawn(self._commit(action, self._manifest(action)))
+                case model.NotifyEnd():
+                    self._coordinator.spawn(self._notify_end(action))
+                case model.FinalDone():
+                    self._coordinator.handle(job_machine.FinalCommitted())
+                case model.StopJob(checkpoint_id, path):
+                    log.info(
+                        "the job stops with savepoint %s (checkpoint %d)", redacted_text(path), checkpoint_id
+                    )
+                    self._coordinator.handle(job_machine.CancelRequested(stopped=True))
+                case model.FailJob(cause, kind):
+                    if kind is FailureKind.PERMANENT and self._store is not None:
+                        cause += "; start the job again to deliver it: the last checkpoint is kept"
+                    self._coordinator.handle(job_machine.FailRequested(cause, kind))
+
+    def _tell_end(self, record: model.CheckpointRecord) -> None:
+        """A savepoint that comes to nothing was asked for by somebody; failed checkpoints are told of less and less."""
+        number, path, cause = record.checkpoint_id, redacted_text(record.path), redacted_text(record.cause)
+        is_complete = record.state is model.CheckpointState.COMPLETE
+        if path and is_complete:
+            log.info("savepoint %s is complete (checkpoint %d)", path, number)
+        elif path:
+            log.warning("savepoint %s was not made (checkpoint %d): %s", path, number, cause)
+        if is_complete:
+            self._failed_in_a_row = 0
+        elif record.state is model.CheckpointState.FAILED and not path:
+            self._failed_in_a_row += 1
+            if str(self._failed_in_a_row).strip("0") == "1":
+                row = f" ({self._failed_in_a_row} in a row)" if self._failed_in_a_row > 1 else ""
+                log.warning("checkpoint %d failed%s: %s", number, row, cause)
+
+    async def _trigger(self, action: model.Trigger) -> None:
+        by_task_manager = self._coordinator.by_task_manager(action.sources)
+        generation = self._coordinator.identity.generation
+
+        async def tell(name: str, sources: list[SubtaskId]) -> None:
+            request = control_pb2.TriggerCheckpointRequest(
+                handshake=handshake_to_proto(self._coordinator.identity),
+                checkpoint_id=action.checkpoint_id,
+                subtasks=[subtask_to_proto(source) for source in sources],
+                holds=action.holds,
+            )
+            try:
+                # Sources that have ended need no answer: their last parts are on their way.
+                await self._coordinator.leases.client(name).trigger_checkpoint(request)
+            except WeirError as error:
+                cause = f"the sources could not be told: {error}"
+                self.handle(model.PartDeclined(generation, action.checkpoint_id, sources[0], cause))
+
+        await asyncio.gather(*(tell(name, sources) for name, sources in by_task_manager.items()))
+
+    def _manifest(self, action: model.Commit) -> Manifest:
+        coordinator = self._coordinator
+        graph = coordinator.graph
+        return Manifest(
+            checkpoint_id=action.checkpoint_id,
+            job_name=graph.logical.name,
+            fingerprint=coordinator.identity.fingerprint,
+            generation=action.generation,
+            created_ms=coordinator.wall_ms(),
+            job_start_us=coordinator.started_us or 0,
+            max_parallelism=graph.logical.max_parallelism,
+            stages={stage.index: tuple(stage.subtask_indices) for stage in graph.stages},
+            routing=dict(coordinator.routing_tables),
+            parts=action.parts,
+            operator_names={stage.index: tuple(node.name for node in stage.nodes) for stage in graph.stages},
+            state_ids=coordinator.state_ids,
+            is_savepoint=bool(action.path),
+            events=covered(
+                coordinator.events_before,
+                action.parts,
+                action.settled,
+                frozenset(stage.index for stage in graph.stages if stage.is_source),
+                frozenset(stage.index for stage in graph.stages if any(node.is_sink for node in stage.nodes)),
+            ),
+            events_before=coordinator.events_before,
+        )
+
+    async def _commit(self, action: model.Commit, manifest: Manifest) -> None:
+        checkpoint_id = action.checkpoint_id
+        if self._store is None:
+            # Nothing is kept: sinks deliver when the job has ended.
+            self._ended[checkpoint_id] = [part.subtask for part in action.parts if part.finished]
+            self.handle(model.Committed(checkpoint_id))
+            return
+        try:
+            if action.path:
+                await asyncio.to_thread(self._store.copy_savepoint, manifest, action.path)
+            # A savepoint is a checkpoint too: sinks deliver what belongs to it.
+            path = await asyncio.to_thread(self._store.write_manifest, replace(manifest, is_savepoint=False))
+        except SupersededError as error:
+            # Whatever this process decides from now on, the job is the other one's.
+            self._coordinator.superseded.set()
+            log.error("%s", error)
+            return
+        except WeirError as error:
+            self.handle(model.CommitFailed(checkpoint_id, str(error)))
+            return
+        self.latest = RestorePoint(
+            self._config.checkpoint_uri, self._coordinator.identity.job_id, path, manifest
+        )
+        # Whoever is told of an earlier one has been named already.
+        self._ended = {checkpoint_id: [part.subtask for part in action.parts if part.finished]}
+        log.debug("checkpoint %d is complete", checkpoint_id)
+        self._coordinator.recovery.policy.progressed()
+        self.handle(model.Committed(checkpoint_id, manifest.size_bytes))
+        await self._expire()
+
+    async def _expire(self) -> None:
+        assert self._store is not None
+        try:
+            await asyncio.to_thread(
+                self._store.expire, self._config.checkpoints_retained, self.machine.in_flight
+            )
+        except WeirError as error:
+            log.warning("old checkpoints were not removed: %s", error)
+
+    async def _notify_end(self, action: model.NotifyEnd) -> None:
+        identity = self._coordinator.identity
+        ended: dict[str, list[SubtaskId]] = {}
+        for subtask in self._ended.get(action.checkpoint_id, ()):
+            # Retired ones are no part of the job any more, but they deliver too.
+            ended.setdefault(self.machine.place(subtask) or "", []).append(subtask)
+
+        async def tell(name: str) -> list[model.DeliveryFailure] | None:
+            """What it could not deliver; None: it does not answer, or refuses."""
+            request = control_pb2.EndCheckpointRequest(
+                handshake=handshake_to_proto(identity),
+                checkpoint_id=action.checkpoint_id,
+                committed=action.committed,
+                ended=[subtask_to_proto(subtask) for subtask in ended.get(name, ())],
+                waits=action.stops,
+            )
+            # Inputs wait for a checkpoint that was given up, so everybody must hear of its end.
+            while identity == self._coordinator.identity:
+                try:
+                    reply = await self._coordinator.leases.client(name).end_checkpoint(request)
+                except WeirError as error:
+                    if not error.retryable or not self._coordinator.leases.is_registered(name):
+                        log.warning("the end of checkpoint %d was not told: %s", action.checkpoint_id, error)
+                        return None
+                    await asyncio.sleep(_ASK_AGAIN_S)
+                else:
+                    return [
+                        model.DeliveryFailure(
+                            name,
+                            subtask_from_proto(failure.subtask),
+                            failure.cause,
+                            failure_kind_from_proto(failure.failure_kind),
+                        )
+                        for failure in reply.failures
+                    ]
+            return None
+
+        told = await asyncio.gather(*(tell(name) for name in action.task_managers))
+        if action.committed and identity == self._coordinator.identity:
+            unreached = [
+                name for name, answer in zip(action.task_managers, told, strict=True) if answer is None
+            ]
+            failures = [failure for answer in told for failure in answer or ()]
+            if not unreached and not failures:
+                self._ended.pop(action.checkpoint_id, None)
+            self.handle(model.EndNotified(action.checkpoint_id, tuple(unreached), tuple(failures)))
+            self._tell_of(failures)
+
+    def _tell_of(self, failures: Iterable[model.DeliveryFailure]) -> None:
+        """Sinks did not deliver; the machine has decided when they try again, if they do."""
+        due_ms = self.machine.next_due_ms
+        for failure in failures:
+            again = (
+                f"; again in {max(0, due_ms - self._coordinator.now_ms())} ms"
+                if due_ms is not None and self._coordinator.machine.state is JobState.FINISHING
+                else ""
+            )
+            log.warning(
+                "%s: subtask %s could not deliver what it had received: %s%s",
+                _DELIVERY_KINDS.get(failure.kind, "mistake"),
+                failure.subtask,
+                failure.cause,
+                again,
+            )

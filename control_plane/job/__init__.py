@@ -1,0 +1,1 @@
+"""The life of the job: start, deployment, failure, recovery, end."""

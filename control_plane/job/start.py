@@ -1,0 +1,177 @@
+"""What a control plane process begins with: a new job, a savepoint, or a job that an earlier process left running."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from control_plane.checkpoints.restore_point import RestorePoint
+from control_plane.job.recovery import StartPoint
+from control_plane.record.job_record import JobRecord
+from weir.checkpoints.checkpoint_store import CheckpointStore, manifest_path
+from weir.errors import CheckpointError, ConfigError
+from weir.graph import Exchange, LogicalGraph, physical_graph
+from weir.job_loading import LoadedJob
+from weir.protocol.savepoint import StageNow, fit_savepoint
+from weir.redaction import redacted
+
+log = logging.getLogger("control_plane")
+
+#: An earlier control plane may have begun so many checkpoints that it did not complete; subtasks remember the numbers.
+_ID_STRIDE = 10_000
+#: Date, time and a random number.
+_JOB_ID_SUFFIXES = 3
+
+
+def new_job_id(graph: LogicalGraph) -> str:
+    """Unique over all starts of all jobs."""
+    # ``_JOB_ID_SUFFIXES`` parts behind the name.
+    return f"{graph.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def start_or_take_over(
+    job: LoadedJob, uri: str, record: JobRecord | None, *, starts_fresh: bool = False
+) -> tuple[StartPoint, CheckpointStore | None]:
+    """Begin a job, or go on with the one that an earlier control plane left running.
+
+    Args:
+        job: the job.
+        uri: ``controlPlane.checkpoint_uri``; "": no checkpoints, and nothing can be taken over.
+        record: what the earlier control plane saved last, if it did.
+        starts_fresh: give up a job that was left running or failed, as ``--start-fresh``.
+
+    Raises:
+        ConfigError: a job was left running that is not this one, or has other parameters.
+        CheckpointError: the checkpoint store cannot be used.
+    """
+    graph = job.graph
+    failed = None if record is None or starts_fresh else _after_failure(job, uri, record)
+    if failed is not None:
+        return failed
+    if record is None or record.is_over or starts_fresh or not uri:
+        give_up_left(record, "--start-fresh" if starts_fresh else "without checkpoints it cannot go on")
+        job_id = new_job_id(graph)
+        return StartPoint(job_id), CheckpointStore.open(uri, job_id) if uri else None
+    store = CheckpointStore.open(uri, record.job_id)
+    difference = difference_to_left(record, graph, job.parameters)
+    if difference:
+        raise ConfigError(
+            f"job {record.job_id} was left running, but {difference}; start it as it was, or go on from its state "
+            f"with --from-checkpoint {store.location} (or --from-savepoint PATH), or give it up with --start-fresh"
+        )
+    manifest = store.latest()
+    point = None
+    if manifest is not None:
+        point = RestorePoint(uri, record.job_id, manifest_path(manifest.checkpoint_id), manifest)
+    next_id = _ID_STRIDE + (0 if manifest is None else manifest.checkpoint_id)
+    return StartPoint(record.job_id, point, record.generation, next_id, record), store
+
+
+def give_up_left(record: JobRecord | None, reason: str) -> None:
+    """Tell in the log that a job which was left running does not go on."""
+    if record is not None and not record.is_over:
+        log.warning("job %s was left running and is given up: %s", record.job_id, reason)
+
+
+def difference_to_left(record: JobRecord, graph: LogicalGraph, parameters: Mapping[str, object]) -> str:
+    """What a job has that differs from the job that was left running, in words; empty if it is the same."""
+    left_name = record.job_id.rsplit("-", _JOB_ID_SUFFIXES)[0]
+    if left_name != graph.name:
+        return f"this is another job ({graph.name})"
+    before = record.parameters
+    if before is not None and before != parameters:
+        names = [*parameters, *(name for name in before if name not in parameters)]
+        told = [
+            f"{name} was {_told(before, name)} and is {_told(parameters, name)}"
+            for name in names
+            if (name in before, before.get(name)) != (name in parameters, parameters.get(name))
+        ]
+        return f"its parameters differ: {', '.join(told)}"
+    if record.fingerprint != graph.fingerprint:
+        known = "its code" if before is not None else "its code or a parameter"
+        return f"its graph differs (fingerprint {record.fingerprint}, now {graph.fingerprint}): {known} has changed"
+    return ""
+
+
+def _told(parameters: Mapping[str, object], name: str) -> str:
+    return repr(redacted(parameters)[name]) if name in parameters else "absent"
+
+
+def _after_failure(job: LoadedJob, uri: str, record: JobRecord) -> tuple[StartPoint, CheckpointStore] | None:
+    """Go on with a job that failed, from its latest checkpoint: sinks deliver what they had not.
+
+    None: it did not fail, or has no checkpoint, or another job is started now; the log says so.
+    """
+    if not record.has_failed or not uri:
+        return None
+    store = CheckpointStore.open(uri, record.job_id)
+    manifest = store.latest()
+    if manifest is None:
+        return None
+    difference = difference_to_left(record, job.graph, job.parameters)
+    if difference:
+        log.warning(
+            "job %s failed and does not go on: %s; its checkpoints stay in %s (--from-checkpoint)",
+            record.job_id,
+            difference,
+            store.location,
+        )
+        return None
+    log.warning(
+        "job %s failed and goes on from its checkpoint %d; to begin anew, use --start-fresh",
+        record.job_id,
+        manifest.checkpoint_id,
+    )
+    point = RestorePoint(uri, record.job_id, manifest_path(manifest.checkpoint_id), manifest)
+    next_id = _ID_STRIDE + manifest.checkpoint_id
+    return StartPoint(record.job_id, point, record.generation + 1, next_id), store
+
+
+def start_from_savepoint(
+    graph: LogicalGraph, uri: str, path: str, *, allow_dropped: bool
+) -> tuple[StartPoint, CheckpointStore]:
+    """Bring a savepoint, or a checkpoint of another job, into the job's checkpoint store and fit it to the job.
+
+    Args:
+        graph: the job.
+        uri: ``controlPlane.checkpoint_uri``.
+        path: the savepoint, or a job's folder in a checkpoint store, or the manifest of one of its checkpoints: a path,
+            or a URI that ``pyarrow.fs`` understands.
+        allow_dropped: as ``--allow-dropped-state``.
+
+    Raises:
+        CheckpointError: there is no savepoint or checkpoint, it does not fit, or there is no checkpoint store.
+    """
+    if not uri:
+        raise CheckpointError(
+            "a job can start from a savepoint or checkpoint only with a checkpoint store: set checkpoint_uri"
+        )
+    job_id = new_job_id(graph)
+    store = CheckpointStore.open(uri, job_id)
+    savepoint, manifest = CheckpointStore.open_checkpoint(path)
+    found = savepoint.latest() if manifest is None else savepoint.read_manifest(manifest)
+    if found is None:
+        raise CheckpointError(
+            f"there is no savepoint or checkpoint at {savepoint.location}; name the path of POST /savepoint, or a "
+            "job's folder in the checkpoint store"
+        )
+    log.info("the job starts from checkpoint %d at %s", found.checkpoint_id, savepoint.location)
+    stages = {
+        stage.index: StageNow(
+            [node.name for node in stage.nodes],
+            stage.parallelism,
+            any(edge.exchange is Exchange.HASH for edge in stage.inputs),
+            stage.states,
+        )
+        for stage in physical_graph(graph).stages
+    }
+    fitted = fit_savepoint(
+        found, graph.fingerprint, stages, graph.max_parallelism, allow_dropped=allow_dropped
+    )
+    imported = replace(store.import_savepoint(savepoint, fitted, 1), job_name=graph.name)
+    written = store.write_manifest(imported)
+    point = RestorePoint(uri, job_id, written, imported)
+    return StartPoint(job_id, point, imported.generation + 1, 2), store

@@ -1,0 +1,94 @@
+"""The gRPC face of the control plane: task managers register and renew their leases here. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from control_plane.job.coordinator import Coordinator
+from weir.config import ControlPlaneConfig
+from weir.errors import AddressInUseError, FencedError, WeirError
+from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options
+from weir.types import join_address
+
+#: grpc.aio's context is generic in the messages, which says nothing here.
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
+    """Hands requests to the coordinator, in the event loop's thread."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    async def Register(
+        self, request: control_pb2.RegisterRequest, context: Context
+    ) -> control_pb2.RegisterReply:
+        """A task manager announces itself; refused if its Status does not answer or does not fit."""
+        try:
+            return await self._coordinator.register(request)
+        except FencedError as error:
+            # It comes again under another name.
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
+            raise
+        except WeirError as error:
+            refused = grpc.StatusCode.UNAVAILABLE if error.retryable else grpc.StatusCode.FAILED_PRECONDITION
+            await context.abort(refused, str(error))
+            raise
+
+    async def Heartbeat(
+        self, request: control_pb2.HeartbeatRequest, context: Context
+    ) -> control_pb2.HeartbeatReply:
+        """Renews a lease."""
+        return self._coordinator.heartbeat(request)
+
+    async def Locate(self, request: control_pb2.LocateRequest, context: Context) -> control_pb2.LocateReply:
+        """Where the state of key groups is."""
+        return control_pb2.LocateReply(
+            addresses=self._coordinator.locations.locate(request.stage_index, request.key_groups)
+        )
+
+    async def AcknowledgeCheckpoint(
+        self, request: control_pb2.AcknowledgeCheckpointRequest, context: Context
+    ) -> control_pb2.AcknowledgeCheckpointReply:
+        """A part of a checkpoint."""
+        try:
+            return self._coordinator.checkpointer.acknowledged(request)
+        except WeirError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
+
+    async def Drain(self, request: control_pb2.DrainRequest, context: Context) -> control_pb2.DrainReply:
+        """A task manager wants to be emptied before it leaves."""
+        return self._coordinator.drain(request)
+
+    async def Deregister(
+        self, request: control_pb2.DeregisterRequest, context: Context
+    ) -> control_pb2.DeregisterReply:
+        """A task manager leaves."""
+        self._coordinator.leases.deregister(request)
+        return control_pb2.DeregisterReply()
+
+
+async def serve_grpc(coordinator: Coordinator, config: ControlPlaneConfig) -> tuple[grpc.aio.Server, int]:
+    """Start the gRPC server; gives it and its port.
+
+    Raises:
+        AddressInUseError: the port is taken.
+    """
+    server = grpc.aio.server(
+        options=[("grpc.so_reuseport", 0), *message_size_options(CONTROL_MESSAGE_BYTES_MAX)]
+    )
+    control_pb2_grpc.add_ControlPlaneServicer_to_server(ControlPlaneService(coordinator), server)
+    address = join_address(config.host, config.cp_grpc_port)
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise AddressInUseError(
+            f"cannot listen on {address}: the port is in use or the address is not this "
+            "machine's; choose another with --port"
+        ) from error
+    await server.start()
+    return server, port

@@ -1,0 +1,1 @@
+"""What another control plane needs to take over, and where it is kept."""

@@ -1,0 +1,113 @@
+"""Where the control plane keeps its record: a local file. ``control_plane.record.etcd_keeper`` is the other place."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import IO, Protocol
+
+from weir.errors import AddressInUseError, CheckpointError
+
+
+class Keeper(Protocol):
+    """Holds one document for the control plane that leads. Methods block; none is called twice at once."""
+
+    @property
+    def place(self) -> str:
+        """Where the document is, for messages."""
+        ...
+
+    def lead(self) -> None:
+        """Become the leader; waits while another control plane leads, if this place can tell when that ends.
+
+        Raises:
+            AddressInUseError: another one leads, and this place cannot wait.
+            CheckpointError: the place cannot be used.
+        """
+        ...
+
+    def load(self) -> bytes | None:
+        """What was saved last; None: nothing.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        ...
+
+    def save(self, data: bytes) -> None:
+        """Replace the document, durably.
+
+        Raises:
+            CheckpointError: it cannot be written, or the leadership is lost.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up the leadership; safe to call twice."""
+        ...
+
+
+class FileKeeper:
+    """A file that is replaced as a whole; a lock beside it keeps a second control plane of this machine away."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[bytes] | None = None
+
+    @property
+    def place(self) -> str:
+        """The file; see :class:`Keeper`."""
+        return str(self.path)
+
+    def lead(self) -> None:
+        """Take the lock; see :class:`Keeper`."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = open(self.path.with_name(f".{self.path.name}.lock"), "ab")  # noqa: SIM115
+        except OSError as error:
+            raise self._error("use", error) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise AddressInUseError(
+                f"{self.path} is in use by another control plane; stop that one, or give this one a file of its own "
+                "(controlPlane.state_path)"
+            ) from error
+        self._lock = lock
+
+    def load(self) -> bytes | None:
+        """Read the file; see :class:`Keeper`."""
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._error("read", error) from error
+
+    def save(self, data: bytes) -> None:
+        """Write another file, sync it and rename it; see :class:`Keeper`."""
+        fresh = self.path.with_name(f".{self.path.name}.unfinished")
+        try:
+            with open(fresh, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(fresh, self.path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise self._error("write", error) from error
+
+    def close(self) -> None:
+        """Release the lock; see :class:`Keeper`."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _error(self, verb: str, error: OSError) -> CheckpointError:
+        return CheckpointError(
+            f"cannot {verb} {self.path}: {error.strerror}; name another file (controlPlane.state_path)"
+        )

@@ -1,0 +1,1 @@
+"""The control plane's part in rescales and drains."""

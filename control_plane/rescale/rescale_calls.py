@@ -1,0 +1,170 @@
+"""What a rescale tells task managers, each of them about its own subtasks; what they answer comes back as events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from control_plane.job import requests
+from weir.protocol import rescale_model as model
+from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_from_proto, subtask_to_proto
+from weir.types import SubtaskId
+
+if TYPE_CHECKING:
+    from control_plane.job.coordinator import Coordinator
+
+log = logging.getLogger("control_plane")
+
+#: Tells one task manager something about some of its subtasks.
+_Tell = Callable[[str, list[SubtaskId]], Awaitable[None]]
+
+
+class RescaleCalls:
+    """Used by ``Rescaler``; methods run in the event loop, as tasks of their own."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        identities: Mapping[int, JobIdentity],
+        handle: Callable[[RescaleMachine, model.RescaleEvent], None],
+        fail: Callable[[RescaleMachine, str], None],
+    ) -> None:
+        """Say nothing yet.
+
+        Args:
+            coordinator: of the job.
+            identities: the deployment that each rescale, by id, belongs to; grows meanwhile.
+            handle: takes an event of a rescale in.
+            fail: ends the job because of a rescale, with the cause.
+        """
+        self._coordinator = coordinator
+        self._identities = identities
+        self._handle = handle
+        self._fail = fail
+
+    async def prepare(self, rescale: RescaleMachine, action: model.SendPrepare) -> None:
+        """Tell the owners of a stage which groups move; what they answer are events."""
+        moves = [
+            control_pb2.GroupMove(
+                key_group=move.group, source_subtask_index=move.source, target_subtask_index=move.target
+            )
+            for move in action.moves
+        ]
+
+        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
+            request = control_pb2.PrepareRescaleRequest(
+                handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
+                stage_index=rescale.plan.stage_index,
+                routing_version=action.version,
+                subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
+                moves=moves,
+                retiring=[subtask.subtask_index for subtask in action.retiring],
+                locations=requests.subtask_locations(self._coordinator.machine.placement),
+            )
+            try:
+                reply = await self._coordinator.leases.client(name).prepare_rescale(request)
+            except Exception as error:
+                for subtask in subtasks:
+                    self._handle(rescale, model.PrepareRefused(subtask, str(error)))
+                return
+            ended = {subtask_from_proto(subtask) for subtask in reply.ended}
+            for subtask in subtasks:
+                if subtask in ended:
+                    self._handle(
+                        rescale, model.PrepareRefused(subtask, "it has reached the end of its stream")
+                    )
+                else:
+                    self._handle(rescale, model.Prepared(subtask))
+
+        await self._for_each_task_manager(action.to, tell)
+
+    async def reroute(
+        self,
+        rescale: RescaleMachine,
+        upstream: Collection[SubtaskId],
+        owners: Collection[SubtaskId],
+        version: int,
+    ) -> None:
+        """Let upstream subtasks switch to the present subtasks of the stage, and tell the owners."""
+        coordinator = self._coordinator
+
+        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
+            request = control_pb2.RerouteRequest(
+                handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
+                stage_index=rescale.plan.stage_index,
+                routing_version=version,
+                retiring=[subtask.subtask_index for subtask in rescale.plan.retiring],
+                stages=requests.stage_subtasks(coordinator.graph),
+                locations=requests.subtask_locations(coordinator.machine.placement),
+                routing_tables=requests.routing_tables(coordinator.routing_tables.values()),
+                upstream=[subtask_to_proto(subtask) for subtask in subtasks if subtask in upstream],
+                owners=[subtask_to_proto(subtask) for subtask in subtasks if subtask in owners],
+            )
+            try:
+                await coordinator.leases.client(name).reroute(request)
+            except Exception as error:
+                self._fail(rescale, f"task manager {name} could not switch: {error}")
+                return
+            for subtask in subtasks:
+                if subtask in upstream:
+                    self._handle(rescale, model.Rerouted(subtask))
+
+        await self._for_each_task_manager([*upstream, *owners], tell)
+
+    async def abort(self, rescale: RescaleMachine, owners: Collection[SubtaskId], version: int) -> None:
+        """Let owners forget a plan that is taken back."""
+
+        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
+            request = control_pb2.AbortRescaleRequest(
+                handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
+                stage_index=rescale.plan.stage_index,
+                routing_version=version,
+                owners=[subtask_to_proto(subtask) for subtask in subtasks],
+            )
+            try:
+                await self._coordinator.leases.client(name).abort_rescale(request)
+            except Exception as error:
+                # Its lease tells whether it is gone; an owner also learns of an abort from the next rescale.
+                log.warning("task manager %s did not take the abort of a rescale: %s", name, error)
+
+        await self._for_each_task_manager(owners, tell)
+
+    async def cancel(
+        self, rescale: RescaleMachine, live: Collection[SubtaskId], lost: Collection[SubtaskId]
+    ) -> None:
+        """Stop new subtasks of a plan that is taken back; ``lost``: those that are gone by themselves."""
+        coordinator = self._coordinator
+        identity = self._identities[rescale.rescale_id]
+        gone = [subtask_to_proto(subtask) for subtask in lost]
+
+        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
+            request = control_pb2.CancelRequest(
+                job_id=identity.job_id,
+                generation=identity.generation,
+                subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
+                lost_producers=gone,
+            )
+            try:
+                await coordinator.leases.client(name).cancel(request)
+            except Exception as error:
+                log.warning("cannot tell task manager %s to stop new subtasks: %s", name, error)
+
+        if gone:
+            # Whoever consumes from a lost subtask: any task manager may.
+            for member in coordinator.leases.membership.members():
+                mine = [s for s in live if coordinator.machine.placement.get(s) == member.name]
+                await tell(member.name, mine)
+        else:
+            await self._for_each_task_manager(live, tell)
+
+    async def _for_each_task_manager(self, subtasks: Collection[SubtaskId], tell: _Tell) -> None:
+        placement = self._coordinator.machine.placement
+        grouped: dict[str, list[SubtaskId]] = {}
+        for subtask in subtasks:
+            if subtask in placement:
+                grouped.setdefault(placement[subtask], []).append(subtask)
+        await asyncio.gather(*(tell(name, items) for name, items in grouped.items()))

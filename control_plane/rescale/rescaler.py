@@ -1,0 +1,322 @@
+"""Drives rescales: feeds reports to the rescale machine and carries out its actions on task managers.
+
+Runs in the coordinator's event loop, on the coordinator's job; docs/design/0001 has the protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from control_plane.rescale.rescale_calls import RescaleCalls
+from weir.errors import InvalidTransitionError
+from weir.graph import Exchange, Stage
+from weir.protocol import checkpoint_model
+from weir.protocol import job as job_machine
+from weir.protocol import rescale_model as model
+from weir.protocol.job import JobState, SubtaskStatus
+from weir.protocol.placement import TaskManagerLoad
+from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale_log import RescaleLog
+from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal, StageFacts, plan_rescale
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity, subtask_from_proto
+from weir.types import SubtaskId
+
+if TYPE_CHECKING:
+    from control_plane.job.coordinator import Coordinator
+
+log = logging.getLogger("control_plane")
+
+#: Who holds checkpoints back.
+_HOLDER = "rescale"
+#: Rescales whose deployments are remembered; no order to a task manager is on its way for longer.
+_IDENTITIES_MAX = 1000
+_ENDED_BADLY = (SubtaskStatus.FAILED, SubtaskStatus.LOST)
+
+
+class Rescaler:
+    """One per job; all methods are called in the event loop."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        migrates: bool,
+        earlier: Sequence[Mapping[str, object]] = (),
+    ) -> None:
+        """A job without a rescale.
+
+        Args:
+            coordinator: of the job.
+            migrates: state follows its group in the background (``useMigrate``).
+            earlier: reports of rescales under earlier control planes, oldest first.
+        """
+        #: By generation: the situation of the rescale that the job's failure ended.
+        self._ended_by_failure: dict[int, str] = {}
+        self.log = RescaleLog(earlier)
+        self._coordinator = coordinator
+        self._migrates = migrates
+        self._next_indices: dict[int, int] = {}
+        #: Deployments that rescales, by id, belong to: what is told late must not reach the next one.
+        self._identities: dict[int, JobIdentity] = {}
+        self._calls = RescaleCalls(coordinator, self._identities, self._handle, self._fail_job)
+        self._owned: dict[SubtaskId, set[int]] = {}
+        self._complete: dict[SubtaskId, set[int]] = {}
+        self._bytes: dict[SubtaskId, int] = {}
+
+    # --- requests --------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        stage_index: int,
+        target: int | Collection[int] | None,
+        avoid: Collection[str] = (),
+    ) -> RescaleMachine | RescaleRefusal:
+        """Start a rescale, or say why not. ``avoid`` names task managers that take no new subtask."""
+        coordinator = self._coordinator
+        if coordinator.machine.state is not JobState.RUNNING:
+            state = coordinator.machine.state.value
+            return RescaleRefusal(RefusalKind.BUSY, f"the job is {state}; only a running job can be scaled")
+        busy = self.log.busy() or coordinator.drainer.busy()
+        if busy is not None:
+            return busy
+        plan = plan_rescale(
+            stage_index,
+            {stage.index: self._facts(stage) for stage in coordinator.graph.stages},
+            self._task_managers({*avoid, *coordinator.drainer.avoided}),
+            target,
+            last_version=self.log.last_version(stage_index),
+        )
+        if isinstance(plan, RescaleRefusal):
+            return plan
+        started = self.log.add(plan, coordinator.wall_ms(), migrates=self._migrates)
+        if isinstance(started, RescaleRefusal):
+            return started
+        rescale, actions = started
+        self._identities[rescale.rescale_id] = coordinator.identity
+        self._identities.pop(rescale.rescale_id - _IDENTITIES_MAX, None)
+        self._next_indices[stage_index] = (
+            max(*plan.after, *plan.before, self._next_indices.get(stage_index, 0) - 1) + 1
+        )
+        self._owned, self._complete, self._bytes = {}, {}, {}
+        log.info(
+            "rescale %d of stage %d: %s -> %s",
+            rescale.rescale_id,
+            stage_index,
+            list(plan.before),
+            list(plan.after),
+        )
+        # No checkpoint cuts through the switch: one in flight is given up, the next begins behind it.
+        coordinator.checkpointer.handle(checkpoint_model.Hold(_HOLDER))
+        self._carry_out_all(rescale, actions)
+        return rescale
+
+    def _facts(self, stage: Stage) -> StageFacts:
+        graph = self._coordinator.graph
+        edges = [*stage.inputs, *graph.output_edges(stage.index)]
+        neighbours = {
+            edge.producer_stage if edge.consumer_stage == stage.index else edge.consumer_stage
+            for edge in edges
+            if edge.exchange is Exchange.FORWARD
+        }
+        upstream = [
+            subtask
+            for index in sorted({edge.producer_stage for edge in stage.inputs})
+            for subtask in graph.stage(index).subtasks()
+            if self._coordinator.is_reachable(subtask)
+        ]
+        return StageFacts(
+            stage.index,
+            stage.name,
+            stage.is_source,
+            stage.subtask_indices,
+            next_index=self.next_index(stage),
+            finished=tuple(
+                subtask.subtask_index
+                for subtask in stage.subtasks()
+                if self._coordinator.machine.statuses[subtask] is SubtaskStatus.FINISHED
+            ),
+            upstream=tuple(upstream),
+            forward_neighbours=tuple(
+                f"stage {index} ({graph.stage(index).name})" for index in sorted(neighbours)
+            ),
+            table=self._coordinator.routing_tables.get(stage.index),
+        )
+
+    def next_index(self, stage: Stage) -> int:
+        """One more than the highest subtask index that the stage ever had."""
+        return max(self._next_indices.get(stage.index, 0), max(stage.subtask_indices) + 1)
+
+    def _task_managers(self, avoid: Collection[str]) -> list[TaskManagerLoad]:
+        running: dict[str, Counter[int]] = {}
+        statuses = self._coordinator.machine.statuses
+        for subtask, name in self._coordinator.machine.placement.items():
+            if not statuses[subtask].is_terminal:
+                running.setdefault(name, Counter())[subtask.stage_index] += 1
+        return [
+            TaskManagerLoad(member.name, member.quota, running.get(member.name, {}))
+            for member in self._coordinator.leases.membership.members()
+            if member.name not in avoid
+        ]
+
+    # --- reports ---------------------------------------------------------------------------------------------
+
+    def subtask_changed(self, subtask: SubtaskId, status: SubtaskStatus, cause: str) -> None:
+        """A subtask's status changed; called before the job's own machine hears of it."""
+        current = self.log.current
+        if current is None:
+            return
+        plan = current.plan
+        if subtask in plan.new:
+            if status is SubtaskStatus.DEPLOYED:
+                self._handle(current, model.NewSubtaskDeployed(subtask))
+            elif status in (SubtaskStatus.CANCELED, SubtaskStatus.FINISHED):
+                if current.phase is model.RescalePhase.ABORTING:
+                    self._handle(current, model.NewSubtaskEnded(subtask))
+            elif status is SubtaskStatus.FAILED:
+                self._party_lost(current, subtask, cause)
+        elif subtask in plan.retiring and status is SubtaskStatus.FINISHED:
+            self._handle(current, model.RetiredFinished(subtask))
+        elif status in _ENDED_BADLY and subtask in (*plan.subtasks, *plan.upstream):
+            self._party_lost(current, subtask, cause)
+
+    def deployment_failed(self, subtasks: Iterable[SubtaskId], cause: str) -> None:
+        """A task manager refused new subtasks."""
+        current = self.log.current
+        for subtask in subtasks:
+            if current is not None and subtask in current.plan.new:
+                self._handle(current, model.NewSubtaskRefused(subtask, cause))
+
+    def task_manager_lost(self, name: str, cause: str) -> None:
+        """A task manager is gone; called before the job's own machine hears of it."""
+        current = self.log.current
+        if current is None:
+            return
+        placement, statuses = self._coordinator.machine.placement, self._coordinator.machine.statuses
+        for subtask in (*current.plan.subtasks, *current.plan.upstream):
+            if placement.get(subtask) == name and not current.phase.is_final:
+                finished = statuses[subtask] is SubtaskStatus.FINISHED
+                self._handle(
+                    current,
+                    model.PartyLost(subtask, f"task manager {name} is gone: {cause}", had_finished=finished),
+                )
+
+    def ownership_reported(self, report: control_pb2.OwnershipReport) -> None:
+        """An owner tells what it has of the latest rescale; repeated in every heartbeat."""
+        current = self.log.current
+        subtask = subtask_from_proto(report.subtask)
+        placement = self._coordinator.machine.placement
+        if (
+            current is None
+            or subtask.stage_index != current.plan.stage_index
+            or report.routing_version != current.plan.version
+        ):
+            return
+        if report.failure:
+            self._fail_job(current, report.failure)
+            return
+        if subtask not in placement:
+            return
+        owned = set(report.owned_groups) - self._owned.setdefault(subtask, set())
+        self._coordinator.locations.note(subtask.stage_index, report.owned_groups, report.locations)
+        self._coordinator.locations.note(
+            subtask.stage_index,
+            report.complete_groups,
+            [placement[subtask]] * len(report.complete_groups),
+        )
+        if owned:
+            self._owned[subtask] |= owned
+            self._handle(current, model.GroupsOwned(subtask, tuple(sorted(owned))))
+        complete = set(report.complete_groups) - self._complete.setdefault(subtask, set())
+        new_bytes = report.bytes_moved - self._bytes.get(subtask, 0)
+        if complete or new_bytes > 0:
+            self._complete[subtask] |= complete
+            self._bytes[subtask] = report.bytes_moved
+            self._handle(current, model.GroupsMigrated(tuple(sorted(complete)), max(new_bytes, 0)))
+
+    def situation(self) -> str:
+        """What to add to the cause of a failure while a rescale runs; empty if none does."""
+        current = self.log.current
+        if current is None:
+            # A better cause of the failure that ended a rescale may come a moment after it.
+            return self._ended_by_failure.get(self._coordinator.identity.generation, "")
+        return (
+            f" (while rescale {current.rescale_id} of stage {current.plan.stage_index} was in phase "
+            f"{current.phase.value})"
+        )
+
+    def job_left_running(self, cause: str, *, finished: bool) -> None:
+        """The job finished, failed or is being cancelled."""
+        current = self.log.current
+        if current is not None:
+            self._ended_by_failure = {self._coordinator.identity.generation: self.situation()}
+            self._handle(current, model.JobStopped(cause, finished=finished))
+
+    def _party_lost(self, current: RescaleMachine, subtask: SubtaskId, cause: str) -> None:
+        self._handle(current, model.PartyLost(subtask, cause or "no cause given"))
+
+    def _fail_job(self, rescale: RescaleMachine, cause: str) -> None:
+        if self._identities[rescale.rescale_id] != self._coordinator.identity:
+            # The job has started again since.
+            return
+        self._coordinator.handle(
+            job_machine.FailRequested(
+                f"rescale {rescale.rescale_id} of stage {rescale.plan.stage_index} failed in phase "
+                f"{rescale.phase.value}: {cause}"
+            )
+        )
+
+    # --- actions ---------------------------------------------------------------------------------------------
+
+    def _handle(self, rescale: RescaleMachine, event: model.RescaleEvent) -> None:
+        before = rescale.phase
+        try:
+            actions = self.log.handle(rescale.rescale_id, event, self._coordinator.wall_ms())
+        except InvalidTransitionError as error:
+            log.error("ignored: %s", error)
+            return
+        if rescale.phase is not before:
+            log.info("rescale %d: %s", rescale.rescale_id, rescale.phase.value)
+            if rescale.phase is model.RescalePhase.MIGRATING or rescale.phase.is_final:
+                self._coordinator.checkpointer.handle(checkpoint_model.Release(_HOLDER))
+                self._coordinator.takeover.save()
+        self._carry_out_all(rescale, actions)
+
+    def _carry_out_all(self, rescale: RescaleMachine, actions: Iterable[model.RescaleAction]) -> None:
+        for action in actions:
+            self._carry_out(rescale, action)
+
+    def _carry_out(self, rescale: RescaleMachine, action: model.RescaleAction) -> None:
+        coordinator = self._coordinator
+        match action:
+            case model.DeployNew(assignments):
+                placement = {item.subtask: item.task_manager for item in assignments}
+                coordinator.handle(job_machine.AddSubtasks(placement))
+            case model.SendPrepare():
+                coordinator.spawn(self._calls.prepare(rescale, action))
+            case model.InstallTable(stage_index, subtasks, table):
+                coordinator.locations.pin(stage_index, [move.group for move in rescale.plan.moves])
+                coordinator.install(stage_index, subtasks, table)
+                coordinator.handle(job_machine.KeepSubtasks(rescale.plan.new))
+                coordinator.handle(job_machine.RetireSubtasks(rescale.plan.retiring))
+                placed = coordinator.machine.placement
+                coordinator.checkpointer.handle(
+                    checkpoint_model.SubtasksAdded({subtask: placed[subtask] for subtask in rescale.plan.new})
+                )
+                coordinator.checkpointer.handle(checkpoint_model.SubtasksRetired(rescale.plan.retiring))
+            case model.SendReroute():
+                coordinator.spawn(self._calls.reroute(rescale, action.to, (), action.version))
+            case model.SendProceed(to, version):
+                coordinator.spawn(self._calls.reroute(rescale, (), to, version))
+            case model.SendAbort(to, version):
+                coordinator.spawn(self._calls.abort(rescale, to, version))
+            case model.CancelNew(live, lost):
+                coordinator.spawn(self._calls.cancel(rescale, live, lost))
+            case model.FailJob(cause):
+                coordinator.handle(job_machine.FailRequested(cause))
+            case model.RescaleEnded(phase, cause):
+                suffix = f": {cause}" if cause else ""
+                log.info("rescale %d ended, %s%s", rescale.rescale_id, phase.value.lower(), suffix)

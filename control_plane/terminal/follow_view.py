@@ -1,0 +1,169 @@
+"""What ``--follow`` shows of a job at one moment: rows with bars on a terminal, one line in a log. Reads views only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich import filesize
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from control_plane.web.views import CheckpointView, RejectedView, RescaleView, RestoreView, StatusView
+
+_BAR_COLUMNS = 24
+#: Restores of more subtasks become one line.
+_RESTORES_MAX = 8
+_RESTORING = "RESTORING"
+_ENDED_PHASES = frozenset({"COMPLETE", "ABORTED", "FAILED"})
+_STYLES = {"RUNNING": "green", "FINISHED": "green", "FAILING": "red", "FAILED": "red", "RESTARTING": "yellow"}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A job at one moment; the lists are newest first."""
+
+    status: StatusView
+    #: Events that sources read per second, just now.
+    rate: float
+    now_ms: int
+    checkpoints: Sequence[CheckpointView] = ()
+    rescales: Sequence[RescaleView] = ()
+    restores: Sequence[RestoreView] = ()
+
+    @property
+    def restoring(self) -> list[RestoreView]:
+        """Restores that go on."""
+        return [restore for restore in self.restores if restore.state == _RESTORING]
+
+    @property
+    def rescale(self) -> RescaleView | None:
+        """The rescale that goes on, or else the latest one."""
+        return self.rescales[0] if self.rescales else None
+
+    @property
+    def checkpoint(self) -> CheckpointView | None:
+        """The latest checkpoint that has ended."""
+        return next((item for item in self.checkpoints if item.ended_ms is not None), None)
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """Changes when something begins or ends: worth a line in a log at once."""
+        phase = "" if self.rescale is None else self.rescale.phase
+        rejecting = tuple(item.step for item in self.status.rejected)
+        return (
+            self.status.state,
+            self.status.generation,
+            len(self.rescales),
+            phase,
+            bool(self.restoring),
+            rejecting,
+        )
+
+
+def line(moment: Moment) -> str:
+    """One line for a log."""
+    status = moment.status
+    parts = [status.state.lower()]
+    if status.waiting_for or status.cause:
+        parts[0] += f" ({status.waiting_for or status.cause})"
+    parts.append(f"{status.totals.events_in:,} events in, {moment.rate:,.0f}/s")
+    if moment.checkpoint is not None:
+        parts.append(_checkpoint(moment.checkpoint, moment.now_ms))
+    if moment.rescale is not None and moment.rescale.phase not in _ENDED_PHASES:
+        text, done, total = _rescale(moment.rescale, status)
+        parts.append(f"{text} ({done} of {total} key groups)")
+    if moment.restoring:
+        parts.append(_restoring(moment.restoring))
+    parts += [_rejected(item) for item in status.rejected]
+    return "; ".join(parts)
+
+
+def screen(moment: Moment) -> RenderableType:
+    """A few lines for a terminal; as many as there are things that go on."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for name, content in _rows(moment):
+        table.add_row(name, content)
+    return Group(Text(), table)
+
+
+def _rows(moment: Moment) -> Iterator[tuple[str, RenderableType]]:
+    status = moment.status
+    state = Text(status.state, _STYLES.get(status.state, ""))
+    restarts = f", {status.restarts} restarts" if status.restarts else ""
+    yield "job", state.append(f"  {status.job}, generation {status.generation}{restarts}", "default")
+    if status.waiting_for or status.cause:
+        yield "", Text(status.waiting_for or status.cause, "yellow")
+    elif status.restart_cause:
+        yield "", Text(f"last restart: {status.restart_cause}", "dim")
+    totals = status.totals
+    yield "events", Text(f"{totals.events_in:,} in, {moment.rate:,.0f}/s, {totals.events_out:,} out")
+    for item in status.rejected:
+        yield "rejected", Text(_rejected(item), "yellow")
+    if moment.checkpoint is not None:
+        style = "" if moment.checkpoint.state == "COMPLETE" else "yellow"
+        yield "checkpoint", Text(_checkpoint(moment.checkpoint, moment.now_ms), style)
+    if moment.rescale is not None:
+        text, done, total = _rescale(moment.rescale, status)
+        yield "rescale", Text(text) if moment.rescale.phase in _ENDED_PHASES else _bar(text, done, total)
+    restoring = moment.restoring
+    if len(restoring) > _RESTORES_MAX:
+        total = sum(restore.groups_total for restore in restoring)
+        left = sum(restore.groups_left for restore in restoring)
+        yield "restores", _bar(_restoring(restoring), total - left, total)
+        return
+    for restore in restoring:
+        yield (
+            "restore",
+            _bar(
+                f"subtask {restore.stage}/{restore.subtask_index}: {restore.groups_left} key groups left",
+                restore.groups_total - restore.groups_left,
+                restore.groups_total,
+            ),
+        )
+
+
+def _bar(text: str, done: int, total: int) -> RenderableType:
+    row = Table.grid(padding=(0, 2))
+    row.add_row(ProgressBar(total=max(total, 1), completed=done, width=_BAR_COLUMNS), Text(text))
+    return row
+
+
+def _checkpoint(checkpoint: CheckpointView, now_ms: int) -> str:
+    text = f"{checkpoint.kind} {checkpoint.id} {checkpoint.state}"
+    if checkpoint.duration_ms is not None:
+        text += f" in {checkpoint.duration_ms:,} ms"
+    if checkpoint.state == "COMPLETE":
+        text += f", {filesize.decimal(checkpoint.new_bytes)} new"
+    if checkpoint.ended_ms is not None:
+        text += f", {max(now_ms - checkpoint.ended_ms, 0) / 1e3:.0f} s ago"
+    return text + (f": {checkpoint.cause}" if checkpoint.cause else "")
+
+
+def _rescale(rescale: RescaleView, status: StatusView) -> tuple[str, int, int]:
+    """What it does, and how many of its key groups are there: first with their new owners, then with their state."""
+    names = {stage.stage: stage.name for stage in status.stages}
+    text = f"{rescale.id}: {names.get(rescale.stage, rescale.stage)} {rescale.from_} -> {rescale.to} {rescale.phase}"
+    text += f": {rescale.cause}" if rescale.cause else ""
+    done = rescale.groups_migrated if rescale.phase == "MIGRATING" else rescale.groups_owned
+    return text, done, rescale.groups_total
+
+
+def _rejected(item: RejectedView) -> str:
+    what = "rows put aside" if item.kind == "step" else "records rejected"
+    text = f"{item.rejected:,} {what} by {item.step}"
+    place = f"{item.first_source} at {item.first_position}: " if item.first_source else ""
+    return (
+        f"{text} ({place}{item.first_reason}; dead letters: {item.dead_letters})"
+        if item.first_reason
+        else text
+    )
+
+
+def _restoring(restores: Sequence[RestoreView]) -> str:
+    left = sum(restore.groups_left for restore in restores)
+    return f"restoring {len(restores)} subtasks, {left} key groups left"

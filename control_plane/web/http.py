@@ -1,0 +1,283 @@
+"""The HTTP interface on port 9008: parses and validates, reads views, queues requests. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi_swagger import patch_fastapi
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+import weir
+from control_plane.job.coordinator import Coordinator
+from control_plane.web.guard import GuardMiddleware, admission
+from control_plane.web.views import (
+    AcceptedView,
+    CheckpointView,
+    DrainView,
+    ErrorView,
+    HealthView,
+    PlanView,
+    RescaleAcceptedView,
+    RescaleView,
+    RestoreView,
+    RoutingView,
+    StatusView,
+)
+from weir.config import ControlPlaneConfig
+from weir.errors import AddressInUseError
+from weir.protocol.checkpoint_model import CheckpointRecord, CheckpointRefusal
+from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
+
+
+def create_app(coordinator: Coordinator, registry: CollectorRegistry, config: ControlPlaneConfig) -> FastAPI:
+    """The application; its handlers run in the coordinator's event loop."""
+    app = FastAPI(
+        title="Weir control plane",
+        version=weir.__version__,
+        description="Status and control of one running job.",
+        docs_url=None,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    # Pages for people without anything from outside: the scripts are served from here.
+    patch_fastapi(app)
+    _add_error_pages(app)
+    _add_guard(app, config)
+
+    @app.get("/healthz", summary="Whether this process answers")
+    async def healthz() -> HealthView:
+        return HealthView()
+
+    @app.get("/status", summary="The job, its stages and subtasks, and the task managers")
+    async def status() -> StatusView:
+        return coordinator.status()
+
+    @app.get("/plan", summary="The logical and the physical graph")
+    async def plan() -> PlanView:
+        return coordinator.plan()
+
+    @app.get("/routing", summary="Routing tables: which subtask owns each key group")
+    async def routing() -> list[RoutingView]:
+        return coordinator.routing()
+
+    @app.get(
+        "/metrics",
+        summary="Prometheus metrics of the control plane",
+        response_class=PlainTextResponse,
+    )
+    async def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.post(
+        "/cancel",
+        status_code=202,
+        summary="Stop the job",
+        responses={409: {"model": ErrorView, "description": "the job has ended"}},
+    )
+    async def cancel() -> AcceptedView:
+        if not coordinator.cancel():
+            raise HTTPException(409, f"the job has ended already: {coordinator.status().state}")
+        return AcceptedView(accepted=True, state=coordinator.status().state)
+
+    _add_rescale_pages(app, coordinator)
+    _add_drain_pages(app, coordinator)
+    _add_checkpoint_pages(app, coordinator)
+    _add_restore_page(app, coordinator)
+    return app
+
+
+#: What a refused rescale is answered with; everything else is a conflict.
+_REFUSALS = {RefusalKind.UNKNOWN_STAGE: 404, RefusalKind.BAD_NUMBER: 400}
+
+
+def _add_rescale_pages(app: FastAPI, coordinator: Coordinator) -> None:
+    refusals: dict[int | str, dict[str, Any]] = {
+        400: {"model": ErrorView, "description": "a bad number"},
+        404: {"model": ErrorView, "description": "no such stage"},
+        409: {"model": ErrorView, "description": "it cannot be scaled now; the error says why"},
+    }
+
+    # GET too, because that is how it has always been asked for; only POST can say how many.
+    @app.get("/scale", status_code=202, summary="One more subtask for a stage", responses=refusals)
+    async def scale_out(stage: int) -> RescaleAcceptedView:
+        return _accepted(coordinator.rescaler.request(stage, None))
+
+    @app.post("/scale", status_code=202, summary="More or fewer subtasks for a stage", responses=refusals)
+    async def scale(stage: int, parallelism: int | None = None) -> RescaleAcceptedView:
+        return _accepted(coordinator.rescaler.request(stage, parallelism))
+
+    @app.get("/rescales", summary="The latest rescales, newest first")
+    async def rescales() -> list[RescaleView]:
+        return [RescaleView.model_validate(item) for item in coordinator.rescaler.log.to_list()]
+
+    @app.get(
+        "/rescales/{rescale_id}",
+        summary="One rescale: phases, groups and bytes moved",
+        responses={404: {"model": ErrorView, "description": "no such rescale"}},
+    )
+    async def rescale(rescale_id: int) -> RescaleView:
+        found = coordinator.rescaler.log.report(rescale_id)
+        if found is None:
+            known = [str(item["id"]) for item in coordinator.rescaler.log.to_list()]
+            raise HTTPException(404, f"no rescale {rescale_id}; there are {', '.join(known) or 'none'}")
+        return RescaleView.model_validate(found)
+
+
+def _add_drain_pages(app: FastAPI, coordinator: Coordinator) -> None:
+    @app.post(
+        "/drain",
+        status_code=202,
+        summary="Move everything away from a task manager, so that it can be stopped",
+        responses={
+            404: {"model": ErrorView, "description": "no such task manager"},
+            409: {"model": ErrorView, "description": "something on it cannot be moved"},
+        },
+    )
+    async def drain(task_manager: str) -> DrainView:
+        result = coordinator.drainer.request(task_manager)
+        if isinstance(result, RescaleRefusal):
+            raise HTTPException(_REFUSALS.get(result.kind, 409), result.message)
+        return DrainView(**dataclasses.asdict(result))
+
+    @app.get("/drains", summary="Task managers that are being emptied")
+    async def drains() -> list[DrainView]:
+        return [DrainView(**dataclasses.asdict(item)) for item in coordinator.drainer.drains.values()]
+
+
+def _add_checkpoint_pages(app: FastAPI, coordinator: Coordinator) -> None:
+    refusals: dict[int | str, dict[str, Any]] = {
+        409: {"model": ErrorView, "description": "none can be made now; the error says why"}
+    }
+
+    def accepted(result: CheckpointRecord | CheckpointRefusal) -> CheckpointView:
+        if isinstance(result, CheckpointRefusal):
+            raise HTTPException(403 if result.is_forbidden else 409, result.message)
+        return coordinator.checkpointer.view(result)
+
+    @app.post("/checkpoints", status_code=202, summary="Make a checkpoint now", responses=refusals)
+    async def checkpoint() -> CheckpointView:
+        return accepted(coordinator.checkpointer.request())
+
+    @app.post(
+        "/stop",
+        status_code=202,
+        summary="Stop the job with a savepoint: nothing is delivered that it does not cover",
+        responses=refusals,
+    )
+    async def stop(savepoint: Annotated[str, Query(min_length=1)]) -> CheckpointView:
+        return accepted(coordinator.checkpointer.request(savepoint, stops_job=True))
+
+    @app.get("/checkpoints", summary="The latest checkpoints and savepoints, newest first")
+    async def checkpoints() -> list[CheckpointView]:
+        checkpointer = coordinator.checkpointer
+        return [checkpointer.view(record) for record in checkpointer.machine.records]
+
+    @app.post(
+        "/savepoint",
+        status_code=202,
+        summary="Make a savepoint: a checkpoint that is kept, at a path of its own",
+        responses={
+            **refusals,
+            403: {"model": ErrorView, "description": "the path is not below a savepoint root"},
+        },
+    )
+    async def savepoint(path: Annotated[str, Query(min_length=1)]) -> CheckpointView:
+        return accepted(coordinator.checkpointer.request(path))
+
+
+def _add_restore_page(app: FastAPI, coordinator: Coordinator) -> None:
+    @app.get("/restores", summary="The latest restores of subtasks, newest first")
+    async def restores() -> list[RestoreView]:
+        return coordinator.restores.views()
+
+
+def _accepted(result: RescaleMachine | RescaleRefusal) -> RescaleAcceptedView:
+    if isinstance(result, RescaleRefusal):
+        raise HTTPException(_REFUSALS.get(result.kind, 409), result.message)
+    return RescaleAcceptedView(rescale=result.rescale_id, url=f"/rescales/{result.rescale_id}")
+
+
+def _add_error_pages(app: FastAPI) -> None:
+    """Every refusal is JSON of one form: ``{"error": "..."}``."""
+
+    @app.exception_handler(StarletteHTTPException)
+    async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        detail = error.detail
+        if error.status_code == 404 and detail == "Not Found":
+            known = ", ".join(sorted(app.openapi()["paths"]))
+            detail = f"no page {request.url.path}; there are {known}, and /docs for people"
+        return JSONResponse({"error": detail}, error.status_code, headers=error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+        problems = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors())
+        return JSONResponse({"error": problems}, 400)
+
+
+def _add_guard(app: FastAPI, config: ControlPlaneConfig) -> None:
+    """Keep other web pages out; those that may come in may also read the answers."""
+    if config.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=config.allowed_origins, allow_methods=["GET", "POST"]
+        )
+    # Added last, so that it comes first.
+    app.add_middleware(GuardMiddleware, admitted=admission(config))
+
+
+class HttpServer:
+    """Uvicorn in the control plane's event loop."""
+
+    def __init__(self, app: FastAPI, config: ControlPlaneConfig) -> None:
+        """Bind at once, so that a taken port is found before anything else starts.
+
+        Raises:
+            AddressInUseError: the port is taken.
+        """
+        self._socket = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((config.host, config.control_port))
+        except OSError as error:
+            self._socket.close()
+            raise AddressInUseError(
+                f"cannot listen on {config.host}:{config.control_port} (HTTP): {error.strerror}; choose another port "
+                "with --http-port"
+            ) from error
+        self.port: int = self._socket.getsockname()[1]
+        self._server = _Server(
+            uvicorn.Config(
+                app, log_level="warning", lifespan="off", access_log=False, timeout_graceful_shutdown=2
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to answer; called inside the event loop."""
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+
+    async def stop(self) -> None:
+        """Finish open requests and stop."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+        self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        """Do nothing: the control plane handles signals itself."""
+        yield

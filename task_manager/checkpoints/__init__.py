@@ -1,0 +1,1 @@
+"""A task manager's part in checkpoints and restores."""

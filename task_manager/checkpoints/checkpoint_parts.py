@@ -1,0 +1,76 @@
+"""What subtasks and the checkpoints of their task manager say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from weir.errors import CheckpointError
+from weir.protocol.event_counts import NO_EVENTS, EventCounts
+from weir.protocol.manifest import GroupPlace, Json, StoreImage
+from weir.state.images.image_publisher import PendingImage
+from weir.state.placement.hybrid import HybridBackend
+from weir.state.tables.capture import Capture
+from weir.types import SubtaskId
+
+
+@dataclass
+class TakenPart:
+    """A part that is not published yet; its images may still be being taken."""
+
+    subtask: SubtaskId
+    #: 0: the last part of a subtask that ends.
+    checkpoint_id: int
+    operators: Mapping[str, Json]
+    #: The last checkpoint whose barrier the subtask has passed on.
+    passed_id: int
+    #: Records into and out of the subtask, in this deployment.
+    counts: EventCounts = NO_EVENTS
+    #: Done when the rest is filled in; None: there is nothing more to come.
+    taking: Future[None] | None = None
+    groups: dict[int, GroupPlace] = field(default_factory=dict)
+    #: Of the own store, and of peers' by address: image ids.
+    own: PendingImage | None = None
+    peers: dict[str, str] = field(default_factory=dict)
+    #: Images that groups are still being fetched from.
+    bases: list[StoreImage] = field(default_factory=list)
+
+    def wait(self) -> None:
+        """Return when the images are taken.
+
+        Raises:
+            WeirError: they could not be.
+        """
+        if self.taking is not None:
+            try:
+                self.taking.result()
+            except CancelledError as error:
+                raise CheckpointError("the job ends") from error
+
+
+class Checkpoints(Protocol):
+    """Where a subtask delivers its parts of checkpoints; implemented by ``checkpointing.CheckpointParticipant``."""
+
+    def take(
+        self,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        operators: Mapping[str, Json],
+        captures: Sequence[Capture],
+        backend: HybridBackend | None,
+        passed_id: int,
+    ) -> TakenPart:
+        """Note where the state is; what was dirty was captured, and is written in another thread."""
+        ...
+
+    def deliver(self, part: TakenPart, rows: Sequence[pa.RecordBatch] = ()) -> None:
+        """Publish the part, with rows that were under way; returns at once."""
+        ...
+
+    def fail(self, subtask: SubtaskId, checkpoint_id: int, cause: str) -> None:
+        """There is no part."""
+        ...

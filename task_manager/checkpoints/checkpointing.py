@@ -1,0 +1,312 @@
+"""A task manager's side of checkpoints: takes images of stores, publishes parts, tells the control plane.
+
+Subtasks call :meth:`CheckpointParticipant.take` and :meth:`~CheckpointParticipant.deliver` in their threads; what is
+slow (copying files, calls to the control plane) happens in others. See docs/design/0002.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+import grpc
+import orjson
+import pyarrow as pa
+
+from task_manager.checkpoints.checkpoint_parts import TakenPart
+from task_manager.link.control_calls import ControlCalls
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.rows import save_rows
+from weir.errors import CheckpointError, ConnectionLostError, WeirError
+from weir.protocol.manifest import (
+    FileRef,
+    GroupPlace,
+    Json,
+    StoreImage,
+    SubtaskPart,
+    image_from_json,
+    image_to_json,
+    part_to_json,
+)
+from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.wire import JobIdentity, handshake_to_proto
+from weir.state.images.image_client import image_ids_of, is_image, joined_ids
+from weir.state.images.image_publisher import ImagePublisher
+from weir.state.placement.hybrid import HybridBackend
+from weir.state.tables.capture import Capture, WriteHold
+from weir.types import SubtaskId
+
+log = logging.getLogger(__name__)
+
+_TAKE_TIMEOUT_S = 30.0
+_COLLECT_TIMEOUT_S = 600.0
+_PUBLISHERS = 4
+#: Apart from those that publish, which may be slow: subtasks may have to wait for these.
+_TAKERS = 4
+
+
+class CheckpointParticipant:
+    """One per deployed job. Without a checkpoint store only the last parts are reported, for sinks to deliver."""
+
+    def __init__(
+        self,
+        identity: JobIdentity,
+        address: str,
+        store: CheckpointStore | None,
+        publisher: ImagePublisher | None,
+        connection: Callable[[str], grpc.Channel],
+        control: ControlCalls,
+        restored_images: Mapping[str, StoreImage],
+    ) -> None:
+        """``connection`` leads to a peer; ``restored_images``: those that the job was restored from, by id."""
+        self._identity = identity
+        self._address = address
+        self._store = store
+        self._publisher = publisher
+        self._connection = connection
+        self._control = control
+        self._restored_images = restored_images
+        self._threads = ThreadPoolExecutor(_PUBLISHERS, thread_name_prefix="checkpoint")
+        self._takers = ThreadPoolExecutor(_TAKERS, thread_name_prefix="images")
+        self._lock = threading.Lock()
+        #: What keeps subtasks from writing, with the checkpoint's number.
+        self._holds: list[tuple[int, WriteHold]] = []
+        #: Images that peers asked for, by id, until they are collected.
+        self._for_peers: dict[str, Future[tuple[StoreImage, int]]] = {}
+        #: Checkpoints up to this number are over.
+        self.ended_id = 0
+        self._closed = False
+        #: Of subtasks that have ended: another control plane needs them again.
+        self._last_parts: dict[SubtaskId, bytes] = {}
+
+    # --- called by subtasks ----------------------------------------------------------------------------------
+
+    def take(
+        self,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        operators: Mapping[str, Json],
+        captures: Sequence[Capture],
+        backend: HybridBackend | None,
+        passed_id: int,
+    ) -> TakenPart:
+        """Note where the state of a subtask is; another thread writes what was captured and takes images of the stores.
+
+        Until then, the subtask's later writes wait; it rarely has any, because its caches hold them.
+
+        Raises:
+            CheckpointError: the job ends.
+        """
+        part = TakenPart(subtask, checkpoint_id, operators, passed_id)
+        if backend is None:
+            return part
+        hold = backend.hold_writes()
+        # The files of a last part belong to the next checkpoint: under number 0 they would count as expired.
+        number = checkpoint_id or max(self.ended_id, passed_id) + 1
+        with self._lock:
+            self._holds = [(id_, held) for id_, held in self._holds if not held.is_released]
+            self._holds.append((number, hold))
+
+        def end(_: object) -> None:
+            for capture in captures:
+                capture.abandon()
+            hold.release()
+
+        try:
+            part.taking = self._takers.submit(self._take_images, part, number, captures, backend, hold)
+        except RuntimeError as error:
+            end(None)
+            raise CheckpointError("the job ends") from error
+        part.taking.add_done_callback(end)
+        return part
+
+    def _take_images(
+        self,
+        part: TakenPart,
+        checkpoint_id: int,
+        captures: Sequence[Capture],
+        backend: HybridBackend,
+        hold: WriteHold,
+    ) -> None:
+        hold.pass_here()
+        for capture in captures:
+            capture.write()
+        backend.flush()
+        if self._publisher is None:
+            return
+        if 0 < part.checkpoint_id <= self.ended_id:
+            raise CheckpointError(f"checkpoint {checkpoint_id} was given up")
+        # In this order, and see the design note: what was captured may hide keys of a peer (tombstones), and a key only
+        # ever moves from a peer's store to the own one.
+        places = backend.places()
+        for held in places.values():
+            if held.address and not is_image(held.address) and held.address not in part.peers:
+                part.peers[held.address] = self._take_at(held.address, checkpoint_id)
+        if any(held.kind != "remote" for held in places.values()):
+            part.own = self._publisher.take(checkpoint_id)
+        own_id = part.own.image_id if part.own is not None else ""
+        bases: set[str] = set()
+        for group, held in places.items():
+            there = part.peers.get(held.address, "")
+            if is_image(held.address):
+                there = joined_ids(held.address)
+                bases.update(image_ids_of(held.address))
+            gone = tuple(key.hex() for key in held.tombstones)
+            part.groups[group] = (
+                GroupPlace(there) if held.kind == "remote" else GroupPlace(own_id, there, gone)
+            )
+        part.bases = [self._restored_images[image_id] for image_id in sorted(bases)]
+
+    def deliver(self, part: TakenPart, rows: Sequence[pa.RecordBatch] = ()) -> None:
+        """Publish a part and tell the control plane; ``rows`` were under way to the subtask."""
+        self._submit(part.subtask, part.checkpoint_id, lambda: self._publish(part, rows))
+
+    def fail(self, subtask: SubtaskId, checkpoint_id: int, cause: str) -> None:
+        """A subtask cannot give its part."""
+        self._submit(subtask, checkpoint_id, lambda: self._raise(cause))
+
+    # --- called by the server --------------------------------------------------------------------------------
+
+    def take_for_peer(self, checkpoint_id: int) -> str:
+        """Take an image of the store here, for an owner elsewhere; gives its id.
+
+        Raises:
+            WeirError: the store cannot be noted.
+        """
+        if self._publisher is None:
+            raise CheckpointError(f"task manager {self._address} has no checkpoint store")
+        pending = self._publisher.take(checkpoint_id)
+        self._for_peers[pending.image_id] = self._threads.submit(pending.publish)
+        return pending.image_id
+
+    def collect_for_peer(self, image_id: str) -> tuple[bytes, int]:
+        """Wait until an image is published; gives it as JSON, and the bytes that were written.
+
+        Raises:
+            WeirError: it could not be published.
+        """
+        future = self._for_peers.pop(image_id, None)
+        if future is None:
+            raise CheckpointError(f"task manager {self._address} has no image {image_id}")
+        image, new_bytes = future.result(_COLLECT_TIMEOUT_S)
+        return orjson.dumps(image_to_json(image)), new_bytes
+
+    def ended(self, checkpoint_id: int, *, committed: bool) -> None:
+        """The control plane has ended a checkpoint."""
+        self.ended_id = max(self.ended_id, checkpoint_id)
+        with self._lock:
+            over = [hold for number, hold in self._holds if number <= checkpoint_id]
+        for hold in over:
+            hold.release()
+        if self._publisher is not None:
+            if committed:
+                self._publisher.committed(checkpoint_id)
+            else:
+                self._publisher.aborted(checkpoint_id)
+
+    def deliver_last_parts_again(self) -> None:
+        """Another control plane has taken over."""
+        for subtask, part_json in list(self._last_parts.items()):
+            self._submit(subtask, 0, partial(bytes, part_json))
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        self._closed = True
+        self._takers.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    # --- parts -----------------------------------------------------------------------------------------------
+
+    def _take_at(self, address: str, checkpoint_id: int) -> str:
+        request = control_pb2.TakeImageRequest(
+            handshake=handshake_to_proto(self._identity), checkpoint_id=checkpoint_id
+        )
+        with _naming(address):
+            stub = control_pb2_grpc.TaskManagerStub(self._connection(address))
+            reply: control_pb2.TakeImageReply = stub.TakeImage(request, timeout=_TAKE_TIMEOUT_S)
+        return reply.image_id
+
+    def _collect_from(self, address: str, image_id: str) -> tuple[StoreImage, int]:
+        request = control_pb2.CollectImageRequest(
+            handshake=handshake_to_proto(self._identity), image_id=image_id
+        )
+        with _naming(address):
+            stub = control_pb2_grpc.TaskManagerStub(self._connection(address))
+            reply = stub.CollectImage(request, timeout=_COLLECT_TIMEOUT_S)
+        return image_from_json(orjson.loads(reply.image_json)), int(reply.new_bytes)
+
+    def _publish(self, part: TakenPart, rows: Sequence[pa.RecordBatch]) -> bytes:
+        part.wait()
+        images = list(part.bases)
+        new_bytes = 0
+        for address, image_id in part.peers.items():
+            image, size_bytes = self._collect_from(address, image_id)
+            images.append(image)
+            new_bytes += size_bytes
+        if part.own is not None:
+            image, size_bytes = part.own.publish()
+            images.append(image)
+            new_bytes += size_bytes
+        saved = self._save_rows(part, rows) if rows else ()
+        finished = SubtaskPart(
+            part.subtask,
+            part.groups,
+            tuple(images),
+            saved,
+            part.operators,
+            new_bytes + sum(file.size_bytes for file in saved),
+            finished=part.checkpoint_id == 0,
+            passed_checkpoint_id=part.passed_id,
+            counts=part.counts,
+        )
+        return orjson.dumps(part_to_json(finished))
+
+    def _save_rows(self, part: TakenPart, rows: Sequence[pa.RecordBatch]) -> tuple[FileRef, ...]:
+        assert self._store is not None
+        name = f"rows-{part.subtask.stage_index}-{part.subtask.subtask_index}-{self._identity.generation}"
+        return save_rows(self._store, part.checkpoint_id, name, rows)
+
+    def _submit(self, subtask: SubtaskId, checkpoint_id: int, work: Callable[[], bytes]) -> None:
+        def run() -> None:
+            part_json, failure = b"", ""
+            try:
+                part_json = work()
+            except WeirError as error:
+                failure = str(error)
+            except Exception as error:
+                log.exception("a part of checkpoint %d could not be made", checkpoint_id)
+                failure = f"{type(error).__name__}: {error}"
+            if checkpoint_id == 0 and part_json:
+                self._last_parts[subtask] = part_json
+            if failure:
+                # Nobody waits for a part of a checkpoint that is over.
+                level = logging.DEBUG if 0 < checkpoint_id <= self.ended_id else logging.WARNING
+                log.log(level, "checkpoint %d: no part of subtask %s: %s", checkpoint_id, subtask, failure)
+            try:
+                self._control.acknowledge(
+                    self._identity, subtask, checkpoint_id, part_json, failure, lambda: not self._closed
+                )
+            except WeirError as error:
+                log.warning("checkpoint %d: %s", checkpoint_id, error)
+
+        if not self._closed:
+            self._threads.submit(run)
+
+    @staticmethod
+    def _raise(cause: str) -> bytes:
+        raise CheckpointError(cause)
+
+
+@contextmanager
+def _naming(address: str) -> Iterator[None]:
+    """Turn a call's failure into an error that names the peer."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise ConnectionLostError(
+            f"task manager {address} gave no image of its store: {error.details()}"
+        ) from error

@@ -1,0 +1,175 @@
+"""Bounded, credit-controlled links between subtasks, and the inbox in which they end.
+
+Batches take credit (``credits.py``) and give it back when the consumer has *finished* them, so the credits bound the
+consumer's inbox. Control elements are small and rare and travel without. Inside one process a batch is handed over
+by reference (:class:`LocalChannel`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from task_manager.exchange.credits import CreditGate
+from weir.records import Element, Watermark, batch_bytes
+from weir.types import ChannelId
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOpened:
+    """The first delivery of a channel that was opened while its consumer ran; never sent over the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One element in an inbox. The consumer calls ``release`` once, when it has finished with it."""
+
+    channel: ChannelId
+    element: Element | ChannelOpened
+    release: Callable[[], None]
+    #: About how many bytes a batch occupies, for metrics.
+    size_bytes: int = 0
+
+
+def no_release() -> None:
+    """Release of a control element: it took no credit."""
+
+
+def take_rows(deliveries: deque[Delivery], rows_max: int, schema: pa.Schema) -> list[Delivery]:
+    """Take leading batches of one schema off a queue, up to so many rows together; nothing else is passed by."""
+    taken: list[Delivery] = []
+    while deliveries:
+        element = deliveries[0].element
+        if not isinstance(element, pa.RecordBatch) or element.num_rows > rows_max:
+            break
+        if element.schema is not schema and not element.schema.equals(schema):
+            break
+        rows_max -= element.num_rows
+        taken.append(deliveries.popleft())
+    return taken
+
+
+class Inbox:
+    """Input of one subtask: elements of all channels in arrival order. One consumer, many producers."""
+
+    def __init__(self) -> None:
+        self._elements: deque[Delivery] = deque()
+        self._condition = threading.Condition(threading.Lock())
+        self._woken = False
+        #: The consumer lets elements gather: one more does not wake it.
+        self._gathers = False
+        #: Elements that had gathered when the consumer looked last, and were not taken yet: it does not wait for these.
+        self._gathered = 0
+        #: Part of the consumer's time that goes into rows (0 to 1); written by the consumer, read with each release.
+        self.busy_share = 1.0
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def put(self, delivery: Delivery) -> None:
+        """Append; never blocks, because the producers' credits bound the inbox."""
+        with self._condition:
+            self._elements.append(delivery)
+            if not self._gathers:
+                self._condition.notify()
+
+    def wake(self) -> None:
+        """Let :meth:`poll` or :meth:`wait` return."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify()
+
+    def poll(self, timeout_s: float, gather_s: float = 0.0) -> Delivery | None:
+        """The next element; None after ``timeout_s`` or :meth:`wake`. Looks after ``gather_s``, or :meth:`wake`.
+
+        What had gathered when it looked comes without another wait: control elements cut it into many pieces.
+        """
+        with self._condition:
+            if gather_s > 0 and self._gathered <= 0 and not self._woken:
+                self._gathers = True
+                self._condition.wait(gather_s)
+                self._gathers = False
+                self._gathered = len(self._elements)
+            if not self._elements and not self._woken and timeout_s > 0:
+                self._condition.wait(timeout_s)
+            self._woken = False
+            self._gathered -= 1
+            return self._elements.popleft() if self._elements else None
+
+    def poll_rows(self, rows_max: int, schema: pa.Schema) -> list[Delivery]:
+        """The batches at the head that have this schema, up to so many rows together; never waits."""
+        with self._condition:
+            taken = take_rows(self._elements, rows_max, schema)
+            self._gathered -= len(taken)
+            return taken
+
+    def poll_watermark(self) -> Delivery | None:
+        """The element at the head if it is a watermark; never waits."""
+        with self._condition:
+            if not self._elements or not isinstance(self._elements[0].element, Watermark):
+                return None
+            self._gathered -= 1
+            return self._elements.popleft()
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until :meth:`wake`, whatever elements are there; called by a sender that needs credit."""
+        with self._condition:
+            if not self._woken:
+                # An element that arrives ends the sleep too; the caller looks again and comes back.
+                self._condition.wait(timeout_s)
+            self._woken = False
+
+
+class Channel(Protocol):
+    """The sending end of a link."""
+
+    gate: CreditGate
+    #: Whether the consumer is in another process.
+    is_remote: bool
+    #: Bytes that one batch may have; larger ones must be cut. None: any.
+    batch_bytes_max: int | None
+
+    def send(self, element: Element, size_bytes: int | None = None) -> None:
+        """Send one element behind all earlier ones; never waits. The sender has looked at the gate before.
+
+        ``size_bytes``: ``batch_bytes`` of a batch, or nearly, where the sender knows it already.
+
+        Raises:
+            ConnectionLostError: the receiver is gone.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the link; the end of the stream, if there is one, was sent before."""
+        ...
+
+
+class LocalChannel:
+    """To a subtask of the same process: batches go by reference."""
+
+    def __init__(self, gate: CreditGate, inbox: Inbox, channel: ChannelId) -> None:
+        self.gate = gate
+        self.is_remote = False
+        self.batch_bytes_max: int | None = None
+        self._inbox = inbox
+        self._channel = channel
+
+    def send(self, element: Element, size_bytes: int | None = None) -> None:
+        """Send one element; see :class:`Channel`."""
+        if isinstance(element, pa.RecordBatch):
+            size_bytes = batch_bytes(element) if size_bytes is None else size_bytes
+            self.gate.take(element.num_rows, size_bytes)
+            self._inbox.put(Delivery(self._channel, element, self._release_one, size_bytes))
+        else:
+            self._inbox.put(Delivery(self._channel, element, no_release))
+
+    def _release_one(self) -> None:
+        self.gate.release(1, self._inbox.busy_share)
+
+    def close(self) -> None:
+        """Nothing to free."""

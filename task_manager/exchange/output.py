@@ -1,0 +1,269 @@
+"""The sending side of a subtask: spreads batches over the channels of its edges, and waits when there is no credit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from task_manager.exchange.channels import Channel
+from task_manager.exchange.writer import BatchPolicy, ChannelWriter
+from task_manager.subtasks.progress import ChannelQueue
+from weir.exchange import split_by_owner, with_key_hash
+from weir.graph import Edge, Exchange
+from weir.records import (
+    KEY_HASH_COLUMN,
+    ControlElement,
+    Element,
+    EndOfStream,
+    Idle,
+    RouteMarker,
+    Watermark,
+)
+from weir.types import SubtaskId
+
+#: Waiting for credit, look again this often; releases end the wait at once.
+_WAIT_S = 0.5
+
+
+class OutputEdge:
+    """All channels from one subtask to one consumer stage, by the consumer's subtask index."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        channels: Mapping[int, Channel],
+        policy: BatchPolicy,
+        group_to_subtask: np.ndarray | None = None,
+    ) -> None:
+        """``group_to_subtask`` is needed with HASH: int32, shape (max_parallelism,), keys of ``channels``."""
+        self.edge = edge
+        self._policy = policy
+        self._group_to_subtask = group_to_subtask
+        self._writers = {index: ChannelWriter(channel, policy) for index, channel in channels.items()}
+        #: In the order in which they are pumped.
+        self.writers = self._in_order()
+        self._next = 0
+
+    def queues(self, now_s: float) -> list[ChannelQueue]:
+        """The channels on which rows wait; called by other threads."""
+        queues = []
+        for index, writer in list(self._writers.items()):
+            gate = writer.channel.gate
+            # One after the other: what is sent meanwhile may count twice, for the moment.
+            if rows := writer.rows + gate.rows:
+                age_s = max(writer.age_s(now_s), gate.age_s(now_s))
+                queues.append(ChannelQueue(SubtaskId(self.edge.consumer_stage, index), rows, age_s))
+        return queues
+
+    @property
+    def consumer_indices(self) -> list[int]:
+        """Subtask indices of the consumers."""
+        return sorted(self._writers)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Queue one batch; never waits."""
+        if self.edge.exchange is Exchange.HASH:
+            self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
+        elif self.edge.exchange is Exchange.ROUND_ROBIN:
+            self._next = (self._next + 1) % len(self.writers)
+            self.writers[self._next].add(batch)
+        else:
+            for writer in self._writers.values():
+                writer.add(batch)
+
+    def reroute(
+        self,
+        version: int,
+        group_to_subtask: np.ndarray | None,
+        added: Mapping[int, Channel],
+        retired: Sequence[int],
+    ) -> list[ChannelWriter]:
+        """Switch to other consumers at a batch boundary; see docs/design/0001.
+
+        Rows that were not sent yet follow the new table. With HASH a route marker separates old from new rows on
+        every channel; the end of the stream goes to retired consumers. Where the stream has ended already nothing
+        follows. Gives the writers of added channels that have yet to learn the present watermark.
+        """
+        unsent = {index: writer.take_back() for index, writer in self._writers.items()}
+        new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
+        self._writers.update(new)
+        self.writers = self._in_order()
+        if self.edge.exchange is Exchange.HASH:
+            for writer in self.writers:
+                if not writer.has_ended:
+                    writer.channel.send(RouteMarker(version))
+        for index in retired:
+            writer = self._writers.pop(index)
+            if not writer.has_ended:
+                writer.channel.send(EndOfStream())
+            writer.channel.close()
+        self.writers = self._in_order()
+        self._group_to_subtask = group_to_subtask
+        self._next = 0
+        return [] if self._add_again(unsent) else list(new.values())
+
+    def _in_order(self) -> list[ChannelWriter]:
+        """Those to other processes first: their rows have the longer way. Otherwise by consumer index."""
+        by_index = [self._writers[index] for index in sorted(self._writers)]
+        return sorted(by_index, key=lambda writer: not writer.channel.is_remote)
+
+    def _add_again(self, unsent: Mapping[int, Sequence[Element]]) -> bool:
+        """Queue taken-back rows in order, and behind all of them the control elements that were among them.
+
+        Gives whether a watermark was among them: the new channels then have it too.
+        """
+        control: dict[type, ControlElement] = {}
+        for index, elements in unsent.items():
+            for element in elements:
+                if not isinstance(element, pa.RecordBatch):
+                    control[type(element)] = element
+                elif self.edge.exchange is Exchange.HASH:
+                    self._add_hashed(element, element.column(KEY_HASH_COLUMN).to_numpy())
+                elif self.edge.exchange is Exchange.BROADCAST:
+                    if index in self._writers:
+                        self._writers[index].add(element)
+                else:
+                    self.add(element)
+        # A watermark may come later than it could, but no row may come behind a watermark that it was before.
+        for kind in (Watermark, Idle, EndOfStream):
+            if kind in control:
+                for writer in self._writers.values():
+                    writer.add(control[kind])
+        return Watermark in control
+
+    def _add_hashed(self, batch: pa.RecordBatch, hashes: np.ndarray) -> None:
+        """Queue each row where its hash (uint64, shape (rows,), also in the batch) leads."""
+        assert self._group_to_subtask is not None
+        if len(self._writers) == 1:
+            next(iter(self._writers.values())).add(batch)
+            return
+        for index, rows, size_bytes in split_by_owner(batch, hashes, self._group_to_subtask, self._writers):
+            self._writers[index].add(rows, size_bytes)
+
+
+class Output:
+    """Everything that leaves one subtask; used by its thread only."""
+
+    def __init__(self, edges: Sequence[OutputEdge], wait: Callable[[float], None]) -> None:
+        """``wait`` sleeps until a release or a command comes, at most so many seconds.
+
+        It may carry out :meth:`reroute` before it returns, and raises CancelledError when the subtask is to stop.
+        """
+        self._edges = list(edges)
+        self._wait = wait
+        self._watermark: Watermark | None = None
+        #: Consumers were told that nothing comes for now.
+        self._idle = False
+        self._finished = False
+        self.rows = 0
+        self.batches = 0
+        #: Seconds spent waiting for credit.
+        self.waited_s = 0.0
+
+    @property
+    def has_channels(self) -> bool:
+        """Whether another stage follows."""
+        return bool(self._edges)
+
+    def consumers(self, edge: Edge) -> list[int]:
+        """Subtask indices to which an edge leads now."""
+        return [index for item in self._edges if item.edge == edge for index in item.consumer_indices]
+
+    def queues(self) -> list[ChannelQueue]:
+        """The channels on which rows wait, here or at the consumer; any thread may ask."""
+        now_s = time.monotonic()
+        return [queue for edge in self._edges for queue in edge.queues(now_s)]
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of batches sent on channels that are open."""
+        return sum(writer.bytes_sent for edge in self._edges for writer in edge.writers)
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        """Send a batch on every edge; waits while a whole batch has no credit (that is back-pressure)."""
+        self.rows += batch.num_rows
+        self.batches += 1
+        self._idle = False
+        for edge in self._edges:
+            edge.add(batch)
+        self._settle(lambda writer: not writer.is_full)
+
+    def broadcast(self, element: ControlElement) -> None:
+        """Queue a control element on every channel, behind all rows; does not wait."""
+        if isinstance(element, Watermark):
+            self._watermark = element
+        # A barrier says nothing about whether rows come.
+        if isinstance(element, Watermark | Idle):
+            self._idle = isinstance(element, Idle)
+        for edge in self._edges:
+            for writer in edge.writers:
+                writer.add(element)
+        self.pump()
+
+    def pump(self) -> float:
+        """Send what is due and has credit; gives the monotonic second of the next need (infinity: none)."""
+        now_s = time.monotonic()
+        next_s = float("inf")
+        for edge in self._edges:
+            for writer in edge.writers:
+                writer.pump(now_s)
+                if writer.deadline_s <= now_s:
+                    # No credit: the next release wakes the subtask.
+                    continue
+                next_s = min(next_s, writer.deadline_s)
+        return next_s
+
+    def finish(self) -> None:
+        """Send everything and the end of the stream; waits for credit.
+
+        No channel ends before all rows were sent on all of them: until then a reroute can move rows to any channel.
+        """
+        self._settle(lambda writer: writer.is_empty, everything=True)
+        self._finished = True
+        self.broadcast(EndOfStream())
+
+    def reroute(
+        self,
+        edge: Edge,
+        version: int,
+        group_to_subtask: np.ndarray | None,
+        added: Mapping[int, Channel],
+        retired: Sequence[int],
+    ) -> None:
+        """Switch one edge to other consumers; the new ones learn the present watermark."""
+        for output_edge in self._edges:
+            if output_edge.edge == edge:
+                for writer in output_edge.reroute(version, group_to_subtask, added, retired):
+                    if self._watermark is not None:
+                        writer.channel.send(self._watermark)
+                    if self._idle:
+                        writer.channel.send(Idle())
+                if self._finished:
+                    # A writer that has had the end already takes no second one.
+                    for writer in output_edge.writers:
+                        writer.add(EndOfStream())
+        self.pump()
+
+    def close(self) -> None:
+        """Free all channels."""
+        for edge in self._edges:
+            for writer in edge.writers:
+                writer.channel.close()
+
+    def _settle(self, done: Callable[[ChannelWriter], bool], *, everything: bool = False) -> None:
+        """Send until every writer is done, waiting for credit between tries."""
+        while True:
+            now_s = time.monotonic()
+            waiting = False
+            for edge in self._edges:
+                for writer in edge.writers:
+                    writer.pump(now_s, everything=everything)
+                    waiting = waiting or not done(writer)
+            if not waiting:
+                break
+            self._wait(_WAIT_S)
+            # After each wait: a subtask that is held back for long shows it while it lasts.
+            self.waited_s += time.monotonic() - now_s

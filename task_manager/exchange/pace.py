@@ -1,0 +1,75 @@
+"""How many waiting rows a subtask takes at once, and how long it lets more of them gather. One per subtask.
+
+A batch costs about the same with one row as with a hundred. Behind a fan-out batches are tiny, and on a busy machine
+their cost decides. So a subtask whose batches are small rests a few times as long as the last one took, before it
+takes what has come meanwhile as one batch: on an idle machine that is a fraction of a millisecond, and never more
+than ``batch_timeout_ms``; more only where the whole process is busy with small batches (``gathering``).
+"""
+
+from __future__ import annotations
+
+from task_manager.exchange.gathering import SMALL_ROWS, Gathering
+
+#: A subtask with small batches works at most one part in so many.
+_REST_FACTOR = 3.0
+#: Rows are taken together as long as processing them takes about this: commands and barriers wait for it.
+_TOGETHER_S = 0.01
+#: So many are always taken together. On a busy machine a batch of any size may take long, and smaller ones would make
+#: it worse; what a slow step gets at once is bounded by its senders' credit.
+_ROWS_MIN = 256
+#: How far back the share of busy time looks.
+_SHARE_S = 0.1
+#: And how far the rate of rows.
+_RATE_S = 1.0
+#: Weight of the last batch in the mean of their rows.
+_MEAN_WEIGHT = 0.05
+
+
+class Pace:
+    """Called by the subtask's thread."""
+
+    def __init__(self, batch_rows_max: int, rest_ms_max: float, gathering: Gathering | None = None) -> None:
+        """A subtask that has had no rows.
+
+        Args:
+            batch_rows_max: rows of the largest batch.
+            rest_ms_max: how long a row may wait for others while the process has time.
+            gathering: how long where it has not; None: no longer.
+        """
+        self._gathering = gathering
+        self._rows_mean = SMALL_ROWS
+        self._rows_per_s = 0.0
+        self._batch_rows_max = batch_rows_max
+        self._rest_s_max = rest_ms_max / 1e3
+        #: Waiting batches are taken together up to so many rows.
+        self.rows_max = min(_ROWS_MIN, batch_rows_max)
+        #: Monotonic second before which no more rows are taken.
+        self.next_s = 0.0
+        #: Part of the last tenth of a second that went into rows (0 to 1), waiting for credit included.
+        self.busy_share = 0.0
+        self._ended_s = 0.0
+
+    def processed(self, rows: int, began_s: float, elapsed_s: float, waited_s: float = 0.0) -> None:
+        """Note what the last rows took; ``waited_s``: for credit, besides."""
+        taken_s = elapsed_s + waited_s
+        ended_s = began_s + taken_s
+        period_s = max(ended_s - self._ended_s, taken_s, 1e-9)
+        self.busy_share += min(1.0, period_s / _SHARE_S) * (taken_s / period_s - self.busy_share)
+        self._rows_per_s += min(1.0, period_s / _RATE_S) * (rows / period_s - self._rows_per_s)
+        self._ended_s = ended_s
+        if elapsed_s <= _TOGETHER_S:
+            if rows * 2 >= self.rows_max:
+                self.rows_max = min(self.rows_max * 2, self._batch_rows_max)
+        else:
+            wanted = max(_ROWS_MIN, int(rows * _TOGETHER_S / elapsed_s))
+            self.rows_max = min(self.rows_max, wanted)
+        self._rows_mean += _MEAN_WEIGHT * (rows - self._rows_mean)
+        rest_s = min(elapsed_s * _REST_FACTOR, self._rest_s_max)
+        if self._gathering is not None:
+            rest_s = max(rest_s, self._gathering.wait_s(self._rows_mean, self._rows_per_s))
+        self.next_s = began_s + rest_s if rows < min(SMALL_ROWS, self.rows_max) else 0.0
+
+    def looked(self, at_s: float) -> None:
+        """Note that a control element was taken: in a busy process the next ones gather too."""
+        if self._gathering is not None:
+            self.next_s = max(self.next_s, at_s + self._gathering.wait_s(self._rows_mean, self._rows_per_s))

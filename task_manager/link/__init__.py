@@ -1,0 +1,1 @@
+"""What a task manager and the control plane tell each other."""

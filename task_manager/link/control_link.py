@@ -1,0 +1,348 @@
+"""The link to the control plane: register, renew the lease, report subtasks; waits for a control plane that is away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import grpc
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_delay,
+    wait_fixed,
+)
+
+from task_manager.job_runtime import JobRuntime
+from task_manager.link.control_planes import ControlPlanes, control_plane_addresses
+from task_manager.server import TaskManagerServer
+from weir.config import TaskManagerConfig
+from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.rpc import control_pb2
+from weir.rpc.wire import (
+    PROTOCOL_VERSION,
+    JobIdentity,
+    handshake_to_proto,
+    subtask_to_proto,
+)
+from weir.types import SubtaskId
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 0.2
+_REGISTER_TIMEOUT_S = 10.0
+#: A heartbeat that waits for a control plane that is being replaced must not hold up registering at the new one.
+_HEARTBEAT_TIMEOUT_S = 2.0
+_LOCATE_TIMEOUT_S = 10.0
+_ACKNOWLEDGE_TIMEOUT_S = 10.0
+#: While waiting, say so this often.
+_REMIND_S = 5.0
+
+
+class ControlLink:
+    """Runs in the main thread of the process; :meth:`notify` and :meth:`stop` come from others."""
+
+    def __init__(self, config: TaskManagerConfig) -> None:
+        """Connect nothing yet.
+
+        Raises:
+            ConfigError: an address is wrong.
+        """
+        self._config = config
+        self._control_planes = ControlPlanes(control_plane_addresses(config))
+        self._changed = threading.Event()
+        self._stopped = False
+        #: Monotonic second until which to wait for being emptied; None: nobody asked this process to leave.
+        self._drain_until_s: float | None = None
+        self._drain_asked = False
+        self._registered = False
+        self._control_plane_id = ""
+
+    def locate(self, stage_index: int, groups: Sequence[int]) -> Mapping[int, str]:
+        """Ask where the state of key groups is; called by subtasks when ``useCache`` is off.
+
+        Raises:
+            ConnectionLostError: the control plane does not answer.
+        """
+        request = control_pb2.LocateRequest(stage_index=stage_index, key_groups=groups)
+        try:
+            reply = self._control_planes.stub.Locate(request, timeout=_LOCATE_TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise ConnectionLostError(
+                f"the control plane at {self._control_planes.address} does not tell where state is: {error.details()}; "
+                "with taskManager.useCache it need not be asked"
+            ) from error
+        return dict(zip(groups, reply.addresses, strict=True))
+
+    def acknowledge(
+        self,
+        identity: JobIdentity,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        part_json: bytes,
+        failure: str,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """Deliver a part of a checkpoint; see ``control_calls``. A last part is sent until it is taken."""
+        request = control_pb2.AcknowledgeCheckpointRequest(
+            handshake=handshake_to_proto(identity),
+            subtask=subtask_to_proto(subtask),
+            checkpoint_id=checkpoint_id,
+            part_json=part_json,
+            failure=failure,
+        )
+        patience_s = self._config.reconnect_timeout_s if checkpoint_id == 0 else 0
+        retrying = Retrying(
+            retry=retry_if_exception_type(grpc.RpcError) | retry_if_result(lambda reply: not reply.taken),
+            stop=lambda state: self._stopped or not is_wanted() or stop_after_delay(patience_s)(state),
+            wait=wait_fixed(_RETRY_S),
+            retry_error_callback=_outcome,
+        )
+        try:
+            retrying(self._acknowledge, request)
+        except grpc.RpcError as error:
+            raise ConnectionLostError(
+                f"the control plane at {self._control_planes.address} did not take the part of subtask {subtask}: "
+                f"{error.details()}"
+            ) from error
+
+    def _acknowledge(
+        self, request: control_pb2.AcknowledgeCheckpointRequest
+    ) -> control_pb2.AcknowledgeCheckpointReply:
+        # Another control plane may count with each try.
+        stub = self._control_planes.stub
+        reply: control_pb2.AcknowledgeCheckpointReply = stub.AcknowledgeCheckpoint(
+            request, timeout=_ACKNOWLEDGE_TIMEOUT_S
+        )
+        return reply
+
+    def notify(self) -> None:
+        """Report at once instead of at the next heartbeat; called by subtasks."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Let :meth:`run` return; called by signal handlers."""
+        self._stopped = True
+        self._changed.set()
+
+    def drain(self) -> None:
+        """Let :meth:`run` return once others have taken over what runs here; the second call is :meth:`stop`."""
+        if self._drain_until_s is not None or not self._registered or not self._config.drain_timeout_s:
+            self.stop()
+            return
+        self._drain_until_s = time.monotonic() + self._config.drain_timeout_s
+        self._changed.set()
+
+    def run(self, server: TaskManagerServer) -> None:
+        """Serve until told to stop, by :meth:`stop` or by the control plane.
+
+        Raises:
+            ConnectionLostError: no control plane answered for ``connect_timeout_s``, or with a job
+                ``reconnect_timeout_s``.
+            HandshakeError: it refused this task manager.
+        """
+        interval_s = self._register(server)
+        silent_since_s: float | None = None
+        while not self._stopped:
+            self._changed.wait(interval_s)
+            self._changed.clear()
+            if self._stopped:
+                return
+            try:
+                reply = self._heartbeat(server)
+            except grpc.RpcError as error:
+                if self._drain_until_s is not None and not _is_late(error, self._drain_until_s):
+                    log.info(
+                        "the control plane at %s does not answer; stopping", self._control_planes.address
+                    )
+                    return
+                patience_s = self._patience_s(server)
+                if silent_since_s is None:
+                    silent_since_s = time.monotonic()
+                    log.warning(
+                        "the control plane at %s does not answer; what runs here goes on (for at most %g s)",
+                        self._control_planes.address,
+                        patience_s,
+                    )
+                if time.monotonic() - silent_since_s > patience_s:
+                    raise self._gone(patience_s) from None
+                self._control_planes.try_next()
+                continue
+            if silent_since_s is not None:
+                log.info("the control plane at %s answers", self._control_planes.address)
+            silent_since_s = None
+            if reply.shutdown:
+                log.info("the control plane ended the job; stopping")
+                return
+            if not reply.known and reply.control_plane_id != self._control_plane_id:
+                log.info("another control plane has taken over; registering there, the job goes on")
+                interval_s = self._register(server)
+                continue
+            if not reply.known:
+                log.warning(
+                    "the control plane gave up this task manager's lease; stopping its job, registering again"
+                )
+                server.renew_incarnation()
+                interval_s = self._register(server)
+            server.forget(reply.forgotten)
+            if self._drain_until_s is not None and self._may_leave(server, self._drain_until_s):
+                return
+
+    def _may_leave(self, server: TaskManagerServer, until_s: float) -> bool:
+        """Ask to be emptied, or how far that is; True also if it cannot be or takes too long."""
+        request = control_pb2.DrainRequest(
+            address=server.address, incarnation=server.incarnation, begin=not self._drain_asked
+        )
+        try:
+            reply = self._control_planes.stub.Drain(request, timeout=_HEARTBEAT_TIMEOUT_S)
+        except grpc.RpcError as error:
+            if _is_late(error, until_s):
+                return False
+            log.warning("the control plane does not empty this task manager: %s; stopping", error.details())
+            return True
+        if not self._drain_asked:
+            log.info("asked to stop: others take over what runs here; a second signal stops at once")
+        self._drain_asked = True
+        if reply.state == control_pb2.DRAIN_STATE_REFUSED:
+            log.warning("others cannot take over what runs here: %s; stopping", reply.cause)
+            return True
+        if reply.state == control_pb2.DRAIN_STATE_EMPTY:
+            log.info("others have taken over what ran here; stopping")
+            return True
+        if time.monotonic() > until_s:
+            log.warning(
+                "not empty after taskManager.drain_timeout_s (%g s); stopping", self._config.drain_timeout_s
+            )
+            return True
+        return False
+
+    def leave(self, server: TaskManagerServer) -> None:
+        """Send the last reports and deregister; a control plane that is gone is no error."""
+        try:
+            self._heartbeat(server)
+            self._control_planes.stub.Deregister(
+                control_pb2.DeregisterRequest(address=server.address, incarnation=server.incarnation),
+                timeout=_HEARTBEAT_TIMEOUT_S,
+            )
+        except grpc.RpcError:
+            log.debug("the control plane is gone already")
+        self._control_planes.close()
+
+    def _heartbeat(self, server: TaskManagerServer) -> control_pb2.HeartbeatReply:
+        runtime = server.runtime
+        request = control_pb2.HeartbeatRequest(
+            address=server.address,
+            incarnation=server.incarnation,
+            job_id=runtime.identity.job_id if runtime else "",
+            generation=runtime.identity.generation if runtime else 0,
+            subtasks=server.reports(),
+            ownership=server.ownership_reports(),
+        )
+        stub = self._control_planes.stub
+        reply: control_pb2.HeartbeatReply = stub.Heartbeat(request, timeout=_HEARTBEAT_TIMEOUT_S)
+        return reply
+
+    def _patience_s(self, server: TaskManagerServer) -> float:
+        """How long to wait for a control plane that does not answer."""
+        runtime = server.runtime
+        has_job = runtime is not None and not runtime.is_over
+        return self._config.reconnect_timeout_s if has_job else self._config.connect_timeout_s
+
+    def _register(self, server: TaskManagerServer) -> float:
+        """Register, waiting for the control plane; gives the heartbeat interval in seconds."""
+        retrying = Retrying(
+            retry=retry_if_exception_type(_NotYetError),
+            stop=lambda state: self._stopped or stop_after_delay(self._patience_s(server))(state),
+            wait=wait_fixed(_RETRY_S),
+            before_sleep=_Reminder(self._control_planes.addresses, self._patience_s(server)),
+            reraise=True,
+        )
+        try:
+            runtime, reply = retrying(self._try_register, server)
+        except _NotYetError as error:
+            if self._stopped:
+                return _RETRY_S
+            raise self._gone(self._patience_s(server), str(error)) from None
+        self._registered = True
+        self._control_plane_id = reply.control_plane_id
+        if runtime is not None and reply.keep_job:
+            # The parts of subtasks that have ended were told to another control plane.
+            runtime.checkpoints.deliver_last_parts_again()
+        elif runtime is not None:
+            log.info("the control plane does not want job %s any more; stopping it", runtime.identity.job_id)
+            server.drop_job(runtime)
+        log.info("registered at the control plane %s as %s", self._control_planes.address, server.address)
+        return float(reply.heartbeat_interval_ms) / 1e3
+
+    def _try_register(self, server: TaskManagerServer) -> tuple[JobRuntime | None, control_pb2.RegisterReply]:
+        """Register once; gives also the job that runs here, for which the reply is."""
+        runtime = server.runtime
+        request = control_pb2.RegisterRequest(
+            protocol_version=PROTOCOL_VERSION,
+            address=server.address,
+            incarnation=server.incarnation,
+            operator_quota=self._config.operator_quota,
+            job_id=runtime.identity.job_id if runtime else "",
+            generation=runtime.identity.generation if runtime else 0,
+        )
+        try:
+            stub = self._control_planes.stub
+            reply: control_pb2.RegisterReply = stub.Register(request, timeout=_REGISTER_TIMEOUT_S)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                self._control_planes.try_next()
+                raise _NotYetError(error.details()) from error
+            if error.code() is grpc.StatusCode.ABORTED:
+                log.warning("%s", error.details())
+                server.renew_incarnation()
+                raise _NotYetError(error.details()) from error
+            raise HandshakeError(
+                f"the control plane at {self._control_planes.address} refused this task manager: {error.details()}"
+            ) from error
+        return runtime, reply
+
+    def _gone(self, patience_s: float, last_answer: str = "") -> WeirError:
+        return ConnectionLostError(
+            f"no control plane answered at {self._control_planes.addresses} for {patience_s:g} s; start one with "
+            "'python -m control_plane --job MODULE', or name another with --control-plane HOST:PORT"
+            + (f" ({last_answer})" if last_answer else "")
+        )
+
+
+def _is_late(error: grpc.RpcError, until_s: float) -> bool:
+    """Whether a control plane is there and only slow, and may be waited for until a monotonic second."""
+    return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and time.monotonic() < until_s
+
+
+def _outcome(state: RetryCallState) -> object:
+    """Of the last attempt: its result, or its error is raised."""
+    assert state.outcome is not None
+    return state.outcome.result()
+
+
+class _NotYetError(Exception):
+    """The control plane is not up yet."""
+
+
+class _Reminder:
+    """Says that this process waits: at first, and then every few seconds."""
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._next_s = 0.0
+
+    def __call__(self, state: RetryCallState) -> None:
+        elapsed_s = state.seconds_since_start or 0.0
+        if elapsed_s >= self._next_s:
+            self._next_s = elapsed_s + _REMIND_S
+            log.info(
+                "waiting for the control plane at %s (%.0f of %g s)",
+                self._address,
+                elapsed_s,
+                self._timeout_s,
+            )

@@ -1,0 +1,68 @@
+"""What a heartbeat says about one subtask."""
+
+from __future__ import annotations
+
+from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
+from weir.protocol.rejects import FirstReject, Rejects
+from weir.rpc import control_pb2
+from weir.rpc.wire import failure_kind_to_proto, subtask_to_proto
+from weir.types import SubtaskId
+
+_STATES = {
+    SubtaskState.OPENING: control_pb2.SUBTASK_STATE_OPENING,
+    SubtaskState.DEPLOYED: control_pb2.SUBTASK_STATE_DEPLOYED,
+    SubtaskState.RUNNING: control_pb2.SUBTASK_STATE_RUNNING,
+    SubtaskState.FINISHED: control_pb2.SUBTASK_STATE_FINISHED,
+    SubtaskState.FAILED: control_pb2.SUBTASK_STATE_FAILED,
+    SubtaskState.CANCELED: control_pb2.SUBTASK_STATE_CANCELED,
+}
+
+
+def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> control_pb2.SubtaskReport:
+    """The report of a subtask; ``state`` is its progress and the number of batches that wait in its input."""
+    progress, queue_depth = state
+    return control_pb2.SubtaskReport(
+        subtask=subtask_to_proto(subtask),
+        state=_STATES[progress.state],
+        cause=progress.cause,
+        failed_step=progress.failed_step,
+        failure_kind=failure_kind_to_proto(progress.failure_kind),
+        records_in=progress.records_in,
+        records_out=progress.records_out,
+        records_rejected=progress.records_rejected,
+        rejected=map(_rejected_to_proto, progress.rejected),
+        queue_depth=queue_depth,
+        busy_us=int(progress.busy_s * 1e6),
+        idle_us=int(progress.idle_s * 1e6),
+        backpressured_us=int(progress.backpressured_s * 1e6),
+        watermark_ms=progress.watermark_ms,
+        first_batch_us=progress.first_batch_us,
+        last_batch_us=progress.last_batch_us,
+        distinct_keys=progress.distinct_keys,
+        restoring_groups=progress.restoring_groups,
+        restore_groups=progress.restore_groups,
+        restore_started_us=progress.restore_started_us,
+        restore_us=int(progress.restore_s * 1e6),
+        channels=[
+            control_pb2.ChannelQueue(
+                consumer=subtask_to_proto(queue.consumer),
+                rows=queue.rows,
+                age_us=int(max(queue.age_s, 0) * 1e6),
+            )
+            for queue in progress.channels
+        ],
+    )
+
+
+def _rejected_to_proto(item: Rejects) -> control_pb2.RejectedRows:
+    first = item.first or FirstReject("", "", -1, "")
+    return control_pb2.RejectedRows(
+        step=item.step,
+        is_source=item.is_source,
+        rows_in=item.rows_in,
+        rejected=item.rejected,
+        reason=first.reason,
+        source=first.source,
+        position=first.position,
+        dead_letters=first.dead_letters,
+    )

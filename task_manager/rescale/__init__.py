@@ -1,0 +1,1 @@
+"""A task manager's part in rescales: who owns which key groups, and what waits or moves."""

@@ -1,0 +1,163 @@
+"""Key groups of one subtask while its stage is rescaled: who owns them, which rows wait, how state changes hands.
+
+Everything is called by the subtask's thread, between two batches. Decisions are ``weir.protocol.rescale_owner``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from task_manager.rescale.parking import ParkedRows
+from weir.keys import key_groups
+from weir.protocol.rescale_owner import (
+    HandOver,
+    OwnerAction,
+    OwnerEvent,
+    OwnerMachine,
+    Retired,
+    StartFlush,
+    TakeOwnership,
+)
+from weir.records import KEY_HASH_COLUMN
+from weir.state.tables.cached_entries import CachedChanges
+
+#: Rows that come out of the park at a time, so that credit and commands are looked at in between.
+_UNPARKED_ROWS_MAX = 8_192
+
+
+class GroupState(Protocol):
+    """The keyed state of a subtask's operators, by key group."""
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write dirty entries of these groups; they stay."""
+        ...
+
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedChanges:
+        """What the new owner of these groups is to have of the cache and has not; called before they are released."""
+        ...
+
+    def release_groups(self, groups: Iterable[int]) -> Mapping[int, str]:
+        """Write dirty entries of these groups, and forget the groups; gives where the state of each is."""
+        ...
+
+    def take_hot_keys(self, groups: Iterable[int]) -> list[bytes]:
+        """State keys of these groups that their new owner should fetch first."""
+        ...
+
+    def adopt_groups(self, groups: Mapping[int, int], location: str) -> str:
+        """Own these groups (with owner epochs) from now on; their state is in the store at ``location``.
+
+        Gives where it is in truth: here, if the stage keeps no state.
+        """
+        ...
+
+
+class RescaleReports(Protocol):
+    """Where a subtask sends what it decides; the calls only queue."""
+
+    def hand_over(
+        self,
+        version: int,
+        target: int,
+        groups: Mapping[int, int],
+        locations: Mapping[int, str],
+        hot_keys: Sequence[bytes],
+        cached: CachedChanges,
+    ) -> None:
+        """Send these groups (with their new epochs) to the subtask of that index; ``locations`` has their state.
+
+        ``cached`` is what :meth:`GroupState.changes_since_copy` gave.
+        """
+        ...
+
+    def owned(self, version: int, groups: Iterable[int], location: str) -> None:
+        """These groups were taken over, with their state at ``location``."""
+        ...
+
+
+class Ownership:
+    """Parks rows of groups that the subtask does not own yet, and hands groups over."""
+
+    def __init__(
+        self,
+        machine: OwnerMachine,
+        state: GroupState,
+        reports: RescaleReports,
+        process: Callable[[pa.RecordBatch], None],
+    ) -> None:
+        self._machine = machine
+        self._state = state
+        self._reports = reports
+        self._process = process
+        self._parked = ParkedRows(len(machine.owned_mask))
+
+    @property
+    def has_parked_rows(self) -> bool:
+        """Whether rows wait for their groups."""
+        return bool(self._parked)
+
+    @property
+    def parked_bytes(self) -> int:
+        """Bytes of rows that wait for their groups."""
+        return self._parked.size_bytes
+
+    @property
+    def may_finish(self) -> bool:
+        """Whether the subtask may end, as far as its groups are concerned."""
+        return self._machine.may_finish
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a rescale concerns the subtask now."""
+        return self._machine.is_moving
+
+    def admit(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The rows that can be processed now; the others are parked, in order.
+
+        Outside a rescale upstream sends only rows of groups that are owned, so nothing is looked at.
+        """
+        if not self._machine.is_moving and not self._parked:
+            return batch
+        groups = self._groups(batch)
+        owned = self._machine.owned_mask[groups]
+        if owned.all():
+            return batch
+        self._parked.add(batch.filter(pa.array(~owned)), groups[~owned])
+        return batch.filter(pa.array(owned)) if owned.any() else None
+
+    def handle(self, event: OwnerEvent) -> None:
+        """Take an event of the rescale in and do what follows from it."""
+        for action in self._machine.handle(event):
+            self._carry_out(action)
+
+    def _carry_out(self, action: OwnerAction) -> None:
+        match action:
+            case StartFlush(_, groups):
+                self._state.flush_groups(groups)
+            case HandOver(version, target, given):
+                cached = self._state.changes_since_copy(given)
+                locations = self._state.release_groups(given)
+                hot_keys = self._state.take_hot_keys(given)
+                self._reports.hand_over(version, target, given, locations, hot_keys, cached)
+            case TakeOwnership(version, taken, location):
+                place = self._state.adopt_groups(taken, str(location))
+                self._reports.owned(version, taken, place)
+                self._unpark(taken)
+            case Retired():
+                # The loop ends by itself: every input has ended and may_finish is true.
+                pass
+
+    def _groups(self, batch: pa.RecordBatch) -> np.ndarray:
+        hashes = batch.column(KEY_HASH_COLUMN).to_numpy()
+        return key_groups(hashes, len(self._machine.owned_mask))
+
+    def _unpark(self, groups: Iterable[int]) -> None:
+        """Process the parked rows of these groups, which are owned by now; of each group in order of arrival."""
+        rows = self._parked.take(groups)
+        for start in range(0, 0 if rows is None else rows.num_rows, _UNPARKED_ROWS_MAX):
+            assert rows is not None
+            self._process(rows.slice(start, _UNPARKED_ROWS_MAX))

@@ -1,0 +1,176 @@
+"""The keyed state of one subtask's operators, by key group: what a rescale flushes, gives away and takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from task_manager.job_state import Adoption
+from weir.state.images.image_client import is_image
+from weir.state.placement.hybrid import HybridBackend
+from weir.state.tables.cached_entries import CachedChanges, CachedEntries
+from weir.state.tables.table import StateTable
+
+#: Keys that a new owner fetches before everything else, at most.
+HOT_KEYS_MAX = 20_000
+#: Cached keys of a table that are copied to a new owner at a time, at most: of some of the groups.
+CACHED_KEYS_MAX = 200_000
+#: Those that are copied at the handover only, at most: rows of these groups wait for it.
+CACHED_KEYS_LATE_MAX = 300_000
+
+
+class SubtaskGroupState:
+    """Implements ``ownership.GroupState``; called by the subtask's thread."""
+
+    def __init__(
+        self,
+        backend: HybridBackend,
+        state_ids: Sequence[int],
+        owned: Mapping[int, int],
+        on_adopt: Callable[[SubtaskGroupState], None],
+        adoptions: Sequence[Adoption] = (),
+    ) -> None:
+        """``owned`` are the groups (with epochs) at the start; ``on_adopt`` is called when others came.
+
+        ``adoptions`` says of some of them where their state is; that of the others is in the own store.
+        """
+        #: What the tables read and write.
+        self.backend = backend
+        #: Numbers of the states in the store.
+        self.state_ids = tuple(state_ids)
+        self._tables: Iterable[StateTable] = ()
+        self._on_adopt = on_adopt
+        #: Most wanted keys of groups to be given away, made before the handover.
+        self._hot_keys: list[bytes] = []
+        #: Most wanted keys of groups that came, until somebody fetches them.
+        self.wanted_keys: list[bytes] = []
+        #: The rescale for which cached state came last, the groups of which some came, and those that are complete,
+        #: with their epochs.
+        self._warm_version = 0
+        self._warming: set[int] = set()
+        self._complete: dict[int, int] = {}
+        #: Groups of which something came that was sent at their handover.
+        self._handed_over: set[int] = set()
+        self._to_copy: frozenset[int] = frozenset()
+        self._copied_groups: frozenset[int] = frozenset()
+        self._is_restoring = bool(adoptions)
+        elsewhere = {group for adoption in adoptions for group in adoption.groups}
+        backend.adopt({group: epoch for group, epoch in owned.items() if group not in elsewhere})
+        for adoption in adoptions:
+            adoption.carry_out(backend, owned)
+
+    def bind(self, tables: Iterable[StateTable]) -> None:
+        """Set the subtask's tables, which its operators open later; called once, before its thread starts."""
+        self._tables = tables
+        # Groups of an image that the job is restored from.
+        self._on_adopt(self)
+
+    def restoring_groups(self) -> int:
+        """Groups whose state still comes from a checkpoint; called by the heartbeat."""
+        if self._is_restoring:
+            left = sum(is_image(migrating.address) for migrating in self.backend.migrating())
+            self._is_restoring = left > 0
+            return left
+        return 0
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Write dirty entries of groups that will be given away, and note which of their keys are hot."""
+        listed = list(groups)
+        self._hot_keys = []
+        for table in self._tables:
+            table.flush_groups(listed)
+            self._hot_keys += table.hot_keys(listed, HOT_KEYS_MAX - len(self._hot_keys))
+
+    def release_groups(self, groups: Iterable[int]) -> dict[int, str]:
+        """Write dirty entries of these groups, and forget the groups; gives where the state of each is."""
+        listed = list(groups)
+        for table in self._tables:
+            table.release_groups(listed)
+        return self.backend.release(listed)
+
+    def take_hot_keys(self, groups: Iterable[int]) -> list[bytes]:
+        """The most wanted keys of these groups, as noted before the handover."""
+        wanted = {group.to_bytes(2, "big") for group in groups}
+        return [key for key in self._hot_keys if key[:2] in wanted]
+
+    def write_groups(self, groups: Iterable[int]) -> None:
+        """Write dirty entries of these groups; they stay."""
+        listed = list(groups)
+        for table in self._tables:
+            table.flush_groups(listed)
+
+    def copy_groups(self, groups: Iterable[int]) -> list[CachedEntries]:
+        """Write dirty entries of groups that will be given away, and give what is cached of them; they stay."""
+        listed = list(groups)
+        self.write_groups(listed)
+        copies = [table.copy_groups(listed, CACHED_KEYS_MAX) for table in self._tables]
+        return [entries for entries in copies if entries]
+
+    def note_copy(self, wanted: Iterable[int], copied: Iterable[int]) -> None:
+        """What is cached of ``wanted`` groups is to go to their new owner, which has that of ``copied`` ones already.
+
+        Called by the thread that copies, before the handover can come.
+        """
+        self._to_copy, self._copied_groups = frozenset(wanted), frozenset(copied)
+
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedChanges:
+        """What the new owner of these groups is to have of the cache; called before they are released."""
+        listed = self._to_copy.intersection(groups)
+        if not listed:
+            return CachedChanges((), (), ())
+        good = self._copied_groups & listed
+        for table in self._tables:
+            good = good.intersection(table.good_copies(good))
+        anew = sorted(listed - good)
+        entries = [table.changes_since_copy(good) for table in self._tables]
+        if anew:
+            entries += [table.copy_groups(anew, CACHED_KEYS_LATE_MAX) for table in self._tables]
+        return CachedChanges([part for part in entries if part], sorted(listed), anew)
+
+    def warm_up(
+        self,
+        version: int,
+        groups: Mapping[int, int],
+        entries: CachedEntries | None,
+        *,
+        anew: bool,
+        complete: bool,
+        at_handover: bool,
+    ) -> None:
+        """Cache what the owner of groups has cached, before they are adopted with these epochs.
+
+        ``anew``: what came of these groups before is void, as is what came for an earlier rescale. ``complete``:
+        nothing more of them will come. ``at_handover``: it was sent after everything for which this does not hold, and
+        of that nothing counts any more. The sender had given it up, but it may come all the same.
+        """
+        if version < self._warm_version:
+            return
+        if version > self._warm_version:
+            self._warm_version = version
+            self._warming, self._complete, self._handed_over = set(), {}, set()
+        if at_handover:
+            self._handed_over.update(groups)
+        over = self.backend.epochs().keys() | (set() if at_handover else self._handed_over)
+        listed = [group for group in groups if group not in over]
+        fresh = [group for group in listed if anew or group not in self._warming]
+        self._warming.update(fresh)
+        for table in self._tables:
+            if fresh:
+                table.clear_groups(fresh)
+        if entries is not None:
+            any(table.warm_up(entries, listed) for table in self._tables)
+        if complete:
+            self._complete |= {group: groups[group] for group in listed}
+
+    def adopt_groups(self, groups: Mapping[int, int], location: str) -> str:
+        """Own these groups (with owner epochs) from now on; their state is in the store at ``location``.
+
+        Gives where it is in truth: here, if the stage keeps no state.
+        """
+        place = location if self.state_ids else self.backend.address
+        self.backend.adopt(groups, place)
+        warm = [group for group, epoch in groups.items() if self._complete.pop(group, None) == epoch]
+        for table in self._tables:
+            table.keep_groups(warm)
+            table.adopt_groups(groups)
+        self._on_adopt(self)
+        return place

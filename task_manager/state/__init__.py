@@ -1,0 +1,1 @@
+"""Keyed state between task managers: the store, and its service and client."""

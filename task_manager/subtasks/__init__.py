@@ -1,0 +1,1 @@
+"""Subtasks: threads that take input, run operators and send output."""

@@ -1,0 +1,42 @@
+"""What a subtask's report says of rejected records and of rows that were put aside."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.delegate import UserOperator
+from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
+from weir.operators.stateless.functions import FunctionOperator
+from weir.protocol.rejects import FirstReject, Rejects
+
+if TYPE_CHECKING:
+    from task_manager.subtasks.subtask_factory import RunningSubtask
+
+#: Steps that have rows put aside: what all their subtasks were given counts.
+_JUDGED = (FunctionOperator, FilterOperator, WithColumnsOperator, UserOperator)
+
+
+def rejects_of(running: RunningSubtask) -> list[Rejects]:
+    """Of the subtask's source, and of its steps whose rows can be put aside; called by every report."""
+    found = []
+    letters = running.dead_letters
+    if letters is not None:
+        # A source counts on over restarts, its file does not.
+        rejected = max(letters.rejected, getattr(running.reader, "rejected", 0))
+        found.append(Rejects(letters.operator, True, 0, rejected, _first(letters)))
+    for (operator, context), rows_in in zip(running.chain.steps, running.chain.rows_into, strict=True):
+        file = None if running.isolation is None else running.isolation.file_of(context.operator_name)
+        if file is not None:
+            found.append(Rejects(context.operator_name, False, rows_in, file.rejected, _first(file)))
+        elif isinstance(operator, _JUDGED) and not context.is_sink:
+            found.append(Rejects(context.operator_name, False, rows_in, 0))
+    return found
+
+
+def _first(file: DeadLetterFile) -> FirstReject | None:
+    if file.first is None:
+        return None
+    source, position, reason = file.first
+    return FirstReject(reason, source if position >= 0 else "", position, os.path.abspath(file.path))

@@ -1,0 +1,144 @@
+"""A subtask that reads from outside: takes batches from its reader once the job has started, and makes watermarks."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from task_manager.checkpoints.checkpoint_parts import Checkpoints
+from task_manager.exchange.output import Output
+from task_manager.subtasks.mailbox import Mailbox
+from task_manager.subtasks.subtask import Subtask, SubtaskTimers
+from weir.clock import Clock
+from weir.operators.base import Json, OperatorContext, SourceReader
+from weir.operators.chain import OperatorChain, check_is_json, name_step, naming_step
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
+from weir.types import SubtaskId
+
+
+class SourceSubtask(Subtask):
+    """Takes batches from a reader, once the job has started, and makes watermarks."""
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        chain: OperatorChain[Output],
+        mailbox: Mailbox,
+        timers: SubtaskTimers,
+        clock: Clock,
+        on_change: Callable[[], None],
+        checkpoints: Checkpoints,
+        reader: SourceReader,
+        reader_context: Callable[[int], OperatorContext],
+        rows_max: int,
+    ) -> None:
+        """``reader_context`` makes the reader's context from the job's start (epoch µs)."""
+        super().__init__(subtask, chain, mailbox, timers, clock, on_change, checkpoints)
+        self._reader = reader
+        self._reader_context = reader_context
+        self._rows_max = rows_max
+        self._event_time_ms_max = WATERMARK_MIN_MS
+        self._last_data_s = 0.0
+        self._next_watermark_s = 0.0
+        self._idle = False
+        #: Name of the reader's step, once it is open.
+        self._step = ""
+        #: The savepoint after whose barrier nothing is read; 0: none.
+        self._held_by = 0
+        #: Checkpoints up to this number are over.
+        self._ended_id = 0
+
+    def checkpoint(self, checkpoint_id: int, *, holds: bool = False) -> None:
+        """Put a barrier behind what was sent; runs in the subtask's thread, between two batches.
+
+        With ``holds`` nothing is read after it until :meth:`end_checkpoint`, or until another checkpoint begins:
+        whoever wanted the hold is gone then.
+        """
+        self._held_by = 0
+        if not self._step:
+            self._checkpoints.fail(
+                self.subtask, checkpoint_id, f"source {self.subtask} has not begun to read"
+            )
+            return
+        part = self._snapshot(checkpoint_id)
+        if part is not None:
+            # The word that it was given up may have come first.
+            self._held_by = checkpoint_id if holds and checkpoint_id > self._ended_id else 0
+            self._checkpoints.deliver(part)
+
+    def end_checkpoint(self, checkpoint_id: int, *, committed: bool) -> None:
+        """A checkpoint is over; if it was given up, what it held is read on. Runs in the subtask's thread."""
+        self._ended_id = max(self._ended_id, checkpoint_id)
+        if not committed and self._held_by <= checkpoint_id:
+            self._held_by = 0
+
+    def _position(self) -> dict[str, Json]:
+        with naming_step(self._step):
+            position = self._reader.snapshot()
+        check_is_json(position, self._step)
+        return {self._step: position}
+
+    def _loop(self) -> None:
+        while self._job_start_us is None:
+            self._poll(float("inf"))
+        context = self._reader_context(self._job_start_us)
+        try:
+            with naming_step(context.operator_name):
+                self._reader.open(context)
+            self._step = context.operator_name
+            self._read()
+        except BaseException:
+            # A second failure must not hide the first.
+            with contextlib.suppress(Exception):
+                self._reader.close()
+            raise
+        with naming_step(self._step):
+            self._reader.close()
+        self._chain.finish()
+        self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
+
+    def _read(self) -> None:
+        self._last_data_s = time.monotonic()
+        while True:
+            while self._held_by:
+                self._poll(self._housekeeping())
+            # naming_step by hand, as in the operator chain.
+            try:
+                polled = self._reader.poll(self._rows_max)
+            except BaseException as error:
+                name_step(error, self._step)
+                raise
+            if polled.batch is not None:
+                self._process(polled.batch, polled.size_bytes)
+                self._last_data_s = time.monotonic()
+                self._idle = False
+            # Rises without rows too, when a split that held it back has ended.
+            self._event_time_ms_max = max(self._event_time_ms_max, polled.event_time_ms_max)
+            if polled.finished:
+                return
+            deadline_s = self._housekeeping()
+            self._make_watermark()
+            self.mailbox.run_commands()
+            wait_us = polled.next_poll_us - self._clock.now_us() if polled.next_poll_us else 0
+            if wait_us > 0:
+                until_s = time.monotonic() + wait_us / 1e6
+                # A machine that is busy with small batches gets fewer and larger ones.
+                self._poll(min(max(until_s, self._pace.next_s), deadline_s, self._next_watermark_s))
+
+    def _make_watermark(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._next_watermark_s:
+            return
+        # At the same moments in all sources, so that the combined watermark rises once in an interval.
+        interval_us = self._timers.watermark_interval_ms * 1e3
+        self._next_watermark_s = now_s + (interval_us - self._clock.now_us() % interval_us) / 1e6
+        if (now_s - self._last_data_s) * 1e3 >= self._timers.idle_timeout_ms:
+            if not self._idle:
+                self._idle = True
+                self._chain.output.broadcast(Idle())
+        elif self._event_time_ms_max != WATERMARK_MIN_MS:
+            time_ms = self._event_time_ms_max - int(self._timers.out_of_order_grace_period_ms)
+            self._chain.on_watermark(time_ms)
+            self.progress.watermark_ms = time_ms
+            self._chain.output.broadcast(Watermark(time_ms))

@@ -1,0 +1,324 @@
+"""One subtask: a thread that takes input, runs a chain of operators and sends output until the end of the stream."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
+from task_manager.exchange.channels import Delivery
+from task_manager.exchange.credits import CancelledError
+from task_manager.exchange.gathering import Gathering
+from task_manager.exchange.output import Output
+from task_manager.exchange.pace import Pace
+from task_manager.subtasks.mailbox import Mailbox
+from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
+from weir.clock import Clock
+from weir.errors import WeirError, kind_of
+from weir.operators.base import Json
+from weir.operators.chain import OperatorChain, StepError
+from weir.operators.user_errors import UserErrors
+from weir.protocol.event_counts import EventCounts
+from weir.records import Barrier, EndOfStream, batch_bytes
+from weir.state.placement.hybrid import HybridBackend
+from weir.types import SubtaskId
+
+log = logging.getLogger(__name__)
+
+#: Longest sleep of a loop with nothing to do; work, credits and cancellation end it earlier.
+_SLEEP_S_MAX = 0.5
+#: A flush of dirty state takes this share of its interval, in steps at least this far apart.
+_FLUSH_SPREAD = 0.5
+_FLUSH_STEP_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskTimers:
+    """Intervals of the loop."""
+
+    watermark_interval_ms: float
+    out_of_order_grace_period_ms: float
+    idle_timeout_ms: float
+    state_flush_interval_ms: float
+    #: A barrier that waits longer for those of other inputs overtakes rows.
+    alignment_timeout_ms: float
+    #: How long a row may wait for others that go the same way, and the rows of the largest batch.
+    batch_timeout_ms: float
+    batch_rows_max: int
+    #: How much longer it waits while the process is busy with small batches.
+    gathering: Gathering | None = None
+
+
+class Subtask(ABC):
+    """Common frame of source and task subtasks. Other threads call ``start``, ``cancel`` and read ``progress``."""
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        chain: OperatorChain[Output],
+        mailbox: Mailbox,
+        timers: SubtaskTimers,
+        clock: Clock,
+        on_change: Callable[[], None],
+        checkpoints: Checkpoints,
+    ) -> None:
+        self.subtask = subtask
+        self.mailbox = mailbox
+        self.progress = SubtaskProgress()
+        #: Logs what the code of the job's author raises; set before the start to one that outlives the subtask.
+        self.errors = UserErrors()
+        self._chain = chain
+        self._timers = timers
+        self._clock = clock
+        self._on_change = on_change
+        self._checkpoints = checkpoints
+        self._pace = Pace(timers.batch_rows_max, timers.batch_timeout_ms, timers.gathering)
+        self._job_start_us: int | None = None
+        self._next_flush_s = 0.0
+        #: Monotonic second at which the flush under way began; 0: none.
+        self._flush_began_s = 0.0
+        self._ends_stream_when_cancelled = False
+        #: The last checkpoint whose barrier was passed on.
+        self._passed_id = 0
+        self._last_commit = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=f"subtask {subtask}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def begin(self, job_start_us: int) -> None:
+        """Every subtask of the job is ready; called once, by the task manager's server."""
+        self._job_start_us = job_start_us
+        self.mailbox.inbox.wake()
+
+    def cancel(self, *, end_stream: bool = False) -> None:
+        """Ask the thread to stop at the next batch boundary, also when it waits for input or credit.
+
+        With ``end_stream`` its consumers see a regular end: for a subtask that has sent nothing yet.
+        """
+        self._ends_stream_when_cancelled = end_stream
+        self.mailbox.cancel()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the thread; False if it still runs."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def passed_id(self) -> int:
+        """The last checkpoint whose barrier was passed on; 0 before."""
+        return self._passed_id
+
+    @abstractmethod
+    def _loop(self) -> None:
+        """Run until the input ends; raise CancelledError when told to stop."""
+
+    def _run(self) -> None:
+        """Whatever ends the thread is told: a function may even call sys.exit()."""
+        try:
+            self._run_to_end()
+        except CancelledError as error:
+            if self.mailbox.is_cancelled:
+                self._stop()
+            else:
+                self._fail(error)
+        except BaseException as error:
+            self._fail(error)
+        else:
+            self._change(SubtaskState.FINISHED)
+
+    def _run_to_end(self) -> None:
+        self._chain.open()
+        self._next_flush_s = self._flush_time_s()
+        self._change(SubtaskState.DEPLOYED)
+        self._loop()
+        self._count_output()
+        self._chain.output.finish()
+        self._run_last_commands()
+        self._deliver_last_part()
+        self._chain.close()
+        self._chain.output.close()
+
+    def _stop(self) -> None:
+        """It was told to."""
+        try:
+            if self._ends_stream_when_cancelled:
+                self._chain.output.broadcast(EndOfStream())
+        except WeirError as error:
+            log.debug("subtask %s: the end of its stream was not told: %s", self.subtask, error)
+        self._abandon()
+        self._change(SubtaskState.CANCELED)
+
+    def _fail(self, error: BaseException) -> None:
+        self._abandon()
+        self.progress.failure_kind = error.kind if isinstance(error, StepError) else kind_of(error)
+        if isinstance(error, StepError) and error.__cause__ is not None:
+            self.errors.tell(error.step, error.__cause__, error.batch)
+        if isinstance(error, WeirError | StepError):
+            self.progress.failed_step = error.step
+            self._change(SubtaskState.FAILED, str(error))
+        else:
+            log.error("subtask %s failed", self.subtask, exc_info=error)
+            self._change(SubtaskState.FAILED, f"{type(error).__name__}: {error}")
+
+    def _run_last_commands(self) -> None:
+        """The end of the stream was sent; what was ordered before anybody could know is still carried out."""
+        while not self.mailbox.close():
+            self.mailbox.run_commands()
+
+    def _snapshot(self, checkpoint_id: int) -> TakenPart | None:
+        """The barrier is here: pass it on, and note the state; None if that fails, which fails the checkpoint only."""
+        self._chain.output.broadcast(Barrier(checkpoint_id))
+        self._passed_id = checkpoint_id
+        began_s = time.monotonic()
+        try:
+            position = self._position()
+            operators, captures = self._chain.snapshot(checkpoint_id)
+            part = self._checkpoints.take(
+                self.subtask, checkpoint_id, position | operators, captures, self._backend, self._passed_id
+            )
+            part.counts = self._counts()
+            return part
+        except WeirError as error:
+            self._checkpoints.fail(self.subtask, checkpoint_id, str(error))
+            return None
+        finally:
+            self._next_flush_s, self._flush_began_s = self._flush_time_s(), 0.0
+            self.progress.busy_s += time.monotonic() - began_s
+
+    def _deliver_last_part(self) -> None:
+        """What there is at the end counts for every later checkpoint."""
+        position = self._position()
+        operators, captures = self._chain.snapshot(0)
+        part = self._checkpoints.take(
+            self.subtask, 0, position | operators, captures, self._backend, self._passed_id
+        )
+        part.counts = self._counts()
+        # The state is closed behind it.
+        part.wait()
+        self._checkpoints.deliver(part)
+
+    def _counts(self) -> EventCounts:
+        self._count_output()
+        return EventCounts(self.progress.records_in, self.progress.records_out)
+
+    def _position(self) -> dict[str, Json]:
+        """What a source adds to the snapshots of its operators."""
+        return {}
+
+    @property
+    def _backend(self) -> HybridBackend | None:
+        """The state of a subtask that owns key groups."""
+        return None
+
+    def commit(self, checkpoint_id: int, *, is_last: bool) -> Future[None] | None:
+        """Let sinks deliver what belongs to a complete checkpoint; ``is_last``: it holds the last part of this subtask.
+
+        Called by the task manager's server. Done in the subtask's thread, which fails if that fails, or here when the
+        subtask has ended.
+
+        Returns:
+            Done when the sinks have delivered; None: they have, or the subtask has ended.
+
+        Raises:
+            WeirError, StepError: a subtask that has ended could not deliver; it can be called again.
+        """
+        if is_last:
+            # Its last part comes a moment before its end.
+            self._thread.join()
+            # The control plane asks again when an answer is late.
+            with self._last_commit:
+                if self.progress.state is SubtaskState.FINISHED:
+                    self._chain.commit(0)
+            return None
+        return self.mailbox.post(lambda: self._commit(checkpoint_id))
+
+    def _commit(self, checkpoint_id: int) -> None:
+        # Rows that made a step raise are behind this checkpoint.
+        if self._chain.isolation is not None:
+            self._chain.isolation.relax()
+        self._chain.commit(checkpoint_id)
+
+    def _abandon(self) -> None:
+        """Free everything after a failure; a second failure on the way must not hide the first."""
+        self.mailbox.discard()
+        for close in (self._chain.close, self._chain.output.close):
+            try:
+                close()
+            except BaseException:
+                log.warning("subtask %s: closing after a failure failed too", self.subtask, exc_info=True)
+
+    def _change(self, state: SubtaskState, cause: str = "") -> None:
+        self.progress.cause = cause
+        self.progress.state = state
+        self._on_change()
+
+    def _process(self, batch: pa.RecordBatch, size_bytes: int | None = None) -> None:
+        """Run one batch through the chain and account for the time, also for the pace.
+
+        ``size_bytes``: ``batch_bytes`` of the batch, or nearly, where it is known already.
+        """
+        progress, output = self.progress, self._chain.output
+        progress.records_in += batch.num_rows
+        progress.batches_in += 1
+        progress.bytes_in += batch_bytes(batch) if size_bytes is None else size_bytes
+        progress.first_batch_us = progress.first_batch_us or self._clock.now_us()
+        began_s, waited_s = time.monotonic(), output.waited_s
+        self._chain.process(batch)
+        progress.last_batch_us = self._clock.now_us()
+        waited_s = output.waited_s - waited_s
+        progress.backpressured_s = output.waited_s
+        elapsed_s = time.monotonic() - began_s - waited_s
+        progress.busy_s += elapsed_s
+        self._pace.processed(batch.num_rows, began_s, elapsed_s, waited_s)
+        self.mailbox.inbox.busy_share = self._pace.busy_share
+        self._count_output()
+
+    def _count_output(self) -> None:
+        output = self._chain.output
+        # A chain that ends in a sink has no channels: what the sink received counts.
+        self.progress.records_out = output.rows if output.has_channels else self._chain.rows_into_last
+        self.progress.batches_out = output.batches
+        self.progress.bytes_out = output.bytes_sent
+
+    def _flush_time_s(self) -> float:
+        return time.monotonic() + self._timers.state_flush_interval_ms / 1e3
+
+    def _housekeeping(self) -> float:
+        """Send rows that are due and write dirty state; gives the monotonic second of the next need."""
+        deadline_s = self._chain.output.pump()
+        now_s = time.monotonic()
+        if now_s >= self._next_flush_s:
+            self._flush_part(now_s)
+        return min(deadline_s, self._next_flush_s)
+
+    def _flush_part(self, now_s: float) -> None:
+        """Write dirty state in steps spread over a part of the interval, so that no row waits for all of it."""
+        interval_s = self._timers.state_flush_interval_ms / 1e3
+        self._flush_began_s = self._flush_began_s or now_s
+        elapsed_s = now_s - self._flush_began_s
+        if self._chain.flush_part(min(1.0, (elapsed_s + _FLUSH_STEP_S) / (interval_s * _FLUSH_SPREAD))):
+            self._next_flush_s = self._flush_began_s + interval_s
+            self._flush_began_s = 0.0
+        else:
+            self._next_flush_s = now_s + _FLUSH_STEP_S
+        self.progress.busy_s += time.monotonic() - now_s
+
+    def _poll(self, until_s: float, gather_until_s: float = 0.0) -> Delivery | None:
+        """Sleep until an element, a wake-up or a moment comes; elements may gather until a second moment."""
+        began_s = time.monotonic()
+        timeout_s = min(until_s - began_s, _SLEEP_S_MAX)
+        delivery = self.mailbox.inbox.poll(timeout_s, min(timeout_s, gather_until_s - began_s))
+        self.progress.idle_s += time.monotonic() - began_s
+        self.mailbox.run_commands()
+        if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
+            self._change(SubtaskState.RUNNING)
+        return delivery

@@ -1,0 +1,259 @@
+"""A subtask with inputs: takes batches from its channels, in order of arrival."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
+from task_manager.checkpoints.checkpoint_parts import Checkpoints
+from task_manager.exchange.channels import ChannelOpened, Delivery
+from task_manager.exchange.output import Output
+from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleReports
+from task_manager.subtasks.mailbox import Mailbox
+from task_manager.subtasks.subtask import Subtask, SubtaskTimers
+from weir.clock import Clock
+from weir.errors import StateError
+from weir.operators.chain import OperatorChain
+from weir.protocol.alignment import BarrierAligner, Step
+from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine
+from weir.protocol.watermark_forward import WatermarkForward
+from weir.protocol.watermark_hold import WatermarkHold
+from weir.protocol.watermarks import WatermarkTracker
+from weir.records import (
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    Barrier,
+    EndOfStream,
+    Idle,
+    RouteMarker,
+    Watermark,
+)
+from weir.state.placement.hybrid import HybridBackend
+from weir.types import ChannelId, SubtaskId
+
+#: Parked rows up to this size give their credit back at once; beyond, upstream has to wait for the handover.
+_PARKED_BYTES_MAX = 64 << 20
+
+
+class TaskSubtask(Subtask):
+    """Ends when all inputs have ended and no key group is on its way."""
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        chain: OperatorChain[Output],
+        mailbox: Mailbox,
+        timers: SubtaskTimers,
+        clock: Clock,
+        on_change: Callable[[], None],
+        checkpoints: Checkpoints,
+        inputs: Sequence[ChannelId],
+        ended_checkpoint_id: int = 0,
+        restored_rows: Sequence[pa.RecordBatch] = (),
+    ) -> None:
+        """``ended_checkpoint_id``: checkpoints up to it are over; ``restored_rows`` come before all input."""
+        super().__init__(subtask, chain, mailbox, timers, clock, on_change, checkpoints)
+        self._watermarks = WatermarkTracker(inputs)
+        self._hold = WatermarkHold()
+        self._ownership: Ownership | None = None
+        self._held_releases: deque[Callable[[], None]] = deque()
+        self._forward = WatermarkForward(timers.watermark_interval_ms)
+        self._shown_ms = WATERMARK_MIN_MS
+        self._idle_forwarded = False
+        self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id))
+        self._restored_rows = deque(restored_rows)
+        self._state: HybridBackend | None = None
+
+    def own_groups(
+        self,
+        machine: OwnerMachine,
+        state: GroupState,
+        reports: RescaleReports,
+        backend: HybridBackend | None,
+    ) -> None:
+        """Make this a subtask of a stage with a HASH input; called before the thread starts."""
+        self._state = backend
+        self._ownership = Ownership(machine, state, reports, self._process)
+
+    def handle(self, event: OwnerEvent) -> None:
+        """Take an event of a rescale in; runs in the subtask's thread, between two batches."""
+        if self._ownership is not None:
+            self._ownership.handle(event)
+            self._after_rescale_event()
+
+    def end_checkpoint(self, checkpoint_id: int) -> None:
+        """A checkpoint is over, maybe without success: nothing waits for it; runs in the subtask's thread."""
+        self._barriers.give_up(checkpoint_id)
+
+    @property
+    def _backend(self) -> HybridBackend | None:
+        return self._state
+
+    def _loop(self) -> None:
+        while self._restored_rows:
+            self._process(self._restored_rows.popleft())
+            self.mailbox.run_commands()
+        while self._watermarks.open_inputs or not self._may_finish:
+            delivery = self._next()
+            if delivery is not None:
+                self._take(delivery)
+            self._forward_watermark()
+        if self._ownership is not None and self._ownership.has_parked_rows:
+            raise StateError("rows are left whose key groups were never handed over; this is a bug in Weir")
+        self._chain.finish()
+        self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
+
+    @property
+    def _may_finish(self) -> bool:
+        return self._ownership is None or self._ownership.may_finish
+
+    def _next(self) -> Delivery | None:
+        """What was put aside comes first, in order; else what arrives."""
+        due_s = self._housekeeping()
+        if self._barriers.is_overdue:
+            self._overtake()
+        delivery = self._barriers.next_ready()
+        if delivery is None:
+            until_s = min(due_s, self._barriers.overdue_s, self._forward.due_s)
+            return self._poll(until_s, self._pace.next_s)
+        self.mailbox.run_commands()
+        return delivery
+
+    def _take(self, delivery: Delivery) -> None:
+        element, channel = delivery.element, delivery.channel
+        if self._barriers.put_aside(delivery):
+            return
+        if isinstance(element, pa.RecordBatch):
+            self._take_rows(delivery, element)
+            return
+        if isinstance(element, Watermark):
+            self._watermarks.advance(channel, element.time_ms)
+        elif isinstance(element, Idle):
+            self._watermarks.mark_idle(channel)
+        elif isinstance(element, RouteMarker):
+            self.handle(MarkerReceived(channel, element.routing_version))
+        elif isinstance(element, Barrier):
+            self._after_barrier(self._barriers.aligner.barrier(channel, element.checkpoint_id), element)
+        elif isinstance(element, ChannelOpened):
+            self._watermarks.add(channel)
+            self._barriers.aligner.add(channel)
+            self.handle(InputAdded(channel))
+        elif isinstance(element, EndOfStream):
+            self._watermarks.end(channel)
+            self.handle(InputEnded(channel))
+            under_way = Barrier(self._barriers.aligner.checkpoint_id)
+            self._after_barrier(self._barriers.aligner.end(channel), under_way)
+        self._show_watermark()
+        delivery.release()
+        self._pace.looked(time.monotonic())
+
+    def _after_barrier(self, step: Step, barrier: Barrier) -> None:
+        match step:
+            case Step.BEGIN:
+                self._barriers.begin(self._timers.alignment_timeout_ms)
+            case Step.SNAPSHOT:
+                part = self._snapshot(barrier.checkpoint_id)
+                if part is not None:
+                    self._checkpoints.deliver(part)
+                self._barriers.go_on()
+            case Step.RECORDED:
+                self._barriers.deliver_recorded(self._checkpoints)
+            case Step.GO_ON:
+                pass
+
+    def _overtake(self) -> None:
+        """Barriers have waited too long for others: they overtake the rows before them."""
+        part = self._snapshot(self._barriers.aligner.checkpoint_id)
+        self._barriers.overtake(part)
+
+    def _take_rows(self, delivery: Delivery, first: pa.RecordBatch) -> None:
+        """Process a batch, together with those right behind it: many small ones cost as much as large ones."""
+        taken, rises = self._gather_rows(delivery, first)
+        batches = []
+        for item in taken:
+            assert isinstance(item.element, pa.RecordBatch)
+            batches.append(item.element)
+        self._end_idleness()
+        batch = first if len(batches) == 1 else pa.concat_batches(batches)
+        rows = batch if self._ownership is None else self._ownership.admit(batch)
+        if rows is not None:
+            self._process(rows, sum(item.size_bytes for item in taken) if rows is batch else None)
+        if self._ownership is not None and self._ownership.parked_bytes > _PARKED_BYTES_MAX:
+            self._held_releases.extend(item.release for item in taken)
+        else:
+            for item in taken:
+                item.release()
+        if rises:
+            self._show_watermark()
+
+    def _gather_rows(self, delivery: Delivery, first: pa.RecordBatch) -> tuple[list[Delivery], bool]:
+        """A batch and those that wait behind it, of any channel: each channel's rows stay in order.
+
+        Watermarks of single inputs, which mostly do not make the combined one rise, are taken in on the way; the
+        first that does is the last thing that is taken, and True tells of it.
+        """
+        taken = [delivery]
+        self._note_rows(delivery)
+        rows_left = self._pace.rows_max - first.num_rows
+        while rows_left > 0:
+            ready = self._barriers.ready_rows(rows_left, first.schema)
+            more = self.mailbox.inbox.poll_rows(rows_left, first.schema) if ready is None else ready
+            for item in more:
+                if not self._barriers.put_aside(item):
+                    self._note_rows(item)
+                    taken.append(item)
+                    assert isinstance(item.element, pa.RecordBatch)
+                    rows_left -= item.element.num_rows
+            watermark = self.mailbox.inbox.poll_watermark() if ready is None else None
+            if watermark is None:
+                break
+            if not self._barriers.put_aside(watermark):
+                assert isinstance(watermark.element, Watermark)
+                watermark.release()
+                if self._watermarks.advance(watermark.channel, watermark.element.time_ms) is not None:
+                    return taken, True
+        return taken, False
+
+    def _note_rows(self, delivery: Delivery) -> None:
+        """Rows have come: they may belong to a checkpoint that overtook them, and their channel is not idle."""
+        assert isinstance(delivery.element, pa.RecordBatch)
+        self._barriers.record(delivery.channel, delivery.element, self._checkpoints)
+        self._watermarks.mark_active(delivery.channel)
+
+    def _after_rescale_event(self) -> None:
+        """Rows may have left the park: give credit back, and let the watermark go on."""
+        if self._ownership is not None and self._ownership.parked_bytes <= _PARKED_BYTES_MAX:
+            while self._held_releases:
+                self._held_releases.popleft()()
+        self._show_watermark()
+
+    def _show_watermark(self) -> None:
+        """Tell the operators of the combined watermark; it stands still while rows are parked."""
+        has_parked = self._ownership is not None and self._ownership.has_parked_rows
+        time_ms = self._hold.visible_ms(self._watermarks.combined_ms, has_parked_rows=has_parked)
+        if time_ms > self._shown_ms and time_ms != WATERMARK_MAX_MS:
+            self._shown_ms = time_ms
+            self._chain.on_watermark(time_ms)
+            self.progress.watermark_ms = time_ms
+
+    def _end_idleness(self) -> None:
+        """Something has come: consumers that think otherwise learn the watermark again."""
+        if self._idle_forwarded:
+            self._idle_forwarded = False
+            self._forward.again()
+
+    def _forward_watermark(self) -> None:
+        """Pass the watermark on when it has risen; idleness at once."""
+        if self._watermarks.all_idle:
+            if not self._idle_forwarded:
+                self._idle_forwarded = True
+                self._chain.output.broadcast(Idle())
+            return
+        # A watermark without rows ends idleness too (an operator upstream may drop all rows).
+        self._end_idleness()
+        if self._forward.take(self._shown_ms, time.monotonic()):
+            self._chain.output.broadcast(Watermark(self._shown_ms))

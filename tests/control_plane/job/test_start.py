@@ -1,0 +1,120 @@
+"""What a control plane begins with when an earlier one left a job running."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+
+import pytest
+
+import weir
+from control_plane.__main__ import _start_from
+from control_plane.job.start import start_from_savepoint, start_or_take_over
+from control_plane.record.job_record import JobRecord
+from tests.weir.checkpoints.manifests import manifest_of
+from weir.checkpoints.checkpoint_store import CheckpointStore, manifest_path
+from weir.errors import CheckpointError, ConfigError
+from weir.job_loading import LoadedJob
+
+JOB_ID = "tiny-job-20260102-030405-6789"
+
+
+def job_of(parameters=None, name="tiny-job"):
+    flow = weir.Dataflow(name, max_parallelism=2)
+    source = flow.source("source", weir.JsonLines("in", schema={"id": int}))
+    source.sink("out", weir.Blackhole())
+    return LoadedJob(flow.build(), {"rate": 5.0, "label": "x"} if parameters is None else parameters)
+
+
+def record_of(job, **changes):
+    record = JobRecord(JOB_ID, job.graph.fingerprint, 3, 1_000, parameters=job.parameters, restarts=2)
+    return dataclasses.replace(record, **changes)
+
+
+@pytest.fixture
+def uri(tmp_path):
+    """A checkpoint store in which the job left a checkpoint."""
+    CheckpointStore.open(str(tmp_path / "checkpoints"), JOB_ID).write_manifest(manifest_of(7))
+    return str(tmp_path / "checkpoints")
+
+
+def test_the_same_job_goes_on(uri):
+    job = job_of()
+    start, store = start_or_take_over(job, uri, record_of(job))
+    assert (start.job_id, start.generation, start.left.restarts) == (JOB_ID, 3, 2)
+    assert (start.latest.manifest.checkpoint_id, store.latest().checkpoint_id) == (7, 7)
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (job_of({"rate": 6.0, "label": "x"}), "its parameters differ: rate was 5.0 and is 6.0; start"),
+        (job_of({"rate": 5.0, "new": 1}), "differ: new was absent and is 1, label was 'x' and is absent"),
+        (job_of(name="tiny"), r"this is another job \(tiny\)"),
+    ],
+)
+def test_another_job_is_refused_with_the_ways_on(uri, job, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        start_or_take_over(job, uri, record_of(job_of()))
+    for way in (f"--from-checkpoint {uri}/{JOB_ID}", "--from-savepoint PATH", "--start-fresh", "as it was"):
+        assert way in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_changed_code_is_refused(uri):
+    job = job_of()
+    with pytest.raises(ConfigError, match=r"its graph differs .*: its code has changed"):
+        start_or_take_over(job, uri, record_of(job, fingerprint="other"))
+    with pytest.raises(ConfigError, match="its code or a parameter has changed"):
+        start_or_take_over(job, uri, record_of(job, fingerprint="other", parameters=None))
+
+
+def test_start_fresh_gives_the_left_job_up(uri, caplog):
+    job = job_of()
+    start, _ = start_or_take_over(job, uri, record_of(job, fingerprint="other"), starts_fresh=True)
+    assert start.job_id != JOB_ID
+    assert (start.latest, start.left) == (None, None)
+    [line] = [entry.message for entry in caplog.records if entry.levelno == logging.WARNING]
+    assert line == f"job {JOB_ID} was left running and is given up: --start-fresh"
+
+
+def test_a_job_that_is_over_is_not_missed(uri, caplog):
+    start, _ = start_or_take_over(job_of(name="other"), uri, record_of(job_of(), is_over=True))
+    assert start.job_id.startswith("other-")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("named", ["", "/", "/manifests/000000000007.json"])
+def test_start_from_a_retained_checkpoint(uri, named):
+    CheckpointStore.open(uri, JOB_ID).write_manifest(dataclasses.replace(manifest_of(8), generation=9))
+    job = job_of()
+    path = f"{uri}/{JOB_ID}{named}"
+    start, store = start_from_savepoint(job.graph, uri, path, allow_dropped=True)
+    assert start.job_id != JOB_ID
+    assert start.latest.path == manifest_path(1)
+    # The latest one, unless one is named.
+    assert start.generation == (2 if named.endswith("json") else 10)
+    assert store.latest().fingerprint == job.graph.fingerprint
+
+
+@pytest.mark.parametrize("named", ["nothing", f"{JOB_ID}/manifests/000000000009.json"])
+def test_no_checkpoint_there(uri, named):
+    with pytest.raises(CheckpointError, match=r"there is no savepoint or checkpoint at|does not exist"):
+        start_from_savepoint(job_of().graph, uri, f"{uri}/{named}", allow_dropped=True)
+
+
+def test_only_one_way_to_start():
+    assert _start_from(None, "there", start_fresh=False) == "there"
+    with pytest.raises(ConfigError, match="--from-savepoint and --start-fresh exclude each other"):
+        _start_from("here", None, start_fresh=True)
+
+
+def test_a_record_comes_back_and_one_of_an_earlier_version_too():
+    record = record_of(job_of({"seed": 2**70}), rescales=({"id": 3, "phase": "COMPLETE"},))
+    assert JobRecord.from_bytes(record.to_bytes(), "here") == record
+    value = json.loads(record.to_bytes())
+    for name in ("parameters_json", "restarts", "rescales"):
+        del value[name]
+    old = JobRecord.from_bytes(json.dumps(value).encode(), "here")
+    assert (old.job_id, old.parameters, old.restarts, old.rescales) == (JOB_ID, None, 0, ())

@@ -1,0 +1,192 @@
+"""Credits bound what a channel holds, and the inbox wakes whoever waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from task_manager.exchange.channels import Delivery, Inbox, LocalChannel, no_release
+from task_manager.exchange.credits import CancelledError, ChannelLimits, CreditGate
+from task_manager.subtasks.mailbox import Mailbox
+from weir.errors import ConnectionLostError
+from weir.records import Watermark
+from weir.types import ChannelId, SubtaskId
+
+CHANNEL = ChannelId(SubtaskId(0, 0), SubtaskId(1, 0))
+
+
+def batch(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": pa.array(range(rows), type=pa.int64())})
+
+
+class Waker:
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+
+    def wake(self) -> None:
+        self.woken.set()
+
+
+def local(elements_max: int = 2, bytes_max: int = 1 << 20, in_flight_ms: float = 100.0):
+    inbox, waker = Inbox(), Waker()
+    gate = CreditGate(ChannelLimits(elements_max, bytes_max, in_flight_ms), waker)
+    return LocalChannel(gate, inbox, CHANNEL), inbox, waker
+
+
+def test_batches_go_by_reference_in_order():
+    channel, inbox, _ = local()
+    first = batch(3)
+    channel.send(first)
+    channel.send(Watermark(7))
+    delivery = inbox.poll(1.0)
+    assert delivery.element is first
+    assert delivery.channel == CHANNEL
+    assert inbox.poll(1.0).element == Watermark(7)
+    assert inbox.poll(0.0) is None
+
+
+def test_credit_is_used_up_by_elements_and_comes_back_with_a_release():
+    channel, inbox, waker = local(elements_max=2)
+    channel.send(batch(1))
+    channel.send(batch(1))
+    assert channel.gate.rows_free == 0
+    channel.gate.wake_on_release = True
+    inbox.poll(1.0).release()
+    assert channel.gate.rows_free > 0
+    assert waker.woken.is_set()
+
+
+def test_control_elements_take_no_credit():
+    channel, inbox, _ = local(elements_max=1)
+    channel.send(Watermark(1))
+    assert channel.gate.idle
+    inbox.poll(1.0).release()
+
+
+def test_the_byte_bound_lets_one_large_batch_through_and_no_second():
+    channel, _, _ = local(elements_max=100, bytes_max=100)
+    assert channel.gate.has_room(10_000)
+    channel.send(batch(1000))
+    assert not channel.gate.has_room(1)
+    assert channel.gate.rows_free == 0
+
+
+def test_a_slow_receiver_gets_few_rows_and_a_fast_one_many(monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    channel, inbox, _ = local(elements_max=1000, bytes_max=1 << 30, in_flight_ms=100.0)
+    gate = channel.gate
+    for _ in range(20):
+        channel.send(batch(gate.rows_free))
+        delivery = inbox.poll(0.0)
+        now_s += delivery.element.num_rows * 0.010
+        delivery.release()
+    assert 5 <= gate.rows_free <= 20, "10 ms a row: about 10 rows in 100 ms"
+    for _ in range(20):
+        channel.send(batch(gate.rows_free))
+        delivery = inbox.poll(0.0)
+        now_s += delivery.element.num_rows * 1e-6
+        delivery.release()
+    assert gate.rows_free > 50_000, "1 µs a row: about 100,000 rows in 100 ms"
+
+
+def test_a_broken_channel_wakes_the_sender_and_takes_nothing_more():
+    channel, inbox, waker = local()
+    channel.gate.fail(ConnectionLostError("peer 127.0.0.1:1 is gone"))
+    assert waker.woken.is_set()
+    with pytest.raises(ConnectionLostError):
+        channel.send(batch(1))
+    assert len(inbox) == 0
+
+
+def test_wake_ends_a_poll_without_an_element():
+    inbox = Inbox()
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(inbox.poll(600.0)))
+    thread.start()
+    inbox.wake()
+    thread.join(60.0)
+    assert results == [None]
+
+
+def test_routing_commands_run_while_the_sender_waits_and_others_only_between_batches():
+    mailbox = Mailbox(Inbox())
+    ran: list[str] = []
+    mailbox.post(lambda: ran.append("command"))
+    mailbox.post_routing(lambda: ran.append("routing"))
+    mailbox.wait_for_credit(60.0)
+    assert ran == ["routing"]
+    mailbox.run_commands()
+    assert ran == ["routing", "command"]
+
+
+def test_cancel_ends_a_wait_for_credit():
+    mailbox = Mailbox(Inbox())
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            while True:
+                mailbox.wait_for_credit(600.0)
+        except CancelledError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    mailbox.cancel()
+    thread.join(60.0)
+    assert len(errors) == 1
+
+
+def test_waiting_batches_are_taken_together_up_to_a_control_element_or_another_schema():
+    channel, inbox, _ = local(elements_max=100)
+    other = pa.RecordBatch.from_pydict({"m": pa.array([1])})
+    for element in (batch(1), batch(2), batch(4), Watermark(5), batch(8), other):
+        channel.send(element)
+    first = inbox.poll(0.0)
+    assert [d.element.num_rows for d in inbox.poll_rows(5, first.element.schema)] == [2]
+    assert [d.element.num_rows for d in inbox.poll_rows(5, first.element.schema)] == [4]
+    assert inbox.poll_rows(5, first.element.schema) == []
+    assert inbox.poll(0.0).element == Watermark(5)
+    assert [d.element.num_rows for d in inbox.poll_rows(100, first.element.schema)] == [8]
+    assert inbox.poll_rows(100, first.element.schema) == []
+    assert inbox.poll(0.0).element is other
+
+
+def test_elements_gather_and_a_wake_up_ends_that():
+    channel, inbox, _ = local()
+    began_s = time.monotonic()
+    threading.Timer(0.02, lambda: channel.send(batch(1))).start()
+    assert inbox.poll(10.0, 0.1).element.num_rows == 1
+    assert time.monotonic() - began_s >= 0.09
+    inbox.wake()
+    assert inbox.poll(10.0, 10.0) is None
+
+
+def test_a_receiver_far_away_that_mostly_waits_gets_more_rows(monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    channel, inbox, _ = local()
+    for _ in range(20):
+        channel.send(batch(max(1, min(channel.gate.rows_free, 1000))))
+        inbox.busy_share = 0.1
+        now_s[0] += 0.2
+        inbox.poll(0.0).release()
+    assert channel.gate.rows_free >= 500
+
+
+def test_what_has_gathered_comes_without_another_wait():
+    """Control elements between rows cut them into pieces, and each piece would wait."""
+    inbox = Inbox()
+    elements = [Watermark(1), Watermark(2), Watermark(3)]
+    for element in elements:
+        inbox.put(Delivery(CHANNEL, element, no_release))
+    assert inbox.poll(60.0, gather_s=0.001).element == elements[0]
+    assert inbox.poll_watermark().element == elements[1]
+    began_s = time.monotonic()
+    assert inbox.poll(60.0, gather_s=30.0).element == elements[2]
+    assert time.monotonic() - began_s < 15.0
+    assert inbox.poll_watermark() is None

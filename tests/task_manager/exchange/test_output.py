@@ -1,0 +1,373 @@
+"""Spreading over channels, when gathered rows leave, and switching consumers at a batch boundary."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from task_manager.exchange.channels import Inbox, LocalChannel
+from task_manager.exchange.credits import IDLE_BATCHES, ChannelLimits, CreditGate
+from task_manager.exchange.output import Output, OutputEdge
+from task_manager.exchange.writer import BatchPolicy, ChannelWriter
+from weir.graph import Edge, Exchange
+from weir.keys import hash_keys, key_bytes, key_groups
+from weir.protocol.routing import initial_table, rescaled
+from weir.records import KEY_HASH_COLUMN, Barrier, EndOfStream, Idle, RouteMarker, Watermark
+from weir.types import ChannelId, SubtaskId
+
+
+class NoWaker:
+    def wake(self) -> None:
+        pass
+
+
+def batch(keys: list[str], start: int = 0) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {"key": keys, "n": pa.array(range(start, start + len(keys)), type=pa.int64())}
+    )
+
+
+def channel(index: int = 0, elements_max: int = 100) -> tuple[LocalChannel, Inbox]:
+    inbox = Inbox()
+    gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 1e6), NoWaker())
+    gate._rows_max = 1e9
+    return LocalChannel(gate, inbox, ChannelId(SubtaskId(0, 0), SubtaskId(1, index))), inbox
+
+
+def writer(policy: BatchPolicy | None = None, elements_max: int = 100) -> tuple[ChannelWriter, Inbox]:
+    link, inbox = channel(elements_max=elements_max)
+    return ChannelWriter(link, policy or BatchPolicy(1000, 10_000.0)), inbox
+
+
+def edge_of(exchange: Exchange) -> Edge:
+    return Edge(0, 1, exchange, ("key",) if exchange is Exchange.HASH else (), 0)
+
+
+def drain(inbox: Inbox) -> list:
+    elements = []
+    while (delivery := inbox.poll(0.0)) is not None:
+        elements.append(delivery.element)
+        delivery.release()
+    return elements
+
+
+def keep_busy(out: ChannelWriter, inbox: Inbox) -> None:
+    """Put so many batches in flight that the receiver counts as busy."""
+    for _ in range(IDLE_BATCHES):
+        add(out, batch(["busy"]))
+    assert len(inbox) == IDLE_BATCHES
+
+
+def add(out: ChannelWriter, element) -> None:
+    out.add(element)
+    out.pump(time.monotonic())
+
+
+def never_waits(timeout_s: float) -> None:
+    raise AssertionError("the output waited for credit")
+
+
+def test_rows_leave_at_once_when_the_receiver_is_idle():
+    out, inbox = writer()
+    add(out, batch(["a"]))
+    assert len(inbox) == 1
+
+
+def test_rows_gather_while_the_receiver_works_and_leave_when_it_has_little_to_do():
+    out, inbox = writer()
+    keep_busy(out, inbox)
+    for n, key in enumerate("bc"):
+        add(out, batch([key], n))
+    assert len(inbox) == IDLE_BATCHES
+    inbox.poll(0.0).release()
+    out.pump(time.monotonic())
+    gathered = drain(inbox)[-1]
+    assert gathered.column("key").to_pylist() == ["b", "c"]
+
+
+def test_rows_gather_up_to_the_batch_size():
+    out, inbox = writer(BatchPolicy(4, 10_000.0))
+    keep_busy(out, inbox)
+    add(out, batch(["b", "c"], 1))
+    assert len(inbox) == IDLE_BATCHES
+    add(out, batch(["d", "e"], 3))
+    assert [inbox.poll(0.0).element.num_rows for _ in range(IDLE_BATCHES + 1)] == [1] * IDLE_BATCHES + [4]
+
+
+def test_rows_leave_when_their_time_is_over():
+    # Long enough that it does not run out while the test gets here.
+    out, inbox = writer(BatchPolicy(1000, 100_000.0))
+    keep_busy(out, inbox)
+    add(out, batch(["b"]))
+    out.pump(out.deadline_s - 0.001)
+    assert len(inbox) == IDLE_BATCHES
+    out.pump(out.deadline_s)
+    assert len(inbox) == IDLE_BATCHES + 1
+
+
+def test_control_elements_stay_behind_the_rows_before_them():
+    out, inbox = writer()
+    add(out, batch(["a"]))
+    add(out, batch(["b"]))
+    add(out, Watermark(5))
+    kinds = [type(inbox.poll(0.0).element).__name__ for _ in range(3)]
+    assert kinds == ["RecordBatch", "RecordBatch", "Watermark"]
+
+
+def test_watermarks_do_not_pile_up_before_a_stalled_receiver():
+    out, inbox = writer(elements_max=1)
+    add(out, batch(["a"]))
+    add(out, batch(["b"]))
+    for n in range(100):
+        add(out, Watermark(n))
+    assert len(inbox) == 1
+    assert drain(inbox)[0].num_rows == 1
+    out.pump(time.monotonic())
+    assert drain(inbox)[1:] == [Watermark(99)]
+
+
+@pytest.mark.parametrize("subtasks", [1, 3])
+def test_hash_exchange_sends_each_group_to_its_owner_and_keeps_order(subtasks):
+    table = initial_table(1, subtasks, 128)
+    links = [channel(index) for index in range(subtasks)]
+    edge = OutputEdge(
+        edge_of(Exchange.HASH),
+        {index: link for index, (link, _) in enumerate(links)},
+        BatchPolicy(1000, 10_000.0),
+        table.group_to_subtask,
+    )
+    Output([edge], never_waits).emit(batch([f"server-{n % 50}" for n in range(500)]))
+    seen = 0
+    for index, (_, inbox) in enumerate(links):
+        for received in drain(inbox):
+            hashes = received.column(KEY_HASH_COLUMN).to_numpy()
+            assert np.array_equal(hashes, hash_keys(key_bytes(received, ("key",))))
+            assert set(table.group_to_subtask[key_groups(hashes, 128)]) == {index}
+            assert received.column("n").to_pylist() == sorted(received.column("n").to_pylist())
+            seen += received.num_rows
+    assert seen == 500
+
+
+@pytest.mark.parametrize("text_bytes", [1, 10_000])
+def test_deliveries_of_a_hash_exchange_say_how_large_they_are(text_bytes):
+    links = [channel(index) for index in range(2)]
+    table = initial_table(1, 2, 128).group_to_subtask
+    edge = OutputEdge(
+        edge_of(Exchange.HASH), {i: link for i, (link, _) in enumerate(links)}, BatchPolicy(1000, 1.0), table
+    )
+    Output([edge], never_waits).emit(batch([f"{n:0{text_bytes}d}" for n in range(200)]))
+    deliveries = [inbox.poll(0.0) for _, inbox in links]
+    for delivery, writer in zip(deliveries, edge.writers, strict=True):
+        # Parts of a small batch are estimated by their share of the rows; padding of buffers counts.
+        assert delivery.size_bytes == pytest.approx(delivery.element.nbytes, rel=0.2)
+        assert writer.bytes_sent == delivery.size_bytes
+
+
+def test_consumers_in_other_processes_are_served_first():
+    (near, _), (far, _) = channel(0), channel(1)
+    far.is_remote = True
+    edge = OutputEdge(edge_of(Exchange.BROADCAST), {0: near, 1: far}, BatchPolicy(1000, 1.0))
+    assert [writer.channel for writer in edge.writers] == [far, near]
+    (added, _) = channel(2)
+    added.is_remote = True
+    edge.reroute(2, None, {2: added}, [1])
+    assert [writer.channel for writer in edge.writers] == [added, near]
+
+
+def test_a_second_hash_exchange_replaces_the_hash_of_the_first():
+    link, inbox = channel()
+    edge = OutputEdge(
+        edge_of(Exchange.HASH), {0: link}, BatchPolicy(1000, 10.0), np.zeros(128, dtype=np.int32)
+    )
+    stale = batch(["a", "b"]).append_column(
+        pa.field(KEY_HASH_COLUMN, pa.uint64()), pa.array([1, 2], type=pa.uint64())
+    )
+    Output([edge], never_waits).emit(stale)
+    (received,) = drain(inbox)
+    assert received.schema.names == ["key", "n", KEY_HASH_COLUMN]
+    assert received.column(KEY_HASH_COLUMN).to_pylist() != [1, 2]
+
+
+def test_round_robin_takes_turns_and_broadcast_sends_to_all():
+    for exchange, expected in ((Exchange.ROUND_ROBIN, [1, 2]), (Exchange.BROADCAST, [3, 3])):
+        links = [channel(index) for index in range(2)]
+        edge = OutputEdge(
+            edge_of(exchange), {index: link for index, (link, _) in enumerate(links)}, BatchPolicy(1, 0.0)
+        )
+        output = Output([edge], never_waits)
+        for n in range(3):
+            output.emit(batch([f"k{n}"]))
+        assert [len(drain(inbox)) for _, inbox in links] == expected
+
+
+def test_a_sender_without_credit_waits_until_there_is_some():
+    link, inbox = channel(elements_max=1)
+    waits = []
+
+    def release_one(timeout_s: float) -> None:
+        waits.append(timeout_s)
+        inbox.poll(0.0).release()
+
+    edge = OutputEdge(edge_of(Exchange.FORWARD), {0: link}, BatchPolicy(1, 0.0))
+    output = Output([edge], release_one)
+    output.emit(batch(["a"]))
+    assert not waits
+    output.emit(batch(["b"]))
+    assert waits
+    assert output.waited_s > 0
+    output.finish()
+    assert isinstance(drain(inbox)[-1], EndOfStream)
+
+
+def test_reroute_moves_unsent_rows_marks_every_channel_and_ends_retired_ones():
+    before = initial_table(1, 2, 128)
+    after, _ = rescaled(before, (0, 2))
+    links = [channel(index, elements_max=1) for index in range(3)]
+    edge = OutputEdge(
+        edge_of(Exchange.HASH),
+        {0: links[0][0], 1: links[1][0]},
+        BatchPolicy(10_000, 10_000.0),
+        before.group_to_subtask,
+    )
+    output = Output([edge], never_waits)
+    output.emit(batch([f"server-{n}" for n in range(100)]))
+    output.emit(batch([f"server-{n}" for n in range(100)], 100))
+    output.broadcast(Watermark(77))
+    output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {2: links[2][0]}, [1])
+    received = [drain(inbox) for _, inbox in links]
+    while (more := [drain(inbox) for _, inbox in links]) != [[], [], []] or not all(
+        out.is_empty for out in edge.writers
+    ):
+        output.pump()
+        received = [old + new for old, new in zip(received, more, strict=True)]
+    assert isinstance(received[1][-1], EndOfStream)
+    assert isinstance(received[1][-2], RouteMarker)
+    rows: list[int] = []
+    for index, elements in enumerate(received):
+        marker = next(at for at, element in enumerate(elements) if isinstance(element, RouteMarker))
+        assert elements[marker] == RouteMarker(after.version)
+        for at, element in enumerate(elements):
+            if isinstance(element, pa.RecordBatch):
+                table = before if at < marker else after
+                groups = key_groups(element.column(KEY_HASH_COLUMN).to_numpy(), 128)
+                assert set(table.group_to_subtask[groups]) == {index}
+                rows += element.column("n").to_pylist()
+        if index != 1:
+            assert elements[-1] == Watermark(77), "behind every row that it was behind before"
+    assert sorted(rows) == list(range(200))
+
+
+def test_a_reroute_while_the_rest_is_sent_loses_nothing():
+    """One consumer has credit for all, the other one for nothing: its rows go to the first one when it retires."""
+    before = initial_table(1, 2, 128)
+    after, _ = rescaled(before, (0,))
+    links = [channel(0), channel(1, elements_max=1)]
+    edge = OutputEdge(
+        edge_of(Exchange.HASH),
+        {index: link for index, (link, _) in enumerate(links)},
+        BatchPolicy(10_000, 10_000.0),
+        before.group_to_subtask,
+    )
+    waits = []
+
+    def reroute_once(timeout_s: float) -> None:
+        waits.append(timeout_s)
+        output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {}, [1])
+
+    output = Output([edge], reroute_once)
+    for start in (0, 100):
+        output.emit(batch([f"server-{n}" for n in range(100)], start))
+    output.finish()
+    assert len(waits) == 1
+    received = [drain(inbox) for _, inbox in links]
+    rows = [
+        n
+        for part in received
+        for e in part
+        if isinstance(e, pa.RecordBatch)
+        for n in e.column("n").to_pylist()
+    ]
+    assert sorted(rows) == list(range(200))
+    for elements in received:
+        assert sum(isinstance(element, EndOfStream) for element in elements) == 1
+        assert isinstance(elements[-1], EndOfStream)
+        assert RouteMarker(after.version) in elements
+
+
+def test_a_reroute_after_the_end_tells_new_consumers_only():
+    before = initial_table(1, 2, 128)
+    after, _ = rescaled(before, (0, 2))
+    links = [channel(index) for index in range(3)]
+    edge = OutputEdge(
+        edge_of(Exchange.HASH),
+        {0: links[0][0], 1: links[1][0]},
+        BatchPolicy(10_000, 10_000.0),
+        before.group_to_subtask,
+    )
+    output = Output([edge], never_waits)
+    output.emit(batch(["a", "b"]))
+    output.finish()
+    assert [isinstance(drain(inbox)[-1], EndOfStream) for _, inbox in links[:2]] == [True, True]
+    output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {2: links[2][0]}, [1])
+    assert [drain(inbox) for _, inbox in links] == [[], [], [RouteMarker(after.version), EndOfStream()]]
+
+
+def test_a_new_consumer_learns_the_watermark_that_the_others_have():
+    before = initial_table(1, 1, 128)
+    after, _ = rescaled(before, 2)
+    (old, _), (new, inbox) = channel(0), channel(1)
+    edge = OutputEdge(edge_of(Exchange.HASH), {0: old}, BatchPolicy(1000, 10.0), before.group_to_subtask)
+    output = Output([edge], never_waits)
+    output.broadcast(Watermark(5))
+    output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {1: new}, [])
+    assert drain(inbox) == [RouteMarker(after.version), Watermark(5)]
+
+
+def test_a_new_consumer_learns_that_nothing_comes_for_now():
+    """A barrier since then changes nothing about it."""
+    before = initial_table(1, 1, 128)
+    after, _ = rescaled(before, 2)
+    (old, _), (new, inbox) = channel(0), channel(1)
+    edge = OutputEdge(edge_of(Exchange.HASH), {0: old}, BatchPolicy(1000, 10.0), before.group_to_subtask)
+    output = Output([edge], never_waits)
+    for element in (Watermark(5), Idle(), Barrier(1)):
+        output.broadcast(element)
+    output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {1: new}, [])
+    assert drain(inbox) == [RouteMarker(after.version), Watermark(5), Idle()]
+
+
+def test_rows_that_wait_for_credit_for_long_hold_the_sender_back():
+    out, inbox = writer(BatchPolicy(1000, 10_000.0, age_ms_max=20.0), elements_max=IDLE_BATCHES)
+    keep_busy(out, inbox)
+    add(out, batch(["a", "b"]))
+    assert not out.is_full
+    assert out.rows == 2
+    time.sleep(0.03)
+    assert out.is_full
+    assert out.age_s(time.monotonic()) > 0.02
+    drain(inbox)
+    out.pump(time.monotonic())
+    assert not out.is_full
+    assert (out.rows, out.age_s(time.monotonic())) == (0, 0.0)
+
+
+def test_rows_that_wait_on_a_channel_are_told_with_their_age():
+    link, inbox = channel(elements_max=1)
+    output = Output(
+        [OutputEdge(edge_of(Exchange.ROUND_ROBIN), {0: link}, BatchPolicy(1000, 0.0))], never_waits
+    )
+    assert output.queues() == []
+    output.emit(batch(["a", "b"]))
+    output.emit(batch(["c"]))
+    time.sleep(0.01)
+    (queue,) = output.queues()
+    assert (queue.consumer, queue.rows) == (SubtaskId(1, 0), 3)
+    assert queue.age_s >= 0.01
+    inbox.poll(0.0).release()
+    output.pump()
+    assert output.queues()[0].rows == 1
+    inbox.poll(0.0).release()
+    assert output.queues() == []

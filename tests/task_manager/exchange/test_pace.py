@@ -1,0 +1,41 @@
+"""How many waiting rows are taken together, and how long small batches are left to gather."""
+
+from __future__ import annotations
+
+from task_manager.exchange.pace import Pace
+
+
+def test_a_subtask_with_small_batches_rests_in_proportion_to_what_they_cost():
+    pace = Pace(32_768, rest_ms_max=10.0)
+    pace.processed(1, began_s=5.0, elapsed_s=0.001)
+    assert abs(pace.next_s - 5.003) < 1e-9
+    pace.processed(1, began_s=6.0, elapsed_s=0.008)
+    assert abs(pace.next_s - 6.010) < 1e-9
+
+
+def test_a_flood_does_not_rest():
+    pace = Pace(32_768, rest_ms_max=10.0)
+    for _ in range(20):
+        pace.processed(pace.rows_max, began_s=5.0, elapsed_s=0.001)
+    assert (pace.rows_max, pace.next_s) == (32_768, 0.0)
+
+
+def test_fewer_rows_are_taken_together_when_they_take_long_but_never_few():
+    """A batch of one row may take long on a busy machine: taking rows one by one would make it worse."""
+    pace = Pace(32_768, rest_ms_max=10.0)
+    for _ in range(20):
+        pace.processed(pace.rows_max, began_s=5.0, elapsed_s=0.001)
+    pace.processed(pace.rows_max, began_s=6.0, elapsed_s=0.1)
+    assert pace.rows_max == 3_276
+    pace.processed(1, began_s=7.0, elapsed_s=0.1)
+    assert pace.rows_max == 256
+
+
+def test_the_busy_share_follows_the_last_tenth_of_a_second():
+    pace = Pace(32_768, rest_ms_max=10.0)
+    for step in range(100):
+        pace.processed(1, began_s=100 + step * 0.01, elapsed_s=0.001)
+    assert 0.08 < pace.busy_share < 0.12
+    for step in range(100):
+        pace.processed(1, began_s=101 + step * 0.01, elapsed_s=0.002, waited_s=0.008)
+    assert pace.busy_share > 0.99

@@ -1,0 +1,201 @@
+"""Channels over a real socket: elements arrive in order, credits come back, and wrong peers are refused."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pyarrow as pa
+import pytest
+
+from task_manager.exchange.channels import Inbox
+from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.exchange_service import ExchangeService
+from task_manager.exchange.remote_channel import (
+    PeerLink,
+    RemoteChannel,
+    check_channel_job,
+    connect,
+    let_grpc_sleep,
+)
+from task_manager.exchange.writer import BatchPolicy, ChannelWriter
+from weir.errors import ConnectionLostError, HandshakeError, WireLimitError
+from weir.records import EndOfStream, Idle, RouteMarker, Watermark
+from weir.rpc import data_pb2, data_pb2_grpc
+from weir.rpc.wire import JobIdentity, message_size_options
+from weir.types import ChannelId, SubtaskId
+
+JOB = JobIdentity("job-1", "f00d", 1)
+CHANNEL = ChannelId(SubtaskId(0, 0), SubtaskId(1, 0))
+MESSAGE_BYTES_MAX = 1 << 20
+
+
+class NoWaker:
+    def wake(self) -> None:
+        pass
+
+
+def batch(rows: int, text: str = "x") -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {"n": pa.array(range(rows), type=pa.int64()), "s": [f"{text}{i}" for i in range(rows)]}
+    )
+
+
+@pytest.fixture
+def receiver():
+    inbox = Inbox()
+
+    def find_inbox(identity: JobIdentity, channel: ChannelId) -> Inbox:
+        check_channel_job(JOB, identity)
+        if channel != CHANNEL:
+            raise HandshakeError(f"no channel {channel}")
+        return inbox
+
+    options = message_size_options(MESSAGE_BYTES_MAX)
+    with ThreadPoolExecutor(8) as threads:
+        server = grpc.server(threads, options=options)
+        data_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(find_inbox), server)
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        connection = connect(address, options)
+        yield inbox, connection, address, server
+        connection.close()
+        server.stop(0).wait()
+
+
+def open_channel(connection, address, identity=JOB, channel=CHANNEL, elements_max=4) -> RemoteChannel:
+    gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 100.0), NoWaker())
+    return PeerLink(connection, address, identity).open(channel, gate, MESSAGE_BYTES_MAX)
+
+
+def wait_until(condition) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s, "condition never came"
+        time.sleep(0.002)
+
+
+def test_elements_arrive_in_order_and_credits_come_back(receiver):
+    inbox, connection, address, _ = receiver
+    channel = open_channel(connection, address, elements_max=2)
+    channel.wait_accepted()
+    sent = [batch(3), Watermark(9), Idle(), RouteMarker(7), batch(2, "other")]
+    for element in sent:
+        channel.send(element)
+    assert channel.gate.rows_free == 0
+    received = []
+    for _ in sent:
+        delivery = inbox.poll(60.0)
+        assert delivery.channel == CHANNEL
+        received.append(delivery.element)
+        delivery.release()
+    assert received == sent
+    wait_until(lambda: channel.gate.idle)
+    channel.send(EndOfStream())
+    delivery = inbox.poll(60.0)
+    assert delivery.element == EndOfStream()
+    delivery.release()
+    channel.close()
+
+
+def test_channels_of_one_link_go_on_when_another_is_refused_or_closed(receiver):
+    inbox, connection, address, _ = receiver
+    link = PeerLink(connection, address, JOB)
+
+    def opened(channel):
+        gate = CreditGate(ChannelLimits(4, 1 << 30, 100.0), NoWaker())
+        return link.open(channel, gate, MESSAGE_BYTES_MAX)
+
+    first, second = opened(CHANNEL), opened(CHANNEL)
+    refused = opened(ChannelId(SubtaskId(0, 1), SubtaskId(1, 0)))
+    with pytest.raises(HandshakeError, match="no channel"):
+        refused.wait_accepted()
+    first.wait_accepted()
+    second.wait_accepted()
+    first.send(batch(1))
+    first.close()
+    for number in range(50):
+        second.send(Watermark(number))
+    second.send(batch(2))
+    received = [inbox.poll(60.0) for _ in range(52)]
+    assert [delivery.element for delivery in received] == [batch(1), *map(Watermark, range(50)), batch(2)]
+    for delivery in received:
+        delivery.release()
+    wait_until(lambda: second.gate.is_empty)
+    assert not first.gate.is_empty, "nobody counts the credit of a channel that was closed"
+    link.close()
+
+
+def test_a_batch_larger_than_a_message_is_cut(receiver):
+    inbox, connection, address, _ = receiver
+    channel = open_channel(connection, address, elements_max=100)
+    channel.wait_accepted()
+    writer = ChannelWriter(channel, BatchPolicy(1 << 20, 1000.0))
+    large = batch(200_000)
+    writer.add(large)
+    rows = []
+    while len(rows) < 200_000:
+        writer.pump(time.monotonic(), everything=True)
+        delivery = inbox.poll(0.01)
+        if delivery is None:
+            continue
+        assert delivery.element.nbytes <= MESSAGE_BYTES_MAX
+        rows.extend(delivery.element.column("n").to_pylist())
+        delivery.release()
+    assert rows == large.column("n").to_pylist()
+    writer.add(pa.RecordBatch.from_pydict({"s": ["x" * (2 * MESSAGE_BYTES_MAX)]}))
+    with pytest.raises(WireLimitError, match="message_bytes_max"):
+        writer.pump(time.monotonic(), everything=True)
+    channel.close()
+
+
+@pytest.mark.parametrize(
+    ("identity", "channel", "reason"),
+    [
+        (JobIdentity("job-2", "f00d", 1), CHANNEL, "job-2 does not run here"),
+        (JobIdentity("job-1", "beef", 1), CHANNEL, "graphs differ"),
+        (JobIdentity("job-1", "f00d", 2), CHANNEL, "deployment 2"),
+        (JOB, ChannelId(SubtaskId(0, 1), SubtaskId(1, 0)), "no channel"),
+    ],
+)
+def test_a_channel_of_another_job_is_refused(receiver, identity, channel, reason):
+    _, connection, address, _ = receiver
+    opened = open_channel(connection, address, identity, channel)
+    with pytest.raises(HandshakeError, match=reason):
+        opened.wait_accepted()
+    opened.close()
+
+
+def test_another_protocol_version_is_refused(receiver):
+    _, connection, _, _ = receiver
+    frame = data_pb2.ChannelFrame(handshake=data_pb2.ChannelHandshake(), channel_number=5)
+    frame.handshake.handshake.protocol_version = 999
+    message = data_pb2.LinkMessage(frames=[frame])
+    (reply,) = next(data_pb2_grpc.ExchangeStub(connection).OpenLink(iter([message]))).channels
+    assert reply.channel_number == 5
+    assert "protocol version 999" in reply.refusal
+
+
+def test_a_receiver_that_goes_away_breaks_the_channel(receiver):
+    _, connection, address, server = receiver
+    channel = open_channel(connection, address)
+    channel.wait_accepted()
+    server.stop(0)
+    with pytest.raises(ConnectionLostError, match=address):
+        wait_until(lambda: channel.send(Idle()))
+    channel.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["unix:/tmp/socket:1", "dns://1.1.1.1/evil:80", "", "localhost", "::1:80"]
+)
+def test_only_addresses_are_dialled(address):
+    with pytest.raises(HandshakeError, match="is not an address of the form host:port"):
+        connect(address, [])
+
+
+def test_threads_that_wait_in_grpc_are_not_woken_without_need(monkeypatch):
+    monkeypatch.setattr("grpc._common.MAXIMUM_WAIT_TIMEOUT", 0.1)
+    let_grpc_sleep()
+    assert grpc._common.MAXIMUM_WAIT_TIMEOUT >= 1

@@ -1,0 +1,139 @@
+"""A source holds after the barrier of a savepoint with which the job is to stop; if it fails, the source reads on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from task_manager.checkpoints.checkpoint_parts import TakenPart
+from task_manager.exchange.channels import Inbox
+from task_manager.subtasks.mailbox import Mailbox
+from task_manager.subtasks.source_subtask import SourceSubtask
+from task_manager.subtasks.subtask import SubtaskTimers
+from weir.clock import SystemClock
+from weir.operators.base import Poll
+from weir.types import SubtaskId
+
+SUBTASK = SubtaskId(0, 0)
+
+
+class Reader:
+    """Never ends, and counts how often it is asked."""
+
+    polls = 0
+
+    def open(self, context):
+        pass
+
+    def close(self):
+        pass
+
+    def snapshot(self):
+        return self.polls
+
+    def poll(self, rows_max):
+        self.polls += 1
+        time.sleep(0.001)
+        return Poll()
+
+
+class Parts:
+    """Takes every part."""
+
+    def take(self, subtask, checkpoint_id, operators, captures, backend, passed_id):
+        return TakenPart(subtask, checkpoint_id, operators, passed_id)
+
+    def deliver(self, part, rows=()):
+        pass
+
+
+@pytest.fixture
+def source():
+    output = SimpleNamespace(
+        broadcast=lambda element: None,
+        pump=lambda: float("inf"),
+        close=lambda: None,
+        waited_s=0.0,
+        has_channels=False,
+        batches=0,
+        bytes_sent=0,
+    )
+    chain = SimpleNamespace(
+        open=lambda: None,
+        close=lambda: None,
+        output=output,
+        rows_into_last=0,
+        snapshot=lambda checkpoint_id: ({}, []),
+        flush_part=lambda share: True,
+        on_watermark=lambda time_ms: None,
+    )
+    timers = SubtaskTimers(200, 0, 1000, 1000, 1000, 5, 100)
+    context = SimpleNamespace(operator_name="source")
+    subtask = SourceSubtask(
+        SUBTASK,
+        chain,
+        Mailbox(Inbox()),
+        timers,
+        SystemClock(),
+        lambda: None,
+        Parts(),
+        Reader(),
+        lambda start_us: context,
+        10,
+    )
+    subtask.start()
+    subtask.begin(1)
+    wait_for_reads(subtask)
+    yield subtask
+    subtask.cancel()
+    assert subtask.join(10)
+
+
+def wait_for_reads(source):
+    before = source._reader.polls
+    deadline_s = time.monotonic() + 10
+    while source._reader.polls < before + 5:
+        assert time.monotonic() < deadline_s, "the source does not read"
+        time.sleep(0.005)
+
+
+def run(source, command):
+    source.mailbox.post(command).result(10)
+
+
+def held(source):
+    """Two commands later it has read nothing: between two commands a source that reads would have."""
+    before = source._reader.polls
+    for _ in range(5):
+        done = threading.Event()
+        run(source, done.set)
+        time.sleep(0.01)
+    return source._reader.polls == before
+
+
+def test_it_holds_until_the_savepoint_is_given_up(source):
+    run(source, partial(source.checkpoint, 7, holds=True))
+    assert held(source)
+    run(source, partial(source.end_checkpoint, 6, committed=False))
+    assert held(source)
+    run(source, partial(source.end_checkpoint, 7, committed=False))
+    wait_for_reads(source)
+
+
+def test_it_holds_when_the_savepoint_is_complete_until_another_checkpoint_begins(source):
+    """Then the control plane that wanted to stop the job is gone."""
+    run(source, partial(source.checkpoint, 7, holds=True))
+    run(source, partial(source.end_checkpoint, 7, committed=True))
+    assert held(source)
+    run(source, partial(source.checkpoint, 8))
+    wait_for_reads(source)
+
+
+def test_a_trigger_after_the_end_of_its_checkpoint_does_not_hold(source):
+    run(source, partial(source.end_checkpoint, 7, committed=False))
+    run(source, partial(source.checkpoint, 7, holds=True))
+    wait_for_reads(source)

@@ -1,0 +1,170 @@
+"""State of another form is refused, with a message that says what is stored and what the job needs."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from weir.errors import StateError
+from weir.operators.base import OperatorContext
+from weir.operators.keyed.keyed_process import KeyedProcess, KeyedProcessOperator
+from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
+from weir.records import with_system_columns
+from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.opened import one_state
+
+SUM = (Aggregate("n", "count"), Aggregate("total", "sum", "x"))
+
+
+def batch(x, key):
+    return with_system_columns(pa.record_batch({"k": key, "x": x}), 1, 2)
+
+
+NUMBERS = batch(pa.array([1, 2, 3]), pa.array(["a", "b", "a"]))
+
+
+def context(backend, restored=None, index=0, indices=(0,)):
+    return OperatorContext(
+        "job",
+        "totals",
+        3,
+        index,
+        len(indices),
+        tables=one_state(backend, 1),
+        restored=restored or {},
+        subtask_indices=indices,
+    )
+
+
+def opened(backend, restored=None, aggregates=SUM, keys=("k",), index=0, indices=(0,)):
+    operator = KeyedAggregateOperator(KeyedAggregateSpec(keys, aggregates))
+    operator.open(context(backend, restored, index, indices))
+    return operator
+
+
+def cut(operator):
+    state = operator.state if hasattr(operator, "state") else operator.user.keyed_state
+    state.flush()
+    return json.loads(json.dumps(operator.snapshot(1)))
+
+
+@pytest.fixture
+def written():
+    backend = MemoryBackend()
+    operator = opened(backend)
+    list(operator.process(NUMBERS))
+    return backend, {0: cut(operator)}
+
+
+def test_the_same_aggregation_goes_on(written):
+    backend, restored = written
+    operator = opened(backend, restored, (Aggregate("count", "count"), Aggregate("sum", "sum", "x")))
+    assert operator.distinct_keys == 2
+    wider = batch(pa.array([10, 1], pa.int8()), pa.array(["a", "c"]))
+    (out,) = operator.process(wider)
+    assert out.column("sum").to_pylist() == [14, 1]
+    assert operator.distinct_keys == 3
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "keys", "needed"),
+    [
+        (SUM[::-1], ("k",), r"sum\(x\), count\(: int64\)|sum\(x\), count\(\)"),
+        (SUM[:1], ("k",), r"count\(\) by k"),
+        ((SUM[0], Aggregate("total", "sum", "y")), ("k",), r"sum\(y\)"),
+        ((SUM[0], Aggregate("total", "max", "x")), ("k",), r"max\(x\)"),
+        (SUM, ("k", "x"), "by k, x"),
+    ],
+)
+def test_another_aggregation_is_refused_at_the_start(written, aggregates, keys, needed):
+    backend, restored = written
+    stored = r"step 'totals': the checkpoint's state is count\(\), sum\(x: int64\) by k: bytes"
+    with pytest.raises(StateError, match=rf"{stored} .*; the job now needs .*({needed}).*; start without"):
+        opened(backend, restored, aggregates, keys)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        batch(pa.array([1.5]), pa.array(["a"])),
+        batch(pa.array([1]), pa.array([7])),
+        batch(pa.array([1]), pa.array([7], pa.timestamp("ms"))),
+    ],
+)
+def test_another_type_is_refused_at_the_first_rows(written, rows):
+    backend, restored = written
+    operator = opened(backend, restored)
+    with pytest.raises(StateError, match=r"the checkpoint's state is .* the job now needs"):
+        list(operator.process(rows))
+
+
+def test_types_survive_a_deployment_without_rows(written):
+    backend, restored = written
+    again = {0: cut(opened(backend, restored))}
+    assert again[0]["codec"] == restored[0]["codec"]
+    with pytest.raises(StateError, match="the job now needs"):
+        list(opened(backend, again).process(batch(pa.array([1.5]), pa.array(["a"]))))
+
+
+def test_keys_are_counted_once_over_other_subtasks(written):
+    backend, restored = written
+    restored = {index: restored[0] | {"distinct_keys": 10 + index} for index in (0, 1, 2)}
+    counts = [opened(backend, restored, index=index, indices=(0, 3)).distinct_keys for index in (0, 3)]
+    assert counts == [33, 0]
+    counts = [opened(backend, restored, index=n, indices=(0, 1, 2, 3)).distinct_keys for n in range(4)]
+    assert counts == [10, 11, 12, 0]
+
+
+class Last(KeyedProcess):
+    state_codec = "2"
+    readable_codecs = ("1",)
+
+    def process(self, batch):
+        return ()
+
+
+class First(KeyedProcess):
+    def process(self, batch):
+        return ()
+
+    def snapshot(self, checkpoint_id):
+        return {"mine": checkpoint_id}
+
+    def open(self, context):
+        super().open(context)
+        self.restored = context.restored
+
+
+def process_operator(kind, restored=None, keys=("k",)):
+    operator = KeyedProcessOperator(KeyedProcessSpec(keys, kind, pa.schema({"k": pa.string()})))
+    operator.open(context(MemoryBackend(), restored))
+    return operator
+
+
+def test_a_users_codec_is_checked_and_its_own_snapshot_comes_back():
+    first = {0: cut(process_operator(First))}
+    assert first == {
+        0: {
+            "kind": "keyed_process",
+            "version": 1,
+            "codec": {"name": "1", "keys": ["k"]},
+            "user": {"mine": 1},
+        }
+    }
+    assert process_operator(First, first).user.restored == {0: {"mine": 1}}
+    second = {0: cut(process_operator(Last, first))}
+    with pytest.raises(StateError, match=r"has codec '2' by k; the step reads '1' by k; .* readable_codecs"):
+        process_operator(First, second)
+    with pytest.raises(StateError, match="reads '1' by k, j"):
+        process_operator(First, first, keys=("k", "j"))
+
+
+def test_state_of_another_kind_of_step_is_refused(written):
+    _, restored = written
+    with pytest.raises(
+        StateError, match=r"holds the state of .'keyed_aggregate', 1., this is keyed_process of version 1"
+    ):
+        process_operator(First, restored)

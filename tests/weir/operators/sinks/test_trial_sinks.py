@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from weir.operators.sinks.trial_sinks import BlackholeSink, PrintSink
+from weir.records import with_system_columns
+from weir.specs import BlackholeSpec, PrintSpec
+
+
+def batch(*ids):
+    return with_system_columns(pa.record_batch({"id": pa.array(ids), "s": [f'"{n}" é' for n in ids]}), 1, 2)
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_blackhole_counts():
+    sink = BlackholeSink(BlackholeSpec())
+    assert list(sink.process(batch(1, 2))) == []
+    sink.process(batch(3))
+    assert sink.rows == 3
+
+
+def test_print_shows_user_columns_up_to_the_limit(capsys):
+    sink = PrintSink(PrintSpec(rows_max=3))
+    for part in (batch(1, 2), batch(3, 4), batch(5)):
+        sink.process(part)
+    assert lines(capsys.readouterr().out) == [{"id": n, "s": f'"{n}" é'} for n in (1, 2, 3)]

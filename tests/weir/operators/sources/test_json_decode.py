@@ -1,0 +1,343 @@
+"""The scanner, the bulk parser and the strict parser agree on what is good, and on the values."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weir.operators.byte_access import PADDING_BYTES
+from weir.operators.sources.json_decode import JsonDecoder
+from weir.operators.sources.line_shapes import SHAPE_OBJECT, line_shapes
+
+FLAT = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("load", pa.float64(), nullable=False),
+        pa.field("up", pa.bool_(), nullable=False),
+        pa.field("port", pa.uint16(), nullable=False),
+        pa.field("long_name", pa.large_string()),
+    ]
+)
+NESTED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("at", pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.float64())])),
+    ]
+)
+GOOD = '{"id": 7, "name": "server-1", "load": 0.25, "up": true, "port": 80, "long_name": "x"}'
+
+
+def padded(lines: list[bytes]) -> tuple[np.ndarray, int]:
+    raw = b"".join(line + b"\n" for line in lines)
+    return np.frombuffer(bytearray(raw + bytes(PADDING_BYTES)), dtype=np.uint8), len(raw)
+
+
+def decode(lines: list[bytes], schema: pa.Schema = FLAT, **options: object):
+    """All rows as dictionaries, and (line start, reason) of what was rejected."""
+    data, stop = padded(lines)
+    decoder = JsonDecoder(schema, lines_max=700, **options)
+    at, rows, rejected = 0, [], []
+    while at < stop:
+        result = decoder.decode(data, at, stop)
+        result.batch.validate(full=True)
+        assert result.batch.schema == schema
+        rows += result.batch.to_pylist()
+        rejected += [(rejection.start, rejection.reason) for rejection in result.rejections]
+        assert result.next_start > at
+        at = result.next_start
+    return rows, rejected
+
+
+def decode_each(lines: list[bytes], schema: pa.Schema = FLAT):
+    """The reference: every line alone, by the strict parser only."""
+    rows, rejected, at = [], [], 0
+    for line in lines:
+        got, bad = decode([line], schema, use_scanner=False)
+        rows += got
+        rejected += [(at + start, reason) for start, reason in bad]
+        at += len(line) + 1
+    return rows, rejected
+
+
+def assert_paths_agree(lines: list[bytes], schema: pa.Schema = FLAT) -> None:
+    expected = decode_each(lines, schema)
+    assert decode(lines, schema) == expected
+    assert decode(lines, schema, use_scanner=False) == expected
+
+
+def variant(**changes: str) -> bytes:
+    """The good line with some values replaced by raw JSON text; an empty text removes the field."""
+    fields = {"id": "7", "name": '"a"', "load": "0.5", "up": "true", "port": "80", "long_name": '"b"'}
+    fields |= changes
+    return ("{" + ", ".join(f'"{k}": {v}' for k, v in fields.items() if v) + "}").encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+BAD = {
+    "string for integer": variant(id='"7"'),
+    "decimal for integer": variant(id="7.0"),
+    "exponent for integer": variant(id="1e3"),
+    "boolean for integer": variant(id="true"),
+    "null": variant(id="null"),
+    "missing": variant(name=""),
+    "out of range": variant(id="9223372036854775808"),
+    "far out of range": variant(id="1" * 30),
+    "out of the narrow range": variant(port="65536"),
+    "negative for unsigned": variant(port="-1"),
+    "leading zero": variant(id="007"),
+    "plus": variant(id="+7"),
+    "lone minus": variant(id="-"),
+    "integer for string": variant(name="1"),
+    "object for string": variant(name='{"a": 1}'),
+    "list for string": variant(name='["a"]'),
+    "string for float": variant(load='"0.5"'),
+    "NaN": variant(load="NaN"),
+    "infinite": variant(load="1e400"),
+    "point without digits": variant(load="1."),
+    "point first": variant(load=".5"),
+    "integer for boolean": variant(up="1"),
+    "capital literal": variant(up="True"),
+    "literal with a tail": variant(up="truex"),
+    "duplicate": variant(id='7, "id": 8'),
+    "duplicate by escape": variant(id='7, "\\u0069d": 8'),
+    "lone surrogate": variant(name='"\\ud800"'),
+    "lone surrogate in an ignored field": variant(name='"a", "other": "\\udc00"'),
+    "control character": variant(name='"a\tb"'),
+    "NUL in a string": variant(name='"a\0b"'),
+    "bad escape": variant(name='"\\x"'),
+    "trailing comma": GOOD[:-1].encode() + b",}",
+    "trailing garbage": GOOD.encode() + b" x",
+    "two objects": GOOD.encode() + GOOD.encode(),
+    "NUL behind": GOOD.encode() + b"\0",
+    "cut": GOOD[:-5].encode(),
+    "open string": GOOD[:20].encode(),
+    "array": b"[" + GOOD.encode() + b"]",
+    "null line": b"null",
+    "number line": b"12",
+    "invalid UTF-8": GOOD.encode().replace(b"server", b"ser\xff\xfer"),
+    "UTF-8 cut": GOOD.encode().replace(b"server", b"serv\xe2\x82"),
+    "overlong UTF-8": GOOD.encode().replace(b"server", b"serv\xc0\xaf"),
+    "encoded surrogate": GOOD.encode().replace(b"server", b"serv\xed\xa0\x80"),
+    "invalid UTF-8 in an ignored field": GOOD[:-1].encode() + b', "other": "\xff"}',
+    "binary": bytes(b for b in range(256) if b != 10),
+    "UTF-16": GOOD.encode("utf-16-le").replace(b"\n", b""),
+    "deep": b'{"other": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "deep and open": b"[" * 300_000,
+    "carriage return in a string": variant(name='"a\rb"'),
+}
+ACCEPTED = {
+    "as is": GOOD.encode(),
+    "carriage return": GOOD.encode() + b"\r",
+    "spaces": GOOD.encode().replace(b":", b" \t: ").replace(b",", b" , ") + b"  ",
+    "other order": b'{"long_name": "x", "up": false, "port": 1, "load": 1, "name": "", "id": -0}',
+    "nullable null": variant(long_name="null"),
+    "nullable missing": variant(long_name=""),
+    "integer for float": variant(load="3"),
+    "big integer for float": variant(load="123456789012345678901234567890"),
+    "exponent for float": variant(load="1.5E+3"),
+    "many digits": variant(load="0.1234567890123456789"),
+    "least integer": variant(id="-9223372036854775808"),
+    "greatest integer": variant(id="9223372036854775807"),
+    "escapes": variant(name='"a\\n\\u00e9\\ud83d\\ude00\\""'),
+    "beyond ASCII": variant(name='"żółć €😀"'),
+    "unknown fields": variant(id='7, "a": "é", "b": -1.5, "c": null, "d": false, "e": {"id": [1]}, "f": 1e5'),
+    "unknown duplicates": variant(id='7, "a": 1, "a": 2'),
+    "name as a prefix": variant(id='7, "idx": 1, "i": 2'),
+    "escaped key": variant(id='7, "na\\u006d\\u0065x": 1'),
+    "name as a value": variant(name='"id"'),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_line_is_rejected_with_its_position_on_every_path(kind):
+    for copies in (1, 600):
+        lines = [GOOD.encode()] * copies + [BAD[kind]] + [variant(id="8")] * copies
+        rows, rejected = decode(lines)
+        assert [start for start, _ in rejected] == [copies * (len(GOOD) + 1)]
+        assert rejected[0][1]
+        assert "\n" not in rejected[0][1]
+        assert [row["id"] for row in rows] == [7] * copies + [8] * copies
+        assert decode(lines, use_scanner=False) == (rows, rejected)
+
+
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_good_line_has_the_same_values_on_every_path(kind):
+    lines = [GOOD.encode()] + [ACCEPTED[kind]] * 600
+    rows, rejected = decode(lines)
+    assert rejected == []
+    expected = json.loads(ACCEPTED[kind])
+    expected["load"] = float(expected["load"])
+    assert rows[1:] == [{name: expected.get(name) for name in FLAT.names}] * 600
+    assert decode(lines, use_scanner=False) == (rows, [])
+
+
+def test_reasons_name_the_field():
+    reasons = [
+        decode([BAD[kind]])[1][0][1] for kind in ("string for integer", "missing", "duplicate", "deep")
+    ]
+    assert reasons == [
+        "field id must be int64, not a string",
+        "field name is missing or null",
+        "field id occurs twice",
+        "nested deeper than 128 levels",
+    ]
+
+
+def test_blank_lines_are_passed_over():
+    rows, rejected = decode([b"", GOOD.encode(), b"  \t", b"\r", GOOD.encode()])
+    assert (len(rows), rejected) == (2, [])
+
+
+def test_line_beyond_the_bound_is_rejected_whatever_its_content():
+    bound = len(variant(id="8")) + 1
+    for scanner in (True, False):
+        rows, rejected = decode([GOOD.encode(), variant(id="8")], line_bytes_max=bound, use_scanner=scanner)
+        assert [row["id"] for row in rows] == [8]
+        assert rejected == [(0, f"line longer than line_bytes_max ({bound} bytes)")]
+
+
+def test_object_over_two_lines_beside_two_objects_in_a_line_is_bad():
+    simple = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    lines = [b'{"id": 1}'] * 600 + [b'{"id":', b'2} {"id": 3}'] + [b'{"id": 4}'] * 600
+    rows, rejected = decode(lines, simple, use_scanner=False)
+    assert len(rows) == 1200
+    assert len(rejected) == 2
+
+
+def test_nested_fields_work_and_agree():
+    lines = [
+        b'{"id": 1, "tags": ["a", null], "at": {"x": 1, "y": 2, "z": 3}}',
+        b'{"id": 2, "tags": null, "at": {}}',
+        b'{"id": 3, "at": null, "tags": []}',
+        b'{"id": 4, "tags": [1]}',
+        b'{"id": 5, "at": {"x": 1.5}}',
+        b'{"id": 6, "at": {"x": 1, "x": 2}}',
+        b'{"id": 7, "at": []}',
+        b'{"tags": []}',
+        b'{"id": 8}',
+    ] * 30
+    rows, rejected = decode(lines, NESTED)
+    assert len(rows) == 4 * 30
+    assert len(rejected) == 5 * 30
+    assert rows[0] == {"id": 1, "tags": ["a", None], "at": {"x": 1, "y": 2.0}}
+    assert_paths_agree(lines, NESTED)
+
+
+def test_types_that_only_pyarrow_converts():
+    schema = pa.schema([pa.field("at", pa.timestamp("ms")), pa.field("id", pa.int64(), nullable=False)])
+    lines = [b'{"id": 1, "at": "2024-01-01T00:00:00"}', b'{"id": 2, "at": "soon"}', b'{"at": null}'] * 20
+    rows, rejected = decode(lines, schema)
+    assert [row["id"] for row in rows] == [1] * 20
+    assert len(rejected) == 40
+
+
+def is_odd(line: bytes) -> bool:
+    """Whether the strict decoder keeps the line from pyarrow."""
+    data, stop = padded([line])
+    shapes = np.empty(1, dtype=np.uint8)
+    line_shapes(data, np.array([[0, stop, 0]]), 1, 1 << 20, shapes)
+    return bool(shapes[0] != SHAPE_OBJECT)
+
+
+NESTED_LINES = [b'{"id": 1, "tags": ["a", null], "at": {"x": 1, "y": 2, "z": [{}]}}', b'{"id": 2}']
+
+
+def mutate(line: bytes, rng: random.Random) -> bytes:
+    """Change a few bytes, or splice in something nasty."""
+    out = bytearray(line)
+    for _ in range(rng.choice((0, 1, 1, 2, 4))):
+        at = rng.randrange(len(out) + 1)
+        match rng.randrange(5):
+            case 0:
+                out[at : at + 1] = bytes(
+                    [rng.choice(b'{}[]",:\\0123456789.-+eEtrufalsn \t\r\x00\x1f\x7f\x80\xc3\xff')]
+                )
+            case 1:
+                out[at : at + rng.randrange(4)] = b""
+            case 2:
+                out[at:at] = rng.choice(
+                    [b"\\u00e9", b"\\ud83d", "é€😀".encode(), b'"', b"1e5", b"null", b"0", b"NaN"]
+                )
+            case 3:
+                other = rng.randrange(len(out) + 1)
+                out[at:at] = out[min(at, other) : max(at, other)]
+            case _:
+                out[at : at + 1] = bytes([rng.randrange(256)])
+    return bytes(out).replace(b"\n", b" ")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_mutated_lines_agree_on_every_path(seed):
+    rng = random.Random(seed)
+    seeds = [GOOD.encode(), *ACCEPTED.values(), *(line for line in BAD.values() if len(line) < 1000)]
+    lines = [mutate(rng.choice(seeds), rng) for _ in range(1500)]
+    assert_paths_agree(lines)
+
+
+@pytest.mark.parametrize("schema", [FLAT, NESTED], ids=["flat", "nested"])
+def test_bulk_parser_takes_all_good_lines_and_no_bad_one(schema):
+    rng = random.Random(99)
+    seeds = [*ACCEPTED.values(), *NESTED_LINES, *(line for line in BAD.values() if len(line) < 1000)]
+    lines = [mutate(rng.choice(seeds), rng) for _ in range(1500)]
+    singles = [decode([line], schema, use_scanner=False) for line in lines]
+    good = [line for line, (rows, _) in zip(lines, singles, strict=True) if rows]
+    bulk = JsonDecoder(schema)._strict._bulk
+    # Lines whose structure is not that of one object never reach it; neither do NaN and its like.
+    odd = [line for line in good if is_odd(line)]
+    plain = [line for line in good if line not in odd]
+    assert len(plain) > 90
+    rows = bulk(b"".join(line + b"\n" for line in plain)).to_pylist()
+    assert rows == [rows[0] for line, (rows, _) in zip(lines, singles, strict=True) if line in set(plain)]
+    needed = [field.name for field in schema if not field.nullable]
+    for line, (rows, _) in zip(lines, singles, strict=True):
+        if not rows and line.strip() and not is_odd(line):
+            taken = bulk(line + b"\n")
+            assert taken is None or any(taken.column(name).null_count for name in needed), line
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mutated_nested_lines_agree(seed):
+    rng = random.Random(seed)
+    assert_paths_agree([mutate(rng.choice(NESTED_LINES), rng) for _ in range(1000)], NESTED)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "id": st.integers(-(2**63), 2**63 - 1),
+                "name": st.text(),
+                "load": st.floats(allow_nan=False, allow_infinity=False),
+                "up": st.booleans(),
+                "port": st.integers(0, 2**16 - 1),
+            },
+            optional={"long_name": st.none() | st.text(), "other": st.none() | st.text() | st.floats(0, 1)},
+        ),
+        min_size=1,
+        max_size=80,
+    ),
+    st.booleans(),
+)
+def test_written_rows_are_read_back(rows, ascii_only):
+    lines = [json.dumps(row, ensure_ascii=ascii_only).encode("utf-8", "replace") for row in rows]
+    expected = [{name: json.loads(line).get(name) for name in FLAT.names} for line in lines]
+    for scanner in (True, False):
+        assert decode(lines, use_scanner=scanner) == (expected, [])
+
+
+def test_scanner_takes_simple_lines_itself():
+    """Otherwise all the other tests could pass without it."""
+    data, stop = padded([GOOD.encode()] * 3)
+    decoder = JsonDecoder(FLAT)
+    decoder._strict = None
+    assert decoder.decode(data, 0, stop).batch.num_rows == 3

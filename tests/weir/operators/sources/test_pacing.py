@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from weir.errors import GraphError
+from weir.operators.base import OperatorContext
+from weir.operators.sources.pacing import COALESCE_US, BatchSource, Schedule
+from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
+from weir.specs import SourceSpec
+from weir.testing.manual_clock import ManualClock
+
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+
+
+class CountingSource(BatchSource):
+    """Gives 0, 1, 2 ... in decoded blocks of 700 rows."""
+
+    def __init__(self, spec, rows):
+        super().__init__(spec)
+        self._numbers = list(range(rows))
+
+    def _open_input(self, context):
+        pass
+
+    def _has_input(self):
+        return [True] * self._context.parallelism
+
+    def _event_quota(self, events_max):
+        return events_max
+
+    def _next_batch(self):
+        block, self._numbers = self._numbers[:700], self._numbers[700:]
+        return pa.record_batch([pa.array(block)], schema=SCHEMA) if block else None
+
+
+def opened(rate, rows=2000, subtask=0, parallelism=1, **spec):
+    clock = ManualClock()
+    source = CountingSource(SourceSpec(schema=SCHEMA, rate=rate, **spec), rows)
+    source.open(OperatorContext("j", "s", 0, subtask, parallelism, job_start_us=clock.now_us(), clock=clock))
+    return source, clock
+
+
+def advance_us(clock, delta_us):
+    # The clock cuts to whole microseconds.
+    clock.advance_ms((delta_us + 0.5) / 1000)
+
+
+def drain(source, clock, rows_max=1000):
+    """Poll whenever the source asks for it until it ends; rows of each poll with the time of the poll."""
+    start, polls = clock.now_us(), []
+    for _ in range(100_000):
+        poll = source.poll(rows_max)
+        if poll.finished:
+            return polls
+        if poll.batch is not None:
+            polls.append((clock.now_us() - start, poll.batch))
+        if poll.next_poll_us > clock.now_us():
+            advance_us(clock, poll.next_poll_us - clock.now_us())
+    raise AssertionError("the source does not end")
+
+
+def test_events_carry_their_scheduled_time_over_all_subtasks():
+    times = []
+    for subtask in (0, 1, 2):
+        source, clock = opened(1000.0, rows=50, subtask=subtask, parallelism=3)
+        start = clock.now_us()
+        polls = drain(source, clock)
+        times += [int(t) - start for _, batch in polls for t in int64_column(batch, INGEST_TIME_COLUMN)]
+        assert all(batch.column(EVENT_TIME_COLUMN)[0].as_py() >= start // 1000 for _, batch in polls)
+    assert sorted(times) == [k * 1000 for k in range(150)]
+
+
+def test_nothing_comes_early_and_slow_polls_keep_the_schedule():
+    source, clock = opened(10_000.0)
+    start = clock.now_us()
+    assert source.poll(1000).batch.num_rows == 1
+    early = source.poll(1000)
+    assert early.batch is None
+    assert early.next_poll_us == start + COALESCE_US
+    advance_us(clock, 50_000)
+    batch = source.poll(1000).batch
+    assert [int(t) - start for t in int64_column(batch, INGEST_TIME_COLUMN)] == [
+        k * 100 for k in range(1, 501)
+    ]
+
+
+def test_high_rates_are_polled_at_intervals_and_low_rates_on_time():
+    source, clock = opened(100_000.0)
+    polls = drain(source, clock)
+    assert sorted({at for at, _ in polls}) == list(range(0, 20_000 + COALESCE_US, COALESCE_US))
+    source, clock = opened(100.0, rows=20)
+    assert [at for at, _ in drain(source, clock)] == [k * 10_000 for k in range(20)]
+
+
+def test_subtasks_take_turns():
+    for subtask in range(3):
+        source, clock = opened(100_000.0, rows=100, subtask=subtask, parallelism=3)
+        polls = [at for at, _ in drain(source, clock)][1:]
+        assert {at % COALESCE_US for at in polls} == {subtask * COALESCE_US // 3}
+
+
+def test_overdue_rows_come_at_once_in_bounded_batches():
+    source, clock = opened(1_000_000.0, rows=2000)
+    advance_us(clock, 10_000_000)
+    sizes, poll = [], source.poll(300)
+    while not poll.finished:
+        sizes.append(poll.batch.num_rows)
+        poll = source.poll(300) if poll.next_poll_us == 0 else source.poll(advance_us(clock, 1000) or 300)
+    assert sum(sizes) == 2000
+    assert max(sizes) <= 300
+
+
+@pytest.mark.parametrize("rate", [None, 100_000.0])
+def test_polls_say_how_much_they_give_and_how_late_its_events_are(rate):
+    source, clock = opened(rate, event_time_column="n")
+    rows = size_bytes = 0
+    while not (poll := source.poll(300)).finished:
+        if poll.batch is not None:
+            rows += poll.batch.num_rows
+            size_bytes += poll.size_bytes
+            assert poll.event_time_ms_max == rows - 1
+        advance_us(clock, 1000)
+    assert rows == 2000
+    assert size_bytes == pytest.approx(2000 * 3 * 8, rel=0.01), "three columns of 8 bytes"
+
+
+def test_limit_on_events_ends_a_paced_source():
+    source, clock = opened(1000.0, events_max=701)
+    assert sum(batch.num_rows for _, batch in drain(source, clock)) == 701
+
+
+def test_unpaced_batches_are_bounded_and_complete():
+    source, clock = opened(None)
+    polls = drain(source, clock, rows_max=300)
+    assert [batch.num_rows for _, batch in polls] == [300, 300, 100, 300, 300, 100, 300, 300]
+    assert [n for _, batch in polls for n in batch.column("n").to_pylist()] == list(range(2000))
+
+
+@pytest.mark.parametrize("rate", [0.5, 3.0, 7.7, 999.0, 12_345.6, 3e6])
+def test_due_count_is_the_inverse_of_due_time(rate):
+    schedule = Schedule(rate, 1_700_000_000_000_000, 1, 3)
+    for number in (0, 1, 2, 10, 1_000, 1_000_003):
+        due = schedule.due_us(number)
+        assert schedule.due_count(due) >= number + 1
+        assert schedule.due_count(due - 1) <= number
+        assert schedule.due_times_us(number, 1)[0] == due
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"rate": 0.0}, {"rate": -1.0}, {"events_max": -1}, {"event_time_column": "m"}],
+)
+def test_senseless_settings_are_refused(spec):
+    with pytest.raises(GraphError):
+        CountingSource(SourceSpec(schema=SCHEMA, **spec), 1)

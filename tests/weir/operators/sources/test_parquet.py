@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import contextlib
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from weir.errors import InputError
+from weir.operators.base import OperatorContext
+from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.sources.parquet import ParquetReader
+from weir.records import EVENT_TIME_COLUMN, system_schema
+from weir.schemas import to_schema
+from weir.specs import ParquetSpec
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+
+
+def read(spec, parallelism=1, dead_letters=None):
+    batches = []
+    for subtask in range(parallelism):
+        reader = ParquetReader(spec)
+        context = OperatorContext("job", "source", 0, subtask, parallelism, dead_letters=dead_letters)
+        with contextlib.closing(reader):
+            reader.open(context)
+            while not (poll := reader.poll(500)).finished:
+                assert 0 < poll.batch.num_rows <= 500
+                assert poll.batch.schema == system_schema(spec.schema)
+                batches.append(poll.batch)
+    return batches
+
+
+def ids(batches):
+    return [value for batch in batches for value in batch.column("id").to_pylist()]
+
+
+def write(path, values, **columns):
+    table = pa.table({"other": [0] * len(values), "name": [f"n{v}" for v in values], "id": values} | columns)
+    pq.write_table(table, path, row_group_size=300)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_row_groups_of_all_parts_are_read_once(tmp_path, parallelism):
+    write(tmp_path / "part-0.parquet", list(range(1000)))
+    write(tmp_path / "part-1.parquet", list(range(1000, 1700)))
+    (tmp_path / "_SUCCESS").touch()
+    batches = read(ParquetSpec(schema=SCHEMA, path=str(tmp_path)), parallelism)
+    assert sorted(ids(batches)) == list(range(1700))
+    assert batches[0].column("name")[0].as_py() == f"n{ids(batches)[0]}"
+
+
+def test_limit_and_event_time(tmp_path):
+    write(tmp_path / "a.parquet", list(range(1000)))
+    spec = ParquetSpec(schema=SCHEMA, path=str(tmp_path), events_max=999, event_time_column="id")
+    batches = read(spec, 3)
+    assert len(ids(batches)) == 999
+    assert all(batch.column(EVENT_TIME_COLUMN).equals(batch.column("id")) for batch in batches)
+
+
+def test_wrong_type_names_file_column_and_types(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1.5], "name": ["a"]}), path)
+    with pytest.raises(
+        InputError, match=f"{path}: column id has type double, the source's schema says int64"
+    ):
+        read(ParquetSpec(schema=SCHEMA, path=str(path)))
+    pq.write_table(pa.table({"name": ["a"]}), path)
+    with pytest.raises(InputError, match="there is no column id"):
+        read(ParquetSpec(schema=SCHEMA, path=str(path)))
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "a").write_text("no parquet")
+    with pytest.raises(InputError, match="check that it is a Parquet file"):
+        read(ParquetSpec(schema=SCHEMA, path=str(tmp_path)))
+
+
+def test_nulls_go_to_the_dead_letters_with_the_row_number(tmp_path):
+    values = [None if number % 100 == 7 else number for number in range(1000)]
+    write(tmp_path / "a.parquet", values, name=pa.array([None] * 1000, pa.string()))
+    letters = DeadLetterFile(tmp_path / "dead", "job", "source", 0)
+    batches = read(ParquetSpec(schema=SCHEMA, path=str(tmp_path / "a.parquet")), 2, letters)
+    letters.close()
+    assert sorted(ids(batches)) == [value for value in values if value is not None]
+    entries = [json.loads(line) for line in letters.path.read_bytes().splitlines()]
+    assert sorted(entry["position"] for entry in entries) == list(range(7, 1000, 100))
+    assert entries[0]["reason"] == "field id is null"
+    spec = ParquetSpec(schema=SCHEMA, path=str(tmp_path / "a.parquet"), on_bad_record="fail")
+    with pytest.raises(InputError, match="row 7: field id is null"):
+        read(spec)
+
+
+NARROW_AND_WIDE = {
+    **dict.fromkeys([pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32()], int),
+    **dict.fromkeys([pa.float16(), pa.float32()], float),
+    pa.large_string(): str,
+    pa.large_binary(): bytes,
+}
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [*NARROW_AND_WIDE.items(), (pa.int32(), float), (pa.int8(), pa.int16()), (pa.uint8(), pa.int16())],
+)
+def test_narrower_columns_are_widened(tmp_path, narrow, wide):
+    values = ["7", "9"] if wide is str else [b"7", b"9"] if wide is bytes else [7, 100]
+    numbers = np.array(values, dtype=np.float16) if narrow == pa.float16() else values
+    pq.write_table(pa.table({"id": pa.array(numbers, narrow)}), tmp_path / "a.parquet")
+    schema = to_schema({"id": wide})
+    (batch,) = read(ParquetSpec(schema=schema, path=str(tmp_path / "a.parquet")))
+    assert batch.column("id").type == schema.field("id").type
+    assert batch.column("id").to_pylist() == values
+
+
+LOSSY = [
+    *((actual, int) for actual in (pa.uint64(), pa.float32(), pa.bool_())),
+    *((actual, pa.int32()) for actual in (pa.int64(), pa.uint32())),
+    *((actual, pa.float32()) for actual in (pa.int32(), pa.float64())),
+    *((pa.int64(), wanted) for wanted in (float, str)),
+    (pa.int32(), pa.uint64()),
+]
+
+
+@pytest.mark.parametrize(("actual", "wanted"), LOSSY)
+def test_columns_that_would_lose_something_are_refused(tmp_path, actual, wanted):
+    pq.write_table(pa.table({"id": pa.array([1], pa.int64()).cast(actual)}), tmp_path / "a.parquet")
+    schema = to_schema({"id": wanted})
+    text = f"column id has type {actual}, the source's schema says {schema.field('id').type}, and that does not hold"
+    with pytest.raises(InputError, match=text):
+        read(ParquetSpec(schema=schema, path=str(tmp_path / "a.parquet")))

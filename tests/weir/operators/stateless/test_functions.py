@@ -1,0 +1,183 @@
+import functools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from weir.errors import WeirError
+from weir.operators.base import OperatorContext
+from weir.operators.stateless.functions import FlatMapOperator, MapBatchesOperator, MapOperator
+from weir.records import with_system_columns
+from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+
+
+def batch_of(ids):
+    user = pa.RecordBatch.from_pydict({"id": ids, "name": [f"n{i}" for i in ids]}, schema=SCHEMA)
+    rows = np.arange(len(ids), dtype=np.int64)
+    batch = with_system_columns(user, 1000 + rows, 2000 + rows)
+    return batch.append_column("_key_hash", pa.array(rows.astype(np.uint64)))
+
+
+def run(operator, batch, batch_size=100):
+    operator.open(OperatorContext("job", "mine", 0, 0, 1, batch_size=batch_size))
+    return list(operator.process(batch))
+
+
+map_batches = functools.partial(
+    lambda function, schema=SCHEMA: MapBatchesOperator(MapBatchesSpec(function, schema))
+)
+map_rows = functools.partial(lambda function, schema=SCHEMA: MapOperator(MapSpec(function, schema)))
+flat_map = functools.partial(lambda function, schema=SCHEMA: FlatMapOperator(FlatMapSpec(function, schema)))
+
+
+def test_map_batches_sees_user_and_time_columns_only():
+    seen = []
+    (result,) = run(map_batches(lambda batch: seen.append(batch.schema.names) or batch), batch_of([1, 2]))
+    assert seen == [["id", "name", "_event_time_ms", "_ingest_time_us"]]
+    assert result.schema.names == seen[0]
+    assert result.column("id").to_pylist() == [1, 2]
+
+
+def test_map_batches_may_drop_rows_if_it_carries_the_times():
+    (result,) = run(map_batches(lambda batch: batch.filter(pc.greater(batch["id"], 2))), batch_of([1, 2, 3]))
+    assert result.to_pylist() == [{"id": 3, "name": "n3", "_event_time_ms": 1002, "_ingest_time_us": 2002}]
+
+
+def test_map_batches_without_times_gets_the_input_s_if_rows_match():
+    schema = pa.schema([pa.field("x", pa.string(), nullable=False)])
+
+    def function(batch):
+        return pa.record_batch({"x": pa.array(["a"] * batch.num_rows, pa.large_string())})
+
+    (result,) = run(map_batches(function, schema), batch_of([1, 2]))
+    assert result.schema.field("x") == schema.field("x")
+    assert result.column("_ingest_time_us").to_pylist() == [2000, 2001]
+
+
+def test_map_batches_puts_columns_into_the_declared_order():
+    (result,) = run(map_batches(lambda batch: batch.select(["name", "id"])), batch_of([1]))
+    assert result.schema.names[:2] == ["id", "name"]
+
+
+def test_map_batches_with_no_rows_left_gives_nothing():
+    assert run(map_batches(lambda batch: batch.slice(0, 0)), batch_of([1])) == []
+
+
+def fail(_):
+    raise KeyError("nope")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (fail, "step 'mine': function fail raised KeyError: 'nope'"),
+        (lambda b: None, "step 'mine': the function returned NoneType, not a pyarrow.RecordBatch"),
+        (lambda b: b.select(["id"]), r"step 'mine': .* column 'name' \(string\) is missing"),
+        (lambda b: b.append_column("x", b["id"]), r"step 'mine': .* column 'x' \(int64\) is not expected"),
+        (lambda b: b.set_column(1, "name", b["id"]), "step 'mine': .* column 'name' is int64, not string"),
+        (lambda b: b.append_column("id", b["id"]), "step 'mine': the function returned a column twice"),
+        (
+            lambda b: b.select(["id", "name"]).slice(1),
+            "returned 1 rows for 2 without column '_event_time_ms'",
+        ),
+        (
+            lambda b: b.set_column(2, "_event_time_ms", b["name"]),
+            "returned '_event_time_ms' as string; it is int64 without nulls",
+        ),
+        (
+            lambda b: b.set_column(0, "id", pa.array([1, None])),
+            "step 'mine': the function returned a null in column 'id'; declare it as weir.Nullable",
+        ),
+    ],
+)
+def test_map_batches_mistakes_name_the_step(function, message):
+    with pytest.raises(WeirError, match=message):
+        run(map_batches(function), batch_of([1, 2]))
+
+
+def test_map_keeps_the_times_of_each_row():
+    schema = pa.schema([("x", pa.int64())])
+    (result,) = run(map_rows(lambda row: {"x": row["id"] * 2}, schema), batch_of([5, 6]))
+    assert result.to_pydict() == {
+        "x": [10, 12],
+        "_event_time_ms": [1000, 1001],
+        "_ingest_time_us": [2000, 2001],
+    }
+
+
+def test_map_rows_are_user_columns():
+    seen = []
+    run(map_rows(lambda row: seen.append(row) or row), batch_of([5]))
+    assert seen == [{"id": 5, "name": "n5"}]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (fail, "step 'mine': function fail raised KeyError: 'nope'"),
+        (lambda row: 3, "step 'mine': the function returned int, not a dict"),
+        (lambda row: {"id": 1}, r"step 'mine': .* missing \['name'\], extra \[\]"),
+        (lambda row: {**row, "x": 1}, r"step 'mine': .* missing \[\], extra \['x'\]"),
+        (lambda row: {**row, "id": "one"}, "step 'mine': the function returned a value of another type"),
+        (lambda row: {**row, "id": 2**70}, "step 'mine': the function returned a value of another type"),
+        (lambda row: {**row, "id": None}, "step 'mine': the function returned a null in column 'id'"),
+    ],
+)
+def test_map_mistakes_name_the_step(function, message):
+    with pytest.raises(WeirError, match=message):
+        run(map_rows(function), batch_of([1]))
+
+
+def test_flat_map_repeats_the_times_of_the_row():
+    (result,) = run(flat_map(lambda row: [row] * row["id"]), batch_of([0, 2, 1]))
+    assert result.column("id").to_pylist() == [2, 2, 1]
+    assert result.column("_event_time_ms").to_pylist() == [1001, 1001, 1002]
+
+
+def test_flat_map_cuts_batches_and_accepts_generators():
+    def function(row):
+        for i in range(5):
+            yield {"id": row["id"] * 10 + i, "name": None}
+
+    results = run(flat_map(function), batch_of([1, 2]), batch_size=4)
+    assert [batch.num_rows for batch in results] == [4, 4, 2]
+    assert [i for batch in results for i in batch["id"].to_pylist()] == [
+        10,
+        11,
+        12,
+        13,
+        14,
+        20,
+        21,
+        22,
+        23,
+        24,
+    ]
+    assert results[1].column("_event_time_ms").to_pylist() == [1000, 1001, 1001, 1001]
+
+
+def test_flat_map_without_results_gives_nothing():
+    assert run(flat_map(lambda row: ()), batch_of([1])) == []
+
+
+def late_failure(row):
+    yield row
+    raise ValueError("late")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (fail, "step 'mine': function fail raised KeyError"),
+        (late_failure, "step 'mine': function late_failure raised ValueError: late"),
+        (lambda row: None, "step 'mine': the function returned NoneType, not an iterable of dicts"),
+        (lambda row: row, "step 'mine': the function returned dict, not an iterable of dicts"),
+        (lambda row: ["x"], "step 'mine': the function returned str, not a dict"),
+    ],
+)
+def test_flat_map_mistakes_name_the_step(function, message):
+    with pytest.raises(WeirError, match=message):
+        run(flat_map(function), batch_of([1]))

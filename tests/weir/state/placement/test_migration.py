@@ -1,0 +1,228 @@
+"""State that moves while it is used: pulled in the background, or shipped beforehand."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.weir.state.conftest import SMALL_SETTINGS
+from tests.weir.state.state_peer import serving
+from weir.errors import ConnectionLostError, FencedError, StateError
+from weir.state.layout import encode_key
+from weir.state.placement import hybrid
+from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.migration import Migrator, ship_groups
+from weir.state.stores.memory import MemoryBackend
+from weir.state.stores.rocksdb import open_store
+
+STATE = 2
+FAST = 1 << 40
+
+
+def key(number: int, groups: int = 4, state_id: int = STATE) -> bytes:
+    return encode_key(number % groups, state_id, b"%06d" % number)
+
+
+class Outcome:
+    """What a migrator reports; waits for it."""
+
+    def __init__(self) -> None:
+        self.groups: list[int] = []
+        self.errors: list[Exception] = []
+        self._changed = threading.Condition()
+
+    def completed(self, group: int) -> None:
+        with self._changed:
+            self.groups.append(group)
+            self._changed.notify_all()
+
+    def failed(self, error: Exception) -> None:
+        with self._changed:
+            self.errors.append(error)
+            self._changed.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.groups) + len(self.errors) >= count, 60)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("staged", [False, True])
+def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
+    tmp_path: Path, seed: int, staged: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if staged:
+        # Chunks are staged however small they are, wherever nothing of their range is here.
+        monkeypatch.setattr(hybrid, "STAGED_BYTES_MIN", 0)
+    chance = random.Random(seed)
+    here = open_store(tmp_path / "here", SMALL_SETTINGS, fresh=True)
+    there = open_store(tmp_path / "there", SMALL_SETTINGS, fresh=True)
+    model = {key(number): b"old %d" % number for number in range(0, 3_000, 2)}
+    foreign = [(key(number, state_id=9), b"other stage") for number in range(8)]
+    there.write([*model.items(), *foreign])
+    with serving(there) as peer:
+        state = HybridBackend(here, "here:1", [1, STATE], peer.connect, use_migrate=True)
+        state.adopt({0: 2, 1: 2, 2: 2, 3: 2}, peer.address)
+        outcome, migrator = Outcome(), Migrator(2_000_000, 512)
+        hot = [key(number) for number in range(100)]
+        migrator.add(state, hot_keys=hot, on_complete=outcome.completed, on_error=outcome.failed)
+        steps = 0
+        while not migrator.progress(state).complete or steps < 100:
+            steps += 1
+            _operate(chance, state, model)
+        outcome.wait_for(4)
+        migrator.close()
+        assert outcome.errors == []
+        assert sorted(outcome.groups) == [0, 1, 2, 3]
+        assert list(state.scan()) == sorted(model.items())
+        assert list(there.scan()) == sorted(foreign)
+        assert sorted(here.scan()) == sorted(model.items())
+    here.close()
+    there.close()
+
+
+def _operate(chance: random.Random, state: HybridBackend, model: dict[bytes, bytes]) -> None:
+    keys = [key(chance.randrange(3_200)) for _ in range(chance.randrange(1, 20))]
+    action = chance.random()
+    if action < 0.45:
+        assert state.get_many(keys) == [model.get(each) for each in keys]
+    elif action < 0.7:
+        value = b"%d" % chance.randrange(1_000_000)
+        state.put_many(keys, [value] * len(keys))
+        model.update(dict.fromkeys(keys, value))
+    elif action < 0.92:
+        state.delete_many(keys)
+        for each in keys:
+            model.pop(each, None)
+    elif action < 0.95:
+        start, stop = sorted(chance.sample(range(3_000), 2))
+        stop = min(stop, start + 100)
+        state.delete_range(key(start), key(stop - stop % 4 + start % 4))
+        for each in [e for e in model if key(start) <= e < key(stop - stop % 4 + start % 4)]:
+            del model[each]
+    elif action < 0.98:
+        want = sorted(entry for entry in model.items() if keys[0] <= entry[0])
+        assert list(state.scan(keys[0])) == want
+    else:
+        with state.snapshot() as view:
+            assert view.get_many(keys) == [model.get(each) for each in keys]
+            assert list(view.scan(reverse=True)) == sorted(model.items(), reverse=True)
+
+
+def test_the_group_that_is_wanted_most_comes_first_and_progress_is_visible():
+    there, here = MemoryBackend(), MemoryBackend()
+    there.write([(key(number), bytes(90)) for number in range(400)])
+    with serving(there) as peer:
+        state = HybridBackend(here, "here:1", [STATE], peer.connect, use_migrate=True)
+        state.adopt({0: 1, 1: 1, 2: 1, 3: 1}, peer.address)
+        state.want(2, 1_000)
+        state.get_many([key(1)])
+        outcome, migrator = Outcome(), Migrator(FAST, 1_000)
+        migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
+        outcome.wait_for(4)
+        progress = migrator.progress()
+        migrator.close()
+        assert outcome.groups[:2] == [2, 1]
+        assert (progress.groups_done, progress.groups_total, progress.keys) == (4, 4, 400)
+        assert progress.bytes == 400 * (11 + 90)
+        assert progress.complete
+
+
+def test_hot_keys_come_before_the_groups():
+    there, here = MemoryBackend(), MemoryBackend()
+    there.write([(key(number), b"v") for number in range(4_000)])
+    with serving(there) as peer:
+        state = HybridBackend(here, "here:1", [STATE], peer.connect, use_migrate=True)
+        state.adopt({0: 1, 1: 1}, peer.address)
+        asked = [key(number) for number in range(8)]
+        assert state.prefetch([*asked, key(100_000)]) == 4
+        calls = peer.server
+        calls.stop(0).wait()
+        # Groups 0 and 1: what was prefetched needs no peer any more.
+        assert state.get_many([key(0), key(1), key(4), key(5)]) == [b"v"] * 4
+        with pytest.raises(ConnectionLostError):
+            state.get_many([key(8)])
+
+
+def test_a_migration_in_two_parts_is_counted_once():
+    there, here = MemoryBackend(), MemoryBackend()
+    there.write([(key(number), b"v") for number in range(100)])
+    with serving(there) as peer:
+        state = HybridBackend(here, "here:1", [STATE], peer.connect, use_migrate=True)
+        outcome, migrator = Outcome(), Migrator(FAST, 1_000)
+        for groups in ({0: 1, 1: 1}, {2: 1, 3: 1}):
+            state.adopt(groups, peer.address)
+            migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
+        outcome.wait_for(4)
+        migrator.close()
+        assert migrator.progress().complete
+        assert sorted(outcome.groups) == [0, 1, 2, 3]
+        assert len(list(here.scan())) == 100
+
+
+def test_a_migration_whose_peer_dies_reports_it_once():
+    there, here = MemoryBackend(), MemoryBackend()
+    with serving(there) as peer:
+        state = HybridBackend(here, "here:1", [STATE], peer.connect, use_migrate=True)
+        state.adopt({0: 1, 1: 1}, peer.address)
+        peer.server.stop(0).wait()
+        outcome, migrator = Outcome(), Migrator(FAST, 1_000)
+        migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
+        outcome.wait_for(1)
+        migrator.close()
+        assert outcome.groups == []
+        (error,) = outcome.errors
+        assert isinstance(error, ConnectionLostError)
+        assert peer.address in str(error)
+
+
+def test_shipped_groups_are_at_the_new_owner_and_gone_here():
+    source, target = MemoryBackend(), MemoryBackend()
+    moved = [(key(number), bytes(100)) for number in range(1_000)]
+    foreign = [(key(0, state_id=9), b"other stage")]
+    source.write([*moved, *foreign])
+    with serving(target) as peer:
+        old = HybridBackend(source, "here:1", [STATE], peer.connect)
+        old.adopt(dict.fromkeys(range(4), 1))
+        done = []
+        client = old.client(peer.address)
+        sent = ship_groups(
+            source, client, [2, 0], [STATE], on_group=lambda *part: done.append(part), batch_bytes=2_000
+        )
+        assert sent == 500 * 111
+        assert done == [(2, 250 * 111), (0, 250 * 111)]
+        kept = [entry for entry in moved if entry[0][1] in (1, 3)]
+        assert list(source.scan()) == sorted([*kept, *foreign])
+        assert list(target.scan()) == sorted(set(moved) - set(kept))
+        # The new owner is in force as soon as it has touched the group.
+        new = HybridBackend(MemoryBackend(), "there:1", [STATE], peer.connect)
+        new.adopt({1: 2}, peer.address)
+        new.put_many([key(1)], [b"new"])
+        with pytest.raises(FencedError):
+            ship_groups(source, client, [1], [STATE])
+        assert target.get_many([key(1)]) == [b"new"]
+        assert len(list(source.scan())) == 501
+
+
+def test_much_state_is_loaded_past_the_log_of_the_new_owner(tmp_path: Path):
+    source, target = MemoryBackend(), open_store(tmp_path / "there", SMALL_SETTINGS, fresh=True)
+    entries = [(encode_key(1, STATE, b"%06d" % number), b"%06d" % number * 20) for number in range(8_000)]
+    source.write(entries)
+    with serving(target) as peer:
+        old = HybridBackend(source, "here:1", [STATE], peer.connect)
+        old.adopt({1: 1})
+        client = old.client(peer.address)
+        ship_groups(source, client, [1], [STATE], batch_bytes=400_000)
+        assert list(target.scan()) == entries
+        # What is there already is replaced, for which files of their own would not do.
+        client.load([(key, b"again") for key, _ in entries[:100]])
+        assert target.get_many([entries[0][0], entries[100][0]]) == [b"again", entries[100][1]]
+        with pytest.raises(StateError, match="must ascend"):
+            client.load(entries[:2][::-1])
+        with pytest.raises(FencedError):
+            client.load([(key(2), b"not ours")])
+    assert list(tmp_path.glob("there/staged/*")) == []
+    target.close()

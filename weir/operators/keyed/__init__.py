@@ -1,0 +1,1 @@
+"""Keyed operators: built-in running aggregates, and those that users write."""

@@ -1,0 +1,101 @@
+"""What a keyed operator with declared states knows of the rows that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.operators.keyed.keyed_rows import row_hashes
+from weir.records import EVENT_TIME_COLUMN, int64_column
+from weir.state.handles.block import Cursor, Handle, Keys, write_back
+
+
+class KeyContext:
+    """Given to ``process`` and ``process_batch`` of a :class:`weir.KeyedProcess`; one for each subtask.
+
+    Timers will be registered here.
+    """
+
+    def __init__(
+        self, cursor: Cursor, handles: Sequence[Handle], key_columns: tuple[str, ...], max_parallelism: int
+    ) -> None:
+        self._cursor = cursor
+        self._handles = handles
+        self._key_columns = key_columns
+        self._max_parallelism = max_parallelism
+        self._batch: pa.RecordBatch | None = None
+        self._hashes: np.ndarray | None = None
+        self._keys: Keys | None = None
+        self._times: list[int] | None = None
+        #: Position in its batch of the row that is processed; set by the runtime.
+        self.row_index = 0
+
+    @property
+    def event_time_ms(self) -> int:
+        """Event time of the row that is processed, ms since the epoch; per record only."""
+        if self._times is None:
+            if self._batch is None:
+                raise RuntimeError("there is no row here; read the column _event_time_ms of a batch")
+            self._times = int64_column(self._batch, EVENT_TIME_COLUMN).tolist()
+        return self._times[self.row_index]
+
+    def keys(self, batch: pa.RecordBatch) -> Keys:
+        """The keys of the rows of a batch, which has the key columns, for ``get`` and ``put`` of states.
+
+        ``keys.distinct`` has each key once, and ``keys.inverse`` says for each row which of these it has.
+        """
+        if batch is self._batch and self._keys is not None:
+            return self._keys
+        column = weir_keys.key_bytes(batch, self._key_columns)
+        is_shown = batch is self._batch and self._hashes is not None
+        hashes = self._hashes if is_shown else row_hashes(batch, column)
+        assert hashes is not None
+        keys = Keys(hashes, column, self._max_parallelism)
+        if batch is self._batch:
+            self._keys = keys
+        return keys
+
+    def visit(self, keys: Keys) -> Iterator[int]:
+        """Make one after the other of ``keys.distinct`` the current key; yields its position there.
+
+        So lists and maps are used in batches: ``for index in context.visit(keys): self.seen.append(times[index])``.
+        """
+        write_back(self._handles)
+        distinct = keys.distinct
+        self._cursor.block = distinct
+        try:
+            for index in range(len(distinct)):
+                self._cursor.index = index
+                yield index
+        finally:
+            self._cursor.index = None
+
+    # --- called by the runtime ---
+
+    def begin(self, batch: pa.RecordBatch, hashes: np.ndarray | None) -> None:
+        """A batch as users see it, and the hashes of its keys where they are known."""
+        self._batch, self._hashes, self._keys, self._times = batch, hashes, None, None
+        self._cursor.block = self._cursor.index = None
+
+    def end(self) -> None:
+        """Write back what the batch changed.
+
+        Raises:
+            TypeError, ValueError: a value is not of its state's type; nothing is written.
+            StateError: the store cannot be written.
+        """
+        write_back(self._handles)
+        self._forget()
+
+    def abandon(self) -> None:
+        """The batch failed: forget what it changed."""
+        for handle in self._handles:
+            handle.discard()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._batch = self._hashes = self._keys = self._times = None
+        self._cursor.block = self._cursor.index = None

@@ -1,0 +1,151 @@
+"""The keyed operator of built-in running aggregates; users' own are in ``keyed_process``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.errors import StateError
+from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.keyed import aggregate_kernels as kernels
+from weir.operators.keyed.aggregate_functions import Accumulator, cell_count, make_accumulators
+from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
+from weir.operators.keyed.state_codec import (
+    AggregateCodec,
+    aggregate_codec,
+    check_aggregate_codecs,
+    codec_from_json,
+    kept_snapshots,
+    keyed_snapshot,
+)
+from weir.records import user_columns
+from weir.specs import KeyedAggregateSpec
+from weir.state.tables.cells import CellTable
+
+
+class KeyedAggregateOperator(Operator):
+    """Count, sum, min, max and mean per key, kept in :class:`CellTable`.
+
+    Input: any columns, the key columns among them. Output: the user columns, one column per aggregate, the system
+    columns. ``per_event``: every row, with the values after that row. ``per_batch``: the last row of each key
+    of the batch, with the final values (a batch whose keys do not fit in the cache counts as several).
+    Nulls are skipped; an aggregate without a value so far is null, a count is 0.
+
+    State survives restarts as long as key columns and aggregates stay the same; see ``state_codec`` beside it.
+    """
+
+    def __init__(self, spec: KeyedAggregateSpec) -> None:
+        #: Keys met by deployments before this one.
+        self._keys_before = 0
+        self._spec = spec
+        self._state: CellTable | None = None
+        self._keys_at_close = 0
+        self._input_schema: pa.Schema | None = None
+        self._accumulators: list[Accumulator] = []
+        #: Where the aggregates stand: behind the user columns.
+        self._user_columns = 0
+        self._last = np.empty(0, dtype=np.int32)
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the stage's store.
+
+        Raises:
+            StateError: there is none, or a checkpoint's state cannot be read with this spec.
+        """
+        self._step = context.operator_name
+        kept = kept_snapshots(context, self._spec.kind)
+        self._stored_codecs = {codec_from_json(value["codec"]) for value in kept.values()}
+        self._codec = aggregate_codec(self._spec, None)
+        check_aggregate_codecs(self._step, self._stored_codecs, self._codec)
+        # Each key is counted once over all subtasks: what subtasks counted that are gone counts for the lowest one.
+        indices = context.subtask_indices or tuple(range(context.parallelism))
+        lowest = context.subtask_index == min(indices)
+        self._keys_before = sum(
+            value["distinct_keys"]
+            for index, value in kept.items()
+            if index == context.subtask_index or (lowest and index not in indices)
+        )
+        self._state = declared_tables(context).cells(cell_count(self._spec.aggregates))
+
+    @property
+    def state(self) -> CellTable:
+        """The accumulators, for metrics.
+
+        Raises:
+            StateError: the operator is not open.
+        """
+        if self._state is None:
+            raise StateError("this keyed operator is not open")
+        return self._state
+
+    @property
+    def distinct_keys(self) -> int:
+        """Keys met for the first time by this subtask, also before the checkpoint that the job started from.
+
+        Read by heartbeats from another thread, also after the end.
+        """
+        state = self._state
+        return self._keys_at_close if state is None else self._keys_before + state.keys_created
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Update the state of the rows' keys. Emits as the spec says.
+
+        Raises:
+            StateError: the store cannot be read or written.
+            WeirError: an integer sum passes 64 bits.
+        """
+        state = self.state
+        if self._input_schema is None or not self._input_schema.equals(batch.schema):
+            self._input_schema = batch.schema
+            codec = aggregate_codec(self._spec, batch.schema)
+            check_aggregate_codecs(self._step, self._stored_codecs, codec)
+            self._codec = codec
+            self._accumulators = make_accumulators(self._spec.aggregates, batch.schema)
+            self._user_columns = len(user_columns(batch.schema))
+        keys = weir_keys.key_bytes(batch, self._spec.key_columns)
+        hashes = row_hashes(batch, keys)
+        for start, stop, slots in state.pieces(hashes, keys.data, keys.offsets):
+            piece = batch.slice(start, stop - start)
+            columns = [
+                accumulator.update(state, slots, self._column(piece, accumulator))
+                for accumulator in self._accumulators
+            ]
+            if self._spec.emit == "per_batch":
+                rows = pa.array(self._last_rows(slots))
+                piece, columns = piece.take(rows), [column.take(rows) for column in columns]
+            yield self._with_columns(piece, columns)
+
+    def _column(self, piece: pa.RecordBatch, accumulator: Accumulator) -> pa.Array | None:
+        name = accumulator.aggregate.column
+        return None if name is None else piece.column(name)
+
+    def _last_rows(self, slots: np.ndarray) -> np.ndarray:
+        if self._last.size < self.state.capacity:
+            self._last = np.empty(self.state.capacity, dtype=np.int32)
+        rows = np.empty(len(slots), dtype=np.int32)
+        return rows[: kernels.last_rows(slots, self._last, rows)]
+
+    def _with_columns(self, piece: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBatch:
+        """User columns, aggregates, system columns."""
+        for index, (accumulator, column) in enumerate(zip(self._accumulators, columns, strict=True)):
+            field = pa.field(accumulator.aggregate.output, column.type)
+            piece = piece.add_column(self._user_columns + index, field, column)
+        return piece
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """What the bytes in the store mean; the accumulators themselves are there, written by their table."""
+        known = [codec for codec in self._stored_codecs if _knows_types(codec)]
+        codec = self._codec if _knows_types(self._codec) or not known else known[0]
+        return keyed_snapshot(self._spec.kind, codec.to_json(), distinct_keys=self.distinct_keys)
+
+    def close(self) -> None:
+        """Let go of the table, which the runtime flushes before and closes after."""
+        self._keys_at_close = self.distinct_keys
+        self._state = None
+
+
+def _knows_types(codec: AggregateCodec) -> bool:
+    return None not in {item[-1] for item in (*codec.keys, *codec.aggregates)}

@@ -1,0 +1,187 @@
+"""What the bytes of a keyed operator's state mean, so that a changed job is refused instead of misreading them.
+
+The snapshot of a keyed operator holds its *codec*; a start from a checkpoint compares it with what the job needs now::
+
+    {"kind": "keyed_aggregate", "version": 1, "distinct_keys": 3,
+     "codec": {"values": 1, "keys": [["server", "bytes"]], "aggregates": [["sum", "amount", "int64"]]}}
+    {"kind": "keyed_process", "version": 1, "user": null, "codec": {"name": "1", "keys": ["server"]}}
+
+A type is null as long as a subtask has had no rows, and then fits any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from weir.errors import StateMismatchError
+from weir.operators.base import Json, OperatorContext
+from weir.specs import Aggregate, KeyedAggregateSpec
+from weir.state.tables.accumulators import FORMAT_VERSION
+from weir.state_types import describe, key_reads, reads
+
+_VERSION = 1
+_MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
+
+
+def kept_snapshots(context: OperatorContext, kind: str) -> dict[int, dict[str, Any]]:
+    """What ``context.restored`` holds of a keyed operator, by subtask index.
+
+    Raises:
+        StateMismatchError: it is of another kind of step, or of a version that is not known.
+    """
+    kept = {index: value for index, value in context.restored.items() if value is not None}
+    for value in kept.values():
+        found = (value.get("kind"), value.get("version")) if isinstance(value, dict) else value
+        if found != (kind, _VERSION):
+            raise StateMismatchError(
+                f"step {context.operator_name!r}: the checkpoint holds the state of {found}, "
+                f"this is {kind} of version {_VERSION}; {_MEND}"
+            )
+    return kept
+
+
+def keyed_snapshot(kind: str, codec: Json, **more: Json) -> Json:
+    """The snapshot of a keyed operator."""
+    return {"kind": kind, "version": _VERSION, "codec": codec, **more}
+
+
+@dataclass(frozen=True)
+class AggregateCodec:
+    """Key columns and accumulators of an aggregation, in the order of their bytes."""
+
+    #: Name and form of each key column.
+    keys: tuple[tuple[str, str | None], ...]
+    #: Function, column (None for a bare count) and number type of each accumulator.
+    aggregates: tuple[tuple[str, str | None, str | None], ...]
+    #: Version of the bytes of values.
+    values: int = FORMAT_VERSION
+
+    def to_json(self) -> Json:
+        """For the snapshot."""
+        return {
+            "values": self.values,
+            "keys": [list(key) for key in self.keys],
+            "aggregates": [list(aggregate) for aggregate in self.aggregates],
+        }
+
+    def __str__(self) -> str:
+        columns = ", ".join(f"{function}({_typed(name, kind)})" for function, name, kind in self.aggregates)
+        return f"{columns} by {', '.join(_typed(*key) for key in self.keys)} (format {self.values})"
+
+
+def aggregate_codec(spec: KeyedAggregateSpec, schema: pa.Schema | None) -> AggregateCodec:
+    """What a spec needs; types are known with the schema of the rows."""
+    return AggregateCodec(
+        keys=tuple((name, _key_form(schema, name)) for name in spec.key_columns),
+        aggregates=tuple((a.function, a.column, _number_type(schema, a)) for a in spec.aggregates),
+    )
+
+
+def codec_from_json(value: Json) -> AggregateCodec:
+    """Read what :meth:`AggregateCodec.to_json` gave."""
+    return AggregateCodec(
+        keys=tuple((name, form) for name, form in value["keys"]),
+        aggregates=tuple((function, column, kind) for function, column, kind in value["aggregates"]),
+        values=value["values"],
+    )
+
+
+def check_aggregate_codecs(step: str, stored: Collection[AggregateCodec], needed: AggregateCodec) -> None:
+    """Can state that was written by these be read?
+
+    Raises:
+        StateMismatchError: not all of it; the message says what is stored and what the job needs.
+    """
+    for codec in stored:
+        same = codec.values == needed.values and _fits(codec.keys, needed.keys)
+        if not (same and _fits(codec.aggregates, needed.aggregates)):
+            raise StateMismatchError(
+                f"step {step!r}: the checkpoint's state is {codec}; the job now needs {needed}; {_MEND}"
+            )
+
+
+def check_user_codec(
+    step: str, stored: Mapping[str, Any], needed: Mapping[str, Any], readable: Collection[str]
+) -> None:
+    """Can a user's operator read what was written under this codec?
+
+    Raises:
+        StateMismatchError: it does not say so.
+    """
+    if stored["keys"] != needed["keys"] or stored["name"] not in {needed["name"], *readable}:
+        raise StateMismatchError(
+            f"step {step!r}: the checkpoint's state has codec {stored['name']!r} by {', '.join(stored['keys'])}; "
+            f"the step reads {', '.join(map(repr, [needed['name'], *readable]))} by {', '.join(needed['keys'])}; "
+            f"{_MEND}, or name the codec in its readable_codecs"
+        )
+
+
+def check_declared(step: str, stored: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
+    """Can states that were written under these types be read under those that are declared now?
+
+    Args:
+        step: name of the step.
+        stored: by name of a state, its kind and its type (``weir.state_types.Form``).
+        needed: in the same form; states that are not in ``stored`` begin empty, others are dropped.
+
+    Raises:
+        StateMismatchError: not all of them; the message has both forms.
+    """
+    for name in sorted(stored.keys() & needed.keys()):
+        before, now = stored[name], needed[name]
+        if not _reads_state(before, now):
+            raise StateMismatchError(
+                f"step {step!r}: state {name!r} is {_state_text(before)} in the checkpoint, the job declares "
+                f"{_state_text(now)}; declare it as it was, give the state another name if it may begin empty, or "
+                "start without the checkpoint"
+            )
+
+
+def _reads_state(stored: Mapping[str, Any], needed: Mapping[str, Any]) -> bool:
+    single = ("value", "reducing", "aggregating")
+    if stored["kind"] != needed["kind"] and not {stored["kind"], needed["kind"]} <= set(single):
+        return False
+    if stored["kind"] != "map":
+        return reads(stored["type"], needed["type"])
+    (key, value), (key_now, value_now) = stored["type"]["map"], needed["type"]["map"]
+    return key_reads(key[1], key_now[1]) and reads(value[1], value_now[1])
+
+
+def _state_text(state: Mapping[str, Any]) -> str:
+    return f"a {state['kind']} of {describe(state['type'])}"
+
+
+def _fits(stored: tuple[tuple[str | None, ...], ...], needed: tuple[tuple[str | None, ...], ...]) -> bool:
+    """Equal, where a type that is not known yet (the last item) equals any."""
+    if [item[:-1] for item in stored] != [item[:-1] for item in needed]:
+        return False
+    return all(None in (a[-1], b[-1]) or a[-1] == b[-1] for a, b in zip(stored, needed, strict=True))
+
+
+def _key_form(schema: pa.Schema | None, name: str) -> str | None:
+    """Types whose equal values have equal key bytes have one form (``weir.key_encoding``)."""
+    if schema is None:
+        return None
+    data_type = schema.field(name).type
+    if pa.types.is_integer(data_type) or pa.types.is_boolean(data_type):
+        return "integer"
+    return str(data_type) if pa.types.is_temporal(data_type) else "bytes"
+
+
+def _number_type(schema: pa.Schema | None, aggregate: Aggregate) -> str | None:
+    """How ``weir.operators.keyed.aggregate_functions`` keeps the numbers of an accumulator."""
+    if aggregate.function == "count":
+        return "int64"
+    if aggregate.function == "mean":
+        return "float64"
+    if schema is None or aggregate.column is None:
+        return None
+    return "int64" if pa.types.is_integer(schema.field(aggregate.column).type) else "float64"
+
+
+def _typed(name: str | None, kind: str | None) -> str:
+    return (name or "") + (f": {kind}" if name and kind else "")

@@ -1,0 +1,1 @@
+"""Sinks: where rows go, and when they count as delivered."""

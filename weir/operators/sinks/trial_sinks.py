@@ -1,0 +1,49 @@
+"""Sinks for trying things out: blackhole and print. After a restart they see rows again: at least once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from weir.operators.base import Operator
+from weir.operators.sinks.json_lines_sink import json_lines
+from weir.specs import BlackholeSpec, PrintSpec
+
+
+class BlackholeSink(Operator):
+    """Counts rows and drops them.
+
+    Guarantee: none is needed. The count is of this deployment and includes rows that come again after a restart.
+    """
+
+    def __init__(self, spec: BlackholeSpec) -> None:
+        #: Rows so far.
+        self.rows = 0
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Count."""
+        self.rows += batch.num_rows
+        return ()
+
+
+class PrintSink(Operator):
+    """Prints user columns as JSON lines on standard output.
+
+    Guarantee: at least once. Rows since the last checkpoint are printed again after a restart, and so is what
+    counts for the limit.
+    """
+
+    def __init__(self, spec: PrintSpec) -> None:
+        self._left = spec.rows_max
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Print until the limit is reached (of this subtask), then drop."""
+        if self._left is not None:
+            batch = batch.slice(0, self._left)
+            self._left -= batch.num_rows
+        if batch.num_rows:
+            sys.stdout.write(json_lines(batch).decode())
+            sys.stdout.flush()
+        return ()

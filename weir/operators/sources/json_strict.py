@@ -1,0 +1,376 @@
+"""What a good JSON line is, and the parsers for lines that the scanner is not certain about.
+
+A good line is one JSON object (RFC 8259, UTF-8, nested at most ``DEPTH_MAX`` deep) whose fields have the
+schema's types exactly: no number for a string, no ``1.0`` or ``true`` for an integer, no integer out of
+range; an integer is good for a float. A schema field may not occur twice. Other fields are ignored. Missing
+and null are the same, and good only in a nullable field; children of nested fields are always nullable.
+
+Many lines go through pyarrow.json, which takes some input that is not good; ``line_shapes`` and the checks
+here keep that away from it. Single lines go through orjson.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.json as pa_json
+import pyarrow.types as pa_types
+
+from weir.operators.sources.line_shapes import DEPTH_MAX, SHAPE_BLANK, SHAPE_DEEP, SHAPE_OBJECT, line_shapes
+
+#: Fewer lines than this are cheaper one by one: a call of pyarrow.json takes most of a millisecond.
+_BULK_LINES_MIN = 512
+#: Lines that go to pyarrow at a time; one bad line among them sends all of them through the slow parser.
+_BULK_LINES_MAX = 4096
+
+_INTEGER_RANGES = {
+    pa.int8(): (-(2**7), 2**7 - 1),
+    pa.int16(): (-(2**15), 2**15 - 1),
+    pa.int32(): (-(2**31), 2**31 - 1),
+    pa.int64(): (-(2**63), 2**63 - 1),
+    pa.uint8(): (0, 2**8 - 1),
+    pa.uint16(): (0, 2**16 - 1),
+    pa.uint32(): (0, 2**32 - 1),
+    pa.uint64(): (0, 2**64 - 1),
+}
+
+
+class _BadLine(Exception):
+    """The reason why a line is rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A line that is not good: its half-open range in the buffer, and why."""
+
+    start: int
+    stop: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedLines:
+    """Good lines as rows: ``batch`` has ``len(line_indices)`` rows; the indices (int64) ascend."""
+
+    batch: pa.RecordBatch
+    line_indices: np.ndarray
+    rejections: list[Rejection]
+
+
+def integer_range(data_type: pa.DataType) -> tuple[int, int] | None:
+    """Least and greatest value of an integer type; None for other types."""
+    return _INTEGER_RANGES.get(data_type)
+
+
+class StrictDecoder:
+    """Decodes any lines for one schema.
+
+    Args:
+        schema: the user columns.
+        required: names of the fields that every line must have.
+        line_bytes_max: longer lines are rejected unparsed.
+    """
+
+    def __init__(self, schema: pa.Schema, required: Sequence[str], line_bytes_max: int) -> None:
+        self._schema = schema
+        self._required = [name for name in schema.names if name in set(required)]
+        self._line_bytes_max = line_bytes_max
+        nullable = pa.schema([field.with_nullable(True) for field in schema])
+        self._parse_options = pa_json.ParseOptions(
+            explicit_schema=nullable, unexpected_field_behavior="ignore"
+        )
+        self._converters = [(field.name, _converter(field.type)) for field in schema]
+        self._exotic = any(converter is None for _, converter in self._converters)
+        self._quoted_names = sorted({json.dumps(name).encode() for name in _all_names(schema)})
+
+    def decode(self, data: np.ndarray, lines: np.ndarray, count: int) -> DecodedLines:
+        """Decode the first ``count`` lines; blank ones are passed over.
+
+        Args:
+            data: uint8 bytes.
+            lines: int64, shape (at least count, 3): start and end (behind the newline) of each line.
+            count: number of lines.
+        """
+        shapes = np.empty(count, dtype=np.uint8)
+        line_shapes(data, lines, count, self._line_bytes_max, shapes)
+        job = _DecodeJob(data, lines, shapes)
+        objects = np.flatnonzero(shapes == SHAPE_OBJECT)
+        for first in range(0, len(objects), _BULK_LINES_MAX):
+            self._decode_many(job, objects[first : first + _BULK_LINES_MAX])
+        self._decode_singly(job, np.flatnonzero((shapes != SHAPE_OBJECT) & (shapes != SHAPE_BLANK)))
+        job.rejections.sort(key=lambda rejection: rejection.start)
+        if not job.batches:
+            return DecodedLines(self._rows([]), np.empty(0, dtype=np.int64), job.rejections)
+        batch = job.batches[0] if len(job.batches) == 1 else pa.concat_batches(job.batches)
+        indices = np.concatenate(job.indices)
+        if len(indices) > 1 and not bool(np.all(indices[1:] > indices[:-1])):
+            order = np.argsort(indices)
+            batch, indices = batch.take(pa.array(order)), indices[order]
+        return DecodedLines(batch, indices, job.rejections)
+
+    def _decode_many(self, job: _DecodeJob, indices: np.ndarray) -> None:
+        """Decode lines of shape OBJECT: in bulk if all are good, else one by one."""
+        batch = None
+        if len(indices) >= _BULK_LINES_MIN:
+            batch = self._bulk(job.joined(indices))
+        if batch is None or batch.num_rows != len(indices):
+            self._decode_singly(job, indices)
+            return
+        good = np.ones(len(indices), dtype=np.bool_)
+        for name in self._required:
+            column = batch.column(name)
+            if column.null_count:
+                missing = column.is_null().to_numpy(zero_copy_only=False)
+                for index in indices[missing & good].tolist():
+                    job.reject(index, _missing(name))
+                good &= ~missing
+        if not good.all():
+            batch, indices = batch.filter(pa.array(good)), indices[good]
+        job.accept(batch.cast(self._schema) if batch.schema != self._schema else batch, indices)
+
+    def _bulk(self, raw: bytes) -> pa.RecordBatch | None:
+        """Parse lines of shape OBJECT with pyarrow; None if any of them is not good."""
+        if not raw.isascii():
+            try:
+                raw.decode()
+            except UnicodeDecodeError:
+                return None
+        options = pa_json.ReadOptions(use_threads=False, block_size=len(raw) + 1)
+        try:
+            table = pa_json.read_json(pa.BufferReader(raw), options, self._parse_options)
+            return table.select(self._schema.names).combine_chunks().to_batches()[0]
+        except (pa.ArrowException, IndexError):
+            return None
+
+    def _decode_singly(self, job: _DecodeJob, indices: np.ndarray) -> None:
+        rows: list[dict[str, Any]] = []
+        good: list[int] = []
+        batches: list[pa.RecordBatch] = []
+        for index in indices.tolist():
+            try:
+                if job.shapes[index] == SHAPE_DEEP:
+                    raise _BadLine(f"nested deeper than {DEPTH_MAX} levels")
+                row = self._row(job.line(index))
+                if self._exotic:
+                    batches.append(self._exotic_row(job.line(index)))
+            except _BadLine as error:
+                job.reject(index, str(error))
+                continue
+            rows.append(row)
+            good.append(index)
+        if good:
+            batch = pa.concat_batches(batches).cast(self._schema) if self._exotic else self._rows(rows)
+            job.accept(batch, np.array(good, dtype=np.int64))
+
+    def _row(self, raw: bytes) -> dict[str, Any]:
+        if len(raw) > self._line_bytes_max:
+            raise _BadLine(too_long(self._line_bytes_max))
+        raw = raw.strip(b" \t\r\n")
+        try:
+            value = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise _BadLine(f"not valid JSON: {error.msg}") from None
+        if type(value) is not dict:
+            raise _BadLine(f"not a JSON object but {_name_of(value)}")
+        if self._may_repeat(raw):
+            _reject_duplicates(self._schema, json.loads(raw, object_pairs_hook=_Pairs, parse_int=str))
+        row = {}
+        for name, converter in self._converters:
+            field = value.get(name)
+            if field is not None and converter is not None:
+                try:
+                    field = converter(field)
+                except _BadLine as error:
+                    raise _BadLine(f"field {name} {error}") from None
+            row[name] = field
+        for name in self._required:
+            if row[name] is None:
+                raise _BadLine(_missing(name))
+        return row
+
+    def _may_repeat(self, raw: bytes) -> bool:
+        """Whether a field could occur twice, which orjson would hide."""
+        for name in self._quoted_names:
+            if raw.count(name) > 1:
+                return True
+        return b"\\" in raw
+
+    def _exotic_row(self, raw: bytes) -> pa.RecordBatch:
+        """Parse one line for a schema with types that only pyarrow converts (timestamps, decimals)."""
+        batch = self._bulk(raw)
+        if batch is None or batch.num_rows != 1:
+            raise _BadLine("a field does not have the type of the schema")
+        return batch
+
+    def _rows(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+        arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class _DecodeJob:
+    """Input and results so far of one call."""
+
+    def __init__(self, data: np.ndarray, lines: np.ndarray, shapes: np.ndarray) -> None:
+        count = len(shapes)
+        self._base = int(lines[0, 0]) if count else 0
+        self._raw = data[self._base : int(lines[count - 1, 1]) if count else 0].tobytes()
+        self._starts = lines[:count, 0] - self._base
+        self._stops = lines[:count, 1] - self._base
+        self._start_list: list[int] = self._starts.tolist()
+        self._stop_list: list[int] = self._stops.tolist()
+        self.shapes: list[int] = shapes.tolist()
+        self.batches: list[pa.RecordBatch] = []
+        self.indices: list[np.ndarray] = []
+        self.rejections: list[Rejection] = []
+
+    def line(self, index: int) -> bytes:
+        return self._raw[self._start_list[index] : self._stop_list[index]]
+
+    def joined(self, indices: np.ndarray) -> bytes:
+        """Lines one behind the other; mostly they are so already."""
+        if np.array_equal(self._starts[indices[1:]], self._stops[indices[:-1]]):
+            return self._raw[self._start_list[indices[0]] : self._stop_list[indices[-1]]]
+        return b"".join([self.line(index) for index in indices.tolist()])
+
+    def accept(self, batch: pa.RecordBatch, indices: np.ndarray) -> None:
+        if batch.num_rows:
+            self.batches.append(batch)
+            self.indices.append(indices)
+
+    def reject(self, index: int, reason: str) -> None:
+        start, stop = self._start_list[index], self._stop_list[index]
+        self.rejections.append(Rejection(self._base + start, self._base + stop, reason))
+
+
+def too_long(line_bytes_max: int) -> str:
+    """The reason for rejecting a long line."""
+    return f"line longer than line_bytes_max ({line_bytes_max} bytes)"
+
+
+def _missing(name: str) -> str:
+    return f"field {name} is missing or null"
+
+
+def _name_of(value: object) -> str:
+    names: dict[type, str] = {
+        dict: "an object",
+        list: "an array",
+        str: "a string",
+        bool: "a boolean",
+        int: "an integer",
+        float: "a number with a fraction, an exponent or too many digits",
+    }
+    return "null" if value is None else names[type(value)]
+
+
+def _converter(data_type: pa.DataType) -> Callable[[Any], Any] | None:
+    """A function from a parsed JSON value, not null, to what ``pa.array`` takes; None: pyarrow must do it."""
+    bounds = integer_range(data_type)
+    if bounds is not None:
+        return _integer_converter(str(data_type), *bounds)
+    if data_type == pa.float64():
+        return _float
+    if data_type == pa.bool_():
+        return _exact(bool, "bool")
+    if data_type in (pa.string(), pa.large_string()):
+        return _exact(str, "string")
+    if pa_types.is_list(data_type):
+        item = _converter(data_type.value_type)
+        return None if item is None else _list_converter(item)
+    if pa_types.is_struct(data_type):
+        children = [(field.name, _converter(field.type)) for field in data_type]
+        return _struct_converter([(n, c) for n, c in children if c is not None], len(children))
+    return None
+
+
+def _integer_converter(type_name: str, low: int, high: int) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if type(value) is not int:
+            raise _BadLine(f"must be {type_name}, not {_name_of(value)}")
+        if not low <= value <= high:
+            raise _BadLine(f"is out of range for {type_name}")
+        return value
+
+    return convert
+
+
+def _float(value: Any) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise _BadLine(f"must be double, not {_name_of(value)}")
+    return float(value)
+
+
+def _exact(kind: type, type_name: str) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _BadLine(f"must be {type_name}, not {_name_of(value)}")
+        return value
+
+    return convert
+
+
+def _list_converter(item: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if type(value) is not list:
+            raise _BadLine(f"must be a list, not {_name_of(value)}")
+        return [None if element is None else item(element) for element in value]
+
+    return convert
+
+
+def _struct_converter(
+    children: list[tuple[str, Callable[[Any], Any]]], child_count: int
+) -> Callable[[Any], Any] | None:
+    if len(children) < child_count:
+        return None
+
+    def convert(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _BadLine(f"must be a struct, not {_name_of(value)}")
+        found = ((name, converter, value.get(name)) for name, converter in children)
+        return {name: None if child is None else converter(child) for name, converter, child in found}
+
+    return convert
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with its fields in order, also those that occur twice."""
+
+
+def _all_names(fields: Any) -> list[str]:
+    names = []
+    for field in fields:
+        names.append(field.name)
+        inner = field.type
+        while pa_types.is_list(inner):
+            inner = inner.value_type
+        if pa_types.is_struct(inner):
+            names += _all_names(inner)
+    return names
+
+
+def _reject_duplicates(fields: Any, pairs: Any) -> None:
+    """Raise if a field of the schema occurs twice in one object."""
+    types = {field.name: field.type for field in fields}
+    seen = set()
+    for name, value in pairs:
+        if name not in types:
+            continue
+        if name in seen:
+            raise _BadLine(f"field {name} occurs twice")
+        seen.add(name)
+        _reject_inner_duplicates(types[name], value)
+
+
+def _reject_inner_duplicates(data_type: pa.DataType, value: Any) -> None:
+    if pa_types.is_struct(data_type) and type(value) is _Pairs:
+        _reject_duplicates(data_type, value)
+    elif pa_types.is_list(data_type) and type(value) is list:
+        for item in value:
+            _reject_inner_duplicates(data_type.value_type, item)

@@ -1,0 +1,232 @@
+"""Reads the lines of one split in big blocks, with bounded memory whatever the length of a line."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from weir.errors import InputError
+from weir.operators.byte_access import PADDING_BYTES
+from weir.operators.sources.splits import Split, open_split
+
+#: Bytes that a reader holds, unless a line is longer.
+BUFFER_BYTES = 4 << 20
+#: Beginning of an overlong line that is kept for its dead letter.
+OVERLONG_HEAD_BYTES = 4096
+
+_SEARCH_BYTES = 64 << 10
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class OverlongLine:
+    """A line beyond the bound, passed over without being held: offset in the file, length, first bytes."""
+
+    position: int
+    length_bytes: int
+    head: bytes
+
+
+class LineReader:
+    """A window of whole lines over a split; the owner takes ``data[start:stop]``, moves ``start``, refills.
+
+    Args:
+        split: what to read; opened at once.
+        line_bytes_max: longer lines may be passed over (those that do not fit into the buffer are).
+        buffer_bytes: size of the buffer.
+
+    Raises:
+        InputError: the file cannot be read; also from :meth:`refill`.
+    """
+
+    def __init__(self, split: Split, line_bytes_max: int, buffer_bytes: int = BUFFER_BYTES) -> None:
+        self._split = split
+        self._line_bytes_max = line_bytes_max
+        self._bytes = bytearray(buffer_bytes + PADDING_BYTES)
+        #: uint8, the buffer and its padding.
+        self.data: np.ndarray = np.frombuffer(self._bytes, dtype=np.uint8)
+        #: Whole lines are in ``data[start:stop]``; the last one ends with a newline, if need be an added one.
+        self.start = 0
+        self.stop = 0
+        #: Offset of ``data[0]`` in the (decompressed) file.
+        self.base_offset = 0
+        #: Nothing is left to read from the file.
+        self.exhausted = False
+        self._filled = 0
+        self._has_mark = False
+        try:
+            self._source = _SplitSource(split)
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._unreadable(error) from error
+        self.base_offset = self._source.offset
+        if split.resumed and self.base_offset != split.start_bytes:
+            self._source.close()
+            raise InputError(
+                f"input {split.path} has changed since the checkpoint: no line starts at byte {split.start_bytes}; "
+                "put the file back as it was, or start without the checkpoint"
+            )
+
+    @property
+    def path(self) -> str:
+        """The file being read."""
+        return self._split.path
+
+    @property
+    def split(self) -> Split:
+        """What is being read."""
+        return self._split
+
+    def line_offset(self, position: int) -> int:
+        """Offset in the (decompressed) file of the line at a position of ``data``."""
+        offset = self.base_offset + position
+        # Whoever starts there must see the byte order mark, which belongs to no line.
+        return 0 if self._has_mark and offset == len(_BYTE_ORDER_MARK) else offset
+
+    def refill(self) -> list[OverlongLine]:
+        """Drop what was consumed and read until the buffer is full or the split ends.
+
+        Returns:
+            Lines that were passed over. Afterwards ``start == stop`` means that the split is finished.
+        """
+        overlong: list[OverlongLine] = []
+        try:
+            self._compact()
+            while not self.exhausted:
+                if self._filled == self._capacity:
+                    # Behind a byte order mark the window does not begin at 0.
+                    if self.stop > self.start:
+                        break
+                    if self._filled <= self._line_bytes_max:
+                        self._grow()
+                    else:
+                        overlong.append(self._pass_over())
+                        continue
+                self._read()
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._unreadable(error) from error
+        return overlong
+
+    def close(self) -> None:
+        """Release the file; safe to call twice."""
+        self._source.close()
+
+    @property
+    def _capacity(self) -> int:
+        return len(self._bytes) - PADDING_BYTES
+
+    def _compact(self) -> None:
+        kept = self._filled - self.start
+        self.data[:kept] = self.data[self.start : self._filled]
+        self.base_offset += self.start
+        self.stop -= self.start
+        self.start = 0
+        self._filled = kept
+
+    def _grow(self) -> None:
+        bytes_ = bytearray(2 * self._capacity + PADDING_BYTES)
+        bytes_[: self._filled] = self.data[: self._filled].data
+        self._bytes = bytes_
+        self.data = np.frombuffer(bytes_, dtype=np.uint8)
+
+    def _read(self) -> None:
+        at_file_start = self.base_offset == 0 and self._filled == 0
+        count = self._source.readinto(memoryview(self._bytes)[self._filled : self._capacity])
+        if count == 0:
+            self.exhausted = True
+            if self._filled > self.stop:
+                self._bytes[self._filled] = 0x0A
+                self.stop = self._filled = self._filled + 1
+            return
+        newline = self._bytes.rfind(b"\n", self._filled, self._filled + count)
+        self._filled += count
+        if newline >= 0:
+            self.stop = newline + 1
+        if at_file_start and self._bytes.startswith(_BYTE_ORDER_MARK) and self._filled >= 3:
+            self._has_mark = True
+            self.start = 3
+            self.stop = max(self.stop, 3)
+
+    def _pass_over(self) -> OverlongLine:
+        """Skip the rest of the line that fills the buffer; only its beginning is kept."""
+        position = self.base_offset + self.start
+        head = bytes(self._bytes[self.start : min(self._filled, self.start + OVERLONG_HEAD_BYTES)])
+        length = self._filled - self.start
+        while True:
+            count = self._source.readinto(memoryview(self._bytes)[: self._capacity])
+            newline = self._bytes.find(b"\n", 0, count)
+            if count == 0 or newline >= 0:
+                break
+            length += count
+        self.base_offset = position + length
+        self.start = self.stop = 0
+        self._filled = count
+        if count == 0:
+            self.exhausted = True
+        else:
+            length += newline
+            self.start = newline + 1
+            self.stop = self._bytes.rfind(b"\n", 0, count) + 1
+            self._compact()
+        return OverlongLine(position, length, head)
+
+    def _unreadable(self, error: Exception) -> InputError:
+        reason = getattr(error, "strerror", None) or str(error)
+        kind = "; the file may be cut short or not be gzip" if self._split.compressed else ""
+        return InputError(f"cannot read input {self._split.path}: {reason}{kind}; check the file")
+
+
+class _SplitSource:
+    """Gives exactly the bytes of the lines that start in a split."""
+
+    def __init__(self, split: Split) -> None:
+        self._file: BinaryIO = open_split(split)
+        self._stop = 1 << 62 if split.compressed else split.stop_bytes
+        self._ended = False
+        self._last = 0x0A
+        #: Offset of the next byte.
+        self.offset = split.start_bytes
+        if split.start_bytes:
+            self._skip_first_line()
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill from the front; 0 at the end of the last line."""
+        if self._ended or (self.offset >= self._stop and self._last == 0x0A):
+            return 0
+        inside = self.offset < self._stop
+        # Behind the stop only the rest of one line is wanted.
+        size = min(len(view), self._stop - self.offset if inside else _SEARCH_BYTES)
+        count = self._file.readinto(view[:size])  # type: ignore[attr-defined]
+        if count and not inside:
+            newline = bytes(view[:count]).find(b"\n")
+            if newline >= 0:
+                count = newline + 1
+                self._ended = True
+        if not count:
+            self._ended = True
+            return 0
+        self.offset += count
+        self._last = view[count - 1]
+        return int(count)
+
+    def _skip_first_line(self) -> None:
+        """Go to the first line that starts in the split: behind the first newline from ``start - 1`` on."""
+        at = self.offset - 1
+        self._file.seek(at)
+        while at < self._stop:
+            block = self._file.read(_SEARCH_BYTES)
+            newline = block.find(b"\n")
+            if newline >= 0:
+                self.offset = at + newline + 1
+                self._ended = self.offset >= self._stop
+                self._file.seek(self.offset)
+                return
+            if not block:
+                break
+            at += len(block)
+        self._ended = True
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,337 @@
+"""What all sources share: the open-loop schedule, the time columns and the limit on events.
+
+Open loop: event ``k`` of subtask ``i`` of ``p`` is due at ``job_start + (k * p + i) / rate`` whatever the
+engine does; if it falls behind, the events carry their scheduled time, so that the delay shows in the latency.
+
+After a restart each subtask goes on at its next event. As long as the job's start is the same, so is the schedule: what
+was missed is due at once, with its old time. With another start (a savepoint is started later) the next event is due at
+that start. If the subtasks are others, what is left is shared among them, and events count on from the sum of those
+given so far.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from weir.errors import GraphError, InputError
+from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
+from weir.operators.sources.positions import SchedulePlace, SourceCounts
+from weir.records import batch_bytes, system_schema
+from weir.specs import SourceSpec
+
+#: A poll gives at least this much of the schedule at once, if events are due more often.
+COALESCE_US = 3_000
+#: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
+PACED_DECODE_ROWS = 4_096
+
+
+class Schedule:
+    """Due times of one subtask's events; ``skipped`` events of the source come before its event 0."""
+
+    def __init__(
+        self, rate: float, start_us: int, subtask_index: int, parallelism: int, skipped: int = 0
+    ) -> None:
+        self._start_us = start_us
+        self._subtask_index = subtask_index + skipped
+        self._parallelism = parallelism
+        self._us_per_event = 1e6 / rate
+
+    def due_us(self, number: int) -> int:
+        """Epoch µs at which the subtask's event of this number (from 0) is due."""
+        return self._start_us + int((number * self._parallelism + self._subtask_index) * self._us_per_event)
+
+    def due_times_us(self, first: int, count: int) -> np.ndarray:
+        """Due times, int64, of ``count`` events from number ``first``."""
+        numbers = np.arange(first, first + count, dtype=np.float64)
+        offsets = (numbers * self._parallelism + self._subtask_index) * self._us_per_event
+        return offsets.astype(np.int64) + self._start_us
+
+    def next_turn_us(self, now_us: int) -> int:
+        """The next moment at which this subtask polls; subtasks take turns, evenly spread.
+
+        What one of them sends then reaches consumers whose process is not busy with a poll of its own:
+        docs/performance.md has the figures.
+        """
+        turn_us = self._start_us + self._subtask_index * COALESCE_US // self._parallelism
+        return turn_us + ((now_us - turn_us) // COALESCE_US + 1) * COALESCE_US
+
+    def due_count(self, now_us: int) -> int:
+        """How many events of the subtask are due by now."""
+        if now_us < self._start_us:
+            return 0
+        # The estimate may be off by one, as due times are cut to whole µs.
+        slot = (now_us - self._start_us) / self._us_per_event
+        count = max(0, math.floor((slot - self._subtask_index) / self._parallelism) + 1)
+        while count and self.due_us(count - 1) > now_us:
+            count -= 1
+        while self.due_us(count) <= now_us:
+            count += 1
+        return count
+
+
+class BatchSource(SourceReader):
+    """Turns decoded batches into polls; subclasses read, decode, and know their positions.
+
+    Args:
+        spec: what to read and how fast.
+
+    Raises:
+        GraphError: rate, event limit or event-time column make no sense.
+    """
+
+    def __init__(self, spec: SourceSpec) -> None:
+        self._source_spec = spec
+        if spec.rate is not None and not spec.rate > 0:
+            raise GraphError(f"source rate must be above 0 events/s, not {spec.rate}")
+        if spec.events_max is not None and spec.events_max < 0:
+            raise GraphError(f"source events_max must be 0 or more, not {spec.events_max}")
+        time_column = spec.event_time_column
+        if time_column is not None:
+            if time_column not in spec.schema.names:
+                raise GraphError(f"event_time_column {time_column} is not in the source's schema")
+            if not pa.types.is_integer(spec.schema.field(time_column).type):
+                raise GraphError(
+                    f"event_time_column {time_column} must be an integer column (ms since the epoch)"
+                )
+        #: Decoded rows with their time columns.
+        self._batch: pa.RecordBatch | None = None
+        #: The largest event time up to each of these rows; int64, shape (rows,).
+        self._event_times_ms_max = np.empty(0, dtype=np.int64)
+        self._batch_bytes = 0
+        self._batch_offset = 0
+        #: Rows given by this subtask, since ``_emitted_before`` rows had been given by all of them.
+        self._emitted = 0
+        self._emitted_before = 0
+        #: Records rejected so far.
+        self.rejected = 0
+        self._quota: int | None = None
+        self._schedule: Schedule | None = None
+        self._place: SchedulePlace | None = None
+        self._old_schedule: SchedulePlace | None = None
+        self._schema = system_schema(spec.schema)
+        self._next_poll_us = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Choose splits, set the schedule and decode the first rows. See the base class."""
+        self._context = context
+        self._clock = context.clock
+        indices = context.subtask_indices or tuple(range(context.parallelism))
+        #: Number of subtasks, and this one's place among them.
+        self._subtasks, self._rank = len(indices), indices.index(context.subtask_index)
+        start_us = context.job_start_us or context.clock.now_us()
+        positions = self._positions(context)
+        if positions:
+            self._restore(positions, indices, start_us)
+        else:
+            self._open_input(context)
+            self._begin(start_us)
+        if self._schedule is not None:
+            self._ensure_batch()
+
+    def _begin(self, start_us: int) -> None:
+        """Schedule and limit from here on, for the input that was chosen."""
+        limit = self._source_spec.events_max
+        if limit is not None:
+            self._quota = self._event_quota(max(0, limit - self._emitted_before))
+        rate = self._source_spec.rate
+        if rate is not None:
+            # Only subtasks with something to read share the rate, so that a small input keeps its pace too.
+            readers = [rank for rank, has_input in enumerate(self._has_input()) if has_input]
+            place = readers.index(self._rank) if self._rank in readers else 0
+            first = self._first_event(start_us)
+            self._set_schedule(SchedulePlace(start_us, rate, first, place, max(len(readers), 1)))
+
+    def _first_event(self, start_us: int) -> int:
+        """Number of the event that is due at the schedule's beginning."""
+        old = self._old_schedule
+        same = old is not None and (old.start_us, old.rate) == (start_us, self._source_spec.rate)
+        return old.first if old is not None and same else self._emitted_before
+
+    def _set_schedule(self, place: SchedulePlace) -> None:
+        self._place = place
+        self._schedule = Schedule(
+            place.rate, place.start_us, place.place, place.readers, self._emitted_before - place.first
+        )
+
+    def _restore(
+        self, positions: Mapping[int, SourceCounts], indices: tuple[int, ...], start_us: int
+    ) -> None:
+        """Go on where the snapshots of all subtasks stand."""
+        same = set(positions) == set(indices)
+        self._resume(same, indices)
+        self._old_schedule = next(iter(positions.values())).schedule
+        if same and self._goes_on(positions[self._context.subtask_index], start_us):
+            return
+        # Counted anew, since the subtasks, the limit or the schedule are others.
+        first = next(iter(positions.values()))
+        self._emitted_before = first.emitted_before + sum(p.emitted for p in positions.values())
+        if self._rank == 0:
+            self.rejected = sum(position.rejected for position in positions.values())
+        self._skip_known_dead_letters({index: p.dead_letter_bytes for index, p in positions.items()})
+        self._begin(start_us)
+
+    def _goes_on(self, position: SourceCounts, start_us: int) -> bool:
+        """Take counts and schedule over as they are, if they still hold."""
+        spec, old = self._source_spec, position.schedule
+        if position.events_max != spec.events_max:
+            return False
+        if (spec.rate, start_us if spec.rate else 0) != ((old.rate, old.start_us) if old else (None, 0)):
+            return False
+        self._emitted, self._emitted_before = position.emitted, position.emitted_before
+        self._quota, self.rejected = position.quota, position.rejected
+        if old is not None:
+            self._set_schedule(old)
+        self._skip_known_dead_letters({self._context.subtask_index: position.dead_letter_bytes})
+        return True
+
+    def _skip_known_dead_letters(self, positions: Mapping[int, int]) -> None:
+        letters = self._context.dead_letters
+        if isinstance(letters, RepeatableDeadLetters):
+            letters.skip_known(positions)
+
+    def snapshot(self) -> Json:
+        """Positions, counts and schedule."""
+        letters = self._context.dead_letters
+        known = letters.position_bytes() if isinstance(letters, RepeatableDeadLetters) else 0
+        return self._position(
+            SourceCounts(
+                emitted=self._emitted,
+                emitted_before=self._emitted_before,
+                events_max=self._source_spec.events_max,
+                quota=self._quota,
+                rejected=self.rejected,
+                dead_letter_bytes=known,
+                schedule=self._place,
+            )
+        )
+
+    @property
+    def rows_decoded_max(self) -> int:
+        """Rows to decode at a time."""
+        batch_size = self._context.batch_size
+        return batch_size if self._source_spec.rate is None else min(batch_size, PACED_DECODE_ROWS)
+
+    @abstractmethod
+    def _open_input(self, context: OperatorContext) -> None:
+        """Choose this subtask's share of the whole input and open it."""
+
+    def _positions(self, context: OperatorContext) -> Mapping[int, SourceCounts]:
+        """The snapshots to go on from, by subtask index; empty at a start from nothing."""
+        return {}
+
+    def _resume(self, same: bool, indices: tuple[int, ...]) -> None:
+        """Instead of :meth:`_open_input`: read this subtask's share of what the snapshots left.
+
+        Args:
+            same: the subtasks are those that gave the snapshots: each goes on with its own.
+            indices: of all subtasks now, by rank.
+        """
+        raise InputError("this source cannot be read on from a position")
+
+    def _position(self, counts: SourceCounts) -> Json:
+        """The snapshot: what is left to read behind the last row that was given out, and these counts."""
+        raise InputError("this source cannot be read again from a position: it takes no part in checkpoints")
+
+    @abstractmethod
+    def _has_input(self) -> list[bool]:
+        """For every subtask, by rank, whether it has anything to read; known when the input was chosen."""
+
+    @abstractmethod
+    def _event_quota(self, events_max: int) -> int:
+        """This subtask's part of the limit."""
+
+    @abstractmethod
+    def _next_batch(self) -> pa.RecordBatch | None:
+        """The next rows with the user columns (at least one row, of the spec's schema).
+
+        None: there are none; :meth:`_nothing_now` says whether for good.
+        """
+
+    def _nothing_now(self) -> Poll:
+        """What a poll without rows returns behind :meth:`_next_batch`: the end, unless there may be rows later."""
+        return Poll(finished=True)
+
+    def poll(self, rows_max: int) -> Poll:
+        """See the base class. Batches end at decoded blocks, so that rows are not copied."""
+        if self._schedule is None:
+            return self._poll_now(rows_max)
+        now_us = self._clock.now_us()
+        if now_us < self._next_poll_us:
+            return Poll(next_poll_us=self._next_poll_us)
+        if not self._ensure_batch():
+            return Poll(finished=True) if self._is_spent() else self._nothing_now()
+        due = self._schedule.due_count(now_us) - self._emitted
+        if due <= 0:
+            self._next_poll_us = self._schedule.due_us(self._emitted)
+            return Poll(next_poll_us=self._next_poll_us)
+        rows = self._rows_at_hand(min(due, rows_max))
+        self._next_poll_us = 0
+        if rows == due:
+            next_due_us = self._schedule.due_us(self._emitted + rows)
+            self._next_poll_us = max(next_due_us, self._schedule.next_turn_us(now_us))
+        return self._take(rows, self._next_poll_us)
+
+    def _poll_now(self, rows_max: int) -> Poll:
+        if not self._ensure_batch():
+            return Poll(finished=True) if self._is_spent() else self._nothing_now()
+        return self._take(self._rows_at_hand(rows_max), 0)
+
+    def _ensure_batch(self) -> bool:
+        """Have decoded rows at hand; False at the end."""
+        if self._is_spent():
+            return False
+        if self._batch is None:
+            read_us = self._clock.now_us()
+            rows = self._next_batch()
+            if rows is None:
+                return False
+            self._set_batch(rows, read_us)
+        return True
+
+    def _is_spent(self) -> bool:
+        """Whether the subtask gave its part of the limit."""
+        return self._quota is not None and self._emitted >= self._quota
+
+    def _set_batch(self, rows: pa.RecordBatch, read_us: int) -> None:
+        """Append the time columns to decoded rows, once for all polls that give them out in slices."""
+        if self._schedule is None:
+            ingest_us = np.full(rows.num_rows, read_us, dtype=np.int64)
+        else:
+            ingest_us = self._schedule.due_times_us(self._emitted, rows.num_rows)
+        column = self._source_spec.event_time_column
+        event_ms = pa.array(ingest_us // 1000) if column is None else rows.column(column).cast(pa.int64())
+        self._batch = pa.RecordBatch.from_arrays(
+            [*rows.columns, event_ms, pa.array(ingest_us)], schema=self._schema
+        )
+        self._event_times_ms_max = np.maximum.accumulate(event_ms.to_numpy(zero_copy_only=True))
+        self._batch_bytes = batch_bytes(self._batch)
+        self._batch_offset = 0
+
+    def _rows_at_hand(self, rows_max: int) -> int:
+        """How many of the next rows one poll may give."""
+        assert self._batch is not None
+        if self._quota is not None:
+            rows_max = min(rows_max, self._quota - self._emitted)
+        left: int = self._batch.num_rows - self._batch_offset
+        return min(rows_max, left)
+
+    def _take(self, rows: int, next_poll_us: int) -> Poll:
+        """Give out the next rows. What costs time was done for the whole decoded batch, not here."""
+        assert self._batch is not None
+        batch, start = self._batch, self._batch_offset
+        stop = start + rows
+        if stop == batch.num_rows:
+            self._batch = None
+        self._batch_offset = stop
+        self._emitted += rows
+        return Poll(
+            batch=batch if rows == batch.num_rows else batch.slice(start, rows),
+            size_bytes=self._batch_bytes * rows // batch.num_rows,
+            event_time_ms_max=int(self._event_times_ms_max[stop - 1]),
+            next_poll_us=next_poll_us,
+        )

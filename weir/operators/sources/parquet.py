@@ -1,0 +1,205 @@
+"""The Parquet source: row groups are its splits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from weir.errors import InputError
+from weir.operators.sources.file_reader import FileReader
+from weir.operators.sources.positions import Rest
+from weir.operators.sources.splits import assign, assign_files, share_events
+from weir.schemas import is_widened_by
+from weir.specs import ParquetSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """What is to be read of one row group: half-open, in row numbers of the file; it ends with the group."""
+
+    path: str
+    next_row: int
+    stop_row: int
+    #: Bad rows before this one were put aside before.
+    rejected_to: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows left."""
+        return self.stop_row - self.next_row
+
+
+class ParquetReader(FileReader):
+    """Reads one subtask's row groups.
+
+    Columns are found by name and must have the schema's types, or types that widen to them without loss (int32
+    where the schema says int64); other columns are not read. A row with a null in
+    a field that is not nullable (or in the event-time column) goes to the dead letters; its position is the
+    row's number in the file. Replayable: a snapshot holds the number of the first row that was not given out.
+    """
+
+    _position_unit = "row"
+
+    def __init__(self, spec: ParquetSpec) -> None:
+        super().__init__(spec)
+        self._spec = spec
+        time_column = spec.event_time_column
+        self._required = [f.name for f in spec.schema if not f.nullable or f.name == time_column]
+        self._file: pq.ParquetFile | None = None
+        self._file_path = ""
+        self._pending: list[RowGroup] = []
+        self._batches: list[pa.RecordBatch] = []
+        #: Row numbers at which the open file's row groups end.
+        self._group_stops: list[int] = []
+        self._row_group: RowGroup | None = None
+        #: Row number of the first row that was not decoded.
+        self._next_row = 0
+        #: Of the last decoded batch: its first row's number, and bool, shape (rows,), which rows were good.
+        self._decoded_row, self._good = 0, np.empty(0, dtype=np.bool_)
+
+    def close(self) -> None:
+        """Release the file."""
+        self._batches = []
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open_files(self, paths: Sequence[str]) -> None:
+        groups = [group for path in paths for group in self._row_groups(path)]
+        sizes = [group.rows for group in groups]
+        if self._keeps_files:
+            self._read_shares(assign_files([g.path for g in groups], sizes, groups, self._subtasks))
+        else:
+            self._read_shares(assign(sizes, groups, self._subtasks))
+
+    def _add_file(self, path: str, size_bytes: int) -> None:
+        self._pending[:0] = self._row_groups(path)[::-1]
+
+    def _resume_input(self, shares: list[list[Rest]]) -> None:
+        for path in dict.fromkeys(rest.path for rest in shares[self._rank]):
+            self._row_groups(path)
+        self._read_shares(
+            [[RowGroup(r.path, r.start, r.stop, r.rejected_to) for r in share] for share in shares]
+        )
+
+    def _read_shares(self, shares: list[list[RowGroup]]) -> None:
+        self._assigned = shares
+        self._pending = shares[self._rank][::-1]
+
+    def _rests(self) -> list[Rest]:
+        rests = [Rest(g.path, g.next_row, g.stop_row, g.rejected_to) for g in reversed(self._pending)]
+        group = self._row_group
+        if group is not None:
+            start = self._next_row
+            if self._batch is not None:
+                start = self._decoded_row + int(np.flatnonzero(self._good)[self._batch_offset])
+            if start < group.stop_row:
+                rejected_to = max(self._next_row, group.rejected_to)
+                rests.insert(0, Rest(group.path, start, group.stop_row, rejected_to, begun=True))
+        return rests
+
+    def _row_groups(self, path: str) -> list[RowGroup]:
+        try:
+            with pq.ParquetFile(path) as file:
+                self._check_schema(path, file.schema_arrow)
+                counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(path, error) from error
+        edges = np.cumsum([0, *counts]).tolist()
+        return [RowGroup(path, start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
+
+    def _check_schema(self, path: str, found: pa.Schema) -> None:
+        for field in self._spec.schema:
+            if field.name not in found.names:
+                raise InputError(
+                    f"{path}: there is no column {field.name} ({field.type}), only {', '.join(found.names)}; "
+                    f"correct the source's schema or the file"
+                )
+            actual = found.field(field.name).type
+            if not is_widened_by(actual, field.type):
+                raise InputError(
+                    f"{path}: column {field.name} has type {actual}, the source's schema says {field.type}, and "
+                    f"that does not hold every such value: correct the schema or the file"
+                )
+
+    def _chosen(self) -> list[bool]:
+        return [bool(assigned) for assigned in self._assigned]
+
+    def _input_quota(self, events_max: int) -> int:
+        available = [sum(group.rows for group in groups) for groups in self._assigned]
+        return share_events(events_max, available)[self._rank]
+
+    def _read_batch(self) -> pa.RecordBatch | None:
+        while True:
+            while not self._batches:
+                if not self._pending:
+                    return None
+                self._row_group = self._pending.pop()
+                self._next_row = self._row_group.next_row
+                self._batches = self._read(self._row_group)
+            batch = self._batches.pop()
+            self._decoded_row = self._next_row
+            self._next_row += batch.num_rows
+            good = self._good_rows(batch, self._decoded_row)
+            if good.num_rows:
+                return good
+
+    def _read(self, group: RowGroup) -> list[pa.RecordBatch]:
+        """The group's rows, cut to decoded batches, last one first."""
+        try:
+            if self._file is None or self._file_path != group.path:
+                self.close()
+                self._file = pq.ParquetFile(group.path)
+                self._file_path = group.path
+                metadata = self._file.metadata
+                counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+                self._group_stops = np.cumsum(counts).tolist()
+            names = self._spec.schema.names
+            index = self._group_stops.index(group.stop_row)
+            table = self._file.read_row_group(index, columns=names, use_threads=False).select(names)
+            table = table.slice(table.num_rows - group.rows)
+            table = table.cast(pa.schema([f.with_nullable(True) for f in self._spec.schema]))
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(group.path, error) from error
+        return list(table.to_batches(max_chunksize=self.rows_decoded_max))[::-1]
+
+    def _good_rows(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        """Put rows with forbidden nulls aside."""
+        good = np.ones(batch.num_rows, dtype=np.bool_)
+        for name in self._required:
+            column = batch.column(name)
+            if column.null_count:
+                missing = column.is_null().to_numpy(zero_copy_only=False)
+                for row in np.flatnonzero(missing & good).tolist():
+                    self._reject(first_row + row, f"field {name} is null", batch.slice(row, 1))
+                good &= ~missing
+        if not good.all():
+            batch = batch.filter(pa.array(good))
+        self._good = good
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self._spec.schema)
+
+    def _reject(self, row: int, reason: str, batch: pa.RecordBatch) -> None:
+        assert self._row_group is not None
+        if row < self._row_group.rejected_to:
+            return
+        path, position = self._row_group.path, row
+        self.rejected += 1
+        if self._spec.on_bad_record == "fail":
+            raise InputError(
+                f"{path} row {position}: {reason}; correct the file, or let the source "
+                f'{self._context.operator_name} put bad records aside with on_bad_record="dead_letter"'
+            )
+        if self._context.dead_letters is not None:
+            raw = orjson.dumps(batch.to_pylist()[0], default=str)
+            self._context.dead_letters.reject(path, position, reason, raw)
+
+
+def _unreadable(path: str, error: Exception) -> InputError:
+    reason = " ".join(str(error).split())
+    return InputError(f"cannot read input {path}: {reason}; check that it is a Parquet file")

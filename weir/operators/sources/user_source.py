@@ -1,0 +1,398 @@
+"""Runs a :class:`weir.Source`: shares its splits, reads them in turn, keeps positions, and makes the watermark.
+
+The snapshot of one subtask::
+
+    {"kind": "user_source", "version": 1,
+     "splits": [[3, SPLIT, POSITION, 40, 7, 9, 1700000000000]],   number, split, position, rows before it, rows behind
+                                  it that were given out, rows behind it that were checked, largest event time or null
+     "done": ["7"],               with ``discover_ms``: splits that were read to their end, as JSON; else null
+     "emitted": 40, ...}          as in ``weir.operators.sources.positions``
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from weir.errors import GraphError, InputError
+from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
+from weir.operators.sources.discovery import Discovery
+from weir.operators.sources.pacing import BatchSource
+from weir.operators.sources.positions import SourceCounts, counts_from_json, counts_to_json
+from weir.operators.sources.source import Rows, Source
+from weir.operators.sources.source_rows import checked_rows
+from weir.operators.sources.splits import assign, share_evenly
+from weir.records import WATERMARK_MIN_MS
+from weir.specs import UserSourceSpec
+
+VERSION = 1
+#: How soon, and how late, a split that has nothing is asked again.
+_WAIT_US_MIN, _WAIT_US_MAX = 5_000, 500_000
+
+
+@dataclass(eq=False)
+class _OpenSplit:
+    """A split that is this subtask's and has not ended."""
+
+    number: int
+    split: Json
+    position: Json = None
+    #: Rows before the position.
+    rows: int = 0
+    #: Rows behind the position that were given out before a restart, and that were checked.
+    skip: int = 0
+    checked: int = 0
+    event_time_ms_max: int = WATERMARK_MIN_MS
+    iterator: Iterator[tuple[Rows, Json] | None] | None = None
+    wait_us: int = 0
+    wake_us: int = 0
+    #: Since when it has had nothing, on the monotonic clock; None: it has.
+    empty_since_s: float | None = None
+
+    @property
+    def key(self) -> str:
+        return _key(self.split)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Position(SourceCounts):
+    splits: tuple[Any, ...]
+    done: tuple[str, ...] | None
+
+
+@dataclass
+class _Given:
+    """What was read last: rows of one split, some of which may not be given out yet."""
+
+    split: _OpenSplit
+    position: Json
+    rows: int
+    #: Numbers, in what was read, of the rows that are given out; int64.
+    good: np.ndarray
+
+
+class UserSourceReader(BatchSource):
+    """Reads one subtask's splits of a user's source."""
+
+    def __init__(self, spec: UserSourceSpec, source: Source) -> None:
+        super().__init__(spec)
+        self._spec = spec
+        self._source = source
+        time_column = spec.event_time_column
+        self._required = [f.name for f in spec.schema if not f.nullable or f.name == time_column]
+        #: Splits that are read in turn, and those whose turn comes when one of these ends.
+        self._open_splits: deque[_OpenSplit] = deque()
+        self._waiting: deque[_OpenSplit] = deque()
+        self._discovery: Discovery | None = None
+        self._next_discovery_us = 0
+        self._listed_count = 0
+        self._given: _Given | None = None
+        self._letters_bytes = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the user's source, then choose splits; see the base class."""
+        self._source.open(context)
+        super().open(context)
+
+    def close(self) -> None:
+        """Close the user's source."""
+        for split in self._open_splits:
+            close = getattr(split.iterator, "close", None)
+            if close is not None:
+                close()
+        self._source.close()
+
+    # --- splits ---
+
+    def _open_input(self, context: OperatorContext) -> None:
+        self._assigned = [True] * self._subtasks
+        if self._spec.discover_ms is not None:
+            self._discovery = Discovery(self._rank, self._subtasks)
+            self._discover()
+            return
+        listed = self._list_splits()
+        shares = [list(listed.items())[rank :: self._subtasks] for rank in range(self._subtasks)]
+        self._assigned = [bool(share) for share in shares]
+        for number, split in shares[self._rank]:
+            self._waiting.append(_OpenSplit(number, split))
+        self._fill()
+
+    def _list_splits(self) -> dict[int, Json]:
+        splits = list(self._source.splits())
+        keys = [_key(split) for split in splits]
+        if len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise GraphError(
+                f"source {self._context.operator_name}: split {twice} is listed twice; list each once"
+            )
+        return dict(enumerate(splits))
+
+    def _discover(self) -> None:
+        """Take in new splits of this subtask."""
+        now_us = self._clock.now_us()
+        if self._discovery is None or now_us < self._next_discovery_us:
+            return
+        assert self._spec.discover_ms is not None
+        self._next_discovery_us = now_us + int(self._spec.discover_ms * 1000)
+        listed = {_key(split): split for split in self._list_splits().values()}
+        unfinished = {split.key for split in (*self._open_splits, *self._waiting)}
+        for key in self._discovery.new(list(listed), unfinished):
+            self._waiting.append(_OpenSplit(self._listed_count, listed[key]))
+            self._listed_count += 1
+        self._fill()
+
+    def _fill(self) -> None:
+        most = self._source.open_splits_max
+        while self._waiting and (most is None or len(self._open_splits) < most):
+            self._open_splits.append(self._waiting.popleft())
+
+    def _has_input(self) -> list[bool]:
+        return self._assigned
+
+    def _event_quota(self, events_max: int) -> int:
+        readers = [rank for rank, has_input in enumerate(self._assigned) if has_input]
+        if self._rank not in readers:
+            return 0
+        return share_evenly(events_max, len(readers))[readers.index(self._rank)]
+
+    # --- rows ---
+
+    def _next_batch(self) -> pa.RecordBatch | None:
+        self._discover()
+        now_us = self._clock.now_us()
+        for _ in range(len(self._open_splits)):
+            split = self._open_splits[0]
+            self._open_splits.rotate(-1)
+            if split.wake_us <= now_us:
+                batch = self._pull(split, now_us)
+                if batch is not None:
+                    return batch
+        return None
+
+    def _nothing_now(self) -> Poll:
+        if not self._open_splits and self._discovery is None:
+            return Poll(finished=True)
+        times_us = [split.wake_us for split in self._open_splits]
+        if self._discovery is not None:
+            times_us.append(self._next_discovery_us)
+        next_us = min(times_us)
+        next_us = 0 if next_us <= self._clock.now_us() else next_us
+        return Poll(next_poll_us=next_us, event_time_ms_max=self._event_time_of_all())
+
+    def _pull(self, split: _OpenSplit, now_us: int) -> pa.RecordBatch | None:
+        """Ask a split for rows; None: it has none now, or none of them is good, or it has ended."""
+        self._letters_bytes = self._letters_position()
+        if split.iterator is None:
+            split.iterator = iter(self._source.read(split.split, split.position))
+        try:
+            item = next(split.iterator)
+        except StopIteration:
+            self._open_splits.remove(split)
+            self._fill()
+            return None
+        if item is None:
+            split.wait_us = min(max(2 * split.wait_us, _WAIT_US_MIN), _WAIT_US_MAX)
+            split.wake_us = now_us + split.wait_us
+            if split.empty_since_s is None:
+                split.empty_since_s = self._clock.monotonic_s()
+            return None
+        if not isinstance(item, tuple) or len(item) != 2:
+            raise GraphError(
+                f"source {self._context.operator_name}: read yields (rows, position) or None, not {type(item).__name__}"
+            )
+        split.wait_us = split.wake_us = 0
+        return self._take_in(split, *item)
+
+    def _take_in(self, split: _OpenSplit, rows: Rows, position: Json) -> pa.RecordBatch | None:
+        try:
+            checked = checked_rows(rows, self._spec.schema, self._required)
+        except TypeError as error:
+            raise GraphError(f"source {self._context.operator_name}: {error}; correct its read") from error
+        for number, reason, raw in checked.bad:
+            if number >= split.checked:
+                self._reject(split, split.rows + number, reason, raw)
+        split.checked = max(split.checked, checked.count)
+        good = checked.good[checked.good >= split.skip]
+        self._given = _Given(split, position, checked.count, good)
+        if not len(good):
+            self._settle()
+            return None
+        split.empty_since_s = None
+        batch = checked.batch
+        return batch.slice(batch.num_rows - len(good)) if len(good) < batch.num_rows else batch
+
+    def _reject(self, split: _OpenSplit, number: int, reason: str, raw: bytes) -> None:
+        self.rejected += 1
+        origin = f"{self._context.operator_name}:{split.key}"
+        if self._spec.on_bad_record == "fail":
+            raise InputError(
+                f"{origin} row {number}: {reason}; correct it, or let the source put bad rows aside with "
+                'on_bad_record="dead_letter"'
+            )
+        if self._context.dead_letters is not None:
+            self._context.dead_letters.reject(origin, number, reason, raw)
+
+    def _settle(self) -> None:
+        """Everything that was read was given out: go on behind it."""
+        assert self._given is not None
+        split, rows = self._given.split, self._given.rows
+        split.position = self._given.position
+        split.rows += rows
+        split.skip, split.checked = max(0, split.skip - rows), max(0, split.checked - rows)
+        self._given = None
+
+    def _take(self, rows: int, next_poll_us: int) -> Poll:
+        assert self._given is not None
+        polled = super()._take(rows, next_poll_us)
+        split = self._given.split
+        split.event_time_ms_max = max(split.event_time_ms_max, polled.event_time_ms_max)
+        if self._batch is None:
+            self._settle()
+        return dataclasses.replace(polled, event_time_ms_max=self._event_time_of_all())
+
+    def _event_time_of_all(self) -> int:
+        """The smallest of the splits that are not idle; the smallest time there is if all are."""
+        idle_s = self._context.idle_timeout_ms / 1e3
+        now_s = self._clock.monotonic_s()
+        times = [
+            split.event_time_ms_max
+            for split in self._open_splits
+            if split.empty_since_s is None or now_s - split.empty_since_s < idle_s
+        ]
+        return min(times, default=WATERMARK_MIN_MS)
+
+    # --- snapshots ---
+
+    def _letters_position(self) -> int:
+        letters = self._context.dead_letters
+        return letters.position_bytes() if isinstance(letters, RepeatableDeadLetters) else 0
+
+    def _positions(self, context: OperatorContext) -> Mapping[int, SourceCounts]:
+        self._restored = {
+            index: _position_from_json(value, context)
+            for index, value in context.restored.items()
+            if value is not None
+        }
+        return self._restored
+
+    def _resume(self, same: bool, indices: tuple[int, ...]) -> None:
+        positions = self._restored
+        if same:
+            shares = [list(positions[index].splits) for index in indices]
+        else:
+            left = [split for position in positions.values() for split in position.splits]
+            splits = sorted(left, key=lambda split: (split[0], _key(split[1])))
+            shares = assign([1] * len(splits), splits, self._subtasks)
+        self._assigned = [bool(share) or self._spec.discover_ms is not None for share in shares]
+        for number, split, position, rows, skip, checked, event_time_ms in shares[self._rank]:
+            time_ms = WATERMARK_MIN_MS if event_time_ms is None else event_time_ms
+            self._waiting.append(_OpenSplit(number, split, position, rows, skip, checked, time_ms))
+        self._listed_count = 1 + max((s[0] for p in positions.values() for s in p.splits), default=-1)
+        if self._spec.discover_ms is not None:
+            self._resume_discovery(same)
+        self._fill()
+
+    def _resume_discovery(self, same: bool) -> None:
+        known: set[str] = set()
+        for position in self._restored.values():
+            if position.done is None:
+                raise InputError(
+                    f"source {self._context.operator_name}: the checkpoint does not say which splits were read, as it "
+                    "was made without discover_ms; start without it, or without discover_ms"
+                )
+            known |= {*position.done, *(_key(split[1]) for split in position.splits)}
+        done = self._restored[self._context.subtask_index].done if same else known if self._rank == 0 else ()
+        mine = {*(done or ()), *(split.key for split in self._waiting)}
+        self._discovery = Discovery(self._rank, self._subtasks, known, mine)
+
+    def _position(self, counts: SourceCounts) -> Json:
+        in_order = sorted((*self._open_splits, *self._waiting), key=lambda split: split.number)
+        keys = {split.key for split in in_order}
+        if self._given is not None:
+            counts = dataclasses.replace(counts, dead_letter_bytes=self._letters_bytes)
+        value = {
+            "kind": self._spec.kind,
+            "version": VERSION,
+            "splits": [self._describe(split) for split in in_order],
+            "done": None if self._discovery is None else self._discovery.done(keys),
+            **counts_to_json(counts),
+        }
+        try:
+            return json.loads(json.dumps(value))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"source {self._context.operator_name}: splits and positions must be JSON values: {error}"
+            ) from error
+
+    def _describe(self, split: _OpenSplit) -> list[Json]:
+        skip = split.skip
+        if self._given is not None and self._given.split is split:
+            skip = int(self._given.good[self._batch_offset])
+        time_ms = None if split.event_time_ms_max == WATERMARK_MIN_MS else split.event_time_ms_max
+        return [split.number, split.split, split.position, split.rows, skip, split.checked, time_ms]
+
+
+class _FunctionSource(Source):
+    """A generator function ``read(position)`` as a source with one split."""
+
+    def __init__(self, function: Callable[[Json], Iterator[tuple[Rows, Json] | None]]) -> None:
+        self._function = function
+
+    def read(self, split: Json, position: Json) -> Iterator[tuple[Rows, Json] | None]:
+        return self._function(position)
+
+
+def create_user_reader(spec: UserSourceSpec) -> SourceReader:
+    """The reader of a user's source; for ``weir.operators.registry``.
+
+    Raises:
+        GraphError: the factory made something else, or a setting has no meaning for it.
+    """
+    if inspect.isgeneratorfunction(spec.factory):
+        return UserSourceReader(spec, _FunctionSource(spec.factory))
+    made = spec.factory()
+    if isinstance(made, Source):
+        return UserSourceReader(spec, made)
+    if isinstance(made, SourceReader):
+        return made
+    raise GraphError(
+        f"a UserSource's factory returned {type(made).__name__}, not a weir.Source (or a weir.SourceReader); "
+        "give it the class, or a function that makes one"
+    )
+
+
+def _key(split: Json) -> str:
+    """The same text for the same split, in every process."""
+    try:
+        return json.dumps(split, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"a split of a source must be a JSON value: {error}") from error
+
+
+def _position_from_json(value: Json, context: OperatorContext) -> _Position:
+    step = f"source {context.operator_name}"
+    try:
+        if value["kind"] != UserSourceSpec.kind or value["version"] != VERSION:
+            raise InputError(
+                f"{step}: the checkpoint holds the position of a {value['kind']} of version {value['version']}, this "
+                f"is a {UserSourceSpec.kind} of version {VERSION}; give the source another name, or start without it"
+            )
+        done = value["done"]
+        return _Position(
+            splits=tuple(value["splits"]),
+            done=None if done is None else tuple(done),
+            **vars(counts_from_json(value)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{step}: the checkpoint holds a position that cannot be read ({type(error).__name__}: {error}); "
+            "start from another one"
+        ) from error

@@ -1,0 +1,1 @@
+"""Operators that keep nothing: expressions, and functions of a job's author."""

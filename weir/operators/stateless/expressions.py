@@ -1,0 +1,152 @@
+"""Operators that keep nothing: filter and with_columns by Polars expressions, and pass-through.
+
+Expressions see only the columns that they name, so a string column is converted only where it is used. All
+system columns of the input survive, also ``_key_hash``: rows stay where they are and the builder refuses to
+replace a key column behind ``key_by``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from weir.errors import UserFunctionError
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.stateless.small_predicates import ROWS_MAX, SmallPredicate, small_predicate
+from weir.records import SYSTEM_COLUMNS
+from weir.schemas import small_type
+from weir.specs import FilterSpec, PassThroughSpec, UnionSpec, WithColumnsSpec
+
+
+class ExpressionInput:
+    """Turns record batches into frames of the columns that some expressions read; zero-copy for numbers."""
+
+    def __init__(self, expressions: Sequence[pl.Expr]) -> None:
+        """Find the columns; selectors such as ``pl.all()`` need every user column."""
+        self._all_columns = any(e.meta.has_multiple_outputs() for e in expressions)
+        self._names = list(dict.fromkeys(name for e in expressions for name in e.meta.root_names()))
+
+    def frame(self, batch: pa.RecordBatch) -> pl.DataFrame:
+        """A frame with as many rows as the batch, at least one column."""
+        if self._all_columns:
+            names = [name for name in batch.schema.names if name != SYSTEM_COLUMNS[2]]
+        else:
+            names = self._names or [SYSTEM_COLUMNS[0]]
+        return pl.DataFrame(batch.select(names))  # four times faster than pl.from_arrow for small batches
+
+
+class FilterOperator(Operator):
+    """Keeps rows for which the predicate is true. Output schema: the input's."""
+
+    def __init__(self, spec: FilterSpec) -> None:
+        self._predicate = spec.predicate
+        self._input = ExpressionInput([spec.predicate])
+        self._name = spec.kind
+        self._schema: pa.Schema | None = None
+        self._small: SmallPredicate | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Remember the step's name for messages."""
+        self._name = context.operator_name
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Zero or one batch; the very input if every row is kept."""
+        if batch.num_rows <= ROWS_MAX:
+            if self._schema is None or not self._schema.equals(batch.schema):
+                self._schema = batch.schema
+                self._small = small_predicate(self._predicate, batch.schema)
+            if self._small is not None:
+                return self._keep(batch, self._small.mask(batch))
+        try:
+            mask = self._input.frame(batch).select(self._predicate).to_series()
+        except pl.exceptions.PolarsError as error:
+            raise UserFunctionError(
+                f"step {self._name!r}: {self._predicate} failed: {_first_line(error)}"
+            ) from error
+        if len(mask) != batch.num_rows:  # a literal gives one value for all rows
+            return (batch,) if mask[0] else ()
+        kept = mask.sum()
+        if kept == batch.num_rows:
+            return (batch,)
+        if not kept:
+            return ()
+        return (batch.filter(mask.to_arrow()),)
+
+    @staticmethod
+    def _keep(batch: pa.RecordBatch, mask: np.ndarray) -> Iterable[pa.RecordBatch]:
+        kept = mask.nonzero()[0]
+        if len(kept) == batch.num_rows:
+            return (batch,)
+        # Taking rows by number is what a hash exchange does next: its code is still in the caches then.
+        return (batch.take(pa.array(kept)),) if len(kept) else ()
+
+
+class WithColumnsOperator(Operator):
+    """Adds or replaces columns. New ones stand behind the user columns and before the system columns."""
+
+    def __init__(self, spec: WithColumnsSpec) -> None:
+        self._expressions = spec.expressions
+        self._input = ExpressionInput(spec.expressions)
+        self._name = spec.kind
+        self._written: frozenset[str] | None = None
+        self._input_schema: pa.Schema | None = None
+        self._output_schema: pa.Schema | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Remember the step's name for messages."""
+        self._name = context.operator_name
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """One batch with as many rows."""
+        frame = self._input.frame(batch)
+        try:
+            if self._written is None:
+                self._written = frozenset(frame.clear().select(self._expressions).columns)
+            frame = frame.with_columns(self._expressions)
+        except pl.exceptions.PolarsError as error:
+            raise UserFunctionError(
+                f"step {self._name!r}: an expression failed: {_first_line(error)}"
+            ) from error
+        if self._output_schema is None or self._input_schema != batch.schema:
+            self._input_schema = batch.schema
+            self._output_schema = self._schema(batch.schema, frame, self._written)
+        columns = []
+        for field in self._output_schema:
+            if field.name in self._written:
+                columns.append(_to_arrow(frame.get_column(field.name), field.type))
+            else:
+                columns.append(batch.column(field.name))
+        return (pa.RecordBatch.from_arrays(columns, schema=self._output_schema),)
+
+    @staticmethod
+    def _schema(schema: pa.Schema, frame: pl.DataFrame, written: frozenset[str]) -> pa.Schema:
+        fields = {field.name: field for field in schema if field.name not in SYSTEM_COLUMNS}
+        for series in frame.get_columns():
+            if series.name in written:
+                arrow = series.to_arrow(compat_level=pl.CompatLevel.oldest())
+                fields[series.name] = pa.field(series.name, small_type(arrow.type))
+        system = [field for field in schema if field.name in SYSTEM_COLUMNS]
+        return pa.schema([*fields.values(), *system])
+
+
+class PassThroughOperator(Operator):
+    """Forwards batches by reference; serves union and pass_through."""
+
+    def __init__(self, spec: PassThroughSpec | UnionSpec) -> None:
+        self._spec = spec
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """The very input."""
+        return (batch,)
+
+
+def _to_arrow(series: pl.Series, dtype: pa.DataType) -> pa.Array:
+    array = series.to_arrow(compat_level=pl.CompatLevel.oldest())
+    return array if array.type == dtype else array.cast(dtype)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,156 @@
+"""Reading state that is in images of a checkpoint, the way a peer's store is read: from files on this machine.
+
+The address of such a state is ``image:<id>``, or ``image:<id>+<id>...``: what is in an image counts before what is
+in those behind it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from operator import itemgetter
+
+import numpy as np
+
+from weir.errors import StateError
+from weir.state.api import StateReader
+from weir.state.packed import PackedKeys, pack_values
+from weir.state.placement.remote import PackedReply
+
+_SCHEME = "image:"
+_SEPARATOR = "+"
+
+#: Opens an image for the length of a call.
+UseImage = Callable[[str], AbstractContextManager[StateReader]]
+
+
+def image_address(*image_ids: str) -> str:
+    """The address of state in images, the one that counts most first; empty ids are left out."""
+    return _SCHEME + _SEPARATOR.join(image_id for image_id in image_ids if image_id)
+
+
+def is_image(address: str) -> bool:
+    """Whether an address is that of images."""
+    return address.startswith(_SCHEME)
+
+
+def image_ids_of(address: str) -> tuple[str, ...]:
+    """The images of such an address."""
+    return tuple(address.removeprefix(_SCHEME).split(_SEPARATOR))
+
+
+def joined_ids(address: str) -> str:
+    """The ids of such an address as one text, which :func:`image_address` takes like an id."""
+    return address.removeprefix(_SCHEME)
+
+
+class ImageClient:
+    """Implements ``RemoteStateClient`` over images. They never change: writes and range deletes are refused.
+
+    Methods may be called from any thread. All of them raise StateError if an image is damaged or cannot be fetched.
+    """
+
+    def __init__(self, address: str, use: UseImage, on_close: Callable[[], None]) -> None:
+        """Made by ``Images.connect``; ``on_close`` is called once, when nobody needs the client any more."""
+        self.address = address
+        self._ids = image_ids_of(address)
+        self._use = use
+        self._on_close: Callable[[], None] | None = on_close
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of ``keys``, each from the first image that has it."""
+        values: list[bytes | None] = [None] * len(keys)
+        missing = list(range(len(keys)))
+        for image_id in self._ids:
+            with self._use(image_id) as image:
+                found = image.get_many([keys[index] for index in missing])
+            for index, value in zip(missing, found, strict=True):
+                values[index] = value
+            missing = [index for index in missing if values[index] is None]
+            if not missing:
+                break
+        return values
+
+    def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
+        """Nothing is under way meanwhile: the function that is returned reads."""
+        return lambda: self.get_many(keys)
+
+    def start_put_and_get(
+        self, puts: tuple[PackedKeys, np.ndarray] | None, keys: PackedKeys | None, value_bytes: int
+    ) -> Callable[[], PackedReply]:
+        """As :meth:`start_get`; writes are refused, when the function that is returned is called."""
+
+        def read() -> PackedReply:
+            if puts is not None:
+                self.write()
+            return pack_values([] if keys is None else self.get_many(keys.to_list()), value_bytes)
+
+        return read
+
+    def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
+        """Refused.
+
+        Raises:
+            StateError: always.
+        """
+        raise StateError(f"{self.address} belongs to a checkpoint and cannot be written")
+
+    def load(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Refused.
+
+        Raises:
+            StateError: always.
+        """
+        raise StateError(f"{self.address} belongs to a checkpoint and cannot be written")
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Refused.
+
+        Raises:
+            StateError: always.
+        """
+        raise StateError(f"{self.address} belongs to a checkpoint and cannot be written")
+
+    def scan(
+        self,
+        start: bytes,
+        stop: bytes | None,
+        *,
+        prefixes: Sequence[bytes],
+        reverse: bool = False,
+        bytes_max: int = 0,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of a range in key order (or the reverse); see ``RemoteStateClient``."""
+        wanted = frozenset(prefixes)
+        size_bytes = 0
+        with ExitStack() as stack:
+            images = [stack.enter_context(self._use(image_id)) for image_id in self._ids]
+            entries = first_of_each([image.scan(start, stop, reverse=reverse) for image in images], reverse)
+            for key, value in entries:
+                if key[:4] in wanted:
+                    yield key, value
+                    size_bytes += len(key) + len(value)
+                    if bytes_max and size_bytes >= bytes_max:
+                        return
+
+    def close(self) -> None:
+        """No group of the caller needs the images any more; safe to call twice."""
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+
+def first_of_each(
+    streams: Sequence[Iterator[tuple[bytes, bytes]]], reverse: bool
+) -> Iterator[tuple[bytes, bytes]]:
+    """Streams in the same order as one; of equal keys the entry of the first stream that has it."""
+    if len(streams) == 1:
+        yield from streams[0]
+        return
+    last: bytes | None = None
+    # The merge is stable: of equal keys the one of the earlier stream comes first.
+    for key, value in heapq.merge(*streams, key=itemgetter(0), reverse=reverse):
+        if key != last:
+            last = key
+            yield key, value

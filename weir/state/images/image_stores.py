@@ -1,0 +1,335 @@
+"""Stores opened from images in a checkpoint store: one as the task manager's own, others to fetch key groups from.
+
+Where the checkpoint store is on the same file system, an image is opened from links, whatever its size. From
+another machine (S3) its files are fetched first, except those that this task manager published itself: only there
+the time to the first output grows with the state. See docs/design/0002, "Recovery".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import secrets
+import shutil
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.errors import StateError
+from weir.protocol.manifest import FileRef, StoreImage
+from weir.state.api import StateBackend, StateReader
+from weir.state.images.image_client import ImageClient, image_ids_of
+from weir.state.images.image_publisher import TABLE_SUFFIX
+from weir.state.images.local_copies import LocalCopies
+from weir.state.placement.group_places import state_bounds
+from weir.state.stores.directory_lock import (
+    IMAGES_NAME,
+    StoreDirectory,
+    claim_directory,
+    describe_os_error,
+)
+from weir.state.stores.memory import MemoryBackend
+from weir.state.stores.memory_image import MEMORY_IMAGE_NAME, read_entries
+
+if TYPE_CHECKING:
+    from weir.state.stores.rocksdb_settings import RocksDbSettings, StoreMemory
+
+log = logging.getLogger(__name__)
+
+_COPY_ENTRIES = 5_000
+
+
+@dataclass(eq=False)
+class _Opened:
+    backend: StateBackend
+    #: Calls under way.
+    uses: int = 0
+
+
+class Images:
+    """The stores of a job on one task manager that come from images. Methods may be called from any thread.
+
+    Args:
+        store: the checkpoint store with the images.
+        directory: where the task manager's store is; it is claimed by :meth:`open_main`.
+        settings: of RocksDB; None: the task manager keeps its state in memory.
+    """
+
+    def __init__(self, store: CheckpointStore, directory: Path, settings: RocksDbSettings | None) -> None:
+        self._store = store
+        self._directory = directory
+        self._settings = settings
+        #: None: files come from the checkpoint store as links, so copies of our own save nothing.
+        self._copies = None if store.links_to(directory) else LocalCopies(directory)
+        #: Ours while the main store is open.
+        self._is_claimed = False
+        #: To be released here: a store in memory holds no directory.
+        self._claimed: StoreDirectory | None = None
+        self._memory: StoreMemory | None = None
+        self._lock = threading.Lock()
+        self._known: dict[str, StoreImage] = {}
+        #: By image id: clients that have not been closed.
+        self._clients: dict[str, int] = {}
+        self._opened: dict[str, _Opened] = {}
+        #: Held while an image is opened, so that it is opened once.
+        self._open_lock = threading.Lock()
+        self._closed = False
+
+    def register(self, images: Iterable[StoreImage]) -> None:
+        """Tell which images there are; called before :meth:`connect` with those of the manifest."""
+        with self._lock:
+            self._known.update((image.image_id, image) for image in images)
+
+    def image(self, image_id: str) -> StoreImage:
+        """An image that was registered: what a checkpoint names while groups are still fetched from it.
+
+        Raises:
+            StateError: it was not.
+        """
+        with self._lock:
+            found = self._known.get(image_id)
+        if found is None:
+            raise StateError(
+                f"no image {image_id!r} belongs to the checkpoint from which the job was started"
+            )
+        return found
+
+    # --- the task manager's own store --------------------------------------------------------------------------
+
+    def open_main(self, image: StoreImage | None) -> StateBackend:
+        """The task manager's store with the content of an image (None: empty), for reading and writing.
+
+        Comes before everything else but :meth:`register`. What an earlier run of ours left in the directory is
+        removed first, what is not ours never. The caller closes it, after :meth:`close`.
+
+        Raises:
+            StateError: the directory is not ours, in use or full, or the image is damaged.
+            CheckpointError: the image cannot be fetched.
+        """
+        directory = claim_directory(self._directory, fresh=True)
+        self._is_claimed = True
+        try:
+            if self._settings is None:
+                backend: StateBackend = MemoryBackend()
+                self._claimed = directory
+            else:
+                if image is not None and MEMORY_IMAGE_NAME not in image.files:
+                    self._bring(image, directory.data_path, own=True)
+                backend = self._open_rocksdb(directory)
+            if image is not None and (self._settings is None or MEMORY_IMAGE_NAME in image.files):
+                self._copy_content(image, backend)
+            return backend
+        except BaseException:
+            self._is_claimed, self._claimed = False, None
+            directory.release()
+            raise
+
+    def _open_rocksdb(self, directory: StoreDirectory) -> StateBackend:
+        from weir.state.stores.rocksdb import RocksDbBackend
+
+        assert self._settings is not None
+        backend = RocksDbBackend(directory, self._settings)
+        self._memory = backend.memory
+        return backend
+
+    def _copy_content(self, image: StoreImage, target: StateBackend) -> None:
+        """The image is of another kind than the store: its entries are written one by one."""
+        with contextlib.closing(self._open_image(image)) as source:
+            entries = source.scan()
+            while chunk := list(itertools.islice(entries, _COPY_ENTRIES)):
+                target.write(chunk)
+
+    # --- images to read from -----------------------------------------------------------------------------------
+
+    def open_readonly(self, image: StoreImage) -> StateBackend:
+        """A store with the content of an image, only for reading; to be closed by the caller.
+
+        Raises:
+            StateError: the image is damaged, or the disk is full.
+            CheckpointError: the image cannot be fetched.
+        """
+        return self._open_image(image)
+
+    def connect(self, address: str) -> ImageClient:
+        """A client of the images that an address names; each is opened now, and closed with its last client.
+
+        Raises:
+            StateError: an image is damaged, was not registered, or the disk is full.
+            CheckpointError: an image cannot be fetched.
+        """
+        image_ids = image_ids_of(address)
+        with self._lock:
+            for image_id in image_ids:
+                self._clients[image_id] = self._clients.get(image_id, 0) + 1
+        client = ImageClient(address, self._using, lambda: self._leave(image_ids))
+        try:
+            for image_id in image_ids:
+                with self._using(image_id):
+                    pass
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def open_images(self) -> list[str]:
+        """Ids of the images that clients have open: those from which groups are still being fetched."""
+        with self._lock:
+            return sorted(self._opened)
+
+    @contextlib.contextmanager
+    def _using(self, image_id: str) -> Iterator[StateReader]:
+        opened = self._begin_use(image_id)
+        try:
+            yield opened.backend
+        finally:
+            with self._lock:
+                opened.uses -= 1
+            self._close_unused([image_id])
+
+    def _begin_use(self, image_id: str) -> _Opened:
+        with self._lock:
+            opened = self._opened.get(image_id)
+            if opened is not None:
+                opened.uses += 1
+                return opened
+        with self._open_lock:
+            with self._lock:
+                opened = self._opened.get(image_id)
+                closed = self._closed
+            if closed:
+                raise StateError("the images of this job are closed")
+            if opened is None:
+                opened = _Opened(self._open_image(self.image(image_id)))
+            with self._lock:
+                self._opened[image_id] = opened
+                opened.uses += 1
+            return opened
+
+    def _leave(self, image_ids: Iterable[str]) -> None:
+        with self._lock:
+            for image_id in image_ids:
+                self._clients[image_id] -= 1
+        self._close_unused(image_ids)
+
+    def _close_unused(self, image_ids: Iterable[str]) -> None:
+        unused = []
+        with self._lock:
+            for image_id in image_ids:
+                opened = self._opened.get(image_id)
+                if opened is not None and not opened.uses and not self._clients.get(image_id):
+                    unused.append(self._opened.pop(image_id))
+        for opened in unused:
+            opened.backend.close()
+
+    def close(self) -> None:
+        """Close all images and remove their files; safe to call twice. Comes before the main store is closed."""
+        with self._lock:
+            self._closed = True
+            opened, self._opened = list(self._opened.values()), {}
+            claimed, self._claimed = self._claimed, None
+        for image in opened:
+            image.backend.close()
+        if claimed is not None:
+            claimed.release()
+
+    # --- files -------------------------------------------------------------------------------------------------
+
+    def _open_image(self, image: StoreImage) -> StateBackend:
+        if not self._is_claimed:
+            raise StateError(f"{self._directory} must be claimed (open_main) before images are opened in it")
+        folder = self._directory / IMAGES_NAME / f"{_plain(image.image_id)}-{secrets.token_hex(4)}"
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise StateError(describe_os_error(folder, error)) from error
+        try:
+            self._bring(image, folder, own=False)
+            if MEMORY_IMAGE_NAME in image.files:
+                backend: StateBackend = MemoryBackend()
+                for entries in read_entries(folder):
+                    backend.write(entries)
+                shutil.rmtree(folder, ignore_errors=True)
+                return backend
+            return self._open_rocksdb_image(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _open_rocksdb_image(self, folder: Path) -> StateBackend:
+        from weir.state.stores.rocksdb import RocksDbBackend
+        from weir.state.stores.rocksdb_settings import RocksDbSettings, StoreMemory
+
+        settings = self._settings or RocksDbSettings()
+        if self._memory is None:
+            self._memory = StoreMemory(settings)
+        # All stores of the task manager share one memory, so that its bound holds during a recovery too.
+        return RocksDbBackend(_ImageFolder(folder), settings, memory=self._memory, read_only=True)
+
+    def _bring(self, image: StoreImage, folder: Path, *, own: bool) -> None:
+        """Bring the files of an image into a folder; RocksDB never changes tables, but the files beside them."""
+        tables: list[tuple[FileRef, Path]] = []
+        others: list[tuple[FileRef, Path]] = []
+        for name, file in image.files.items():
+            (tables if name.endswith(TABLE_SUFFIX) else others).append((file, folder / _plain(name)))
+        copies = self._copies
+        if copies is not None:
+            tables = [(file, target) for file, target in tables if not copies.bring(file, target)]
+            if tables:
+                log.info("fetching %d table files of image %s", len(tables), image.image_id)
+        self._store.fetch_all(tables)
+        self._store.fetch_all(others, own=own)
+        if copies is not None:
+            for file, target in tables:
+                copies.add(file, target)
+
+
+class _ImageFolder(StoreDirectory):
+    """The folder of an image, below a claimed directory; gone when the store in it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, None)
+        self.data_path = folder
+
+    def release(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def drop_foreign(backend: StateBackend, kept: Collection[tuple[int, int]]) -> int:
+    """Delete everything of a store but these key groups and states; gives the number of ranges that were deleted.
+
+    Called after :meth:`Images.open_main`, before subtasks begin: groups that the task manager does not own any
+    more must not come back when it owns them again.
+
+    Args:
+        backend: the store.
+        kept: key group and state id of what the subtasks here go on with.
+    """
+    gaps: list[tuple[bytes, bytes | None]] = []
+    position = b""
+    for start, stop in sorted(state_bounds(*group_and_state) for group_and_state in set(kept)):
+        if position < start:
+            gaps.append((position, start))
+        position = stop
+    gaps.append((position, None))
+    dropped = 0
+    for begin, end in gaps:
+        # A range delete costs later reads a little, so only where there is something.
+        if next(iter(backend.scan(begin, end)), None) is not None:
+            backend.delete_range(begin, end)
+            dropped += 1
+    return dropped
+
+
+def _plain(name: str) -> str:
+    """A name, if it can be that of a file in a folder: manifests come from outside.
+
+    Raises:
+        StateError: it leads somewhere else.
+    """
+    if not name or name in (".", "..") or "/" in name or "\0" in name:
+        raise StateError(f"an image names the file {name!r}, which is not a plain file name")
+    return name

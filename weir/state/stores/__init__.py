@@ -1,0 +1,1 @@
+"""State backends that hold bytes on this machine: RocksDB and memory."""

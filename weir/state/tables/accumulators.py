@@ -1,0 +1,77 @@
+"""The bytes of a key's accumulators in the store. A promise: the tests have golden bytes.
+
+=====================  =============================================================================
+1                      format version, now 1
+ceil(cells / 8)        presence: bit ``i % 8`` of byte ``i // 8`` says that cell i has had a value
+8 for each cell        int64 or float64, little endian
+=====================  =============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weir.errors import StateMismatchError
+from weir.state.packed import pack_values
+
+FORMAT_VERSION = 1
+
+
+def presence_bytes(cell_count: int) -> int:
+    """Bytes of the presence bits."""
+    return (cell_count + 7) // 8
+
+
+def value_bytes(cell_count: int) -> int:
+    """Length of one value."""
+    return 1 + presence_bytes(cell_count) + 8 * cell_count
+
+
+def encode_values(cells: np.ndarray, presence: np.ndarray) -> bytes:
+    """The values of several keys, one behind the other; see :func:`encode_rows`."""
+    return encode_rows(cells, presence).tobytes()
+
+
+def encode_rows(cells: np.ndarray, presence: np.ndarray) -> np.ndarray:
+    """The values of several keys, uint8, shape (keys, value_bytes).
+
+    Args:
+        cells: int64 (or the bits of float64), shape (keys, cells).
+        presence: uint8, shape (keys, presence_bytes).
+    """
+    keys, cell_count = cells.shape
+    split = 1 + presence_bytes(cell_count)
+    out = np.empty((keys, value_bytes(cell_count)), dtype=np.uint8)
+    out[:, 0] = FORMAT_VERSION
+    out[:, 1:split] = presence
+    out[:, split:] = np.ascontiguousarray(cells, dtype="<i8").view(np.uint8).reshape(keys, -1)
+    return out
+
+
+def decode_values(values: Sequence[bytes], cell_count: int) -> tuple[np.ndarray, np.ndarray]:
+    """``cells`` (int64) and ``presence`` (uint8) of several values, shaped as for :func:`encode_rows`.
+
+    Raises:
+        StateMismatchError: a value has another length or format version.
+    """
+    _, rows = pack_values(values, value_bytes(cell_count))
+    return decode_rows(rows, cell_count)
+
+
+def decode_rows(rows: np.ndarray, cell_count: int) -> tuple[np.ndarray, np.ndarray]:
+    """As :func:`decode_values`, of uint8, shape (keys, value_bytes).
+
+    Raises:
+        StateMismatchError: a value has another format version.
+    """
+    if rows.size and (rows[:, 0] != FORMAT_VERSION).any():
+        found = int(rows[rows[:, 0] != FORMAT_VERSION, 0][0])
+        raise StateMismatchError(
+            f"a stored accumulator has format version {found}, this program reads {FORMAT_VERSION}; "
+            "use the program that wrote it or start from an empty store"
+        )
+    split = 1 + presence_bytes(cell_count)
+    cells = np.ascontiguousarray(rows[:, split:]).view("<i8")
+    return cells, np.ascontiguousarray(rows[:, 1:split])
