@@ -235,13 +235,13 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             self._current(handshake_from_proto(request.handshake)).rescaling.receive(request)
         return control_pb2.HandOverReply()
 
-    def WarmUp(
-        self, request: control_pb2.WarmUpRequest, context: grpc.ServicerContext
-    ) -> control_pb2.WarmUpReply:
+    def TakeCopy(
+        self, request: control_pb2.TakeCopyRequest, context: grpc.ServicerContext
+    ) -> control_pb2.TakeCopyReply:
         """Take what the old owner of key groups had cached."""
         with _errors_to(context):
-            self._current(handshake_from_proto(request.handshake)).rescaling.warm_up(request)
-        return control_pb2.WarmUpReply()
+            self._current(handshake_from_proto(request.handshake)).rescaling.take_copy(request)
+        return control_pb2.TakeCopyReply()
 
     def AbortRescale(
         self, request: control_pb2.AbortRescaleRequest, context: grpc.ServicerContext

@@ -155,7 +155,7 @@ class Coordinator:
         keeps_job = self.takeover.registered(request)
         self._place_if_possible()
         if self.machine.state is JobState.RUNNING and not keeps_job:
-            self.spawn(self.deployment.warm_up([request.address]))
+            self.spawn(self.deployment.preload([request.address]))
         return control_pb2.RegisterReply(
             heartbeat_interval_ms=self._config.heartbeat_interval_ms,
             lease_timeout_ms=self._config.lease_timeout_ms,

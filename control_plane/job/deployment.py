@@ -108,7 +108,7 @@ class Deployment:
             sorted(coordinator.recovery.isolated_steps),
         )
 
-    async def warm_up(self, names: Iterable[str]) -> None:
+    async def preload(self, names: Iterable[str]) -> None:
         """Let task managers without a subtask load the job and open a store, so that they can be scaled to at once."""
         coordinator = self._coordinator
         for name in names:
@@ -140,7 +140,7 @@ class Deployment:
                 coordinator.rescaler.task_manager_lost(name, cause)
                 coordinator.handle(machine.TaskManagerLost(name, cause + situation))
         in_use = set(coordinator.machine.placement.values())
-        await self.warm_up(sorted(coordinator.leases.clients.keys() - in_use))
+        await self.preload(sorted(coordinator.leases.clients.keys() - in_use))
 
     async def cancel(self, assignments: tuple[Assignment, ...]) -> None:
         """Tell the task managers of these subtasks to stop the job."""

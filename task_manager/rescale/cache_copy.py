@@ -54,7 +54,7 @@ _PAUSE_FACTOR = 3.0
 
 
 @dataclass(frozen=True)
-class WarmUpSender:
+class CopySender:
     """Sends to one new owner what was cached of groups that go to it in one rescale."""
 
     stub: control_pb2_grpc.TaskManagerStub
@@ -81,22 +81,22 @@ class WarmUpSender:
         Returns when all are entered. What came of the groups ``anew`` before is void. ``complete``: nothing more
         of these groups follows.
         """
-        waiting: deque[grpc.Future[control_pb2.WarmUpReply]] = deque()
+        waiting: deque[grpc.Future[control_pb2.TakeCopyReply]] = deque()
         try:
             if anew:
                 first = self._request({group: groups[group] for group in anew})
                 first.anew = True
-                self.stub.WarmUp(first, timeout=self._timeout_s())
+                self.stub.TakeCopy(first, timeout=self._timeout_s())
             for request in self._requests(groups, cached):
                 if len(waiting) == _IN_FLIGHT:
                     waiting.popleft().result()
-                waiting.append(self.stub.WarmUp.future(request, timeout=self._timeout_s()))
+                waiting.append(self.stub.TakeCopy.future(request, timeout=self._timeout_s()))
             while waiting:
                 waiting.popleft().result()
             if complete:
                 last = self._request(groups)
                 last.complete = True
-                self.stub.WarmUp(last, timeout=self._timeout_s())
+                self.stub.TakeCopy(last, timeout=self._timeout_s())
         except (grpc.RpcError, ValueError) as error:
             log.info("subtask %s did not take cached state of key groups: %s", self.target, error)
             return False
@@ -105,8 +105,8 @@ class WarmUpSender:
     def _timeout_s(self) -> float:
         return max(0.0, min(self.timeout_s, self.deadline_s - time.monotonic()))
 
-    def _request(self, groups: Mapping[int, int]) -> control_pb2.WarmUpRequest:
-        return control_pb2.WarmUpRequest(
+    def _request(self, groups: Mapping[int, int]) -> control_pb2.TakeCopyRequest:
+        return control_pb2.TakeCopyRequest(
             handshake=handshake_to_proto(self.identity),
             target=subtask_to_proto(self.target),
             routing_version=self.version,
@@ -118,7 +118,7 @@ class WarmUpSender:
 
     def _requests(
         self, groups: Mapping[int, int], cached: Sequence[CachedEntries]
-    ) -> Iterator[control_pb2.WarmUpRequest]:
+    ) -> Iterator[control_pb2.TakeCopyRequest]:
         for entries in cached:
             mean_bytes = max(1, len(entries.key_data) // max(1, len(entries)))
             for piece in entries.pieces(max(1, min(_KEYS_MAX, _KEY_BYTES_MAX // mean_bytes))):
@@ -233,9 +233,9 @@ class CacheCopier:
         *,
         at_handover: bool = False,
         deadline_s: float = float("inf"),
-    ) -> WarmUpSender:
+    ) -> CopySender:
         stub = control_pb2_grpc.TaskManagerStub(self._factory.connection(self._locations[target]))
-        return WarmUpSender(stub, self._identity, target, version, timeout_s, at_handover, deadline_s)
+        return CopySender(stub, self._identity, target, version, timeout_s, at_handover, deadline_s)
 
 
 def _write(
@@ -288,7 +288,7 @@ def _copy(group_state: SubtaskGroupState, groups: Sequence[int], entries: list[C
     entries += group_state.copy_groups(groups)
 
 
-def entries_of(request: control_pb2.WarmUpRequest) -> CachedEntries | None:
+def entries_of(request: control_pb2.TakeCopyRequest) -> CachedEntries | None:
     """What came; None: nothing but a word on the groups.
 
     Raises:

@@ -45,8 +45,8 @@ class SubtaskGroupState:
         self.wanted_keys: list[bytes] = []
         #: The rescale for which cached state came last, the groups of which some came, and those that are complete,
         #: with their epochs.
-        self._warm_version = 0
-        self._warming: set[int] = set()
+        self._copy_version = 0
+        self._copying: set[int] = set()
         self._complete: dict[int, int] = {}
         #: Groups of which something came that was sent at their handover.
         self._handed_over: set[int] = set()
@@ -126,7 +126,7 @@ class SubtaskGroupState:
             entries += [table.copy_groups(anew, CACHED_KEYS_LATE_MAX) for table in self._tables]
         return CachedChanges([part for part in entries if part], sorted(listed), anew)
 
-    def warm_up(
+    def take_copy(
         self,
         version: int,
         groups: Mapping[int, int],
@@ -142,22 +142,22 @@ class SubtaskGroupState:
         nothing more of them will come. ``at_handover``: it was sent after everything for which this does not hold, and
         of that nothing counts any more. The sender had given it up, but it may come all the same.
         """
-        if version < self._warm_version:
+        if version < self._copy_version:
             return
-        if version > self._warm_version:
-            self._warm_version = version
-            self._warming, self._complete, self._handed_over = set(), {}, set()
+        if version > self._copy_version:
+            self._copy_version = version
+            self._copying, self._complete, self._handed_over = set(), {}, set()
         if at_handover:
             self._handed_over.update(groups)
         over = self.backend.epochs().keys() | (set() if at_handover else self._handed_over)
         listed = [group for group in groups if group not in over]
-        fresh = [group for group in listed if anew or group not in self._warming]
-        self._warming.update(fresh)
+        fresh = [group for group in listed if anew or group not in self._copying]
+        self._copying.update(fresh)
         for table in self._tables:
             if fresh:
                 table.clear_groups(fresh)
         if entries is not None:
-            any(table.warm_up(entries, listed) for table in self._tables)
+            any(table.take_copy(entries, listed) for table in self._tables)
         if complete:
             self._complete |= {group: groups[group] for group in listed}
 
@@ -170,7 +170,7 @@ class SubtaskGroupState:
         self.backend.adopt(groups, place)
         warm = [group for group, epoch in groups.items() if self._complete.pop(group, None) == epoch]
         for table in self._tables:
-            table.keep_groups(warm)
+            table.keep_copies(warm)
             table.adopt_groups(groups)
         self._on_adopt(self)
         return place

@@ -45,7 +45,7 @@ _PREPARE_WAIT_S = 0.25
 #: A switch comes between two batches; a subtask that failed or was stopped meanwhile ends the wait.
 _REROUTE_WAIT_S = 600.0
 _HANDOVER_TIMEOUT_S = 30.0
-_WARM_UP_WAIT_S = 20.0
+_TAKE_COPY_WAIT_S = 20.0
 _THREADS = 8
 
 
@@ -149,7 +149,7 @@ class RescaleParticipant:
         ):
             raise HandshakeError(f"subtask {target} has ended on task manager {self._address}")
 
-    def warm_up(self, request: control_pb2.WarmUpRequest) -> None:
+    def take_copy(self, request: control_pb2.TakeCopyRequest) -> None:
         """Take what an owner has cached of groups that it will hand over; returns when it is entered.
 
         Raises:
@@ -163,7 +163,7 @@ class RescaleParticipant:
         if running is None or group_state is None:
             raise HandshakeError(f"subtask {target} with keyed state is not on task manager {self._address}")
         entered = running.subtask.mailbox.post(
-            lambda: group_state.warm_up(
+            lambda: group_state.take_copy(
                 request.routing_version,
                 groups,
                 entries,
@@ -172,7 +172,7 @@ class RescaleParticipant:
                 at_handover=request.at_handover,
             )
         )
-        if entered is None or wait([entered], _WARM_UP_WAIT_S).not_done or entered.exception():
+        if entered is None or wait([entered], _TAKE_COPY_WAIT_S).not_done or entered.exception():
             raise HandshakeError(
                 f"subtask {target} on task manager {self._address} does not take cached state"
             )

@@ -468,7 +468,7 @@ class HandOverReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class WarmUpRequest(_message.Message):
+class TakeCopyRequest(_message.Message):
     __slots__ = ("handshake", "target", "groups", "state_id", "cell_count", "hashes", "key_data", "key_lengths", "cells", "presence", "routing_version", "complete", "anew", "at_handover")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -500,7 +500,7 @@ class WarmUpRequest(_message.Message):
     at_handover: bool
     def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[OwnedGroup, _Mapping]]] = ..., state_id: _Optional[int] = ..., cell_count: _Optional[int] = ..., hashes: _Optional[bytes] = ..., key_data: _Optional[bytes] = ..., key_lengths: _Optional[bytes] = ..., cells: _Optional[bytes] = ..., presence: _Optional[bytes] = ..., routing_version: _Optional[int] = ..., complete: _Optional[bool] = ..., anew: _Optional[bool] = ..., at_handover: _Optional[bool] = ...) -> None: ...
 
-class WarmUpReply(_message.Message):
+class TakeCopyReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

@@ -386,10 +386,10 @@ class TaskManagerStub:
                 request_serializer=weir_dot_rpc_dot_control__pb2.HandOverRequest.SerializeToString,
                 response_deserializer=weir_dot_rpc_dot_control__pb2.HandOverReply.FromString,
                 _registered_method=True)
-        self.WarmUp = channel.unary_unary(
-                '/weir.v1.TaskManager/WarmUp',
-                request_serializer=weir_dot_rpc_dot_control__pb2.WarmUpRequest.SerializeToString,
-                response_deserializer=weir_dot_rpc_dot_control__pb2.WarmUpReply.FromString,
+        self.TakeCopy = channel.unary_unary(
+                '/weir.v1.TaskManager/TakeCopy',
+                request_serializer=weir_dot_rpc_dot_control__pb2.TakeCopyRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.TakeCopyReply.FromString,
                 _registered_method=True)
         self.AbortRescale = channel.unary_unary(
                 '/weir.v1.TaskManager/AbortRescale',
@@ -485,7 +485,7 @@ class TaskManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WarmUp(self, request, context):
+    def TakeCopy(self, request, context):
         """Comes before a HandOver: what the old owner has cached. Answers when it is entered; groups that the target
         owns already are left out.
         """
@@ -565,10 +565,10 @@ def add_TaskManagerServicer_to_server(servicer, server):
                     request_deserializer=weir_dot_rpc_dot_control__pb2.HandOverRequest.FromString,
                     response_serializer=weir_dot_rpc_dot_control__pb2.HandOverReply.SerializeToString,
             ),
-            'WarmUp': grpc.unary_unary_rpc_method_handler(
-                    servicer.WarmUp,
-                    request_deserializer=weir_dot_rpc_dot_control__pb2.WarmUpRequest.FromString,
-                    response_serializer=weir_dot_rpc_dot_control__pb2.WarmUpReply.SerializeToString,
+            'TakeCopy': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeCopy,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.TakeCopyRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.TakeCopyReply.SerializeToString,
             ),
             'AbortRescale': grpc.unary_unary_rpc_method_handler(
                     servicer.AbortRescale,
@@ -890,7 +890,7 @@ class TaskManager:
             _registered_method=True)
 
     @staticmethod
-    def WarmUp(request,
+    def TakeCopy(request,
             target,
             options=(),
             channel_credentials=None,
@@ -903,9 +903,9 @@ class TaskManager:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/weir.v1.TaskManager/WarmUp',
-            weir_dot_rpc_dot_control__pb2.WarmUpRequest.SerializeToString,
-            weir_dot_rpc_dot_control__pb2.WarmUpReply.FromString,
+            '/weir.v1.TaskManager/TakeCopy',
+            weir_dot_rpc_dot_control__pb2.TakeCopyRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.TakeCopyReply.FromString,
             options,
             channel_credentials,
             insecure,

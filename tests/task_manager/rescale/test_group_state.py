@@ -54,7 +54,7 @@ def owners() -> Iterator[tuple[Owner, Owner, Peer]]:
 
 def copy_ahead(old: Owner, new: Owner, version: int) -> None:
     for entries in old.state.copy_groups(range(GROUPS)):
-        new.state.warm_up(version, NEW, entries, anew=False, complete=False, at_handover=False)
+        new.state.take_copy(version, NEW, entries, anew=False, complete=False, at_handover=False)
     old.state.note_copy(range(GROUPS), range(GROUPS))
 
 
@@ -63,13 +63,13 @@ def hand_over(old: Owner, new: Owner, version: int, address: str) -> None:
     changes = old.state.changes_since_copy(range(GROUPS))
     old.state.release_groups(range(GROUPS))
     if changes.anew:
-        new.state.warm_up(
+        new.state.take_copy(
             version, dict.fromkeys(changes.anew, 2), None, anew=True, complete=False, at_handover=True
         )
     meant = dict.fromkeys(changes.groups, 2)
     for entries in changes.entries:
-        new.state.warm_up(version, meant, entries, anew=False, complete=False, at_handover=True)
-    new.state.warm_up(version, meant, None, anew=False, complete=True, at_handover=True)
+        new.state.take_copy(version, meant, entries, anew=False, complete=False, at_handover=True)
+    new.state.take_copy(version, meant, None, anew=False, complete=True, at_handover=True)
     new.state.adopt_groups(NEW, address)
 
 
@@ -109,7 +109,7 @@ def test_a_copy_for_a_rescale_that_was_aborted_is_void(owners):
     copy_ahead(old, new, 2)
     old.count(KEYS)
     # The next attempt has nothing to copy but the groups of a few keys, and must not use what came for the first.
-    new.state.warm_up(3, {0: 2}, None, anew=False, complete=True, at_handover=True)
+    new.state.take_copy(3, {0: 2}, None, anew=False, complete=True, at_handover=True)
     old.state.release_groups(range(GROUPS))
     new.state.adopt_groups(NEW, peer.address)
     assert new.count(KEYS) == [3] * 400
@@ -123,7 +123,7 @@ def test_what_comes_after_the_handover_changes_nothing(owners):
     new.state.adopt_groups(NEW, peer.address)
     assert new.count(KEYS) == [2] * 400
     for entries in late:
-        new.state.warm_up(2, NEW, entries, anew=True, complete=True, at_handover=True)
+        new.state.take_copy(2, NEW, entries, anew=True, complete=True, at_handover=True)
     assert new.count(KEYS) == [3] * 400
 
 
@@ -135,21 +135,23 @@ def test_a_copy_that_was_given_up_and_comes_after_that_of_the_handover_changes_n
     old.count(KEYS)
     changes = old.state.changes_since_copy(range(GROUPS))
     old.state.release_groups(range(GROUPS))
-    new.state.warm_up(2, NEW, None, anew=True, complete=False, at_handover=True)
+    new.state.take_copy(2, NEW, None, anew=True, complete=False, at_handover=True)
     for entries in [*changes.entries, *late]:
         given_up = any(entries is each for each in late)
-        new.state.warm_up(2, NEW, entries, anew=False, complete=False, at_handover=not given_up)
-    new.state.warm_up(2, NEW, None, anew=False, complete=True, at_handover=True)
+        new.state.take_copy(2, NEW, entries, anew=False, complete=False, at_handover=not given_up)
+    new.state.take_copy(2, NEW, None, anew=False, complete=True, at_handover=True)
     new.state.adopt_groups(NEW, peer.address)
     assert new.count(KEYS) == [3] * 400
     assert new.state.backend.stats().remote_gets == 0
 
 
 def test_arrays_that_do_not_fit_together_are_refused():
-    request = control_pb2.WarmUpRequest(cell_count=1, hashes=bytes(16), key_lengths=bytes(8), cells=bytes(8))
+    request = control_pb2.TakeCopyRequest(
+        cell_count=1, hashes=bytes(16), key_lengths=bytes(8), cells=bytes(8)
+    )
     with pytest.raises(HandshakeError, match="do not fit together"):
         entries_of(request)
     request.cells, request.presence, request.key_data = bytes(16), bytes(2), b"abc"
     with pytest.raises(HandshakeError, match="other lengths"):
         entries_of(request)
-    assert entries_of(control_pb2.WarmUpRequest()) is None
+    assert entries_of(control_pb2.TakeCopyRequest()) is None

@@ -204,12 +204,12 @@ def move(old: CellTable, new: CellTable, meanwhile: list[str], groups: Iterable[
     new.clear_groups(groups)
     old.flush_groups(groups)
     for piece in old.copy_groups(groups, 10_000).pieces(700):
-        assert new.warm_up(piece, groups)
+        assert new.take_copy(piece, groups)
     count(old, meanwhile)
     good = old.good_copies(groups)
-    assert new.warm_up(old.changes_since_copy(good), good)
+    assert new.take_copy(old.changes_since_copy(good), good)
     old.release_groups(groups)
-    new.keep_groups(good)
+    new.keep_copies(good)
     new.adopt_groups(groups)
 
 
@@ -259,7 +259,7 @@ def test_a_copy_that_was_not_completed_is_forgotten_at_the_handover() -> None:
     old, new = make(backend, 1 << 20), make(backend, 1 << 20)
     keys = [f"key-{number}" for number in range(200)]
     count(old, keys)
-    new.warm_up(old.copy_groups(range(GROUPS), 10_000), range(GROUPS))
+    new.take_copy(old.copy_groups(range(GROUPS), 10_000), range(GROUPS))
     count(old, keys)
     old.release_groups(range(GROUPS))
     new.adopt_groups(range(GROUPS))
@@ -275,10 +275,10 @@ def test_cached_state_of_groups_that_are_not_meant_or_of_another_state_is_left_o
     groups = weir_keys.key_groups(columns_of(keys)[0], GROUPS).tolist()
     entries = old.copy_groups([0, 1], 10_000)
     assert len(entries) == sum(group in (0, 1) for group in groups)
-    new.warm_up(entries, [1])
-    assert not new.warm_up(dataclasses.replace(entries, state_id=STATE_ID + 1), [0, 1])
+    new.take_copy(entries, [1])
+    assert not new.take_copy(dataclasses.replace(entries, state_id=STATE_ID + 1), [0, 1])
     old.release_groups(range(GROUPS))
-    new.keep_groups([0, 1])
+    new.keep_copies([0, 1])
     new.adopt_groups(range(GROUPS))
     count(new, keys)
     assert backend.stats().gets == sum(group != 1 for group in groups)

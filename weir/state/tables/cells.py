@@ -433,7 +433,7 @@ class CellTable(StateTable):
             self.state_id, table.hashes[slots], data, lengths, table.cells[slots], table.presence[slots]
         )
 
-    def warm_up(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
+    def take_copy(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
         """Cache what the owner of these key groups has cached, before they are ours; False: another operator's.
 
         Later entries of a key replace earlier ones. Nothing is evicted for it: what does not fit is left out.
@@ -452,7 +452,7 @@ class CellTable(StateTable):
                 break
         return True
 
-    def keep_groups(self, groups: Iterable[int]) -> None:
+    def keep_copies(self, groups: Iterable[int]) -> None:
         """What came of these key groups is complete: it counts when they are adopted next."""
         self._kept[self._wanted(groups)] = True
 

@@ -87,15 +87,15 @@ class StateTable(ABC):
         """What changed since :meth:`copy_groups`; called at a handover, before :meth:`release_groups`."""
         return None
 
-    def warm_up(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
+    def take_copy(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
         """Cache what the owner of these groups has cached, before they are adopted; False: another table's.
 
         Later entries of a key replace earlier ones. Nothing is evicted: what does not fit is left out.
         """
         return False
 
-    def keep_groups(self, groups: Iterable[int]) -> None:
-        """What :meth:`warm_up` brought of these groups is complete; else :meth:`adopt_groups` forgets it."""
+    def keep_copies(self, groups: Iterable[int]) -> None:
+        """What :meth:`take_copy` brought of these groups is complete; else :meth:`adopt_groups` forgets it."""
 
     def clear_groups(self, groups: Iterable[int]) -> None:
         """Forget what is cached of these groups, which are not owned."""
