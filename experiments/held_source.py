@@ -17,7 +17,7 @@ class HeldLinesSpec(JsonLinesSpec):
     """JSON lines at ``rate`` until a file ``release`` exists; then the rest of them, as fast as possible."""
 
     kind: ClassVar[str] = "held_json_lines_source"
-    reader: ClassVar[str] = "experiments.held_reader:HeldLinesReader"
+    runtime: ClassVar[str] = "experiments.held_reader:HeldLinesReader"
     release: str = ""
 
 

@@ -17,7 +17,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.specs import KEYED_SPECS, SINK_SPECS, OperatorSpec, SourceSpec
+from weir.specs import KeyedSpec, OperatorSpec, SinkSpec, SourceSpec
 from weir.types import ChannelId, SubtaskId
 
 
@@ -65,12 +65,12 @@ class Node:
     @property
     def is_sink(self) -> bool:
         """Whether this node ends a branch."""
-        return isinstance(self.spec, SINK_SPECS)
+        return isinstance(self.spec, SinkSpec)
 
     @property
     def is_keyed(self) -> bool:
         """Whether this node keeps keyed state."""
-        return isinstance(self.spec, KEYED_SPECS)
+        return isinstance(self.spec, KeyedSpec)
 
     @property
     def states(self) -> dict[str, str]:

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, LogicalGraph, Node
-from weir.output_schemas import check_key_columns, output_schema
 from weir.schemas import schema_difference
-from weir.specs import KeyedAggregateSpec, KeyedProcessSpec, SourceSpec, UnionSpec
+from weir.specs import KeyedSpec, SourceSpec
+from weir.specs.key_checks import check_key_columns
 from weir.spelling import did_you_mean
 
 MAX_PARALLELISM_MAX = 4096
@@ -86,7 +86,7 @@ def _check_links(nodes: Sequence[Node], by_name: Mapping[str, Node], open_ends: 
             raise GraphError(f"step {node.name!r}: a source has no inputs")
         if not node.is_source and not node.inputs:
             raise GraphError(f"step {node.name!r}: it has no input; call it on a stream")
-        if len(node.inputs) > 1 and not isinstance(node.spec, UnionSpec):
+        if len(node.inputs) > 1 and not node.spec.takes_several_inputs:
             raise GraphError(f"step {node.name!r}: only union takes several inputs; put a union before it")
         for item in node.inputs:
             if item.producer not in by_name:
@@ -207,10 +207,10 @@ def check_source_spec(step: str, spec: SourceSpec) -> None:
 def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
     for item in node.inputs:
         _check_exchange(node, item, by_name[item.producer].schema)
-    if isinstance(node.spec, KeyedAggregateSpec | KeyedProcessSpec):
+    if isinstance(node.spec, KeyedSpec):
         _check_partitioning(node, node.spec.key_columns, node.inputs[0], by_name)
-    expected = output_schema(
-        node.name, node.spec, tuple(by_name[item.producer].schema for item in node.inputs)
+    expected = node.spec.output_schema(
+        node.name, tuple(by_name[item.producer].schema for item in node.inputs)
     )
     difference = schema_difference(expected, node.schema)
     if difference and not node.is_sink:

@@ -12,10 +12,8 @@ import pyarrow as pa
 from weir.aggregates import AggregateCall
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
-from weir.output_schemas import check_key_columns, output_schema, written_columns
 from weir.schemas import to_schema
 from weir.specs import (
-    SINK_SPECS,
     Aggregate,
     BusySpec,
     DeclaredState,
@@ -28,11 +26,13 @@ from weir.specs import (
     MapSpec,
     OperatorSpec,
     PassThroughSpec,
+    SinkSpec,
     UnionSpec,
     UserOperatorSpec,
     UserSinkSpec,
     WithColumnsSpec,
 )
+from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
 from weir.states import declared_states
 
@@ -168,7 +168,7 @@ class Stream:
 
     def sink(self, name: str | None, sink: OperatorSpec, *, parallelism: int | None = None) -> None:
         """End this branch."""
-        if not isinstance(sink, SINK_SPECS):
+        if not isinstance(sink, SinkSpec):
             raise GraphError(
                 f"step {name!r}: expected a sink such as weir.Print(), got {type_name(sink)}; "
                 "give the class of a sink of your own to weir.UserSink(...)"
@@ -233,7 +233,7 @@ class Stream:
     ) -> Node:
         name = self.flow.new_name(name, spec.kind)
         streams = (self, *others)
-        schema = output_schema(name, spec, tuple(stream.schema for stream in streams))
+        schema = spec.output_schema(name, tuple(stream.schema for stream in streams))
         inputs = tuple(stream.input for stream in streams)
         wanted = self.node.parallelism if parallelism is None else parallelism
         return self.flow.add(Node(name, spec, inputs, wanted, schema))
@@ -331,13 +331,10 @@ class KeyedStream(Stream):
         return type(self)(self.flow, node, exchange, self.key_columns)
 
     def _same_kind(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> Self:
-        if isinstance(spec, WithColumnsSpec):
-            written = written_columns(str(name), spec.expressions, self.schema)
-            replaced = [column for column in self.key_columns if column in written]
-            if replaced:
-                raise GraphError(
-                    f"step {name!r}: it replaces key column {replaced[0]!r}; do that before key_by"
-                )
+        written = spec.written_columns(str(name), self.schema)
+        replaced = [column for column in self.key_columns if column in written]
+        if replaced:
+            raise GraphError(f"step {name!r}: it replaces key column {replaced[0]!r}; do that before key_by")
         return super()._same_kind(name, spec, parallelism)
 
 

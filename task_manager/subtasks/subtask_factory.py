@@ -40,7 +40,7 @@ from weir.operators.known_rows import KnownRows
 from weir.operators.user_errors import UserErrors
 from weir.protocol.rescale_owner import OwnerMachine
 from weir.rpc.wire import JobIdentity, message_size_options
-from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec, UserSourceSpec
+from weir.specs import SourceSpec
 from weir.state.placement.hybrid import HybridBackend
 from weir.state.placement.remote import RemoteStateClient
 from weir.state.tables.opened import StateTables
@@ -382,17 +382,12 @@ class SubtaskFactory:
     def _dead_letters(self, subtask: SubtaskId, node: Node) -> DeadLetterFile | None:
         if not isinstance(node.spec, SourceSpec):
             return None
-        on_bad_record = (
-            node.spec.on_bad_record
-            if isinstance(node.spec, JsonLinesSpec | ParquetSpec | UserSourceSpec)
-            else "dead_letter"
-        )
         return DeadLetterFile(
             self._config.dead_letter_path,
             self._identity.job_id,
             node.name,
             subtask.subtask_index,
-            on_bad_record,
+            node.spec.bad_records,
             self._config.dead_letter_raw_bytes_max,
         )
 

@@ -8,7 +8,7 @@ import pytest
 
 import weir
 from weir.graph import Exchange, Input, physical_graph
-from weir.specs import SINK_SPECS
+from weir.specs import SinkSpec
 
 SCHEMA = {"id": pl.Int64, "server_name": pl.String, "size": weir.Nullable(pl.Float64)}
 
@@ -316,12 +316,12 @@ def test_bad_max_parallelism(value):
 
 def test_sinks_end_branches():
     for sink in (weir.Blackhole(), weir.Print(3), weir.JsonLinesSink("out"), weir.LatencySink("zout", "x")):
-        assert isinstance(sink, SINK_SPECS)
+        assert isinstance(sink, SinkSpec)
 
 
 def test_key_types_agree_with_the_key_encoder():
     from weir.key_encoding import check_key_type
-    from weir.output_schemas import check_key_columns
+    from weir.specs.key_checks import check_key_columns
 
     def accepts(check, *arguments):
         try:

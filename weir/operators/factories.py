@@ -9,23 +9,8 @@ from weir.errors import GraphError
 from weir.graph import Node
 from weir.operators.base import Operator, SourceReader
 from weir.operators.registry import create_operator, create_reader
-from weir.specs import (
-    KeyedProcessSpec,
-    OperatorSpec,
-    SourceSpec,
-    UserOperatorSpec,
-    UserSinkSpec,
-    UserSourceSpec,
-)
+from weir.specs import SourceSpec
 
-#: What the factory of a step must be.
-_WANTED: dict[type[OperatorSpec], str] = {
-    UserOperatorSpec: "a class (or a function without arguments) that makes a weir.Operator",
-    KeyedProcessSpec: "a class (or a function without arguments) that makes a weir.KeyedProcess",
-    UserSinkSpec: "a class (or a function without arguments) that makes a weir.Sink or weir.TwoPhaseSink",
-    UserSourceSpec: "a generator function read(position), or a class (or a function without arguments) that makes a "
-    "weir.Source",
-}
 #: A factory that raises one of these does so at every attempt.
 _MISTAKES = (TypeError, NameError, NotImplementedError)
 
@@ -53,13 +38,13 @@ def make_reader(node: Node) -> SourceReader:
 
 @contextmanager
 def _naming_factory(node: Node) -> Iterator[None]:
-    wanted = _WANTED.get(type(node.spec))
+    wanted = node.spec.factory_kind
     try:
         yield
     except GraphError as error:
         raise GraphError(f"step {node.name!r}: {error}") from error
     except _MISTAKES as error:
-        if wanted is None:
+        if not wanted:
             raise
         raise GraphError(
             f"step {node.name!r}: its factory raised {type(error).__name__}: {error}; it must be {wanted}"

@@ -11,63 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from weir.errors import GraphError
 from weir.operators.base import Operator, SourceReader
-from weir.specs import (
-    BlackholeSpec,
-    BusySpec,
-    FilterSpec,
-    FlatMapSpec,
-    JsonLinesSinkSpec,
-    JsonLinesSpec,
-    KeyedAggregateSpec,
-    KeyedProcessSpec,
-    LatencySinkSpec,
-    MapBatchesSpec,
-    MapSpec,
-    OperatorSpec,
-    ParquetSinkSpec,
-    ParquetSpec,
-    PassThroughSpec,
-    PrintSpec,
-    SourceSpec,
-    UnionSpec,
-    UserOperatorSpec,
-    UserSinkSpec,
-    UserSourceSpec,
-    WithColumnsSpec,
-)
+from weir.specs import OperatorSpec, SourceSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from weir.graph import PhysicalGraph
-
-#: Spec class -> "module:class" of the reader; its constructor takes the spec.
-READERS: Mapping[type[SourceSpec], str] = {
-    JsonLinesSpec: "weir.operators.sources.json_lines:JsonLinesReader",
-    UserSourceSpec: "weir.operators.sources.user_source:create_user_reader",
-    ParquetSpec: "weir.operators.sources.parquet:ParquetReader",
-}
-
-#: Spec class -> "module:class" of the operator; called with the spec, it makes one.
-OPERATORS: Mapping[type[OperatorSpec], str] = {
-    FilterSpec: "weir.operators.stateless.expressions:FilterOperator",
-    WithColumnsSpec: "weir.operators.stateless.expressions:WithColumnsOperator",
-    MapBatchesSpec: "weir.operators.stateless.functions:MapBatchesOperator",
-    MapSpec: "weir.operators.stateless.functions:MapOperator",
-    FlatMapSpec: "weir.operators.stateless.functions:FlatMapOperator",
-    UnionSpec: "weir.operators.stateless.expressions:PassThroughOperator",
-    PassThroughSpec: "weir.operators.stateless.expressions:PassThroughOperator",
-    BusySpec: "weir.operators.stateless.busy:BusyOperator",
-    KeyedAggregateSpec: "weir.operators.keyed.running_aggregates:KeyedAggregateOperator",
-    KeyedProcessSpec: "weir.operators.keyed.keyed_process:KeyedProcessOperator",
-    UserOperatorSpec: "weir.operators.user_operator:create_user_operator",
-    BlackholeSpec: "weir.operators.sinks.trial_sinks:BlackholeSink",
-    PrintSpec: "weir.operators.sinks.trial_sinks:PrintSink",
-    JsonLinesSinkSpec: "weir.operators.sinks.json_lines_sink:JsonLinesSink",
-    ParquetSinkSpec: "weir.operators.sinks.parquet_sink:ParquetSink",
-    UserSinkSpec: "weir.operators.sinks.two_phase:create_user_sink",
-    LatencySinkSpec: "weir.operators.sinks.latency_sink:LatencySink",
-}
 
 
 def create_operator(spec: OperatorSpec) -> Operator:
@@ -76,7 +23,7 @@ def create_operator(spec: OperatorSpec) -> Operator:
     Raises:
         GraphError: there is no runtime for this spec.
     """
-    operator = _create(OPERATORS.get(type(spec)), spec)
+    operator = _create(spec)
     assert isinstance(operator, Operator)
     return operator
 
@@ -87,7 +34,7 @@ def create_reader(spec: SourceSpec) -> SourceReader:
     Raises:
         GraphError: there is no reader for this spec.
     """
-    reader = _create(READERS.get(type(spec)) or spec.reader or None, spec)
+    reader = _create(spec)
     assert isinstance(reader, SourceReader)
     return reader
 
@@ -97,15 +44,15 @@ def preload_operators(graph: PhysicalGraph) -> None:
     for stage in graph.stages:
         for node in stage.nodes:
             if not node.is_source:
-                _load(OPERATORS.get(type(node.spec)), node.spec)
+                _load(node.spec)
 
 
-def _create(location: str | None, spec: OperatorSpec) -> Any:
-    return _load(location, spec)(spec)
+def _create(spec: OperatorSpec) -> Any:
+    return _load(spec)(spec)
 
 
-def _load(location: str | None, spec: OperatorSpec) -> Any:
-    if location is None:
-        raise GraphError(f"{type(spec).__name__} has no runtime in weir.operators.registry; add one there")
-    module, _, name = location.partition(":")
+def _load(spec: OperatorSpec) -> Any:
+    if not spec.runtime:
+        raise GraphError(f"{type(spec).__name__} names no class in `runtime` that would run it")
+    module, _, name = spec.runtime.partition(":")
     return getattr(importlib.import_module(module), name)

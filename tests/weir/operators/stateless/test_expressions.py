@@ -115,12 +115,11 @@ def test_with_columns_expressions_see_the_columns_before_the_step():
 
 
 def test_with_columns_nested_strings_have_the_builder_s_type():
-    from weir.output_schemas import output_schema
 
     expressions = (pl.col("name").str.split("n").alias("parts"), pl.struct("id", "name").alias("both"))
     spec = WithColumnsSpec(expressions)
     result = widened(batch_of([1, 2]), *expressions)
-    expected = output_schema("s", spec, (SCHEMA,))
+    expected = spec.output_schema("s", (SCHEMA,))
     assert result.schema.types[:4] == expected.types
     assert result.column("parts").to_pylist() == [["", "1"], ["", "2"]]
 

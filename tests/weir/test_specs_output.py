@@ -6,7 +6,6 @@ import pytest
 
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
-from weir.output_schemas import output_schema
 from weir.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.stores.memory import MemoryBackend
@@ -27,6 +26,6 @@ def test_aggregates_have_the_promised_columns(dtype, emit):
     operator = create_operator(spec)
     operator.open(OperatorContext("job", "totals", 0, 0, 1, tables=one_state(MemoryBackend())))
     (result,) = operator.process(batch)
-    promised = output_schema("totals", spec, (schema,))
+    promised = spec.output_schema("totals", (schema,))
     assert result.schema.names == [*promised.names, "_event_time_ms", "_ingest_time_us"]
     assert result.schema.types[: len(promised)] == promised.types

@@ -1,0 +1,76 @@
+"""Frozen descriptions of operators. The control plane sees these; only task managers load the logic.
+
+A spec executes nothing and holds no resource, and says all that there is to know about its operator: the columns that
+leave it, whether it is a source, keyed or a sink (its base class), and the class that runs it. A new operator is a spec
+here, its runtime class in ``weir.operators``, and the method of ``weir.Stream`` that makes the spec.
+:meth:`OperatorSpec.describe` returns the canonical form that the job fingerprint and ``/plan`` are made of, so it must
+not depend on the process (no ``id()``, no ``hash()``).
+"""
+
+from __future__ import annotations
+
+from weir.specs.base import OperatorSpec
+from weir.specs.keyed import (
+    Aggregate,
+    AggregateFunction,
+    DeclaredState,
+    EmitMode,
+    KeyedAggregateSpec,
+    KeyedProcessSpec,
+    KeyedSpec,
+)
+from weir.specs.sinks import (
+    BlackholeSpec,
+    CollectSpec,
+    JsonLinesSinkSpec,
+    LatencySinkSpec,
+    ParquetSinkSpec,
+    PrintSpec,
+    SinkSpec,
+    UserSinkSpec,
+)
+from weir.specs.sources import JsonLinesSpec, OnBadRecord, ParquetSpec, SourceSpec, UserSourceSpec
+from weir.specs.stateless import (
+    BusySpec,
+    FilterSpec,
+    FlatMapSpec,
+    MapBatchesSpec,
+    MapSpec,
+    PassThroughSpec,
+    UnionSpec,
+    UserOperatorSpec,
+    WithColumnsSpec,
+)
+
+__all__ = [
+    "Aggregate",
+    "AggregateFunction",
+    "BlackholeSpec",
+    "BusySpec",
+    "CollectSpec",
+    "DeclaredState",
+    "EmitMode",
+    "FilterSpec",
+    "FlatMapSpec",
+    "JsonLinesSinkSpec",
+    "JsonLinesSpec",
+    "KeyedAggregateSpec",
+    "KeyedProcessSpec",
+    "KeyedSpec",
+    "LatencySinkSpec",
+    "MapBatchesSpec",
+    "MapSpec",
+    "OnBadRecord",
+    "OperatorSpec",
+    "ParquetSinkSpec",
+    "ParquetSpec",
+    "PassThroughSpec",
+    "PrintSpec",
+    "SinkSpec",
+    "SourceSpec",
+    "UnionSpec",
+    "UserOperatorSpec",
+    "UserSinkSpec",
+    "UserSourceSpec",
+    "WithColumnsSpec",
+]

@@ -1,0 +1,108 @@
+"""What every spec has: the canonical form that fingerprints are made of, its output schema, and its runtime class."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.schemas import schema_difference
+
+
+@dataclass(frozen=True)
+class OperatorSpec:
+    """Base of all specs; subclasses set ``kind`` and ``runtime``."""
+
+    kind: ClassVar[str] = "abstract"
+    #: "module:name" of what is called with the spec and returns the runtime logic; only task managers load it.
+    runtime: ClassVar[str] = ""
+    #: What a ``factory`` of the job's author must be, for messages.
+    factory_kind: ClassVar[str] = ""
+    takes_several_inputs: ClassVar[bool] = False
+
+    def describe(self) -> dict[str, object]:
+        """JSON-able, deterministic: the kind and every field."""
+        # A field that came later is left out at its default: graphs without it keep their fingerprints.
+        told = [
+            f
+            for f in dataclasses.fields(self)
+            if not (f.metadata.get("came_later") and getattr(self, f.name) == f.default)
+        ]
+        fields = {f.name: _canonical(getattr(self, f.name)) for f in told}
+        return {"kind": self.kind, **fields}
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """User columns of the step's output; called when the step is written down, and when a graph is checked.
+
+        Args:
+            step: the step's name, for messages.
+            inputs: user columns of each input, at least one; of a source never called.
+
+        Raises:
+            GraphError: the step cannot run on these inputs.
+        """
+        return merged_schema(step, inputs)
+
+    def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
+        """Columns of the input that the step replaces, and those that it adds to them; by name.
+
+        Raises:
+            GraphError: the step cannot run on this input.
+        """
+        return {}
+
+
+def merged_schema(step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+    """The columns of inputs that have the same ones; a column is nullable if it is so in any of them.
+
+    Raises:
+        GraphError: the inputs differ in names or types.
+    """
+    first = inputs[0]
+    for position, other in enumerate(inputs[1:], start=2):
+        difference = schema_difference(first, other)
+        if difference:
+            raise GraphError(f"step {step!r}: input {position} has other columns than input 1: {difference}")
+    return pa.schema(
+        [field.with_nullable(any(schema.field(field.name).nullable for schema in inputs)) for field in first]
+    )
+
+
+def _canonical(value: Any) -> object:
+    if isinstance(value, pl.Expr):
+        return str(value)
+    if isinstance(value, pa.Schema):
+        return [f"{field.name}: {field.type}" for field in value]
+    if isinstance(value, tuple | list):
+        return [_canonical(item) for item in value]
+    if isinstance(value, OperatorSpec):
+        return value.describe()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _canonical(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, functools.partial):  # its settings make it another function
+        settings = {name: _canonical(item) for name, item in sorted(value.keywords.items())}
+        return [_canonical(value.func), _canonical(value.args), settings]
+    if callable(value):
+        return _describe_callable(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(type(value).__qualname__)
+
+
+def _describe_callable(function: Callable[..., object]) -> str:
+    """Module, qualified name and a digest of the source, so that two versions of a function differ."""
+    if isinstance(function, type) or hasattr(function, "__qualname__"):
+        target: Any = function
+    else:
+        target = type(function)
+    try:
+        digest = hashlib.sha256(inspect.getsource(target).encode()).hexdigest()[:12]
+    except (OSError, TypeError):
+        digest = "no-source"
+    return f"{target.__module__}:{target.__qualname__}@{digest}"

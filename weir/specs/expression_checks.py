@@ -1,0 +1,101 @@
+"""Polars expressions of a step: what they read and write, checked when the step is written down."""
+
+from __future__ import annotations
+
+import polars as pl
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.records import SYSTEM_COLUMNS
+from weir.schemas import arrow_type, empty_frame
+from weir.spelling import did_you_mean
+
+
+def check_predicate(step: str, predicate: pl.Expr, schema: pa.Schema) -> None:
+    """Refuse a predicate that does not give one boolean per row of ``schema``.
+
+    Raises:
+        GraphError: not an expression, an unknown column, or another type than boolean.
+    """
+    _check_expression(step, predicate, schema)
+    result = _evaluate(step, predicate, schema)
+    if result.width != 1:
+        raise GraphError(
+            f"step {step!r}: the predicate gives {result.width} columns; "
+            "combine them with pl.all_horizontal(...)"
+        )
+    dtype = result.to_series().dtype
+    if dtype != pl.Boolean:
+        raise GraphError(
+            f"step {step!r}: the predicate gives {dtype}, not Boolean; compare it with something"
+        )
+
+
+def with_columns_schema(step: str, expressions: tuple[pl.Expr, ...], schema: pa.Schema) -> pa.Schema:
+    """The columns of ``schema`` with those that the expressions write.
+
+    Raises:
+        GraphError: as :func:`written_columns`, or there is no expression.
+    """
+    if not expressions:
+        raise GraphError(f"step {step!r}: with_columns needs at least one expression")
+    fields = {field.name: field for field in schema}
+    for name, dtype in written_columns(step, expressions, schema).items():
+        fields[name] = pa.field(name, dtype)
+    return pa.schema(list(fields.values()))
+
+
+def written_columns(step: str, expressions: tuple[pl.Expr, ...], schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Columns that ``with_columns`` adds or replaces, in order.
+
+    Raises:
+        GraphError: an expression is wrong, writes a system column, or two write the same column.
+    """
+    written: dict[str, pa.DataType] = {}
+    for expression in expressions:
+        _check_expression(step, expression, schema)
+        for column in _evaluate(step, expression, schema):
+            name, dtype = column.name, arrow_type(column)
+            if name in SYSTEM_COLUMNS:
+                raise GraphError(f"step {step!r}: {name!r} is a system column and cannot be replaced")
+            if name in written:
+                raise GraphError(f"step {step!r}: two expressions write {name!r}; name one with .alias()")
+            if pa.types.is_null(dtype):
+                raise GraphError(f"step {step!r}: column {name!r} has no type; cast it, e.g. .cast(pl.Int64)")
+            written[name] = dtype
+    return written
+
+
+def _check_expression(step: str, expression: object, schema: pa.Schema) -> None:
+    if not isinstance(expression, pl.Expr):
+        raise GraphError(
+            f"step {step!r}: expected a Polars expression, such as pl.col('x') > 1, "
+            f"got {type(expression).__name__}"
+        )
+    known = [*schema.names, *SYSTEM_COLUMNS[:2]]
+    for name in expression.meta.root_names():
+        if name not in known:
+            raise GraphError(f"step {step!r}: there is no column {name!r}{did_you_mean(name, known)}")
+    if _crosses_rows(expression):
+        raise GraphError(
+            f"step {step!r}: {expression} depends on the other rows of a batch, "
+            "and batches are cut anywhere; use key_by(...).aggregate(...)"
+        )
+
+
+def _crosses_rows(expression: pl.Expr) -> bool:
+    """Whether a part of the expression looks at several rows; of Python functions Polars cannot tell."""
+    try:
+        if not expression.meta.is_row_separable():
+            return True
+    except pl.exceptions.PolarsError:
+        pass
+    return any(_crosses_rows(part) for part in expression.meta.pop())
+
+
+def _evaluate(step: str, expression: pl.Expr, schema: pa.Schema) -> pl.DataFrame:
+    try:
+        return empty_frame(schema).select(expression)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise GraphError(f"step {step!r}: {expression} cannot be computed: {reason}") from error

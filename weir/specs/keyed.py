@@ -1,0 +1,120 @@
+"""Specs of operators that keep state by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.records import SYSTEM_COLUMNS
+from weir.specs.base import OperatorSpec
+from weir.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from weir.operators.base import Operator
+
+#: When a keyed aggregation emits: one row per input row, or the last row of each key of a batch.
+EmitMode = Literal["per_event", "per_batch"]
+AggregateFunction = Literal["count", "sum", "min", "max", "mean"]
+
+
+@dataclass(frozen=True)
+class KeyedSpec(OperatorSpec):
+    """Base of keyed operators: rows come in partitioned by ``key_columns``."""
+
+    key_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One accumulator: ``function`` over ``column`` (None for count), written to column ``output``."""
+
+    output: str
+    function: AggregateFunction
+    column: str | None = None
+
+
+@dataclass(frozen=True)
+class KeyedAggregateSpec(KeyedSpec):
+    """Running aggregates per key, kept in keyed state."""
+
+    kind: ClassVar[str] = "keyed_aggregate"
+    runtime: ClassVar[str] = "weir.operators.keyed.running_aggregates:KeyedAggregateOperator"
+    aggregates: tuple[Aggregate, ...]
+    emit: EmitMode = "per_event"
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """The input's columns followed by one for each aggregate; see :class:`OperatorSpec`."""
+        return aggregate_schema(step, self.aggregates, inputs[0])
+
+
+@dataclass(frozen=True)
+class DeclaredState:
+    """A state that a user's keyed operator declares."""
+
+    name: str
+    #: "value", "list", "map", "reducing" or "aggregating".
+    kind: str
+    #: Its type, as text.
+    dtype: str
+
+
+@dataclass(frozen=True)
+class KeyedProcessSpec(KeyedSpec):
+    """A user's keyed operator: ``factory()`` makes a ``weir.KeyedProcess`` per subtask."""
+
+    kind: ClassVar[str] = "keyed_process"
+    runtime: ClassVar[str] = "weir.operators.keyed.keyed_process:KeyedProcessOperator"
+    factory_kind: ClassVar[str] = "a class (or a function without arguments) that makes a weir.KeyedProcess"
+    factory: Callable[[], Operator]
+    schema: pa.Schema
+    #: By name; empty: it has one state without a name.
+    states: tuple[DeclaredState, ...] = field(default=(), metadata={"came_later": True})
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """What the author declared; see :class:`OperatorSpec`."""
+        return self.schema
+
+
+def aggregate_schema(step: str, aggregates: tuple[Aggregate, ...], schema: pa.Schema) -> pa.Schema:
+    """The input's columns followed by one column per aggregate, in order.
+
+    Raises:
+        GraphError: no aggregate, an unknown or non-numeric column, or an output name that is taken.
+    """
+    if not aggregates:
+        raise GraphError(f"step {step!r}: give at least one aggregate, such as n=weir.count()")
+    fields = list(schema)
+    taken = {*schema.names, *SYSTEM_COLUMNS}
+    for aggregate in aggregates:
+        if aggregate.output in taken:
+            raise GraphError(
+                f"step {step!r}: output column {aggregate.output!r} exists already; choose another name"
+            )
+        taken.add(aggregate.output)
+        fields.append(pa.field(aggregate.output, _aggregate_type(step, aggregate, schema)))
+    return pa.schema(fields)
+
+
+def _aggregate_type(step: str, aggregate: Aggregate, schema: pa.Schema) -> pa.DataType:
+    if aggregate.function == "count" and aggregate.column is None:
+        return pa.int64()
+    if aggregate.column is None or aggregate.column not in schema.names:
+        raise GraphError(
+            f"step {step!r}: {aggregate.function} over {aggregate.column!r}: there is no such column"
+            f"{did_you_mean(str(aggregate.column), schema.names)}"
+        )
+    dtype = schema.field(aggregate.column).type
+    if aggregate.function == "count":
+        return pa.int64()
+    if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
+        raise GraphError(
+            f"step {step!r}: {aggregate.function} over {aggregate.column!r}: "
+            f"the column is {dtype}, not a number"
+        )
+    if aggregate.function == "mean" or pa.types.is_floating(dtype):
+        return pa.float64()
+    return pa.int64()

@@ -1,0 +1,78 @@
+"""Specs of sources: where rows come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from weir.specs.base import OperatorSpec
+
+#: What to do with a record that cannot be read.
+OnBadRecord = Literal["dead_letter", "fail"]
+
+
+@dataclass(frozen=True)
+class SourceSpec(OperatorSpec):
+    """Base of sources. ``schema`` has the user columns only; the reader appends the system columns."""
+
+    schema: pa.Schema
+    #: Column that holds the event time in ms since the epoch (integer); None: the ingest time.
+    event_time_column: str | None = None
+    #: Events per second over all subtasks; None: as fast as possible. Event k is due at start + k / rate.
+    rate: float | None = None
+    #: Stop after this many good rows over all subtasks; None: read everything.
+    events_max: int | None = None
+
+    @property
+    def bad_records(self) -> OnBadRecord:
+        """What happens to records that cannot be read; sources that have a choice call it ``on_bad_record``."""
+        choice: OnBadRecord = getattr(self, "on_bad_record", "dead_letter")
+        return choice
+
+
+@dataclass(frozen=True)
+class JsonLinesSpec(SourceSpec):
+    """JSON objects, one a line: a file, a directory of parts, or a glob; ``.gz`` is read too."""
+
+    kind: ClassVar[str] = "json_lines_source"
+    runtime: ClassVar[str] = "weir.operators.sources.json_lines:JsonLinesReader"
+    path: str = ""
+    on_bad_record: OnBadRecord = "dead_letter"
+    #: A longer line goes to the dead letters without being parsed.
+    line_bytes_max: int = 8 << 20
+    #: Never end: take in files that turn up while the job runs.
+    follow: bool = field(default=False, metadata={"came_later": True})
+    #: One subtask reads all of a file.
+    ordered: bool = field(default=False, metadata={"came_later": True})
+
+
+@dataclass(frozen=True)
+class ParquetSpec(SourceSpec):
+    """Parquet: a file, a directory of parts, or a glob."""
+
+    kind: ClassVar[str] = "parquet_source"
+    runtime: ClassVar[str] = "weir.operators.sources.parquet:ParquetReader"
+    path: str = ""
+    on_bad_record: OnBadRecord = "dead_letter"
+    #: Never end: take in files that turn up while the job runs.
+    follow: bool = field(default=False, metadata={"came_later": True})
+    #: One subtask reads all of a file.
+    ordered: bool = field(default=False, metadata={"came_later": True})
+
+
+@dataclass(frozen=True)
+class UserSourceSpec(SourceSpec):
+    """A user's source: ``factory()`` makes a ``weir.Source`` per subtask; or ``factory`` is a generator function."""
+
+    kind: ClassVar[str] = "user_source"
+    runtime: ClassVar[str] = "weir.operators.sources.user_source:create_user_reader"
+    factory_kind: ClassVar[str] = (
+        "a generator function read(position), or a class (or a function without arguments) that makes a weir.Source"
+    )
+    factory: Callable[..., Any] = lambda: None
+    on_bad_record: OnBadRecord = "dead_letter"
+    #: How often to ask for new splits; None: only at the start.
+    discover_ms: float | None = None

@@ -1,0 +1,130 @@
+"""Specs of operators that keep nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import polars as pl
+import pyarrow as pa
+
+from weir.specs.base import OperatorSpec
+from weir.specs.expression_checks import check_predicate, with_columns_schema, written_columns
+
+if TYPE_CHECKING:
+    from weir.operators.base import Operator
+
+
+@dataclass(frozen=True)
+class FilterSpec(OperatorSpec):
+    """Keep the rows for which a boolean Polars expression is true (null counts as false)."""
+
+    kind: ClassVar[str] = "filter"
+    runtime: ClassVar[str] = "weir.operators.stateless.expressions:FilterOperator"
+    predicate: pl.Expr
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """The input's; see :class:`OperatorSpec`."""
+        check_predicate(step, self.predicate, inputs[0])
+        return super().output_schema(step, inputs)
+
+
+@dataclass(frozen=True)
+class WithColumnsSpec(OperatorSpec):
+    """Add or replace columns by named Polars expressions."""
+
+    kind: ClassVar[str] = "with_columns"
+    runtime: ClassVar[str] = "weir.operators.stateless.expressions:WithColumnsOperator"
+    expressions: tuple[pl.Expr, ...]
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """The input's with what the expressions write; see :class:`OperatorSpec`."""
+        return with_columns_schema(step, self.expressions, inputs[0])
+
+    def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
+        """See :class:`OperatorSpec`."""
+        return written_columns(step, self.expressions, schema)
+
+
+@dataclass(frozen=True)
+class MapBatchesSpec(OperatorSpec):
+    """Call ``function(batch) -> batch``; both are record batches with the time columns."""
+
+    kind: ClassVar[str] = "map_batches"
+    runtime: ClassVar[str] = "weir.operators.stateless.functions:MapBatchesOperator"
+    function: Callable[[pa.RecordBatch], pa.RecordBatch]
+    schema: pa.Schema
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """What the author declared; see :class:`OperatorSpec`."""
+        return self.schema
+
+
+@dataclass(frozen=True)
+class MapSpec(OperatorSpec):
+    """Call ``function(row: dict) -> dict`` once per record: the slow path."""
+
+    kind: ClassVar[str] = "map"
+    runtime: ClassVar[str] = "weir.operators.stateless.functions:MapOperator"
+    function: Callable[[dict[str, Any]], dict[str, Any]]
+    schema: pa.Schema
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """What the author declared; see :class:`OperatorSpec`."""
+        return self.schema
+
+
+@dataclass(frozen=True)
+class FlatMapSpec(OperatorSpec):
+    """Call ``function(row: dict) -> iterable of dict`` once per record: the slow path."""
+
+    kind: ClassVar[str] = "flat_map"
+    runtime: ClassVar[str] = "weir.operators.stateless.functions:FlatMapOperator"
+    function: Callable[[dict[str, Any]], Any]
+    schema: pa.Schema
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """What the author declared; see :class:`OperatorSpec`."""
+        return self.schema
+
+
+@dataclass(frozen=True)
+class UnionSpec(OperatorSpec):
+    """Merge inputs of the same schema; order is kept within each input."""
+
+    kind: ClassVar[str] = "union"
+    takes_several_inputs: ClassVar[bool] = True
+    runtime: ClassVar[str] = "weir.operators.stateless.expressions:PassThroughOperator"
+
+
+@dataclass(frozen=True)
+class PassThroughSpec(OperatorSpec):
+    """Forward rows unchanged; the home of a bare ``key_by``, ``rebalance`` or ``broadcast``."""
+
+    kind: ClassVar[str] = "pass_through"
+    runtime: ClassVar[str] = "weir.operators.stateless.expressions:PassThroughOperator"
+
+
+@dataclass(frozen=True)
+class BusySpec(OperatorSpec):
+    """Use ``load_ms`` of CPU per event outside the GIL, then forward the rows."""
+
+    kind: ClassVar[str] = "busy"
+    runtime: ClassVar[str] = "weir.operators.stateless.busy:BusyOperator"
+    load_ms: float
+
+
+@dataclass(frozen=True)
+class UserOperatorSpec(OperatorSpec):
+    """A user's operator without keyed state: ``factory()`` makes a ``weir.Operator`` per subtask."""
+
+    kind: ClassVar[str] = "user_operator"
+    runtime: ClassVar[str] = "weir.operators.user_operator:create_user_operator"
+    factory_kind: ClassVar[str] = "a class (or a function without arguments) that makes a weir.Operator"
+    factory: Callable[[], Operator]
+    schema: pa.Schema
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """What the author declared; see :class:`OperatorSpec`."""
+        return self.schema
