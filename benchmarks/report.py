@@ -35,30 +35,27 @@ def update_page(page: Path, results: Path) -> int:
 
 
 def tables(documents: Sequence[Mapping[str, Any]]) -> str:
-    """A summary of all bars, then a section for each result."""
-    lines = ["| benchmark | figure | bar | measured | |", "| --- | --- | --- | ---: | --- |"]
+    """All bars, then how each result was made; the other figures stay in the JSON files."""
+    bars = ["| benchmark | figure | bar | measured | |", "| --- | --- | --- | ---: | --- |"]
+    runs = ["| benchmark | command | runs | measured | load before |", "| --- | --- | ---: | --- | ---: |"]
     for document in documents:
+        name, machine = document["name"], document["machine"]
         for label, value, verdict in figure_rows(document):
             if verdict:
                 bound, _, met = verdict.rpartition(": ")
-                lines.append(f"| {document['name']} | `{label}` | {bound} | {value} | {met} |")
-    parts = ["\n".join(lines), *(_section(document) for document in documents)]
-    return "\n\n".join(parts) + "\n"
+                bars.append(f"| {name} | `{label}` | {bound} | {value} | {met} |")
+        runs.append(
+            f"| {name} | `{document['command']}` | {len(document['repeats'])} | {document['measured'][:10]} "
+            f"| {machine['load_average_1_min']} |"
+        )
+    return "\n\n".join(["\n".join(bars), _machines(documents), "\n".join(runs)]) + "\n"
 
 
-def _section(document: Mapping[str, Any]) -> str:
-    machine = document["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
-    repeats = len(document["repeats"])
-    lines = [
-        f"### {document['name']}",
-        "",
-        f"`{document['command']}`, {repeats} run(s), medians; {document['measured']}; {machine['cores']} cores "
-        f"({machine['processor']}), load before {machine['load_average_1_min']}, "
-        f"Python {machine['python']}, {versions}.",
-        "",
-        "| figure | value |",
-        "| --- | ---: |",
-        *(f"| {label} | {value} |" for label, value, _ in figure_rows(document)),
-    ]
-    return "\n".join(lines)
+def _machines(documents: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence for each kind of machine and set of packages."""
+    kinds = {
+        f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}, "
+        + ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+        for machine in (document["machine"] for document in documents)
+    }
+    return "\n".join(f"Measured on {kind}; medians of the runs." for kind in sorted(kinds))
