@@ -17,12 +17,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
-import numpy as np
 
+from task_manager.rescale.cached_wire import put_entries
 from weir.protocol.routing import GroupMove
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
-from weir.state.tables.cached_entries import CachedChanges, CachedEntries, decode_entries
+from weir.state.tables.cached_entries import CachedChanges, CachedPart
 from weir.types import SubtaskId
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 #: Keys of a message: the new owner's rows wait 1 to 2 ms while they are entered.
 _KEYS_MAX = 8_192
-#: Bound of a message's keys in bytes; a single key may be longer.
-_KEY_BYTES_MAX = 256 << 10
+#: Bound of a message's keys, or of keys and values of any length, in bytes; a single one may be longer.
+_BYTES_MAX = 256 << 10
 _IN_FLIGHT = 4
 #: The rescale waits for a copy, and the coordinator for the answer to its command: 5 s in all.
 _COPY_TIMEOUT_S = 1.0
@@ -71,7 +71,7 @@ class CopySender:
     def send(
         self,
         groups: Mapping[int, int],
-        cached: Sequence[CachedEntries],
+        cached: Sequence[CachedPart],
         *,
         anew: Sequence[int] = (),
         complete: bool = False,
@@ -117,19 +117,12 @@ class CopySender:
         )
 
     def _requests(
-        self, groups: Mapping[int, int], cached: Sequence[CachedEntries]
+        self, groups: Mapping[int, int], cached: Sequence[CachedPart]
     ) -> Iterator[control_pb2.TakeCopyRequest]:
         for entries in cached:
-            mean_bytes = max(1, len(entries.key_data) // max(1, len(entries)))
-            for piece in entries.pieces(max(1, min(_KEYS_MAX, _KEY_BYTES_MAX // mean_bytes))):
+            for piece in entries.pieces(_KEYS_MAX, _BYTES_MAX):
                 request = self._request(groups)
-                request.state_id = piece.state_id
-                request.cell_count = piece.cells.shape[1]
-                request.hashes = np.ascontiguousarray(piece.hashes, dtype="<u8").tobytes()
-                request.key_data = piece.key_data.tobytes()
-                request.key_lengths = np.ascontiguousarray(piece.key_lengths, dtype="<i4").tobytes()
-                request.cells = np.ascontiguousarray(piece.cells, dtype="<i8").tobytes()
-                request.presence = piece.presence.tobytes()
+                put_entries(request, piece)
                 yield request
 
 
@@ -213,7 +206,7 @@ class CacheCopier:
         at_once = _COPIED_AT_FIRST
         while groups:
             part, groups = groups[:at_once], groups[at_once:]
-            entries: list[CachedEntries] = []
+            entries: list[CachedPart] = []
             copying = _Timed(partial(_copy, group_state, part, entries))
             if not _is_done(running.subtask.mailbox.post(copying), deadline_s):
                 break
@@ -284,24 +277,5 @@ def _is_done(command: Future[None] | None, deadline_s: float) -> bool:
     return command is not None and not wait([command], left_s).not_done and command.exception() is None
 
 
-def _copy(group_state: SubtaskGroupState, groups: Sequence[int], entries: list[CachedEntries]) -> None:
+def _copy(group_state: SubtaskGroupState, groups: Sequence[int], entries: list[CachedPart]) -> None:
     entries += group_state.copy_groups(groups)
-
-
-def entries_of(request: control_pb2.TakeCopyRequest) -> CachedEntries | None:
-    """What came; None: nothing but a word on the groups.
-
-    Raises:
-        HandshakeError: its arrays do not fit together.
-    """
-    if not request.hashes:
-        return None
-    return decode_entries(
-        request.state_id,
-        request.cell_count,
-        hashes=request.hashes,
-        key_data=request.key_data,
-        key_lengths=request.key_lengths,
-        cells=request.cells,
-        presence=request.presence,
-    )

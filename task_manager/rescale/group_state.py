@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from task_manager.job_state import Adoption
 from weir.state.images.image_client import is_image
 from weir.state.placement.hybrid import HybridBackend
-from weir.state.tables.cached_entries import CachedChanges, CachedEntries
+from weir.state.tables.cached_entries import CachedChanges, CachedPart
 from weir.state.tables.table import StateTable
 
 #: Keys that a new owner fetches before everything else, at most.
@@ -16,6 +16,9 @@ HOT_KEYS_MAX = 20_000
 CACHED_KEYS_MAX = 200_000
 #: Those that are copied at the handover only, at most: rows of these groups wait for it.
 CACHED_KEYS_LATE_MAX = 300_000
+#: The same in bytes of keys and values.
+CACHED_BYTES_MAX = 32 << 20
+CACHED_BYTES_LATE_MAX = 16 << 20
 
 
 class SubtaskGroupState:
@@ -98,11 +101,11 @@ class SubtaskGroupState:
         for table in self._tables:
             table.flush_groups(listed)
 
-    def copy_groups(self, groups: Iterable[int]) -> list[CachedEntries]:
+    def copy_groups(self, groups: Iterable[int]) -> list[CachedPart]:
         """Write dirty entries of groups that will be given away, and give what is cached of them; they stay."""
         listed = list(groups)
         self.write_groups(listed)
-        copies = [table.copy_groups(listed, CACHED_KEYS_MAX) for table in self._tables]
+        copies = [table.copy_groups(listed, CACHED_KEYS_MAX, CACHED_BYTES_MAX) for table in self._tables]
         return [entries for entries in copies if entries]
 
     def note_copy(self, wanted: Iterable[int], copied: Iterable[int]) -> None:
@@ -123,14 +126,16 @@ class SubtaskGroupState:
         anew = sorted(listed - good)
         entries = [table.changes_since_copy(good) for table in self._tables]
         if anew:
-            entries += [table.copy_groups(anew, CACHED_KEYS_LATE_MAX) for table in self._tables]
+            entries += [
+                table.copy_groups(anew, CACHED_KEYS_LATE_MAX, CACHED_BYTES_LATE_MAX) for table in self._tables
+            ]
         return CachedChanges([part for part in entries if part], sorted(listed), anew)
 
     def take_copy(
         self,
         version: int,
         groups: Mapping[int, int],
-        entries: CachedEntries | None,
+        entries: CachedPart | None,
         *,
         anew: bool,
         complete: bool,

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import grpc
 
 from task_manager.exchange.channels import Inbox
-from task_manager.rescale.cache_copy import CacheCopier, entries_of
+from task_manager.rescale.cache_copy import CacheCopier
+from task_manager.rescale.cached_wire import entries_of
 from task_manager.rescale.group_ownership import RescaleReports
 from task_manager.subtasks.progress import FINAL_STATES
 from task_manager.subtasks.task_subtask import TaskSubtask

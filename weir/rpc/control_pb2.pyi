@@ -469,7 +469,7 @@ class HandOverReply(_message.Message):
     def __init__(self) -> None: ...
 
 class TakeCopyRequest(_message.Message):
-    __slots__ = ("handshake", "target", "groups", "state_id", "cell_count", "hashes", "key_data", "key_lengths", "cells", "presence", "routing_version", "complete", "anew", "at_handover")
+    __slots__ = ("handshake", "target", "groups", "state_id", "cell_count", "hashes", "key_data", "key_lengths", "cells", "presence", "routing_version", "complete", "anew", "at_handover", "value_data", "value_lengths")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -484,6 +484,8 @@ class TakeCopyRequest(_message.Message):
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     ANEW_FIELD_NUMBER: _ClassVar[int]
     AT_HANDOVER_FIELD_NUMBER: _ClassVar[int]
+    VALUE_DATA_FIELD_NUMBER: _ClassVar[int]
+    VALUE_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     target: _common_pb2.SubtaskId
     groups: _containers.RepeatedCompositeFieldContainer[OwnedGroup]
@@ -498,7 +500,9 @@ class TakeCopyRequest(_message.Message):
     complete: bool
     anew: bool
     at_handover: bool
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[OwnedGroup, _Mapping]]] = ..., state_id: _Optional[int] = ..., cell_count: _Optional[int] = ..., hashes: _Optional[bytes] = ..., key_data: _Optional[bytes] = ..., key_lengths: _Optional[bytes] = ..., cells: _Optional[bytes] = ..., presence: _Optional[bytes] = ..., routing_version: _Optional[int] = ..., complete: _Optional[bool] = ..., anew: _Optional[bool] = ..., at_handover: _Optional[bool] = ...) -> None: ...
+    value_data: bytes
+    value_lengths: bytes
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[OwnedGroup, _Mapping]]] = ..., state_id: _Optional[int] = ..., cell_count: _Optional[int] = ..., hashes: _Optional[bytes] = ..., key_data: _Optional[bytes] = ..., key_lengths: _Optional[bytes] = ..., cells: _Optional[bytes] = ..., presence: _Optional[bytes] = ..., routing_version: _Optional[int] = ..., complete: _Optional[bool] = ..., anew: _Optional[bool] = ..., at_handover: _Optional[bool] = ..., value_data: _Optional[bytes] = ..., value_lengths: _Optional[bytes] = ...) -> None: ...
 
 class TakeCopyReply(_message.Message):
     __slots__ = ()

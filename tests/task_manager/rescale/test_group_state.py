@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from task_manager.rescale.cache_copy import entries_of
+from task_manager.rescale.cached_wire import entries_of, put_entries
 from task_manager.rescale.group_state import SubtaskGroupState
 from tests.weir.state.state_peer import Peer, serving
 from weir.errors import HandshakeError
@@ -17,6 +17,7 @@ from weir.rpc import control_pb2
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.placement.hybrid import HybridBackend
 from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.cached_entries import CachedValues
 from weir.state.tables.opened import one_state
 
 GROUPS = 8
@@ -155,3 +156,21 @@ def test_arrays_that_do_not_fit_together_are_refused():
     with pytest.raises(HandshakeError, match="other lengths"):
         entries_of(request)
     assert entries_of(control_pb2.TakeCopyRequest()) is None
+
+
+def test_values_of_any_length_come_as_they_went():
+    sent = CachedValues(5, [b"a", b"", b"ccc"], [b"", None, b"value"])
+    request = control_pb2.TakeCopyRequest()
+    put_entries(request, sent)
+    assert entries_of(request) == sent
+    request.value_data += b"more"
+    with pytest.raises(HandshakeError, match="other lengths"):
+        entries_of(request)
+
+
+def test_a_message_of_values_is_bounded_in_bytes_and_has_every_entry():
+    sent = CachedValues(1, [b"k%d" % index for index in range(9)], [b"v" * 40, None, b"v" * 500] * 3)
+    pieces = list(sent.pieces(100, 90))
+    assert [len(piece) for piece in pieces] == [2, 1, 2, 1, 2, 1]
+    assert [key for piece in pieces for key in piece.keys] == sent.keys
+    assert [len(piece) for piece in sent.pieces(4, 1 << 20)] == [4, 4, 1]

@@ -203,7 +203,7 @@ def move(old: CellTable, new: CellTable, meanwhile: list[str], groups: Iterable[
     """Hand groups over, with the copy of the cache before, during which the old owner counts on."""
     new.clear_groups(groups)
     old.flush_groups(groups)
-    for piece in old.copy_groups(groups, 10_000).pieces(700):
+    for piece in old.copy_groups(groups, 10_000, 1 << 30).pieces(700, 1 << 20):
         assert new.take_copy(piece, groups)
     count(old, meanwhile)
     good = old.good_copies(groups)
@@ -259,7 +259,7 @@ def test_a_copy_that_was_not_completed_is_forgotten_at_the_handover() -> None:
     old, new = make(backend, 1 << 20), make(backend, 1 << 20)
     keys = [f"key-{number}" for number in range(200)]
     count(old, keys)
-    new.take_copy(old.copy_groups(range(GROUPS), 10_000), range(GROUPS))
+    new.take_copy(old.copy_groups(range(GROUPS), 10_000, 1 << 30), range(GROUPS))
     count(old, keys)
     old.release_groups(range(GROUPS))
     new.adopt_groups(range(GROUPS))
@@ -273,7 +273,7 @@ def test_cached_state_of_groups_that_are_not_meant_or_of_another_state_is_left_o
     old, new = make(backend, 1 << 20), make(backend, 1 << 20)
     count(old, keys := [f"key-{number}" for number in range(200)])
     groups = weir_keys.key_groups(columns_of(keys)[0], GROUPS).tolist()
-    entries = old.copy_groups([0, 1], 10_000)
+    entries = old.copy_groups([0, 1], 10_000, 1 << 30)
     assert len(entries) == sum(group in (0, 1) for group in groups)
     new.take_copy(entries, [1])
     assert not new.take_copy(dataclasses.replace(entries, state_id=STATE_ID + 1), [0, 1])
@@ -289,7 +289,7 @@ def test_of_much_cached_state_that_used_last_is_copied() -> None:
     count(state, [f"old-{number}" for number in range(500)])
     for turn in range(3):
         count(state, [f"hot-{turn}-{number}" for number in range(20)])
-    entries = state.copy_groups(range(GROUPS), 40)
+    entries = state.copy_groups(range(GROUPS), 40, 1 << 30)
     offsets = entries.key_offsets.tolist()
     keys = [entries.key_data[start:stop].tobytes() for start, stop in pairwise(offsets)]
     assert {key[:5] for key in keys} == {b"hot-1", b"hot-2"}

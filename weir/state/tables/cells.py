@@ -21,7 +21,7 @@ from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.packed import PackedKeys, split_rows
 from weir.state.tables import accumulators
-from weir.state.tables.cached_entries import CachedEntries
+from weir.state.tables.cached_entries import CachedEntries, CachedPart
 from weir.state.tables.capture import Capture
 from weir.state.tables.slot_table import SlotTable
 from weir.state.tables.table import StateTable
@@ -32,6 +32,9 @@ WRITE_KEYS_MAX = 1_500
 FLUSH_KEYS_MAX = 500
 #: Evicting one key at a time would make tiny batches; the smallest share of the slots that goes at once.
 _EVICTION_SHARE = 16
+
+#: What a key adds to a copy beside its cells, about.
+_COPIED_KEY_BYTES = 32
 
 _UNCHECKED, _ALL_CACHED, _MAY_BE_STORED = 0, 1, 2
 
@@ -401,14 +404,16 @@ class CellTable(StateTable):
 
     # --- copies for a new owner --------------------------------------------------------------------------------
 
-    def copy_groups(self, groups: Iterable[int], count_max: int) -> CachedEntries:
+    def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedEntries:
         """What is cached of these key groups, for their new owner; 50 ns a key.
 
-        If there are more than ``count_max`` keys, those used last. :meth:`changes_since_copy` gives the rest.
+        If there are more than ``count_max`` keys, or ``bytes_max`` of them with keys of usual length, those used last.
+        :meth:`changes_since_copy` returns the rest.
         """
         self._check_usable()
         wanted = self._wanted(groups)
         self._copied[wanted] = self._table.now
+        count_max = min(count_max, bytes_max // (_COPIED_KEY_BYTES + self._value_bytes))
         return self._entries(self._table.recent_in_groups(wanted, count_max))
 
     def good_copies(self, groups: Iterable[int]) -> list[int]:
@@ -433,13 +438,15 @@ class CellTable(StateTable):
             self.state_id, table.hashes[slots], data, lengths, table.cells[slots], table.presence[slots]
         )
 
-    def take_copy(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
+    def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
         """Cache what the owner of these key groups has cached, before they are ours; False: another operator's.
 
         Later entries of a key replace earlier ones. Nothing is evicted for it: what does not fit is left out.
         """
         if entries.state_id != self.state_id:
             return False
+        if not isinstance(entries, CachedEntries):
+            raise StateError("cached state came as values of any length, not as cells")
         if entries.cells.shape[1] != self._cell_count:
             raise StateError(f"cached state has {entries.cells.shape[1]} cells a key, not {self._cell_count}")
         self._check_usable()

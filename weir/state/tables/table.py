@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from weir.state.api import StoreStats
-from weir.state.tables.cached_entries import CachedEntries
+from weir.state.tables.cached_entries import CachedPart
 from weir.state.tables.capture import Capture
 
 
@@ -72,8 +72,8 @@ class StateTable(ABC):
         """State keys of these groups that are used most, for their new owner to fetch first; before the handover."""
         return []
 
-    def copy_groups(self, groups: Iterable[int], count_max: int) -> CachedEntries | None:
-        """What is cached of these groups, at most ``count_max`` keys, for their next owner; None: not supported.
+    def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedPart | None:
+        """What is cached of these groups, for their next owner: at most so many keys and bytes; None: not supported.
 
         Called before a handover, after the dirty entries were written; the groups stay.
         """
@@ -83,11 +83,11 @@ class StateTable(ABC):
         """Those of these groups whose copy is good, if what changed since is added."""
         return groups
 
-    def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries | None:
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedPart | None:
         """What changed since :meth:`copy_groups`; called at a handover, before :meth:`release_groups`."""
         return None
 
-    def take_copy(self, entries: CachedEntries, groups: Iterable[int]) -> bool:
+    def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
         """Cache what the owner of these groups has cached, before they are adopted; False: another table's.
 
         Later entries of a key replace earlier ones. Nothing is evicted: what does not fit is left out.
