@@ -167,16 +167,22 @@ class CacheCopier:
             for move in moves:
                 if move.source == subtask.subtask_index:
                     gives.setdefault(move.target, []).append(move.group)
-            wanted: list[int] = []
-            copied: set[int] = set()
+            away = {
+                target: groups
+                for target, groups in gives.items()
+                if self._copies and self._is_away(SubtaskId(subtask.stage_index, target))
+            }
+            wanted = [group for groups in away.values() for group in groups]
+            running.subtask.mailbox.post(partial(running.group_state.want_copy, version, wanted))
             for target_index, groups in gives.items():
                 target = SubtaskId(subtask.stage_index, target_index)
-                if self._copies and self._locations.get(target, self._address) != self._address:
-                    wanted += groups
-                    copied |= self._copy_to(running, running.group_state, target, version, groups, deadline_s)
+                if target_index in away:
+                    self._copy_to(running, running.group_state, target, version, groups, deadline_s)
                 else:
                     _write(running, running.group_state, groups, deadline_s, self._pause_factor)
-            running.group_state.note_copy(wanted, copied)
+
+    def _is_away(self, target: SubtaskId) -> bool:
+        return self._locations.get(target, self._address) != self._address
 
     def complete(
         self, target: SubtaskId, version: int, groups: Mapping[int, int], changes: CachedChanges
@@ -196,13 +202,12 @@ class CacheCopier:
         version: int,
         groups: Sequence[int],
         deadline_s: float,
-    ) -> set[int]:
-        """Copy what is cached of groups; gives those that the new owner took before the time was over."""
+    ) -> None:
+        """Copy what is cached of groups until all is copied, the time is over or the new owner does not take it."""
         sender = self._sender(target, version, _COPY_TIMEOUT_S, deadline_s=deadline_s)
         epochs = group_state.backend.epochs()
         # A command that comes late finds groups that are gone.
         groups = [group for group in groups if group in epochs]
-        done: set[int] = set()
         at_once = _COPIED_AT_FIRST
         while groups:
             part, groups = groups[:at_once], groups[at_once:]
@@ -213,10 +218,9 @@ class CacheCopier:
             began_s = time.monotonic()
             if not sender.send({group: epochs[group] + 1 for group in part}, entries):
                 break
-            done.update(part)
+            running.subtask.mailbox.post(partial(group_state.copy_taken, version, part))
             at_once = next_part(at_once, copying.duration_s)
             time.sleep(max(0.0, began_s + _PAUSE_FACTOR * copying.duration_s - time.monotonic()))
-        return done
 
     def _sender(
         self,

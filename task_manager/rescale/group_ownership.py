@@ -6,6 +6,7 @@ Everything is called by the subtask's thread, between two batches. Decisions are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 from task_manager.rescale.parking import ParkedRows
 from weir.keys import key_groups
 from weir.protocol.rescale_owner import (
+    Abort,
     HandOver,
     OwnerAction,
     OwnerEvent,
@@ -29,6 +31,18 @@ from weir.state.tables.cached_entries import CachedChanges
 _UNPARKED_ROWS_MAX = 8_192
 
 
+@dataclass(frozen=True)
+class GivenGroups:
+    """What goes with key groups to their new owner."""
+
+    #: Address of the store that has the state of each group.
+    locations: Mapping[int, str]
+    #: State keys that the new owner should fetch first.
+    hot_keys: Sequence[bytes]
+    #: What the new owner is to have of the cache and has not.
+    cached: CachedChanges
+
+
 class GroupState(Protocol):
     """The keyed state of a subtask's operators, by key group."""
 
@@ -36,16 +50,12 @@ class GroupState(Protocol):
         """Write dirty entries of these groups; they stay."""
         ...
 
-    def changes_since_copy(self, groups: Iterable[int]) -> CachedChanges:
-        """What the new owner of these groups is to have of the cache and has not; called before they are released."""
+    def give_groups(self, version: int, groups: Iterable[int]) -> GivenGroups:
+        """Write dirty entries of these groups, and forget the groups: a rescale hands them over now."""
         ...
 
-    def release_groups(self, groups: Iterable[int]) -> Mapping[int, str]:
-        """Write dirty entries of these groups, and forget the groups; gives where the state of each is."""
-        ...
-
-    def take_hot_keys(self, groups: Iterable[int]) -> list[bytes]:
-        """State keys of these groups that their new owner should fetch first."""
+    def abort_copy(self, version: int) -> None:
+        """A rescale was taken back: what was cached for it at its new owners does not count."""
         ...
 
     def adopt_groups(self, groups: Mapping[int, int], location: str) -> str:
@@ -59,19 +69,8 @@ class GroupState(Protocol):
 class RescaleReports(Protocol):
     """Where a subtask sends what it decides; the calls only queue."""
 
-    def hand_over(
-        self,
-        version: int,
-        target: int,
-        groups: Mapping[int, int],
-        locations: Mapping[int, str],
-        hot_keys: Sequence[bytes],
-        cached: CachedChanges,
-    ) -> None:
-        """Send these groups (with their new epochs) to the subtask of that index; ``locations`` has their state.
-
-        ``cached`` is what :meth:`GroupState.changes_since_copy` gave.
-        """
+    def hand_over(self, version: int, target: int, groups: Mapping[int, int], given: GivenGroups) -> None:
+        """Send these groups (with their new epochs) to the subtask of that index."""
         ...
 
     def owned(self, version: int, groups: Iterable[int], location: str) -> None:
@@ -133,16 +132,15 @@ class Ownership:
         """Take an event of the rescale in and do what follows from it."""
         for action in self._machine.handle(event):
             self._carry_out(action)
+        if isinstance(event, Abort):
+            self._state.abort_copy(event.version)
 
     def _carry_out(self, action: OwnerAction) -> None:
         match action:
             case StartFlush(_, groups):
                 self._state.flush_groups(groups)
             case HandOver(version, target, given):
-                cached = self._state.changes_since_copy(given)
-                locations = self._state.release_groups(given)
-                hot_keys = self._state.take_hot_keys(given)
-                self._reports.hand_over(version, target, given, locations, hot_keys, cached)
+                self._reports.hand_over(version, target, given, self._state.give_groups(version, given))
             case TakeOwnership(version, taken, location):
                 place = self._state.adopt_groups(taken, str(location))
                 self._reports.owned(version, taken, place)

@@ -5,6 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from task_manager.job_state import Adoption
+from task_manager.rescale.group_ownership import GivenGroups
+from weir.protocol.cache_copy import (
+    CacheCopyMachine,
+    CopyAborted,
+    CopyAction,
+    CopyArrived,
+    CopyEvent,
+    CopyTaken,
+    CopyWanted,
+    Enter,
+    Forget,
+    GroupsCome,
+    GroupsLeave,
+    Keep,
+    SendRest,
+)
 from weir.state.images.image_client import is_image
 from weir.state.placement.hybrid import HybridBackend
 from weir.state.tables.cached_entries import CachedChanges, CachedPart
@@ -22,7 +38,7 @@ CACHED_BYTES_LATE_MAX = 16 << 20
 
 
 class SubtaskGroupState:
-    """Implements ``ownership.GroupState``; called by the subtask's thread."""
+    """Implements ``group_ownership.GroupState``; called by the subtask's thread."""
 
     def __init__(
         self,
@@ -46,15 +62,7 @@ class SubtaskGroupState:
         self._hot_keys: list[bytes] = []
         #: Most wanted keys of groups that came, until somebody fetches them.
         self.wanted_keys: list[bytes] = []
-        #: The rescale for which cached state came last, the groups of which some came, and those that are complete,
-        #: with their epochs.
-        self._copy_version = 0
-        self._copying: set[int] = set()
-        self._complete: dict[int, int] = {}
-        #: Groups of which something came that was sent at their handover.
-        self._handed_over: set[int] = set()
-        self._to_copy: frozenset[int] = frozenset()
-        self._copied_groups: frozenset[int] = frozenset()
+        self._copies = CacheCopyMachine(owned)
         self._is_restoring = bool(adoptions)
         elsewhere = {group for adoption in adoptions for group in adoption.groups}
         backend.adopt({group: epoch for group, epoch in owned.items() if group not in elsewhere})
@@ -83,17 +91,15 @@ class SubtaskGroupState:
             table.flush_groups(listed)
             self._hot_keys += table.hot_keys(listed, HOT_KEYS_MAX - len(self._hot_keys))
 
-    def release_groups(self, groups: Iterable[int]) -> dict[int, str]:
-        """Write dirty entries of these groups, and forget the groups; gives where the state of each is."""
+    def give_groups(self, version: int, groups: Iterable[int]) -> GivenGroups:
+        """Write dirty entries of these groups, and forget the groups."""
         listed = list(groups)
+        cached = self._changes_since_copy(version, listed)
         for table in self._tables:
             table.release_groups(listed)
-        return self.backend.release(listed)
-
-    def take_hot_keys(self, groups: Iterable[int]) -> list[bytes]:
-        """The most wanted keys of these groups, as noted before the handover."""
-        wanted = {group.to_bytes(2, "big") for group in groups}
-        return [key for key in self._hot_keys if key[:2] in wanted]
+        wanted = {group.to_bytes(2, "big") for group in listed}
+        hot_keys = [key for key in self._hot_keys if key[:2] in wanted]
+        return GivenGroups(self.backend.release(listed), hot_keys, cached)
 
     def write_groups(self, groups: Iterable[int]) -> None:
         """Write dirty entries of these groups; they stay."""
@@ -108,28 +114,19 @@ class SubtaskGroupState:
         copies = [table.copy_groups(listed, CACHED_KEYS_MAX, CACHED_BYTES_MAX) for table in self._tables]
         return [entries for entries in copies if entries]
 
-    def note_copy(self, wanted: Iterable[int], copied: Iterable[int]) -> None:
-        """What is cached of ``wanted`` groups is to go to their new owner, which has that of ``copied`` ones already.
+    # --- the cache goes ahead of its groups: what may be used of it is ``weir.protocol.cache_copy``'s to say ---
 
-        Called by the thread that copies, before the handover can come.
-        """
-        self._to_copy, self._copied_groups = frozenset(wanted), frozenset(copied)
+    def want_copy(self, version: int, groups: Iterable[int]) -> None:
+        """What is cached of these groups is to go to their new owners; called before the first copy."""
+        self._handle(CopyWanted(version, tuple(groups)))
 
-    def changes_since_copy(self, groups: Iterable[int]) -> CachedChanges:
-        """What the new owner of these groups is to have of the cache; called before they are released."""
-        listed = self._to_copy.intersection(groups)
-        if not listed:
-            return CachedChanges((), (), ())
-        good = self._copied_groups & listed
-        for table in self._tables:
-            good = good.intersection(table.good_copies(good))
-        anew = sorted(listed - good)
-        entries = [table.changes_since_copy(good) for table in self._tables]
-        if anew:
-            entries += [
-                table.copy_groups(anew, CACHED_KEYS_LATE_MAX, CACHED_BYTES_LATE_MAX) for table in self._tables
-            ]
-        return CachedChanges([part for part in entries if part], sorted(listed), anew)
+    def copy_taken(self, version: int, groups: Iterable[int]) -> None:
+        """The new owner has entered what :meth:`copy_groups` returned of these groups."""
+        self._handle(CopyTaken(version, tuple(groups)))
+
+    def abort_copy(self, version: int) -> None:
+        """The rescale was taken back."""
+        self._handle(CopyAborted(version))
 
     def take_copy(
         self,
@@ -143,28 +140,43 @@ class SubtaskGroupState:
     ) -> None:
         """Cache what the owner of groups has cached, before they are adopted with these epochs.
 
-        ``anew``: what came of these groups before is void, as is what came for an earlier rescale. ``complete``:
-        nothing more of them will come. ``at_handover``: it was sent after everything for which this does not hold, and
-        of that nothing counts any more. The sender had given it up, but it may come all the same.
+        ``anew``: what came of these groups before is void. ``complete``: nothing more of them will come.
+        ``at_handover``: it was sent after everything for which this does not hold.
         """
-        if version < self._copy_version:
-            return
-        if version > self._copy_version:
-            self._copy_version = version
-            self._copying, self._complete, self._handed_over = set(), {}, set()
-        if at_handover:
-            self._handed_over.update(groups)
-        over = self.backend.epochs().keys() | (set() if at_handover else self._handed_over)
-        listed = [group for group in groups if group not in over]
-        fresh = [group for group in listed if anew or group not in self._copying]
-        self._copying.update(fresh)
+        event = CopyArrived(version, groups, at_handover=at_handover, anew=anew, complete=complete)
+        self._handle(event, entries)
+
+    def _changes_since_copy(self, version: int, groups: Sequence[int]) -> CachedChanges:
+        """What the new owner of these groups is to have of the cache; called before they are released."""
+        good = frozenset(self._copies.taken(version, groups))
         for table in self._tables:
-            if fresh:
-                table.clear_groups(fresh)
-        if entries is not None:
-            any(table.take_copy(entries, listed) for table in self._tables)
-        if complete:
-            self._complete |= {group: groups[group] for group in listed}
+            good = good.intersection(table.good_copies(good))
+        entries: list[CachedPart | None] = []
+        changed: Sequence[int] = ()
+        anew: Sequence[int] = ()
+        for action in self._handle(GroupsLeave(version, tuple(groups), good)):
+            if isinstance(action, SendRest):
+                changed, anew = action.changed, action.anew
+                entries += [table.changes_since_copy(changed) for table in self._tables]
+                if anew:
+                    entries += [
+                        table.copy_groups(anew, CACHED_KEYS_LATE_MAX, CACHED_BYTES_LATE_MAX)
+                        for table in self._tables
+                    ]
+        return CachedChanges([part for part in entries if part], sorted({*changed, *anew}), anew)
+
+    def _handle(self, event: CopyEvent, entries: CachedPart | None = None) -> list[CopyAction]:
+        actions = self._copies.handle(event)
+        for action in actions:
+            for table in self._tables:
+                match action:
+                    case Forget(groups):
+                        table.clear_groups(groups)
+                    case Enter(groups) if entries is not None and table.take_copy(entries, groups):
+                        break
+                    case Keep(groups):
+                        table.keep_copies(groups)
+        return actions
 
     def adopt_groups(self, groups: Mapping[int, int], location: str) -> str:
         """Own these groups (with owner epochs) from now on; their state is in the store at ``location``.
@@ -173,9 +185,8 @@ class SubtaskGroupState:
         """
         place = location if self.state_ids else self.backend.address
         self.backend.adopt(groups, place)
-        warm = [group for group, epoch in groups.items() if self._complete.pop(group, None) == epoch]
+        self._handle(GroupsCome(groups))
         for table in self._tables:
-            table.keep_copies(warm)
             table.adopt_groups(groups)
         self._on_adopt(self)
         return place

@@ -18,7 +18,7 @@ import grpc
 from task_manager.exchange.channels import Inbox
 from task_manager.rescale.cache_copy import CacheCopier
 from task_manager.rescale.cached_wire import entries_of
-from task_manager.rescale.group_ownership import RescaleReports
+from task_manager.rescale.group_ownership import GivenGroups, RescaleReports
 from task_manager.subtasks.progress import FINAL_STATES
 from task_manager.subtasks.task_subtask import TaskSubtask
 from weir.config import TaskManagerConfig
@@ -31,7 +31,6 @@ from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 from weir.state.api import StateBackend
 from weir.state.placement.migration import Migrator, ship_groups
-from weir.state.tables.cached_entries import CachedChanges
 from weir.types import SubtaskId
 
 if TYPE_CHECKING:
@@ -236,9 +235,7 @@ class RescaleParticipant:
         version: int,
         target: int,
         groups: Mapping[int, int],
-        locations: Mapping[int, str],
-        hot_keys: Sequence[bytes],
-        cached: CachedChanges,
+        given: GivenGroups,
     ) -> None:
         """A subtask gives groups away; called by its thread, after their state was written."""
         group_state = self._running[subtask].group_state
@@ -247,9 +244,7 @@ class RescaleParticipant:
             version,
             SubtaskId(subtask.stage_index, target),
             dict(groups),
-            locations,
-            hot_keys,
-            cached,
+            given,
             () if group_state is None else group_state.state_ids,
         )
         self._threads.submit(self._hand_over, handover)
@@ -339,9 +334,11 @@ class RescaleParticipant:
             elif self._ships:
                 self._ship(handover, target_address)
             else:
-                self._copier.complete(handover.target, handover.version, handover.groups, handover.cached)
+                self._copier.complete(
+                    handover.target, handover.version, handover.groups, handover.given.cached
+                )
                 for location, groups in handover.by_location().items():
-                    self._send(handover, target_address, groups, location, handover.hot_keys, 0)
+                    self._send(handover, target_address, groups, location, handover.given.hot_keys, 0)
         except WeirError as error:
             self._handover_failed(handover, error)
         except Exception as error:
@@ -449,16 +446,14 @@ class _Handover:
     target: SubtaskId
     #: With their new owner epochs.
     groups: Mapping[int, int]
-    locations: Mapping[int, str]
-    hot_keys: Sequence[bytes]
-    cached: CachedChanges
+    given: GivenGroups
     state_ids: Sequence[int]
 
     def by_location(self) -> dict[str, dict[int, int]]:
         """The groups by the store that has their state."""
         grouped: dict[str, dict[int, int]] = {}
         for group, epoch in self.groups.items():
-            grouped.setdefault(self.locations[group], {})[group] = epoch
+            grouped.setdefault(self.given.locations[group], {})[group] = epoch
         return grouped
 
 
@@ -469,17 +464,9 @@ class _SubtaskReports:
         self._participant = participant
         self._subtask = subtask
 
-    def hand_over(
-        self,
-        version: int,
-        target: int,
-        groups: Mapping[int, int],
-        locations: Mapping[int, str],
-        hot_keys: Sequence[bytes],
-        cached: CachedChanges,
-    ) -> None:
+    def hand_over(self, version: int, target: int, groups: Mapping[int, int], given: GivenGroups) -> None:
         """See ``RescaleReports``."""
-        self._participant.hand_over(self._subtask, version, target, groups, locations, hot_keys, cached)
+        self._participant.hand_over(self._subtask, version, target, groups, given)
 
     def owned(self, version: int, groups: Iterable[int], location: str) -> None:
         """See ``RescaleReports``."""

@@ -40,6 +40,11 @@ class Owner:
         self._count.open(OperatorContext("job", "count", 1, 0, 1, max_parallelism=GROUPS, tables=declared))
         self.state.bind([self._count.state])
 
+    @property
+    def cached_bytes(self) -> int:
+        entries = self._count.state.copy_groups(range(GROUPS), 1000, 1 << 20)
+        return len(entries.key_data)
+
     def count(self, keys: list[str]) -> list[int]:
         """The counts that come out."""
         batch = pa.record_batch({"k": pa.array(keys, pa.string())})
@@ -54,15 +59,15 @@ def owners() -> Iterator[tuple[Owner, Owner, Peer]]:
 
 
 def copy_ahead(old: Owner, new: Owner, version: int) -> None:
+    old.state.want_copy(version, range(GROUPS))
     for entries in old.state.copy_groups(range(GROUPS)):
         new.state.take_copy(version, NEW, entries, anew=False, complete=False, at_handover=False)
-    old.state.note_copy(range(GROUPS), range(GROUPS))
+    old.state.copy_taken(version, range(GROUPS))
 
 
 def hand_over(old: Owner, new: Owner, version: int, address: str) -> None:
     """As the rescale does it: what changed, the word that it is complete, then the groups."""
-    changes = old.state.changes_since_copy(range(GROUPS))
-    old.state.release_groups(range(GROUPS))
+    changes = old.state.give_groups(version, range(GROUPS)).cached
     if changes.anew:
         new.state.take_copy(
             version, dict.fromkeys(changes.anew, 2), None, anew=True, complete=False, at_handover=True
@@ -87,7 +92,7 @@ def test_the_new_owner_needs_nothing_of_the_store(owners):
 def test_what_was_not_copied_ahead_is_copied_at_the_handover(owners):
     old, new, peer = owners
     old.count(KEYS)
-    old.state.note_copy(range(GROUPS), ())
+    old.state.want_copy(2, range(GROUPS))
     old.count(KEYS)
     hand_over(old, new, 2, peer.address)
     assert new.count(KEYS) == [3] * 400
@@ -99,7 +104,7 @@ def test_without_a_word_that_it_is_complete_the_store_counts(owners):
     old.count(KEYS)
     copy_ahead(old, new, 2)
     old.count(KEYS)
-    old.state.release_groups(range(GROUPS))
+    old.state.give_groups(2, range(GROUPS))
     new.state.adopt_groups(NEW, peer.address)
     assert new.count(KEYS) == [3] * 400
 
@@ -111,16 +116,28 @@ def test_a_copy_for_a_rescale_that_was_aborted_is_void(owners):
     old.count(KEYS)
     # The next attempt has nothing to copy but the groups of a few keys, and must not use what came for the first.
     new.state.take_copy(3, {0: 2}, None, anew=False, complete=True, at_handover=True)
-    old.state.release_groups(range(GROUPS))
+    old.state.give_groups(3, range(GROUPS))
     new.state.adopt_groups(NEW, peer.address)
     assert new.count(KEYS) == [3] * 400
+
+
+def test_an_abort_frees_what_came_at_once(owners):
+    old, new, _ = owners
+    old.count(KEYS)
+    copy_ahead(old, new, 2)
+    before_bytes = new.cached_bytes
+    for owner in (old, new):
+        owner.state.abort_copy(2)
+    assert new.cached_bytes < before_bytes
+    changes = old.state.give_groups(3, range(GROUPS)).cached
+    assert (changes.entries, changes.groups) == ([], [])
 
 
 def test_what_comes_after_the_handover_changes_nothing(owners):
     old, new, peer = owners
     old.count(KEYS)
     late = old.state.copy_groups(range(GROUPS))
-    old.state.release_groups(range(GROUPS))
+    old.state.give_groups(2, range(GROUPS))
     new.state.adopt_groups(NEW, peer.address)
     assert new.count(KEYS) == [2] * 400
     for entries in late:
@@ -132,10 +149,9 @@ def test_a_copy_that_was_given_up_and_comes_after_that_of_the_handover_changes_n
     old, new, peer = owners
     old.count(KEYS)
     late = old.state.copy_groups(range(GROUPS))
-    old.state.note_copy(range(GROUPS), ())
+    old.state.want_copy(2, range(GROUPS))
     old.count(KEYS)
-    changes = old.state.changes_since_copy(range(GROUPS))
-    old.state.release_groups(range(GROUPS))
+    changes = old.state.give_groups(2, range(GROUPS)).cached
     new.state.take_copy(2, NEW, None, anew=True, complete=False, at_handover=True)
     for entries in [*changes.entries, *late]:
         given_up = any(entries is each for each in late)
