@@ -148,11 +148,14 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         self, request: control_pb2.StatusRequest, context: grpc.ServicerContext
     ) -> control_pb2.StatusReply:
         """Who this is and what runs here."""
+        runtime = self._runtime
         return control_pb2.StatusReply(
             protocol_version=PROTOCOL_VERSION,
             incarnation=self.incarnation,
             operator_quota=self._config.task_manager.operator_quota,
             subtasks=self.reports(),
+            job_id=runtime.identity.job_id if runtime else "",
+            generation=runtime.identity.generation if runtime else 0,
         )
 
     def Deploy(

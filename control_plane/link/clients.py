@@ -36,6 +36,18 @@ def reason_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+async def job_at(address: str) -> tuple[str, int] | None:
+    """The id and generation of the job that a task manager runs; None: nobody answers there, or runs one."""
+    client = TaskManagerClient(address)
+    try:
+        status = await client.status()
+    except WeirError:
+        return None
+    finally:
+        await client.close()
+    return (status.job_id, status.generation) if status.job_id else None
+
+
 class TaskManagerClient:
     """One task manager's service; used from the control plane's event loop."""
 
@@ -50,8 +62,9 @@ class TaskManagerClient:
                 # nor for that one's back-off (up to two minutes).
                 ("grpc.use_local_subchannel_pool", 1),
                 ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
                 ("grpc.max_reconnect_backoff_ms", 500),
+                # So long may one attempt take, on a busy machine; one that is refused ends at once.
+                ("grpc.min_reconnect_backoff_ms", int(_CALL_TIMEOUT_S * 1e3)),
             ],
         )
         self._stub = control_pb2_grpc.TaskManagerStub(self._connection)

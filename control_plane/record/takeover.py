@@ -7,11 +7,14 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from control_plane.link.clients import job_at
 from control_plane.record.job_record import JobRecord
 from weir.errors import WeirError
 from weir.protocol import job as job_machine
+from weir.protocol import takeover
 from weir.protocol.job import JobState
 from weir.protocol.rescale_model import RescalePhase
+from weir.protocol.takeover import Next
 from weir.rpc import control_pb2
 
 if TYPE_CHECKING:
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("control_plane")
 
-#: Task managers have so many lease times to come back before the job starts again from its latest checkpoint.
-_PATIENCE_LEASES = 2
+#: A task manager that is missing is asked this often whether it lives.
+_ASK_AGAIN_S = 0.2
 #: Rescales that the record keeps, the latest ones.
 _RESCALES_MAX = 16
 
@@ -47,7 +50,7 @@ class Takeover:
         """Begin to wait for the job's task managers; called when the servers run."""
         if self._left is not None:
             log.info("taking over job %s, generation %d", self._left.job_id, self._left.generation)
-            self._coordinator.spawn(self._give_up_later(_PATIENCE_LEASES * lease_timeout_ms / 1e3))
+            self._coordinator.spawn(self._wait(self._left, lease_timeout_ms))
 
     def registered(self, request: control_pb2.RegisterRequest) -> bool:
         """A task manager has come; gives whether what it runs goes on."""
@@ -63,7 +66,7 @@ class Takeover:
             return False
         if self.is_waiting:
             self._back.add(request.address)
-            if self._left.is_steady and set(self._left.placement.values()) <= self._back:
+            if self._left.is_steady and not self._missing(self._left):
                 self.is_waiting = False
                 log.info("all task managers are back: the job goes on")
                 coordinator.handle(job_machine.TakeOver(self._left.placement))
@@ -102,7 +105,8 @@ class Takeover:
     async def saved(self) -> None:
         """Return when what is to be kept has been written."""
         if self._saver is not None:
-            await self._saver
+            # Whoever waits may give up; the record is written.
+            await asyncio.shield(self._saver)
 
     async def _save_all(self) -> None:
         """Write the latest record, again and again while there is a newer one."""
@@ -115,18 +119,47 @@ class Takeover:
                 # The job goes on; what is lost is that another control plane could take it over as it is.
                 log.error("%s", error)
 
-    async def _give_up_later(self, patience_s: float) -> None:
-        await asyncio.sleep(patience_s)
-        if not self.is_waiting or self._left is None:
-            return
+    def _missing(self, left: JobRecord) -> set[str]:
+        return set(left.placement.values()) - self._back
+
+    async def _wait(self, left: JobRecord, lease_ms: int) -> None:
+        """Until all task managers are back (:meth:`registered`), or the job starts again without those that are not."""
+        coordinator = self._coordinator
+        begun_ms = coordinator.now_ms()
+        # It sleeps as long as nothing but a registration changes the decision.
+        await asyncio.sleep(takeover.PATIENCE_LEASES * lease_ms / 1e3)
+        while self.is_waiting:
+            waited_ms = coordinator.now_ms() - begun_ms
+            choice = takeover.decide(self._missing(left), waited_ms, lease_ms, is_steady=left.is_steady)
+            if choice is Next.ASK:
+                living = await self._living(left)
+                choice = takeover.decide(
+                    self._missing(left), waited_ms, lease_ms, is_steady=left.is_steady, living=living
+                )
+            if choice is Next.RESTART and self.is_waiting:
+                self._restart(left)
+                return
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _living(self, left: JobRecord) -> set[str]:
+        """Task managers that have not come back, but answer and say that the job runs on them."""
+        missing = sorted(self._missing(left))
+        answers = await asyncio.gather(*(job_at(address) for address in missing))
+        return {
+            address
+            for address, job in zip(missing, answers, strict=True)
+            if job == (left.job_id, left.generation)
+        }
+
+    def _restart(self, left: JobRecord) -> None:
         self.is_waiting = False
-        missing = sorted(set(self._left.placement.values()) - self._back)
+        missing = sorted(self._missing(left))
         reason = f"{', '.join(missing)} did not come back" if missing else "a rescale was under way"
         latest = self._coordinator.checkpointer.latest
         log.warning("the job starts again from its latest checkpoint: %s", reason)
         # As at every restart, it does not wait for more task managers than it needs (min_task_managers).
         self._coordinator.recovery.restarts += 1
         self._coordinator.begin_generation(
-            max(self._left.generation, self._highest_generation) + 1,
+            max(left.generation, self._highest_generation) + 1,
             None if latest is None else latest.manifest,
         )

@@ -48,6 +48,8 @@ class RescaleCalls:
 
     async def prepare(self, rescale: RescaleMachine, action: model.SendPrepare) -> None:
         """Tell the owners of a stage which groups move; what they answer are events."""
+        # That a rescale is under way is on record before anybody hears of it.
+        await self._coordinator.takeover.saved()
         moves = [
             control_pb2.GroupMove(
                 key_group=move.group, source_subtask_index=move.source, target_subtask_index=move.target
@@ -91,6 +93,8 @@ class RescaleCalls:
     ) -> None:
         """Let upstream subtasks switch to the present subtasks of the stage, and tell the owners."""
         coordinator = self._coordinator
+        # Another control plane that takes over must not count on the stage as it was.
+        await coordinator.takeover.saved()
 
         async def tell(name: str, subtasks: list[SubtaskId]) -> None:
             request = control_pb2.RerouteRequest(

@@ -109,6 +109,8 @@ class Rescaler:
             list(plan.before),
             list(plan.after),
         )
+        # From now on the job cannot be taken over as it is; new subtasks are deployed when that is on record.
+        coordinator.takeover.save()
         # No checkpoint cuts through the switch: one in flight is given up, the next begins behind it.
         coordinator.checkpointer.handle(checkpoint_model.Hold(_HOLDER))
         self._carry_out_all(rescale, actions)
@@ -252,7 +254,8 @@ class Rescaler:
         """The job finished, failed or is being cancelled."""
         current = self.log.current
         if current is not None:
-            self._ended_by_failure = {self._coordinator.identity.generation: self.situation()}
+            if not finished and self._coordinator.machine.state is not JobState.CANCELLING:
+                self._ended_by_failure = {self._coordinator.identity.generation: self.situation()}
             self._handle(current, model.JobStopped(cause, finished=finished))
 
     def _party_lost(self, current: RescaleMachine, subtask: SubtaskId, cause: str) -> None:

@@ -119,6 +119,8 @@ def _add_rescale_pages(app: FastAPI, coordinator: Coordinator) -> None:
 
     @app.get("/rescales", summary="The latest rescales, newest first")
     async def rescales() -> list[RescaleView]:
+        # Whoever sees a rescale ended may count on it, whatever happens to this process.
+        await coordinator.takeover.saved()
         return [RescaleView.model_validate(item) for item in coordinator.rescaler.log.to_list()]
 
     @app.get(
@@ -127,6 +129,7 @@ def _add_rescale_pages(app: FastAPI, coordinator: Coordinator) -> None:
         responses={404: {"model": ErrorView, "description": "no such rescale"}},
     )
     async def rescale(rescale_id: int) -> RescaleView:
+        await coordinator.takeover.saved()
         found = coordinator.rescaler.log.report(rescale_id)
         if found is None:
             known = [str(item["id"]) for item in coordinator.rescaler.log.to_list()]

@@ -15,8 +15,9 @@ _OPTIONS = (
     *message_size_options(CONTROL_MESSAGE_BYTES_MAX),
     # A control plane that is a moment behind must not cost the default of a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
+    # So long may one attempt take, on a busy machine; one that is refused ends at once.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.enable_http_proxy", 0),
 )
 

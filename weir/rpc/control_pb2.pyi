@@ -250,16 +250,20 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("protocol_version", "incarnation", "operator_quota", "subtasks")
+    __slots__ = ("protocol_version", "incarnation", "operator_quota", "subtasks", "job_id", "generation")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_QUOTA_FIELD_NUMBER: _ClassVar[int]
     SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     incarnation: str
     operator_quota: int
     subtasks: _containers.RepeatedCompositeFieldContainer[SubtaskReport]
-    def __init__(self, protocol_version: _Optional[int] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ...) -> None: ...
+    job_id: str
+    generation: int
+    def __init__(self, protocol_version: _Optional[int] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class SubtaskLocation(_message.Message):
     __slots__ = ("subtask", "address")

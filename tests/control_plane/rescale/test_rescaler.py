@@ -1,0 +1,43 @@
+"""Which failures are told to have come with a rescale."""
+
+import types
+
+import pytest
+
+from control_plane.rescale.rescaler import Rescaler
+from weir.protocol.job import JobState
+from weir.protocol.rescale_plan import RescalePlan
+from weir.protocol.routing import GroupMove, RoutingTable
+from weir.rpc.wire import JobIdentity
+from weir.types import SubtaskId
+
+TABLE = RoutingTable(5, 2, (0, 1), (0, 0, 1, 1), (1, 1, 2, 2))
+MOVES = (GroupMove(2, 0, 1), GroupMove(3, 0, 1))
+PLAN = RescalePlan(5, 2, (0,), (0, 1), {SubtaskId(5, 1): "h:1"}, (SubtaskId(0, 0),), TABLE, MOVES)
+
+
+@pytest.mark.parametrize(
+    ("state", "finished", "is_told"),
+    [
+        (JobState.RESTARTING, False, True),
+        (JobState.FAILING, False, True),
+        (JobState.CANCELLING, False, False),
+        # The sinks may yet fail to deliver: the rescale had nothing to do with it.
+        (JobState.FINISHING, True, False),
+    ],
+)
+def test_a_later_failure_names_the_rescale_only_if_a_failure_ended_it(state, finished, is_told):
+    nothing = types.SimpleNamespace(handle=lambda event: None, save=lambda: None)
+    coordinator = types.SimpleNamespace(
+        identity=JobIdentity("job-1", "f", 3),
+        machine=types.SimpleNamespace(state=state),
+        checkpointer=nothing,
+        takeover=nothing,
+        wall_ms=lambda: 1_000,
+        spawn=lambda work: work.close(),
+    )
+    rescaler = Rescaler(coordinator, migrates=False)
+    rescaler.log.add(PLAN, 1_000, migrates=False)
+    rescaler.job_left_running("gone", finished=finished)
+    assert rescaler.log.current is None
+    assert ("rescale 1 of stage 5" in rescaler.situation()) == is_told
