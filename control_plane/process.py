@@ -104,7 +104,7 @@ async def serve(
         job,
         SystemClock(),
         end_task_managers=exit_when_finished,
-        migrates=config.task_manager.use_migrate,
+        strategy=config.task_manager.state_strategy,
         start=start,
         checkpoint_store=store,
         save=keeper.save if keeper is not None else None,

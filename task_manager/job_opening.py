@@ -21,7 +21,7 @@ from weir.job_loading import load_deployed_job
 from weir.operators.user_errors import UserErrors
 from weir.redaction import redacted
 from weir.rpc import control_pb2
-from weir.rpc.wire import JobIdentity
+from weir.rpc.wire import JobIdentity, strategy_from_proto
 
 log = logging.getLogger(__name__)
 
@@ -114,4 +114,5 @@ def _settings(
             "parameters": redacted(parameters),
             "config": redacted(config.model_dump(mode="json", by_alias=True)),
         },
+        strategy_from_proto(request.state_strategy),
     )

@@ -102,7 +102,15 @@ class JobRuntime:
             state.images_by_id,
         )
         self.rescaling = RescaleParticipant(
-            identity, address, self._running, self._inboxes, self._factory, state.store, config, on_change
+            identity,
+            address,
+            self._running,
+            self._inboxes,
+            self._factory,
+            state.store,
+            config,
+            settings.strategy,
+            on_change,
         )
 
     def deploy(self, subtasks: Sequence[SubtaskId], topology: Topology) -> None:

@@ -22,7 +22,7 @@ from task_manager.metrics import TaskManagerMetrics
 from task_manager.state.state_service import StateService
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
-from weir.config import Config
+from weir.config import Config, StateStrategy
 from weir.errors import (
     AddressInUseError,
     FailureKind,
@@ -44,6 +44,7 @@ from weir.rpc.wire import (
     handshake_from_proto,
     message_size_options,
     refusal_metadata,
+    strategy_from_proto,
     subtask_from_proto,
     subtask_to_proto,
 )
@@ -81,6 +82,8 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
         self._on_change = on_change
         self._control = control
         self._runtime: JobRuntime | None = None
+        #: Jobs, and their strategies, of which the log says that they are not as configured here.
+        self._told_strategies: set[tuple[str, StateStrategy]] = set()
         self._lock = threading.Lock()
         self._server = grpc.server(
             ThreadPoolExecutor(_SERVER_THREADS_MAX, thread_name_prefix="grpc"),
@@ -330,6 +333,7 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             return self._runtime
         if self._runtime is not None:
             self._make_way(self._runtime, identity)
+        self._tell_strategy(identity.job_id, strategy_from_proto(request.state_strategy))
         self._runtime = open_job(
             request,
             identity,
@@ -342,6 +346,18 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
             self._errors,
         )
         return self._runtime
+
+    def _tell_strategy(self, job_id: str, strategy: StateStrategy) -> None:
+        """Warn, once for each job, that the configuration here does not count."""
+        own = self._config.task_manager.state_strategy
+        if strategy != own and (job_id, strategy) not in self._told_strategies:
+            self._told_strategies.add((job_id, strategy))
+            log.warning(
+                "section taskManager says %s here, and %s at the control plane of job %s: the latter counts",
+                own,
+                strategy,
+                job_id,
+            )
 
     def _make_way(self, runtime: JobRuntime, identity: JobIdentity) -> None:
         """Drop what an older deployment of this job runs here, or a job that has ended.

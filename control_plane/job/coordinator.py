@@ -18,6 +18,7 @@ from control_plane.checkpoints.restore_log import RestoreLog
 from control_plane.job.deployment import Deployment
 from control_plane.job.recovery import Recovery, StartPoint, graph_and_routing
 from control_plane.job.rejects import JobRejects
+from control_plane.job.start import strategy_in_force
 from control_plane.link.leases import Leases
 from control_plane.record.takeover import Takeover
 from control_plane.rescale.drain import Drainer
@@ -27,7 +28,7 @@ from control_plane.web import status_views
 from control_plane.web.views import PlanView, RoutingView, StatusView
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.clock import Clock
-from weir.config import ControlPlaneConfig
+from weir.config import ControlPlaneConfig, StateStrategy
 from weir.errors import FailureKind, InvalidTransitionError, PlacementError
 from weir.graph import physical_graph
 from weir.job_loading import LoadedJob
@@ -75,7 +76,7 @@ class Coordinator:
         clock: Clock,
         *,
         end_task_managers: bool,
-        migrates: bool = False,
+        strategy: StateStrategy,
         start: StartPoint,
         checkpoint_store: CheckpointStore | None,
         save: Callable[[bytes], None] | None = None,
@@ -88,12 +89,15 @@ class Coordinator:
             job: the loaded job.
             clock: wall and monotonic time.
             end_task_managers: tell them to end when the job has ended.
-            migrates: as ``useMigrate``.
+            strategy: what becomes of state in a rescale, on every task manager.
             start: what the job begins with.
             checkpoint_store: None: no checkpoints are made.
             save: keeps the record with which another control plane takes over; None: there is none.
         """
         self.job_module = job_module
+        #: What becomes of state in a rescale: as every task manager was told in this deployment.
+        self.strategy = strategy_in_force(start.left, strategy)
+        self._configured_strategy = strategy
         self.parameters = job.parameters
         manifest = None if start.latest is None else start.latest.manifest
         since = start.left or manifest
@@ -132,9 +136,7 @@ class Coordinator:
         self.locations = StateLocations(self._owner_address)
         self.deployment = Deployment(self, config, clock)
         self.restores = RestoreLog(start.generation)
-        self.rescaler = Rescaler(
-            self, migrates=migrates, earlier=start.left.rescales if start.left is not None else ()
-        )
+        self.rescaler = Rescaler(self, earlier=start.left.rescales if start.left is not None else ())
         self.drainer = Drainer(self)
         self.takeover = Takeover(self, start.left, save)
         self.checkpointer = Checkpointer(
@@ -222,6 +224,7 @@ class Coordinator:
         self.reports.clear()
         self.retired_reports.clear()
         self.events_before = NO_EVENTS if manifest is None else manifest.events
+        self.strategy = self._configured_strategy
         self.locations = StateLocations(self._owner_address)
         if manifest is not None:
             self.started_us = manifest.job_start_us

@@ -106,6 +106,7 @@ class Deployment:
             coordinator.checkpointer.machine.next_id - 1,
             coordinator.state_ids,
             sorted(coordinator.recovery.isolated_steps),
+            coordinator.strategy,
         )
 
     async def preload(self, names: Iterable[str]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from weir.config import ControlPlaneConfig
+from weir.config import ControlPlaneConfig, StateStrategy
 from weir.graph import PhysicalGraph
 from weir.protocol.routing import RoutingTable
 from weir.rpc import control_pb2
-from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
+from weir.rpc.wire import JobIdentity, handshake_to_proto, strategy_to_proto, subtask_to_proto
 from weir.types import SubtaskId
 
 
@@ -57,6 +57,7 @@ def deploy_request(
     ended_checkpoint_id: int,
     state_ids: Mapping[str, int],
     isolated_steps: Iterable[str],
+    strategy: StateStrategy,
 ) -> control_pb2.DeployRequest:
     """Create ``subtasks`` on one task manager; ``restore`` names the checkpoint from which the job starts."""
     return control_pb2.DeployRequest(
@@ -77,4 +78,5 @@ def deploy_request(
         ended_checkpoint_id=ended_checkpoint_id,
         state_ids=state_ids,
         isolated_steps=isolated_steps,
+        state_strategy=strategy_to_proto(strategy),
     )

@@ -12,6 +12,7 @@ from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.job.recovery import StartPoint
 from control_plane.record.job_record import JobRecord
 from weir.checkpoints.checkpoint_store import CheckpointStore, manifest_path
+from weir.config import StateStrategy
 from weir.errors import CheckpointError, ConfigError
 from weir.graph import Exchange, LogicalGraph, physical_graph
 from weir.job_loading import LoadedJob
@@ -175,3 +176,20 @@ def start_from_savepoint(
     written = store.write_manifest(imported)
     point = RestorePoint(uri, job_id, written, imported)
     return StartPoint(job_id, point, imported.generation + 1, 2), store
+
+
+def strategy_in_force(left: JobRecord | None, configured: StateStrategy) -> StateStrategy:
+    """What becomes of state in rescales: a job that is taken over keeps what its task managers were told.
+
+    Until it starts again; ``configured`` counts then, and for every other job.
+    """
+    if left is None or left.strategy is None:
+        return configured
+    if left.strategy != configured:
+        log.warning(
+            "job %s goes on with %s, as it was deployed; %s, as configured here, counts from its next restart on",
+            left.job_id,
+            left.strategy,
+            configured,
+        )
+    return left.strategy

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from weir.config import StateMove, StateStrategy
 from weir.errors import CheckpointError
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
@@ -39,6 +40,8 @@ class JobRecord:
     restarts: int = 0
     #: The latest rescales for people (``RescaleMachine.to_dict``), oldest first.
     rescales: tuple[Mapping[str, object], ...] = ()
+    #: With which the task managers were deployed; None: an older version of Weir wrote the record.
+    strategy: StateStrategy | None = None
 
     def to_bytes(self) -> bytes:
         """The document."""
@@ -71,6 +74,9 @@ class JobRecord:
                 "parameters_json": None if self.parameters is None else json.dumps(dict(self.parameters)),
                 "restarts": self.restarts,
                 "rescales": self.rescales,
+                "strategy": None
+                if self.strategy is None
+                else {"move": self.strategy.move.value, "asks_for_places": self.strategy.asks_for_places},
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
@@ -100,6 +106,7 @@ class JobRecord:
                 for item in value["routing"]
             ]
             given = value.get("parameters_json")
+            strategy = value.get("strategy")
             return cls(
                 value["job_id"],
                 value["fingerprint"],
@@ -115,6 +122,9 @@ class JobRecord:
                 None if given is None else json.loads(given),
                 value.get("restarts", 0),
                 tuple(value.get("rescales", ())),
+                None
+                if strategy is None
+                else StateStrategy(StateMove(strategy["move"]), strategy["asks_for_places"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(

@@ -96,6 +96,7 @@ class Takeover:
             placement=dict(machine.placement),
             parameters=coordinator.parameters,
             restarts=coordinator.recovery.restarts,
+            strategy=coordinator.strategy,
             rescales=tuple(reversed(coordinator.rescaler.log.to_list()[:_RESCALES_MAX])),
         )
         self._unsaved = record.to_bytes()

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from control_plane.rescale.rescale_calls import RescaleCalls
+from weir.config import StateMove
 from weir.errors import InvalidTransitionError
 from weir.graph import Exchange, Stage
 from weir.protocol import checkpoint_model
@@ -44,21 +45,18 @@ class Rescaler:
         self,
         coordinator: Coordinator,
         *,
-        migrates: bool,
         earlier: Sequence[Mapping[str, object]] = (),
     ) -> None:
         """A job without a rescale.
 
         Args:
             coordinator: of the job.
-            migrates: state follows its group in the background (``useMigrate``).
             earlier: reports of rescales under earlier control planes, oldest first.
         """
         #: By generation: the situation of the rescale that the job's failure ended.
         self._ended_by_failure: dict[int, str] = {}
         self.log = RescaleLog(earlier)
         self._coordinator = coordinator
-        self._migrates = migrates
         self._next_indices: dict[int, int] = {}
         #: Deployments that rescales, by id, belong to: what is told late must not reach the next one.
         self._identities: dict[int, JobIdentity] = {}
@@ -92,7 +90,8 @@ class Rescaler:
         )
         if isinstance(plan, RescaleRefusal):
             return plan
-        started = self.log.add(plan, coordinator.wall_ms(), migrates=self._migrates)
+        migrates = coordinator.strategy.move is StateMove.FETCHED
+        started = self.log.add(plan, coordinator.wall_ms(), migrates=migrates)
         if isinstance(started, RescaleRefusal):
             return started
         rescale, actions = started

@@ -21,7 +21,7 @@ from task_manager.rescale.cached_wire import entries_of
 from task_manager.rescale.group_ownership import GivenGroups, RescaleReports
 from task_manager.subtasks.progress import FINAL_STATES
 from task_manager.subtasks.task_subtask import TaskSubtask
-from weir.config import TaskManagerConfig
+from weir.config import StateMove, StateStrategy, TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.graph import Edge
 from weir.protocol.rescale_owner import Abort, HandoverReceived, OwnerEvent, Prepare, Proceed
@@ -61,6 +61,7 @@ class RescaleParticipant:
         factory: SubtaskFactory,
         store: StateBackend,
         config: TaskManagerConfig,
+        strategy: StateStrategy,
         on_change: Callable[[], None],
     ) -> None:
         self._identity = identity
@@ -69,14 +70,19 @@ class RescaleParticipant:
         self._inboxes = inboxes
         self._factory = factory
         self._store = store
-        self._ships = not config.use_hybrid
+        self._ships = strategy.move is StateMove.SHIPPED
         self._ship_bytes_per_second = config.migration_bytes_per_second
         self._migrator = Migrator(config.migration_bytes_per_second, config.migration_chunk_bytes)
         self._locations: dict[SubtaskId, str] = {}
         # Without a migration the groups are wanted at once, and strategy local ships everything anyway.
-        copies = config.use_hybrid and config.use_migrate
         self._copier = CacheCopier(
-            identity, address, running, factory, self._locations, copies=copies, hurries=config.use_hybrid
+            identity,
+            address,
+            running,
+            factory,
+            self._locations,
+            copies=strategy.move is StateMove.FETCHED,
+            hurries=not self._ships,
         )
         self._on_change = on_change
         self._lock = threading.Lock()

@@ -28,7 +28,7 @@ from task_manager.subtasks.subtask import Subtask, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from task_manager.topology import Topology
 from weir.clock import Clock
-from weir.config import TaskManagerConfig
+from weir.config import StateMove, StateStrategy, TaskManagerConfig
 from weir.errors import GraphError
 from weir.graph import Edge, Node, Stage
 from weir.metrics import SubtaskLabels
@@ -66,6 +66,8 @@ class JobSettings:
     isolated_steps: tuple[str, ...] = ()
     #: Configuration of the run, for sidecars.
     run_facts: dict[str, object] = field(default_factory=dict)
+    #: What becomes of state in rescales, as the control plane says.
+    strategy: StateStrategy = field(default_factory=StateStrategy)
 
 
 @dataclass(frozen=True)
@@ -265,15 +267,15 @@ class SubtaskFactory:
         on_adopt: Callable[[SubtaskGroupState], None],
     ) -> SubtaskGroupState:
         table = topology.routing[stage.index]
-        uses_locations = self._config.use_hybrid and not self._config.use_cache
+        strategy = self._settings.strategy
         state_ids = [self._settings.state_ids[state] for state in stage.states]
         backend = HybridBackend(
             self._state.store,
             self._address,
             state_ids,
             lambda address, epochs: self._peer(stage.index, address, epochs),
-            use_migrate=self._config.use_migrate,
-            locate=(lambda groups: self._locate(stage.index, groups)) if uses_locations else None,
+            use_migrate=strategy.move is StateMove.FETCHED,
+            locate=(lambda groups: self._locate(stage.index, groups)) if strategy.asks_for_places else None,
         )
         owned = {group: table.owner_epochs[group] for group in table.groups_of(subtask.subtask_index)}
         return SubtaskGroupState(

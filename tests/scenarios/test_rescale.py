@@ -15,7 +15,8 @@ from experiments.soak_check import check_output, write_events
 pytestmark = pytest.mark.scenario
 
 QUOTA = {"taskManager.operator_quota": 20}
-HYBRID = {**QUOTA, "taskManager.useMigrate": "false"}
+HYBRID_ONLY = {"taskManager.useMigrate": "false"}
+HYBRID = {**QUOTA, **HYBRID_ONLY}
 SOAK = SoakSettings(rescales=8, rate=800, interval_s=0.4, task_managers=2, seed=3)
 
 
@@ -36,8 +37,9 @@ def test_random_rescales_with_every_strategy(strategy, digests, tmp_path, enviro
     assert len(set(digests.values())) == 1, digests
 
 
-def start(cluster, parameters, job=JOB, task_managers=("first", "second")):
-    cluster.start_control_plane(job, parameters, exit_when_finished=False)
+def start(cluster, parameters, job=JOB, task_managers=("first", "second"), settings=None):
+    """``settings``: of the control plane only."""
+    cluster.start_control_plane(job, parameters, exit_when_finished=False, settings=settings)
     for name in task_managers:
         cluster.start_task_manager(name)
     return cluster.wait_for(has_output, "the first results")
@@ -152,11 +154,13 @@ def running(tmp_path_factory, environment):
         "controlPlane.watermark_interval": 0.1,
         "controlPlane.out_of_order_grace_period": 0.2,
         "controlPlane.idle_timeout_ms": 300,
+        # The control plane says otherwise, and it counts: else the first rescale would stay MIGRATING for ever.
+        **HYBRID_ONLY,
     }
     with Cluster(directory / "cluster", environment=environment, settings=settings) as cluster:
         parameters = {"busy": busy, "short": short, "rate": 1000, "output": directory / "out"}
         parameters["release"] = directory / "never"
-        start(cluster, parameters, "flow_scalable")
+        start(cluster, parameters, "flow_scalable", settings={"taskManager.useMigrate": "true"})
         yield cluster
         assert cluster.status()["state"] == "RUNNING", cluster.status()["cause"]
 
@@ -235,6 +239,18 @@ def test_one_rescale_at_a_time(running):
     assert running.http("GET", "/rescales")[1][0] == report
     table = next(item for item in running.http("GET", "/routing")[1] if item["stage"] == count)
     assert table["groups_per_subtask"] == [64, 64]
+
+
+def test_the_strategy_of_the_control_plane_counts(running):
+    """The task managers of this job are configured otherwise; what the rescales say is above."""
+    for name in ("first", "second"):
+        told = [
+            line for line in running.processes[name].log_path.read_text().splitlines() if "useMigrate" in line
+        ]
+        assert len(told) == 1
+        assert "WARNING" in told[0]
+        assert "useMigrate false, useCache true here" in told[0]
+        assert "useMigrate true, useCache true at the control plane" in told[0]
 
 
 @pytest.mark.parametrize("name", ["both", "count", "tied", "out", "copies"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from weir.config import Config, load_config, parse_set_flags
+from weir.config import Config, StateMove, StateStrategy, TaskManagerConfig, load_config, parse_set_flags
 from weir.config.keys import all_keys, environment_name, section_models
 from weir.errors import ConfigError
 from weir.state.stores.rocksdb_settings import RocksDbSettings
@@ -297,3 +297,26 @@ def test_sections_are_found_at_every_depth():
 def test_the_rocksdb_section_is_what_the_backend_takes():
     settings = RocksDbSettings(**Config().task_manager.rocksdb.model_dump())
     assert settings == RocksDbSettings()
+
+
+@pytest.mark.parametrize(
+    ("keys", "strategy", "words"),
+    [
+        ((False, True, False), StateStrategy(StateMove.SHIPPED), "useHybrid false"),
+        (
+            (True, False, True),
+            StateStrategy(StateMove.LEFT),
+            "useHybrid true, useMigrate false, useCache true",
+        ),
+        (
+            (True, True, False),
+            StateStrategy(StateMove.FETCHED, asks_for_places=True),
+            "useHybrid true, useMigrate true, useCache false",
+        ),
+    ],
+)
+def test_three_keys_are_one_strategy(keys, strategy, words):
+    hybrid, migrate, cache = keys
+    section = TaskManagerConfig(use_hybrid=hybrid, use_migrate=migrate, use_cache=cache)
+    assert section.state_strategy == strategy
+    assert str(strategy) == words

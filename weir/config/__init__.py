@@ -12,6 +12,7 @@ from weir.config.models import (
     RocksDbConfig,
     TaskManagerConfig,
 )
+from weir.config.state_strategy import StateMove, StateStrategy
 
 __all__ = [
     "DEFAULT_PATH",
@@ -20,6 +21,8 @@ __all__ = [
     "LoadedConfig",
     "PrometheusConfig",
     "RocksDbConfig",
+    "StateMove",
+    "StateStrategy",
     "TaskManagerConfig",
     "load_config",
     "parse_set_flags",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from weir.config.state_strategy import StateStrategy
 from weir.types import is_host, is_wildcard
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -424,6 +425,13 @@ class TaskManagerConfig(Section):
     def _others_can_reach_it(self) -> Self:
         _check_advertised(self.host, self.advertised_host)
         return self
+
+    @property
+    def state_strategy(self) -> StateStrategy:
+        """What ``useHybrid``, ``useMigrate`` and ``useCache`` describe; that of the control plane counts."""
+        return StateStrategy.from_settings(
+            use_hybrid=self.use_hybrid, use_migrate=self.use_migrate, use_cache=self.use_cache
+        )
 
 
 class PrometheusConfig(Section):

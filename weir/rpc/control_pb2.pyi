@@ -32,6 +32,13 @@ class DrainState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DRAIN_STATE_DRAINING: _ClassVar[DrainState]
     DRAIN_STATE_EMPTY: _ClassVar[DrainState]
     DRAIN_STATE_REFUSED: _ClassVar[DrainState]
+
+class StateMove(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STATE_MOVE_UNSPECIFIED: _ClassVar[StateMove]
+    STATE_MOVE_SHIPPED: _ClassVar[StateMove]
+    STATE_MOVE_LEFT: _ClassVar[StateMove]
+    STATE_MOVE_FETCHED: _ClassVar[StateMove]
 SUBTASK_STATE_UNSPECIFIED: SubtaskState
 SUBTASK_STATE_OPENING: SubtaskState
 SUBTASK_STATE_DEPLOYED: SubtaskState
@@ -48,6 +55,10 @@ DRAIN_STATE_UNSPECIFIED: DrainState
 DRAIN_STATE_DRAINING: DrainState
 DRAIN_STATE_EMPTY: DrainState
 DRAIN_STATE_REFUSED: DrainState
+STATE_MOVE_UNSPECIFIED: StateMove
+STATE_MOVE_SHIPPED: StateMove
+STATE_MOVE_LEFT: StateMove
+STATE_MOVE_FETCHED: StateMove
 
 class RegisterRequest(_message.Message):
     __slots__ = ("protocol_version", "address", "incarnation", "operator_quota", "job_id", "generation")
@@ -296,7 +307,7 @@ class StageSubtasks(_message.Message):
     def __init__(self, stage_index: _Optional[int] = ..., subtask_indices: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeployRequest(_message.Message):
-    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "checkpoint_uri", "restore", "alignment_timeout_ms", "ended_checkpoint_id", "state_ids", "isolated_steps")
+    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "checkpoint_uri", "restore", "alignment_timeout_ms", "ended_checkpoint_id", "state_ids", "isolated_steps", "state_strategy")
     class StateIdsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -321,6 +332,7 @@ class DeployRequest(_message.Message):
     ENDED_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_IDS_FIELD_NUMBER: _ClassVar[int]
     ISOLATED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    STATE_STRATEGY_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     job_module: str
     parameters_json: str
@@ -338,7 +350,16 @@ class DeployRequest(_message.Message):
     ended_checkpoint_id: int
     state_ids: _containers.ScalarMap[str, int]
     isolated_steps: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., checkpoint_uri: _Optional[str] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., alignment_timeout_ms: _Optional[int] = ..., ended_checkpoint_id: _Optional[int] = ..., state_ids: _Optional[_Mapping[str, int]] = ..., isolated_steps: _Optional[_Iterable[str]] = ...) -> None: ...
+    state_strategy: StateStrategy
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., checkpoint_uri: _Optional[str] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., alignment_timeout_ms: _Optional[int] = ..., ended_checkpoint_id: _Optional[int] = ..., state_ids: _Optional[_Mapping[str, int]] = ..., isolated_steps: _Optional[_Iterable[str]] = ..., state_strategy: _Optional[_Union[StateStrategy, _Mapping]] = ...) -> None: ...
+
+class StateStrategy(_message.Message):
+    __slots__ = ("move", "asks_for_places")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    ASKS_FOR_PLACES_FIELD_NUMBER: _ClassVar[int]
+    move: StateMove
+    asks_for_places: bool
+    def __init__(self, move: _Optional[_Union[StateMove, str]] = ..., asks_for_places: _Optional[bool] = ...) -> None: ...
 
 class Restore(_message.Message):
     __slots__ = ("checkpoint_uri", "manifest_path", "job_id")

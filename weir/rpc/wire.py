@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from weir.config import StateMove, StateStrategy
 from weir.errors import FailureKind, HandshakeError
 from weir.redaction import redacted_text
 from weir.rpc import common_pb2, control_pb2
@@ -148,6 +149,36 @@ def failure_kind_to_proto(kind: FailureKind) -> control_pb2.FailureKind:
 def failure_kind_from_proto(kind: int) -> FailureKind:
     """Read a field of a report; what is not known is OTHER."""
     return _FAILURE_KINDS_BACK.get(kind, FailureKind.OTHER)
+
+
+_STATE_MOVES = {
+    StateMove.SHIPPED: control_pb2.STATE_MOVE_SHIPPED,
+    StateMove.LEFT: control_pb2.STATE_MOVE_LEFT,
+    StateMove.FETCHED: control_pb2.STATE_MOVE_FETCHED,
+}
+_STATE_MOVES_BACK: dict[int, StateMove] = {number: move for move, number in _STATE_MOVES.items()}
+
+
+def strategy_to_proto(strategy: StateStrategy) -> control_pb2.StateStrategy:
+    """As a field of a Deploy."""
+    return control_pb2.StateStrategy(
+        move=_STATE_MOVES[strategy.move], asks_for_places=strategy.asks_for_places
+    )
+
+
+def strategy_from_proto(message: control_pb2.StateStrategy) -> StateStrategy:
+    """Read a field of a Deploy.
+
+    Raises:
+        HandshakeError: it says nothing, or something unknown.
+    """
+    move = _STATE_MOVES_BACK.get(message.move)
+    if move is None:
+        raise HandshakeError(
+            f"the control plane moves state in a way that is not known here ({message.move}): "
+            "run the same Weir version everywhere"
+        )
+    return StateStrategy(move, message.asks_for_places)
 
 
 #: Key of the trailing metadata in which a call that is refused says what its failure means for the next attempt.

@@ -10,10 +10,11 @@ import pytest
 
 import weir
 from control_plane.__main__ import _start_from
-from control_plane.job.start import start_from_savepoint, start_or_take_over
+from control_plane.job.start import start_from_savepoint, start_or_take_over, strategy_in_force
 from control_plane.record.job_record import JobRecord
 from tests.weir.checkpoints.manifests import manifest_of
 from weir.checkpoints.checkpoint_store import CheckpointStore, manifest_path
+from weir.config import StateMove, StateStrategy
 from weir.errors import CheckpointError, ConfigError
 from weir.job_loading import LoadedJob
 
@@ -118,3 +119,18 @@ def test_a_record_comes_back_and_one_of_an_earlier_version_too():
         del value[name]
     old = JobRecord.from_bytes(json.dumps(value).encode(), "here")
     assert (old.job_id, old.parameters, old.restarts, old.rescales) == (JOB_ID, None, 0, ())
+
+
+def test_a_job_that_is_taken_over_keeps_its_strategy(caplog):
+    told, configured = StateStrategy(StateMove.LEFT), StateStrategy(StateMove.FETCHED)
+    record = JobRecord.from_bytes(record_of(job_of(), strategy=told).to_bytes(), "here")
+    assert strategy_in_force(record, configured) == told
+    [line] = [entry.message for entry in caplog.records if entry.levelno == logging.WARNING]
+    assert f"goes on with {told}" in line
+    assert f"{configured}, as configured here" in line
+
+
+@pytest.mark.parametrize("left", [None, record_of(job_of())])
+def test_another_job_has_the_strategy_that_is_configured(left):
+    configured = StateStrategy(StateMove.SHIPPED)
+    assert strategy_in_force(left, configured) == configured
