@@ -25,6 +25,8 @@ STATE_ID_MAX = 0xFFFF
 NAMESPACE_BYTES_MAX = 0xFF
 
 _HEADER_BYTES = 5
+#: Bytes before the user key of an entry without a namespace.
+NO_NAMESPACE_HEADER_BYTES = _HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)

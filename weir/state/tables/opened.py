@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from weir.errors import StateError
@@ -10,25 +10,38 @@ from weir.state.api import StateBackend
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
 from weir.state.tables.table import StateTable
+from weir.state.tables.timers import TimerTable
 from weir.state.tables.values import ValueTable
 
 #: Name of the only state of an operator that does not name its states.
 UNNAMED = ""
+#: States that the runtime keeps for an operator, besides those that it declares, have names that begin like this.
+RESERVED_PREFIX = "_"
+#: Reserved states get a part of the cache of a declared one.
+_RESERVED_SHARE = 4
 
 
 class StateTables:
     """One for each subtask with keyed state; called by the subtask's thread."""
 
-    def __init__(self, backend: StateBackend, cache_bytes: int, max_parallelism: int) -> None:
+    def __init__(
+        self,
+        backend: StateBackend,
+        cache_bytes: int,
+        max_parallelism: int,
+        groups: Iterable[int] | None = None,
+    ) -> None:
         """No table yet.
 
         Args:
             backend: the stage's store.
             cache_bytes: bound of the cache of one operator's states together.
             max_parallelism: number of key groups.
+            groups: key groups that the subtask owns when its operators open; None: all.
         """
         self.backend = backend
         self.max_parallelism = max_parallelism
+        self.first_groups = tuple(range(max_parallelism) if groups is None else groups)
         self._cache_bytes = cache_bytes
         self._tables: list[StateTable] = []
         #: Tables that have written everything in the flush that is under way.
@@ -40,7 +53,8 @@ class StateTables:
 
     def of(self, step: str, state_ids: Mapping[str, int]) -> OperatorTables:
         """What the operator of a step opens its states with; ``state_ids`` by state name."""
-        return OperatorTables(self, step, state_ids, self._cache_bytes // max(len(state_ids), 1))
+        declared = sum(not name.startswith(RESERVED_PREFIX) for name in state_ids)
+        return OperatorTables(self, step, state_ids, self._cache_bytes // max(declared, 1))
 
     def add(self, table: StateTable) -> None:
         """Drive this table from now on."""
@@ -137,6 +151,21 @@ class OperatorTables:
         """
         table = ValueTable(
             self.backend, self._state_id(name), self.cache_bytes, self.max_parallelism, owner_of
+        )
+        self.tables.add(table)
+        return table
+
+    def timers(self, name: str) -> TimerTable:
+        """Open a state of timers, under a reserved name.
+
+        Raises:
+            StateError: the operator has declared no such state.
+        """
+        table = TimerTable(
+            self.backend,
+            self._state_id(name),
+            self.cache_bytes // _RESERVED_SHARE,
+            self.tables.first_groups,
         )
         self.tables.add(table)
         return table

@@ -1,8 +1,8 @@
 """The life cycle of a state table, which the runtime drives; operators only read and write.
 
-A table is one declared state of one operator in one subtask: cached entries over the stage's store. There are two
-kinds, fixed-width cells in slots (:class:`weir.state.tables.cells.CellTable`) and values of any length
-(:class:`weir.state.tables.values.ValueTable`). Checkpoints, flushes and rescales iterate over tables and never ask an
+A table is one declared state of one operator in one subtask: cached entries over the stage's store. There are three
+kinds, fixed-width cells in slots (:class:`weir.state.tables.cells.CellTable`), values of any length
+(:class:`weir.state.tables.values.ValueTable`) and timers (:class:`weir.state.tables.timers.TimerTable`). Checkpoints, flushes and rescales iterate over tables and never ask an
 operator.
 """
 
@@ -10,14 +10,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import ClassVar, Literal
 
 from weir.state.api import StoreStats
 from weir.state.tables.cached_entries import CachedPart
 from weir.state.tables.capture import Capture
 
 
+#: What entries of a key group are sorted by; see ``weir.state.tables.time_first``.
+EntryOrder = Literal["key", "time"]
+
+
 class StateTable(ABC):
     """One state, all of whose methods are called by the subtask's thread. ``groups`` are key groups."""
+
+    #: How entries of a key group lie in the store: those of a user key together, or those of a time.
+    order: ClassVar[EntryOrder] = "key"
 
     #: Number of the state in the store.
     state_id: int

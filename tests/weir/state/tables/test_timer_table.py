@@ -1,0 +1,224 @@
+"""Timers against a plain set, whatever the runtime does in between; and what finding due ones may look at."""
+
+import tempfile
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from weir.errors import StateError
+from weir.state import layout
+from weir.state.stores.memory import MemoryBackend
+from weir.state.stores.rocksdb import open_store
+from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.state.tables.time_first import time_bytes, time_of, times_bytes, times_of, user_key_of
+from weir.state.tables.timer_group import NEVER_MS
+from weir.state.tables.timers import TimerTable
+
+GROUPS = 3
+STATE_ID = 5
+TIMES = st.integers(-40, 40)
+ENTRIES = st.lists(
+    st.tuples(st.integers(0, GROUPS - 1), TIMES, st.sampled_from([b"", b"a", b"ab", b"\xff"])), max_size=25
+)
+
+
+def keys_of(table, entries):
+    groups, times, keys = zip(*entries, strict=True) if entries else ((), (), ())
+    return table.keys(np.array(groups, int), np.array(times, np.int64), keys)
+
+
+def plain(key):
+    return int.from_bytes(key[:2], "big"), time_of(key), user_key_of(key)
+
+
+def test_order_of_bytes_is_order_of_times():
+    times = [-(2**63), -(10**15), -1, 0, 1, 255, 256, 10**15, 2**63 - 1]
+    encoded = [time_bytes(time) for time in times]
+    assert encoded == sorted(encoded) == times_bytes(np.array(times))
+    table = TimerTable(MemoryBackend(), STATE_ID, 1000, range(GROUPS))
+    keys = keys_of(table, [(1, time, b"k") for time in times])
+    assert times_of(keys).tolist() == [time_of(key) for key in keys] == times
+    assert keys[3] == layout.encode_key(1, STATE_ID, time_bytes(0) + b"k")
+    assert keys[4].hex() == "0001000500" + "8000000000000001" + "6b"
+
+
+class Timers(RuleBasedStateMachine):
+    cache_bytes = 1 << 20
+
+    def __init__(self):
+        super().__init__()
+        self.backend = self.make_store()
+        self.table = self.made(range(GROUPS))
+        self.model = set()
+
+    def make_store(self):
+        return MemoryBackend()
+
+    def made(self, groups):
+        return TimerTable(self.backend, STATE_ID, self.cache_bytes, groups)
+
+    @rule(registered=ENTRIES, deleted=ENTRIES)
+    def change(self, registered, deleted):
+        """Of a timer that is in both, the deletion counts."""
+        changes = dict.fromkeys(keys_of(self.table, registered), True)
+        changes |= dict.fromkeys(keys_of(self.table, deleted), False)
+        self.table.change(changes)
+        self.model = (self.model | set(registered)) - set(deleted)
+
+    @rule(data=st.data())
+    def delete_some(self, data):
+        if self.model:
+            gone = data.draw(st.lists(st.sampled_from(sorted(self.model))))
+            self.table.change(dict.fromkeys(keys_of(self.table, gone), False))
+            self.model -= set(gone)
+
+    @rule(until=TIMES, count=st.integers(1, 12), fails=st.booleans(), registered=ENTRIES)
+    def fire(self, until, count, fails, registered):
+        due = self.table.take(until, count)
+        taken = [plain(key) for key in due.keys]
+        expected = {timer for timer in self.model if timer[1] <= until}
+        assert set(taken) <= expected
+        assert len(set(taken)) == len(taken) <= count
+        assert bool(taken) == bool(expected)
+        for group in {timer[0] for timer in taken}:
+            of_group = [timer for timer in taken if timer[0] == group]
+            assert of_group == sorted(expected & {t for t in expected if t[0] == group})[: len(of_group)]
+            stop = due.stops()[group.to_bytes(2, "big")]
+            (first, last) = keys_of(self.table, [of_group[-1], (group, until + 1, b"")])
+            assert first < stop <= last
+            left = [t for t in expected if t[0] == group and t not in taken]
+            assert all(key >= stop for key in keys_of(self.table, left))
+        if fails:
+            self.table.give_back(due)
+            return
+        changes = dict.fromkeys(due.keys, False)
+        later = [timer for timer in registered if timer not in taken]
+        self.table.fired(due, changes | dict.fromkeys(keys_of(self.table, later), True))
+        self.model = (self.model - set(taken)) | set(later)
+
+    @rule(share=st.floats(0, 1))
+    def flush_part(self, share):
+        self.table.flush_part(share)
+
+    @rule(fails=st.booleans())
+    def capture(self, fails):
+        capture = self.table.capture()
+        if capture is not None:
+            if fails:
+                capture.abandon()
+            else:
+                capture.write()
+
+    @rule()
+    def capture_that_is_written_later(self):
+        capture = self.table.capture()
+        if capture is not None:
+            self.check()
+            capture.write()
+
+    @rule()
+    def restart(self):
+        self.table.flush()
+        self.table = self.made(range(GROUPS))
+
+    @rule(groups=st.sets(st.integers(0, GROUPS - 1)))
+    def hand_over(self, groups):
+        other = self.made(())
+        self.table.flush_groups(groups)
+        self.table.release_groups(groups)
+        other.adopt_groups(groups)
+        assert {plain(key) for key in other.pending()} == {t for t in self.model if t[0] in groups}
+        assert other.next_ms() == min((t[1] for t in self.model if t[0] in groups), default=NEVER_MS)
+        other.release_groups(groups)
+        self.table.adopt_groups(groups)
+
+    @invariant()
+    def check(self):
+        pending = [plain(key) for key in self.table.pending()]
+        assert len(pending) == len(self.model)
+        assert set(pending) == self.model
+        assert self.table.next_ms() <= min((timer[1] for timer in self.model), default=NEVER_MS)
+
+    def teardown(self):
+        self.backend.close()
+
+
+class TimersOnRocksDb(Timers):
+    def make_store(self):
+        self._directory = tempfile.TemporaryDirectory()
+        return open_store(Path(self._directory.name, "store"), RocksDbSettings(), fresh=True)
+
+    def teardown(self):
+        super().teardown()
+        self._directory.cleanup()
+
+
+class TimersWithoutRoom(Timers):
+    cache_bytes = 900
+
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+TestTimers = Timers.TestCase
+TestTimers.settings = settings(
+    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=_SLOW
+)
+TestTimersWithoutRoom = TimersWithoutRoom.TestCase
+TestTimersWithoutRoom.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=_SLOW
+)
+TestTimersOnRocksDb = TimersOnRocksDb.TestCase
+TestTimersOnRocksDb.settings = settings(
+    max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=_SLOW
+)
+
+
+class CountingStore(MemoryBackend):
+    """Knows from where scans begin, and how many entries they gave."""
+
+    def __init__(self):
+        super().__init__()
+        self.scans = []
+        self.given = 0
+
+    def scan(self, start=None, stop=None, *, reverse=False):
+        self.scans.append(start)
+        for entry in super().scan(start, stop, reverse=reverse):
+            self.given += 1
+            yield entry
+
+
+def test_a_scan_begins_where_the_last_one_ended_and_nothing_due_looks_at_nothing():
+    store = CountingStore()
+    table = TimerTable(store, STATE_ID, 1 << 20, [1])
+    keys = keys_of(table, [(1, time, b"k") for time in range(1000)])
+    table.change(dict.fromkeys(keys, True))
+    table.flush()
+    due = table.take(599, 10_000)
+    assert due.keys == keys[:600]
+    table.fired(due, dict.fromkeys(due.keys, False))
+    table.flush()
+    store.scans.clear()
+    assert table.next_ms() == 600
+    assert not table.take(599, 10).keys
+    assert store.scans == []
+    store.given = 0
+    due = table.take(600, 10)
+    assert due.keys == keys[600:601]
+    assert store.scans == [keys[600]]
+    assert store.given <= 2
+    table.fired(due, dict.fromkeys(due.keys, False))
+    # One that is earlier than those that have fired, written before it does.
+    late = keys_of(table, [(1, 3, b"late")])
+    table.change(dict.fromkeys(late, True))
+    table.flush()
+    assert table.take(600, 10).keys == late
+
+
+def test_a_timer_of_a_group_that_is_not_here_is_refused():
+    table = TimerTable(MemoryBackend(), STATE_ID, 1000, [1])
+    with pytest.raises(StateError, match="key group 2, which is not here"):
+        table.change(dict.fromkeys(keys_of(table, [(2, 1, b"k")]), True))

@@ -1,0 +1,268 @@
+"""Timers over a state backend: (time, key) pairs in the order of time, of which only the changed ones are in memory.
+
+What is due is found by a scan of each key group that begins where the last one ended, so that it never walks over what
+RocksDB remembers of fired timers. Whether anything is due is a comparison: the earliest time of each group is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
+
+import numpy as np
+
+from weir.errors import StateError
+from weir.state import layout
+from weir.state.api import StateBackend, StoreStats
+from weir.state.tables.capture import Capture
+from weir.state.tables.table import EntryOrder, StateTable
+from weir.state.tables.time_first import times_bytes
+from weir.state.tables.timer_group import NEVER_MS, DuePart, TimerGroup, timer_group
+from weir.state.tables.value_cache import FLUSH_ENTRIES_MAX, WRITE_ENTRIES_MAX
+
+#: The value of a timer: the version of its form.
+TIMER_VALUE = b"\x01"
+#: What a timer that is not in the store yet occupies: its key, an entry in two dictionaries and in a heap.
+_ENTRY_BYTES = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Timers that were taken, of some key groups; :meth:`TimerTable.fired` or :meth:`TimerTable.give_back` follows."""
+
+    #: Store keys, ascending within each group.
+    keys: list[bytes]
+    parts: list[DuePart]
+
+    def stops(self) -> dict[bytes, bytes]:
+        """By the two bytes of a key group, the first store key that is not covered by what was taken."""
+        return {part.group.prefix[:2]: part.stop for part in self.parts}
+
+
+class TimerTable(StateTable):
+    """The timers of one kind of an operator in a subtask. A timer that is registered twice is one."""
+
+    order: ClassVar[EntryOrder] = "time"
+
+    def __init__(self, backend: StateBackend, state_id: int, cache_bytes: int, groups: Iterable[int]) -> None:
+        """``groups`` are owned from the beginning; ``cache_bytes`` bounds what is not written yet."""
+        self.state_id = state_id
+        self._backend = backend
+        self._entries_max = max(cache_bytes // _ENTRY_BYTES, 1)
+        self._groups: dict[bytes, TimerGroup] = {}
+        #: No live timer is earlier; None: not known.
+        self._next_ms: int | None = None
+        self._dirty: dict[bytes, bool] = {}
+        #: What another thread is writing, and its keys; they are clean.
+        self._captured: tuple[Capture, list[bytes]] | None = None
+        #: What :meth:`flush_part` has to write, and how much of it is.
+        self._to_flush: list[bytes] | None = None
+        self._flushed = 0
+        self._puts = self._deletes = 0
+        self.adopt_groups(groups)
+
+    # --- timers ---
+
+    def keys(self, groups: np.ndarray, times_ms: np.ndarray, user_keys: Sequence[bytes]) -> list[bytes]:
+        """Store keys of timers; ``groups`` (integer) and ``times_ms`` (int64) are as long as ``user_keys``."""
+        prefixes = {number: layout.key_prefix(number, self.state_id) for number in set(groups.tolist())}
+        return [
+            prefixes[group] + time + key
+            for group, time, key in zip(groups.tolist(), times_bytes(times_ms), user_keys, strict=True)
+        ]
+
+    def change(self, changes: Mapping[bytes, bool]) -> None:
+        """Register timers (True) and delete others (False), by store keys.
+
+        Raises:
+            StateError: a key group is not owned, or the store cannot be written.
+        """
+        groups = self._groups
+        earliest_ms = NEVER_MS
+        registered = 0
+        for key, is_live in changes.items():
+            try:
+                group = groups[key[:2]]
+            except KeyError:
+                raise StateError(
+                    f"a timer belongs to key group {int.from_bytes(key[:2], 'big')}, which is not here"
+                ) from None
+            if is_live:
+                earliest_ms = min(earliest_ms, group.register(key))
+                registered += 1
+            else:
+                group.unwritten[key] = False
+        self._dirty.update(changes)
+        self._puts += registered
+        self._deletes += len(changes) - registered
+        if self._next_ms is not None:
+            self._next_ms = min(self._next_ms, earliest_ms)
+        self._shrink()
+
+    def next_ms(self) -> int:
+        """No timer is due before this time; ``NEVER_MS`` if there is none. Costs a seek for each group that is new."""
+        if self._next_ms is None:
+            times = []
+            for group in self._groups.values():
+                if group.next_ms is None:
+                    group.seek(self._backend)
+                assert group.next_ms is not None
+                times.append(group.next_ms)
+            self._next_ms = min(times, default=NEVER_MS)
+        return self._next_ms
+
+    def take(self, until_ms: int, count_max: int) -> Due:
+        """Timers that are due at a time, about the earliest of each group, at most so many; without any none is due.
+
+        They stay, and nothing else is called for this table, until :meth:`fired` or :meth:`give_back`.
+        """
+        due = Due([], [])
+        while self.next_ms() <= until_ms and not due.keys:
+            self._next_ms = None
+            for group in self._groups.values():
+                if group.next_ms is None or group.next_ms > until_ms:
+                    continue
+                part = group.take(self._backend, until_ms, count_max - len(due.keys))
+                if not part.keys:
+                    # The earliest ones were deleted.
+                    group.fired(part)
+                    continue
+                due.keys.extend(part.keys)
+                due.parts.append(part)
+                if len(due.keys) >= count_max:
+                    break
+        return due
+
+    def fired(self, due: Due, changes: Mapping[bytes, bool]) -> None:
+        """What was taken has fired; ``changes`` has each of its keys, as in :meth:`change`, and may have others."""
+        for part in due.parts:
+            part.group.fired(part)
+        self.change(changes)
+        # Earlier groups than those that were taken may be left.
+        self._next_ms = None
+
+    def give_back(self, due: Due) -> None:
+        """What was taken has not fired: an error came between."""
+        for part in due.parts:
+            part.group.give_back(part)
+
+    def pending(self) -> Iterator[bytes]:
+        """Store keys of all timers; not for more than tests and a last look."""
+        for group in self._groups.values():
+            own = group.unwritten
+            yield from sorted(key for key, is_live in own.items() if is_live)
+            yield from (key for key, _ in self._backend.scan(group.place, group.end) if key not in own)
+
+    # --- life cycle ---
+
+    def flush(self) -> None:
+        """See :class:`StateTable`."""
+        self._settle()
+        self._write_down(sorted(self._dirty))
+
+    def flush_part(self, share: float) -> bool:
+        """See :class:`StateTable`."""
+        self._settle()
+        if self._to_flush is None:
+            self._to_flush, self._flushed = sorted(self._dirty), 0
+        wanted = math.ceil(share * len(self._to_flush))
+        while self._flushed < wanted:
+            part = self._to_flush[self._flushed : self._flushed + FLUSH_ENTRIES_MAX]
+            self._flushed += len(part)
+            self._write_down([key for key in part if key in self._dirty])
+        if self._flushed < len(self._to_flush):
+            return False
+        self._to_flush = None
+        self._trim()
+        return True
+
+    def capture(self) -> Capture | None:
+        """See :class:`StateTable`."""
+        self._settle()
+        if not self._dirty:
+            return None
+        entries = sorted(self._dirty.items())
+        self._dirty.clear()
+
+        def write() -> None:
+            for start in range(0, len(entries), WRITE_ENTRIES_MAX):
+                self._write(entries[start : start + WRITE_ENTRIES_MAX])
+                capture.pause()
+
+        capture = Capture(write)
+        self._captured = capture, [key for key, _ in entries]
+        return capture
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """See :class:`StateTable`."""
+        wanted = {group.to_bytes(2, "big") for group in groups}
+        self._settle()
+        self._write_down(sorted(key for key in self._dirty if key[:2] in wanted))
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """See :class:`StateTable`."""
+        listed = list(groups)
+        self.flush_groups(listed)
+        for group in listed:
+            self._groups.pop(group.to_bytes(2, "big"), None)
+        self._next_ms = None
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """See :class:`StateTable`."""
+        for group in groups:
+            self._groups[group.to_bytes(2, "big")] = timer_group(group, self.state_id)
+        self._next_ms = None
+
+    def stats(self) -> StoreStats:
+        """See :class:`StateTable`."""
+        entries = len(self._dirty) + (0 if self._captured is None else len(self._captured[1]))
+        return StoreStats(puts=self._puts, deletes=self._deletes, memory_bytes=entries * _ENTRY_BYTES)
+
+    # --- internals ---
+
+    def _settle(self) -> None:
+        """Wait until what was captured is written; if that failed it is dirty again."""
+        if self._captured is None:
+            return
+        (capture, keys), self._captured = self._captured, None
+        is_written = capture.wait()
+        for key in keys:
+            group = self._groups.get(key[:2])
+            if group is None or key in self._dirty:
+                continue
+            if is_written:
+                group.written(key)
+            else:
+                self._dirty[key] = group.unwritten[key]
+        self._trim()
+
+    def _shrink(self) -> None:
+        if len(self._dirty) <= self._entries_max:
+            return
+        self._settle()
+        while len(self._dirty) > self._entries_max:
+            self._write_down(sorted(islice(self._dirty, WRITE_ENTRIES_MAX)))
+        self._trim()
+
+    def _write_down(self, keys: Sequence[bytes]) -> None:
+        """Write these dirty keys, which are sorted."""
+        dirty, groups = self._dirty, self._groups
+        for start in range(0, len(keys), WRITE_ENTRIES_MAX):
+            entries = [(key, dirty[key]) for key in keys[start : start + WRITE_ENTRIES_MAX]]
+            self._write(entries)
+            for key, _ in entries:
+                groups[key[:2]].written(key)
+                del dirty[key]
+
+    def _write(self, entries: Sequence[tuple[bytes, bool]]) -> None:
+        self._backend.write(
+            puts=[(key, TIMER_VALUE) for key, is_live in entries if is_live],
+            deletes=[key for key, is_live in entries if not is_live],
+        )
+
+    def _trim(self) -> None:
+        for group in self._groups.values():
+            group.trim()
