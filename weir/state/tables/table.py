@@ -16,7 +16,6 @@ from weir.state.api import StoreStats
 from weir.state.tables.cached_entries import CachedPart
 from weir.state.tables.capture import Capture
 
-
 #: What entries of a key group are sorted by; see ``weir.state.tables.time_first``.
 EntryOrder = Literal["key", "time"]
 

@@ -4,11 +4,11 @@ A table has one of two orders. In a *key-first* one (values, lists, maps) all en
 
     key group | state id | 00 | user key | position or map key
 
-In a *time-first* one (timers; later windows and expiry) all entries of a time do, so that firing and expiry are ranges::
+In a *time-first* one (timers; later windows and expiry) all entries of a time do: firing and expiry are ranges::
 
     key group | state id | 00 | time | user key
 
-The time is a signed number of milliseconds in 8 bytes, big endian with the sign bit flipped: byte order is order of time.
+The time is a signed number of milliseconds in 8 bytes, big endian, with the sign bit flipped: bytes order as times do.
 This is a persisted format; see ``weir.state.layout`` for what comes before the time.
 """
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -61,6 +60,8 @@ class TimerTable(StateTable):
         #: What :meth:`flush_part` has to write, and how much of it is.
         self._to_flush: list[bytes] | None = None
         self._flushed = 0
+        #: What goes first when there is too much, the oldest last; what is not dirty any more has gone already.
+        self._to_evict: list[bytes] = []
         self._puts = self._deletes = 0
         self.adopt_groups(groups)
 
@@ -244,7 +245,10 @@ class TimerTable(StateTable):
             return
         self._settle()
         while len(self._dirty) > self._entries_max:
-            self._write_down(sorted(islice(self._dirty, WRITE_ENTRIES_MAX)))
+            self._to_evict = self._to_evict or list(self._dirty)[::-1]
+            part = self._to_evict[-WRITE_ENTRIES_MAX:]
+            del self._to_evict[-WRITE_ENTRIES_MAX:]
+            self._write_down(sorted(key for key in part if key in self._dirty))
         self._trim()
 
     def _write_down(self, keys: Sequence[bytes]) -> None:
