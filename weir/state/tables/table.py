@@ -1,9 +1,9 @@
 """The life cycle of a state table, which the runtime drives; operators only read and write.
 
 A table is one declared state of one operator in one subtask: cached entries over the stage's store. There are three
-kinds, fixed-width cells in slots (:class:`weir.state.tables.cells.CellTable`), values of any length
-(:class:`weir.state.tables.values.ValueTable`) and timers (:class:`weir.state.tables.timers.TimerTable`). Checkpoints, flushes and rescales iterate over tables and never ask an
-operator.
+kinds: fixed-width cells in slots (:class:`weir.state.tables.cells.CellTable`), values of any length
+(:class:`weir.state.tables.values.ValueTable`) and timers (:class:`weir.state.tables.timers.TimerTable`). Checkpoints,
+flushes and rescales iterate over tables and never ask an operator.
 """
 
 from __future__ import annotations
