@@ -33,12 +33,13 @@ KERNEL_MODULES = (
     "weir.operators.stateless.busy",
     "weir.operators.byte_access",
     "weir.operators.sources.json_scan",
+    "weir.operators.sources.json_late",
     "weir.operators.sinks.latency_format",
     "weir.operators.sources.line_shapes",
     "weir.state.tables.slot_kernels",
 )
 #: Of these, modules without a kernel of their own: no cache is written for them.
-_ONLY_INLINED = frozenset({"weir.operators.byte_access"})
+_ONLY_INLINED = frozenset({"weir.operators.byte_access", "weir.operators.sources.json_tokens"})
 #: Packages that may hold kernels.
 _PACKAGES = ("weir", "task_manager", "jobs")
 _IMPORTS_NUMBA = re.compile(r"^(import|from) numba\b", re.MULTILINE)

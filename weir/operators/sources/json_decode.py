@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from weir.operators.byte_access import PADDING_BYTES
-from weir.operators.sources.json_scan import (
-    FIELDS_MAX,
-    KIND_BOOL,
-    KIND_FLOAT,
-    KIND_INT,
-    KIND_STRING,
-    scan_lines,
-)
-from weir.operators.sources.json_strict import DecodedLines, Rejection, StrictDecoder, integer_range
+from weir.operators.sources.json_columns import ScanColumns
+from weir.operators.sources.json_scan import scan_lines
+from weir.operators.sources.json_strict import DecodedLines, Rejection, StrictDecoder
 from weir.operators.sources.line_shapes import cut_lines
-
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +26,7 @@ class Decoded:
 class JsonDecoder:
     """Decodes JSON lines for one schema; ``weir.operators.sources.json_strict`` defines which lines are good.
 
-    Not thread-safe: it keeps scratch arrays. The batches that it gives share no memory with them.
+    Not thread-safe: it keeps scratch arrays. The batches that it returns share no memory with them.
 
     Args:
         schema: the user columns.
@@ -43,6 +34,7 @@ class JsonDecoder:
         line_bytes_max: longer lines are rejected.
         lines_max: lines that one call reads at most.
         use_scanner: False leaves all lines to the strict parsers (for tests and comparisons).
+        paths: of columns that are not the lines' own fields, the keys that lead to them.
     """
 
     def __init__(
@@ -52,32 +44,31 @@ class JsonDecoder:
         line_bytes_max: int = 8 << 20,
         lines_max: int = 32_768,
         use_scanner: bool = True,
+        paths: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         needed = [f.name for f in schema if not f.nullable or f.name in required]
         self._schema = schema
         self._line_bytes_max = line_bytes_max
         self._lines_max = lines_max
-        self._strict = StrictDecoder(schema, needed, line_bytes_max)
+        self._strict = StrictDecoder(schema, needed, line_bytes_max, paths or {})
         self._lines = np.empty((lines_max, 3), dtype=np.int64)
-        kinds = [_kind(field) for field in schema]
-        self._columns = _ScanColumns(schema, [k for k in kinds if k is not None], lines_max)
-        self._scans = use_scanner and None not in kinds and 0 < len(kinds) <= FIELDS_MAX
+        self._columns = ScanColumns.make(schema, needed, paths or {}, lines_max) if use_scanner else None
 
     def decode(self, data: np.ndarray, start: int, stop: int) -> Decoded:
         """Decode at most ``lines_max`` lines of ``data[start:stop]``.
 
         Args:
-            data: uint8; readable for ``PADDING_BYTES`` behind ``stop``; ``data[stop - 1]`` is a newline.
+            data: uint8; readable for ``PADDING_BYTES`` after ``stop``; ``data[stop - 1]`` is a newline.
             start: position of the first line.
             stop: end of the last line.
         """
-        if not self._scans:
+        columns = self._columns
+        if columns is None:
             after, count = cut_lines(data, start, stop, self._lines_max, self._lines)
             slow = self._strict.decode(data, self._lines, count)
             return Decoded(slow.batch, slow.rejections, after)
-        columns = self._columns
         columns.reserve(stop - start)
-        after, rows, unsure = scan_lines(
+        after, rows, unsure, late = scan_lines(
             data,
             start,
             stop,
@@ -86,17 +77,36 @@ class JsonDecoder:
             columns.keys,
             columns.key_offsets,
             columns.table,
+            columns.objects,
             columns.numbers,
             columns.decimals,
             columns.offsets,
             columns.texts,
+            columns.valid,
+            columns.late,
             self._lines,
+            columns.starts,
         )
-        fast = columns.batch(rows)
+        fast, good = columns.batch(data, rows, late)
+        if late and not good.all():
+            fast = fast.filter(pa.array(good))
+            unsure = self._leave_to_strict(data, start, after, columns.starts[:rows], good, unsure)
         if not unsure:
             return Decoded(fast, [], after)
         slow = self._strict.decode(data, self._lines, unsure)
         return Decoded(self._merge(fast, slow), slow.rejections, after)
+
+    def _leave_to_strict(
+        self, data: np.ndarray, start: int, stop: int, starts: np.ndarray, good: np.ndarray, unsure: int
+    ) -> int:
+        """Add the lines of rows that turned out not to be good to those that are not certain; returns their number."""
+        lines = np.empty((self._lines_max, 3), dtype=np.int64)
+        _, count = cut_lines(data, start, stop, self._lines_max, lines)
+        not_certain = np.union1d(self._lines[:unsure, 0], starts[~good])
+        chosen = lines[:count][np.isin(lines[:count, 0], not_certain)]
+        chosen[:, 2] = np.searchsorted(starts[good], chosen[:, 0])
+        self._lines[: len(chosen)] = chosen
+        return len(chosen)
 
     def _merge(self, fast: pa.RecordBatch, slow: DecodedLines) -> pa.RecordBatch:
         """Put the rows of unsure lines back where their lines were."""
@@ -111,73 +121,3 @@ class JsonDecoder:
         order[from_fast] = np.arange(fast.num_rows)
         order[places] = np.arange(fast.num_rows, rows)
         return pa.concat_batches([fast, slow.batch]).take(pa.array(order))
-
-
-def _kind(field: pa.Field) -> int | None:
-    """The scanner's kind of a field; None: it does not know the type, or the key needs escapes."""
-    if not field.name.isprintable() or '"' in field.name or "\\" in field.name:
-        return None
-    if integer_range(field.type) is not None:
-        return KIND_INT
-    kinds = {
-        pa.float64(): KIND_FLOAT,
-        pa.bool_(): KIND_BOOL,
-        pa.string(): KIND_STRING,
-        pa.large_string(): KIND_STRING,
-    }
-    return kinds.get(field.type)
-
-
-class _ScanColumns:
-    """The scanner's field table and its scratch columns, in the form of ``scan_lines``."""
-
-    def __init__(self, schema: pa.Schema, kinds: list[int], rows_max: int) -> None:
-        quoted = [f'{name}"'.encode() for name in schema.names]
-        self._schema = schema
-        self._kinds = kinds
-        self._rows_max = rows_max
-        self._text_bytes = 0
-        self.keys = np.frombuffer(b"".join(quoted) + bytes(PADDING_BYTES), dtype=np.uint8).copy()
-        self.key_offsets = np.cumsum([0] + [len(key) for key in quoted], dtype=np.int64)
-        self.table = np.zeros((len(kinds), 5), dtype=np.int64)
-        strings = numbers = 0
-        for index, (field, kind) in enumerate(zip(schema, kinds, strict=False)):
-            low, high = integer_range(field.type) or (0, 0)
-            slot = strings if kind == KIND_STRING else numbers
-            strings, numbers = strings + (kind == KIND_STRING), numbers + (kind != KIND_STRING)
-            self.table[index] = (kind, slot, low, min(high, _INT64_MAX), 0)
-        self._string_count = strings
-        self.numbers = np.empty(numbers * rows_max, dtype=np.int64)
-        self.decimals = self.numbers.view(np.float64)
-        self.offsets = np.zeros(strings * (rows_max + 1), dtype=np.int32)
-        self.texts = np.empty(0, dtype=np.uint8)
-
-    def reserve(self, region_bytes: int) -> None:
-        """Make room for the strings of a region."""
-        needed = region_bytes + PADDING_BYTES
-        if self._string_count and needed > self._text_bytes:
-            self._text_bytes = needed
-            self.texts = np.empty(needed * self._string_count, dtype=np.uint8)
-            is_string = self.table[:, 0] == KIND_STRING
-            self.table[is_string, 4] = self.table[is_string, 1] * needed
-
-    def batch(self, rows: int) -> pa.RecordBatch:
-        """Copy the first rows out."""
-        arrays = []
-        for index, field in enumerate(self._schema):
-            kind, slot, _, _, text_base = self.table[index].tolist()
-            if kind == KIND_STRING:
-                begin = slot * (self._rows_max + 1)
-                arrays.append(self._strings(field.type, rows, begin, text_base))
-                continue
-            begin = slot * self._rows_max
-            source = self.decimals if kind == KIND_FLOAT else self.numbers
-            cells = source[begin : begin + rows]
-            arrays.append(pa.array(cells.astype(field.type.to_pandas_dtype()), type=field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _strings(self, data_type: pa.DataType, rows: int, begin: int, text_base: int) -> pa.Array:
-        offsets = self.offsets[begin : begin + rows + 1]
-        wide = offsets.astype(np.int64 if data_type == pa.large_string() else np.int32)
-        text = self.texts[text_base : text_base + int(offsets[-1])].copy()
-        return pa.Array.from_buffers(data_type, rows, [None, pa.py_buffer(wide), pa.py_buffer(text)])

@@ -1,11 +1,14 @@
-"""A Numba kernel that reads simple flat JSON objects, one a line, straight into columns.
+"""A Numba kernel that reads JSON objects, one a line, straight into columns.
 
 It takes a line only when it is certain what the strict parser (``json_strict``) would make of it; any other
-line is handed back by its position. It knows: one flat object a line; keys without escapes; integers of at most
-18 digits; decimals of at most 15 digits without exponent; strings without escapes, whose bytes beyond ASCII
-are checked to be UTF-8; ``true`` and ``false``; and it skips unknown keys with such values.
+line is handed back by its position. It reads wanted keys of the object and of objects within it, in any order; they
+may be missing or null where their column may be. It skips everything else, checked (``json_tokens``). Not certain are
+keys with escapes, integers that may not fit, numbers that may be infinite, halves of surrogate pairs, and values of
+another type.
 
-``data`` must be readable for ``PADDING_BYTES`` behind the range given: strings are read eight bytes at once.
+Wanted keys form a tree. An *entry* is a key of an object, an *object* is the line itself (0) or the value of an entry.
+
+``data`` must be readable for ``PADDING_BYTES`` after the range given: strings are read eight bytes at once.
 """
 
 from __future__ import annotations
@@ -15,193 +18,42 @@ from typing import Any
 import numba
 import numpy as np
 
-from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end, load8, store8, trailing_zeros
+from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end, load8
+from weir.operators.sources.json_tokens import (
+    copy_string,
+    literal,
+    simple_number,
+    skip_key,
+    skip_number,
+    skip_space,
+    skip_value,
+)
 
-#: Kinds of fields that the scanner knows.
-KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING = range(4)
-#: Fields that one 64-bit set of seen fields can hold.
-FIELDS_MAX = 62
-
-_ONES = np.uint64(0x0101010101010101)
-_HIGHS = np.uint64(0x8080808080808080)
-_QUOTES = np.uint64(0x2222222222222222)
-_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
-_SPACES = np.uint64(0x2020202020202020)
-_ZERO = np.uint64(0)
+#: Kinds of entries. An object's own entries are scanned, a raw value is only checked, and its place is noted.
+KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_OBJECT, KIND_RAW = range(6)
+#: Entries that one 64-bit set of those seen can hold.
+ENTRIES_MAX = 62
+#: Columns of the table of entries.
+(
+    ENTRY_KIND,
+    #: Index of the column among the numbers or the strings.
+    ENTRY_SLOT,
+    #: Least and greatest integer.
+    ENTRY_LOW,
+    ENTRY_HIGH,
+    #: Where the column begins in ``texts``.
+    ENTRY_TEXT,
+    #: 1: may be missing or null.
+    ENTRY_NULLABLE,
+    #: Of an object: its number.
+    ENTRY_OBJECT,
+    #: Filled: how many are null.
+    ENTRY_NULLS,
+) = range(8)
+#: Columns of the table of objects: the entries that are its keys, the object that it is in, and its own entry there.
+OBJECT_FIRST, OBJECT_STOP, OBJECT_PARENT, OBJECT_ENTRY = range(4)
 
 _POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
-
-
-@kernel_part
-def _special(word: np.uint64) -> np.uint64:
-    """High bits of the bytes that end a plain run: quote, backslash, control or beyond ASCII.
-
-    Only the lowest bit set is exact, which is all that callers use.
-    """
-    quote = word ^ _QUOTES
-    backslash = word ^ _BACKSLASHES
-    found = (quote - _ONES) & ~quote
-    found |= (backslash - _ONES) & ~backslash
-    found |= (word - _SPACES) & ~word
-    return (found | word) & _HIGHS
-
-
-@kernel_part
-def _utf8_length(data: np.ndarray, at: int) -> int:
-    """Bytes of the well-formed UTF-8 sequence at ``at``, which starts beyond ASCII; 0 if it is not one."""
-    a = byte_at(data, at)
-    b = byte_at(data, at + 1)
-    if a < 0xC2 or b < 0x80 or b > 0xBF:
-        return 0
-    if a < 0xE0:
-        return 2
-    c = byte_at(data, at + 2)
-    if c < 0x80 or c > 0xBF:
-        return 0
-    if a < 0xF0:
-        if (a == 0xE0 and b < 0xA0) or (a == 0xED and b > 0x9F):
-            return 0
-        return 3
-    d = byte_at(data, at + 3)
-    if d < 0x80 or d > 0xBF or a > 0xF4 or (a == 0xF0 and b < 0x90) or (a == 0xF4 and b > 0x8F):
-        return 0
-    return 4
-
-
-@kernel_part
-def _copy_string(data: np.ndarray, at: int, out: np.ndarray, to: int) -> tuple[int, int]:
-    """Copy a string's bytes from behind its opening quote.
-
-    Returns:
-        Position behind the closing quote (-1: not certain), and the end of the copy.
-    """
-    while True:
-        word = load8(data, at)
-        store8(out, to, word)
-        special = _special(word)
-        if special == _ZERO:
-            at += 8
-            to += 8
-            continue
-        plain = trailing_zeros(special) >> 3
-        at += plain
-        to += plain
-        if byte_at(data, at) == 0x22:
-            return at + 1, to
-        if byte_at(data, at) < 0x80:
-            return -1, to
-        length = _utf8_length(data, at)
-        if length == 0:
-            return -1, to
-        for offset in range(length):
-            out[to + offset] = data[at + offset]
-        at += length
-        to += length
-
-
-@kernel_part
-def _skip_string(data: np.ndarray, at: int) -> int:
-    """Position behind the closing quote of a string whose inside begins at ``at``; -1: not certain."""
-    while True:
-        special = _special(load8(data, at))
-        if special == _ZERO:
-            at += 8
-            continue
-        at += trailing_zeros(special) >> 3
-        if byte_at(data, at) == 0x22:
-            return at + 1
-        if byte_at(data, at) < 0x80:
-            return -1
-        length = _utf8_length(data, at)
-        if length == 0:
-            return -1
-        at += length
-
-
-@kernel_part
-def _scan_number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
-    """Read a number without exponent.
-
-    Returns:
-        Position behind it (-1: not certain), its digits as an integer of at most 18 digits with sign,
-        how many of them follow the point (-1: no point), and how many there are.
-    """
-    negative = byte_at(data, at) == 0x2D
-    if negative:
-        at += 1
-    first = at
-    mantissa = 0
-    digit = byte_at(data, at) - 48
-    while 0 <= digit <= 9:
-        mantissa = mantissa * 10 + digit
-        at += 1
-        digit = byte_at(data, at) - 48
-    digits = at - first
-    if digits == 0 or digits > 18 or (byte_at(data, first) == 0x30 and digits > 1):
-        return -1, mantissa, -1, digits
-    fraction = -1
-    if byte_at(data, at) == 0x2E:
-        at += 1
-        point = at
-        digit = byte_at(data, at) - 48
-        while 0 <= digit <= 9:
-            mantissa = mantissa * 10 + digit
-            at += 1
-            digit = byte_at(data, at) - 48
-        fraction = at - point
-        digits += fraction
-        if fraction == 0:
-            return -1, mantissa, -1, digits
-    following = byte_at(data, at)
-    if following != 0x2C and following != 0x7D and following != 0x20 and following != 0x09:
-        return -1, mantissa, fraction, digits
-    return at, -mantissa if negative else mantissa, fraction, digits
-
-
-@kernel_part
-def _skip_space(data: np.ndarray, at: int) -> int:
-    while byte_at(data, at) == 0x20 or byte_at(data, at) == 0x09:
-        at += 1
-    return at
-
-
-@kernel_part
-def _literal(data: np.ndarray, at: int) -> tuple[int, int]:
-    """Read ``true``, ``false`` or ``null``: position behind it (-1: none of them), and 1, 0 or -1."""
-    if (
-        byte_at(data, at) == 0x74
-        and byte_at(data, at + 1) == 0x72
-        and byte_at(data, at + 2) == 0x75
-        and byte_at(data, at + 3) == 0x65
-    ):
-        return at + 4, 1
-    if (
-        byte_at(data, at) == 0x6E
-        and byte_at(data, at + 1) == 0x75
-        and byte_at(data, at + 2) == 0x6C
-        and byte_at(data, at + 3) == 0x6C
-    ):
-        return at + 4, -1
-    if (
-        byte_at(data, at) == 0x66
-        and byte_at(data, at + 1) == 0x61
-        and byte_at(data, at + 2) == 0x6C
-        and byte_at(data, at + 3) == 0x73
-        and byte_at(data, at + 4) == 0x65
-    ):
-        return at + 5, 0
-    return -1, 0
-
-
-@kernel_part
-def _skip_value(data: np.ndarray, at: int) -> int:
-    """Position behind a simple value of an unknown key; -1: not certain."""
-    byte = byte_at(data, at)
-    if byte == 0x22:
-        return _skip_string(data, at + 1)
-    if byte == 0x2D or (0x30 <= byte <= 0x39):
-        return _scan_number(data, at)[0]
-    return _literal(data, at)[0]
 
 
 @kernel_part
@@ -221,22 +73,47 @@ def _matches(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int)
 
 
 @kernel_part
-def _find_field(data: np.ndarray, at: int, keys: np.ndarray, key_offsets: np.ndarray, guess: int) -> int:
-    """Index of the field whose key begins at ``at``; -1: none."""
-    fields = len(key_offsets) - 1
-    if guess < fields and _matches(data, at, keys, key_offsets[guess], key_offsets[guess + 1]):
+def _find_entry(
+    data: np.ndarray, at: int, keys: np.ndarray, key_offsets: np.ndarray, first: int, stop: int, guess: int
+) -> int:
+    """Of the entries ``first`` to ``stop`` the one whose key begins at ``at``; -1: none."""
+    if first <= guess < stop and _matches(data, at, keys, key_offsets[guess], key_offsets[guess + 1]):
         return guess
-    for field in range(fields):
-        if _matches(data, at, keys, key_offsets[field], key_offsets[field + 1]):
-            return field
+    for entry in range(first, stop):
+        if _matches(data, at, keys, key_offsets[entry], key_offsets[entry + 1]):
+            return entry
     return -1
+
+
+@kernel_part
+def _put_nulls(
+    filled: int,
+    row: int,
+    rows_max: int,
+    table: np.ndarray,
+    numbers: np.ndarray,
+    offsets: np.ndarray,
+    valid: np.ndarray,
+) -> None:
+    """Make the entries null in a row that are not among the bits ``filled``."""
+    for entry in range(len(table)):
+        if filled & (1 << entry):
+            continue
+        valid[entry * rows_max + row] = 0
+        table[entry, ENTRY_NULLS] += 1
+        kind = table[entry, ENTRY_KIND]
+        slot = table[entry, ENTRY_SLOT]
+        if kind == KIND_STRING:
+            offsets[slot * (rows_max + 1) + row + 1] = offsets[slot * (rows_max + 1) + row]
+        elif kind <= KIND_BOOL:
+            numbers[slot * rows_max + row] = 0
 
 
 @kernel_part
 def _scan_value(
     data: np.ndarray,
     at: int,
-    field: int,
+    entry: int,
     row: int,
     rows_max: int,
     table: np.ndarray,
@@ -244,37 +121,52 @@ def _scan_value(
     decimals: np.ndarray,
     offsets: np.ndarray,
     texts: np.ndarray,
-) -> int:
-    """Read a field's value into ``row`` of its column; position behind it, -1: not certain."""
-    kind = table[field, 0]
-    slot = table[field, 1]
+    late: np.ndarray,
+    late_count: int,
+) -> tuple[int, int]:
+    """Read a value that is not null into ``row`` of its column.
+
+    Returns:
+        Position after it, -1: not certain; and how many values are in ``late``.
+    """
+    kind = table[entry, ENTRY_KIND]
+    slot = table[entry, ENTRY_SLOT]
     if kind == KIND_STRING:
         if byte_at(data, at) != 0x22:
-            return -1
+            return -1, late_count
         begin = slot * (rows_max + 1) + row
-        base = table[field, 4]
-        after, end = _copy_string(data, at + 1, texts, base + offsets[begin])
+        base = table[entry, ENTRY_TEXT]
+        after, end = copy_string(data, at + 1, texts, base + offsets[begin])
         offsets[begin + 1] = end - base
-        return after
-    cell = slot * rows_max + row
-    if kind == KIND_BOOL:
-        after, truth = _literal(data, at)
-        if truth < 0:
-            return -1
-        numbers[cell] = truth
-        return after
-    after, number, fraction, digits = _scan_number(data, at)
-    if kind == KIND_INT:
-        if fraction >= 0 or number < table[field, 2] or number > table[field, 3]:
-            return -1
-        numbers[cell] = number
-        return after
-    # Both the digits and the power of ten are exact as float64, so one division rounds correctly. A zero is
-    # left to the strict parser for the sake of its sign.
-    if digits > 15 or number == 0:
-        return -1
-    decimals[cell] = number / _POWERS_OF_TEN[fraction] if fraction > 0 else float(number)
-    return after
+        return after, late_count
+    if kind == KIND_RAW:
+        after = skip_value(data, at)
+    else:
+        cell = slot * rows_max + row
+        if kind == KIND_BOOL:
+            after, truth = literal(data, at)
+            numbers[cell] = truth
+            return after if truth >= 0 else -1, late_count
+        after, number, fraction, digits = simple_number(data, at)
+        if kind == KIND_INT:
+            numbers[cell] = number
+            if fraction >= 0 or number < table[entry, ENTRY_LOW] or number > table[entry, ENTRY_HIGH]:
+                return -1, late_count
+            return after, late_count
+        # Both the digits and the power of ten are exact as float64, so one division rounds correctly.
+        if after >= 0 and digits <= 15 and number != 0:
+            decimals[cell] = number / _POWERS_OF_TEN[fraction] if fraction > 0 else float(number)
+            return after, late_count
+        if after >= 0 and number == 0 and fraction < 0:
+            # The integer -0 is 0.
+            decimals[cell] = 0.0
+            return after, late_count
+        after = skip_number(data, at)
+    late[late_count, 0] = entry
+    late[late_count, 1] = row
+    late[late_count, 2] = at
+    late[late_count, 3] = after
+    return after, late_count + 1
 
 
 @kernel_part
@@ -286,56 +178,101 @@ def _scan_object(
     keys: np.ndarray,
     key_offsets: np.ndarray,
     table: np.ndarray,
+    objects: np.ndarray,
     numbers: np.ndarray,
     decimals: np.ndarray,
     offsets: np.ndarray,
     texts: np.ndarray,
-) -> int:
-    """Read the object that starts at ``at`` and its newline; position behind it, -1: not certain.
+    valid: np.ndarray,
+    late: np.ndarray,
+    late_count: int,
+) -> tuple[int, int, int]:
+    """Read the object that starts at ``at`` and its newline.
 
-    Every field must be there once.
+    Returns:
+        Position after it, -1: not certain; how many values are in ``late``; and the entries that have a value, as bits.
     """
-    field_count = len(key_offsets) - 1
+    # Entries that were there, and those of them with a value.
     seen = 0
+    filled = 0
     guess = 0
-    at = _skip_space(data, at)
+    current = 0
+    at = skip_space(data, at)
     if byte_at(data, at) != 0x7B:
-        return -1
+        return -1, late_count, 0
+    at = skip_space(data, at + 1)
+    is_empty = byte_at(data, at) == 0x7D
     while True:
-        at = _skip_space(data, at + 1)
-        if byte_at(data, at) != 0x22:
-            return -1
-        at += 1
-        field = _find_field(data, at, keys, key_offsets, guess)
-        if field >= 0:
-            if seen & (1 << field):
-                return -1
-            seen |= 1 << field
-            at += key_offsets[field + 1] - key_offsets[field]
-            guess = field + 1
-        else:
-            at = _skip_string(data, at)
+        if not is_empty:
+            if byte_at(data, at) != 0x22:
+                return -1, late_count, 0
+            at += 1
+            entry = _find_entry(
+                data,
+                at,
+                keys,
+                key_offsets,
+                objects[current, OBJECT_FIRST],
+                objects[current, OBJECT_STOP],
+                guess,
+            )
+            if entry >= 0:
+                if seen & (1 << entry):
+                    return -1, late_count, 0
+                seen |= 1 << entry
+                at += key_offsets[entry + 1] - key_offsets[entry]
+                guess = entry + 1
+            else:
+                at = skip_key(data, at)
+                if at < 0:
+                    return -1, late_count, 0
+            at = skip_space(data, at)
+            if byte_at(data, at) != 0x3A:
+                return -1, late_count, 0
+            at = skip_space(data, at + 1)
+            if entry < 0:
+                at = skip_value(data, at)
+            elif byte_at(data, at) == 0x6E:
+                at, truth = literal(data, at)
+                if truth != -1 or table[entry, ENTRY_NULLABLE] == 0:
+                    return -1, late_count, 0
+            else:
+                filled |= 1 << entry
+                if table[entry, ENTRY_KIND] == KIND_OBJECT:
+                    if byte_at(data, at) != 0x7B:
+                        return -1, late_count, 0
+                    current = table[entry, ENTRY_OBJECT]
+                    guess = objects[current, OBJECT_FIRST]
+                    at = skip_space(data, at + 1)
+                    is_empty = byte_at(data, at) == 0x7D
+                    continue
+                at, late_count = _scan_value(
+                    data, at, entry, row, rows_max, table, numbers, decimals, offsets, texts, late, late_count
+                )
             if at < 0:
-                return -1
-        at = _skip_space(data, at)
-        if byte_at(data, at) != 0x3A:
-            return -1
-        at = _skip_space(data, at + 1)
-        if field >= 0:
-            at = _scan_value(data, at, field, row, rows_max, table, numbers, decimals, offsets, texts)
-        else:
-            at = _skip_value(data, at)
-        if at < 0:
-            return -1
-        at = _skip_space(data, at)
-        if byte_at(data, at) != 0x2C:
-            break
-    if byte_at(data, at) != 0x7D or seen != (1 << field_count) - 1:
-        return -1
-    at = _skip_space(data, at + 1)
+                return -1, late_count, 0
+            at = skip_space(data, at)
+            if byte_at(data, at) == 0x2C:
+                at = skip_space(data, at + 1)
+                continue
+        is_empty = False
+        # The end of this object, and of those around it that end with it.
+        while byte_at(data, at) == 0x7D and current > 0:
+            guess = objects[current, OBJECT_ENTRY] + 1
+            current = objects[current, OBJECT_PARENT]
+            at = skip_space(data, at + 1)
+        if byte_at(data, at) == 0x2C and current >= 0:
+            at = skip_space(data, at + 1)
+            continue
+        break
+    if byte_at(data, at) != 0x7D or current != 0:
+        return -1, late_count, 0
+    at = skip_space(data, at + 1)
     if byte_at(data, at) == 0x0D:
         at += 1
-    return at + 1 if byte_at(data, at) == 0x0A else -1
+    if byte_at(data, at) != 0x0A:
+        return -1, late_count, 0
+    return at + 1, late_count, filled
 
 
 #: Untyped, because numba types only a part of it.
@@ -349,8 +286,24 @@ _INT = numba.types.int64
 
 
 @kernel(
-    _types.UniTuple(_INT, 3)(
-        _BYTES, _INT, _INT, _INT, _INT, _BYTES, _INTS, _INTS_2D, _INTS, _FLOATS, _OFFSETS, _BYTES, _INTS_2D
+    _types.UniTuple(_INT, 4)(
+        _BYTES,
+        _INT,
+        _INT,
+        _INT,
+        _INT,
+        _BYTES,
+        _INTS,
+        _INTS_2D,
+        _INTS_2D,
+        _INTS,
+        _FLOATS,
+        _OFFSETS,
+        _BYTES,
+        _BYTES,
+        _INTS_2D,
+        _INTS_2D,
+        _INTS,
     )
 )
 def scan_lines(
@@ -362,12 +315,16 @@ def scan_lines(
     keys: np.ndarray,
     key_offsets: np.ndarray,
     table: np.ndarray,
+    objects: np.ndarray,
     numbers: np.ndarray,
     decimals: np.ndarray,
     offsets: np.ndarray,
     texts: np.ndarray,
+    valid: np.ndarray,
+    late: np.ndarray,
     unsure: np.ndarray,
-) -> tuple[int, int, int]:
+    starts: np.ndarray,
+) -> tuple[int, int, int, int]:
     """Read whole lines into columns until ``stop`` or ``lines_max`` lines.
 
     The arrays are flat because views made inside a kernel cost reference counts.
@@ -378,30 +335,58 @@ def scan_lines(
         stop: end of the lines; ``data[stop - 1]`` is a newline.
         lines_max: rows that a column has room for.
         line_bytes_max: longer lines are not certain.
-        keys: uint8, the fields' keys with their closing quotes, concatenated and padded.
-        key_offsets: int64, shape (fields + 1,), where each begins in ``keys``.
-        table: int64, shape (fields, 5): kind, index of the column among the numbers or the strings, least
-            and greatest integer, where the column begins in ``texts``.
+        keys: uint8, the entries' keys with their closing quotes, concatenated and padded.
+        key_offsets: int64, shape (entries + 1,), where each begins in ``keys``.
+        table: int64, shape (entries, 8): ``ENTRY_KIND`` and so on.
+        objects: int64, shape (objects, 4): ``OBJECT_FIRST`` and so on.
         numbers: int64, shape (number columns * lines_max,): integers, and bools as 0 or 1.
         decimals: the same memory as float64.
         offsets: int32, shape (string columns * (lines_max + 1),); each column starts with 0.
         texts: uint8; each string column has room for ``stop - start + PADDING_BYTES``.
-        unsure: int64, shape (lines_max, 3); filled with start, end (behind the newline) and number of rows
+        valid: uint8, shape (entries * lines_max,), all 1; 0 where an entry is null.
+        late: int64, shape (lines_max * (float and raw entries), 4); filled with entry, row, start and end of raw
+            values, and of numbers that are left to a slower parser: their grammar is right, and they are finite.
+        unsure: int64, shape (lines_max, 3); filled with start, end (after the newline) and number of rows
             before it for each line that is not certain.
+        starts: int64, shape (lines_max,); filled with the start of each row's line.
 
     Returns:
-        Position behind the last line read, rows, unsure lines.
+        Position after the last line read, rows, unsure lines, late values.
     """
     at = start
     row = 0
     unsure_count = 0
+    late_count = 0
+    required = 0
+    everything = (1 << len(table)) - 1
+    for entry in range(len(table)):
+        if table[entry, ENTRY_NULLABLE] == 0:
+            required |= 1 << entry
     while at < stop and row + unsure_count < lines_max:
-        after = _scan_object(
-            data, at, row, lines_max, keys, key_offsets, table, numbers, decimals, offsets, texts
+        after, late_after, filled = _scan_object(
+            data,
+            at,
+            row,
+            lines_max,
+            keys,
+            key_offsets,
+            table,
+            objects,
+            numbers,
+            decimals,
+            offsets,
+            texts,
+            valid,
+            late,
+            late_count,
         )
-        if after >= 0 and after - at <= line_bytes_max:
+        if after >= 0 and after - at <= line_bytes_max and filled & required == required:
+            if filled != everything:
+                _put_nulls(filled, row, lines_max, table, numbers, offsets, valid)
+            starts[row] = at
             row += 1
             at = after
+            late_count = late_after
             continue
         after = line_end(data, at) + 1
         unsure[unsure_count, 0] = at
@@ -409,4 +394,4 @@ def scan_lines(
         unsure[unsure_count, 2] = row
         unsure_count += 1
         at = after
-    return at, row, unsure_count
+    return at, row, unsure_count, late_count

@@ -12,7 +12,7 @@ here keep that away from it. Single lines go through orjson.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,13 @@ class StrictDecoder:
         line_bytes_max: longer lines are rejected unparsed.
     """
 
-    def __init__(self, schema: pa.Schema, required: Sequence[str], line_bytes_max: int) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        required: Sequence[str],
+        line_bytes_max: int,
+        paths: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self._schema = schema
         self._required = [name for name in schema.names if name in set(required)]
         self._line_bytes_max = line_bytes_max

@@ -341,3 +341,105 @@ def test_scanner_takes_simple_lines_itself():
     decoder = JsonDecoder(FLAT)
     decoder._strict = None
     assert decoder.decode(data, 0, stop).batch.num_rows == 3
+
+
+WIDE = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("load", pa.float64()),
+        pa.field("up", pa.bool_()),
+        pa.field("tags", pa.list_(pa.int16())),
+        pa.field(
+            "at",
+            pa.struct(
+                [
+                    pa.field("x", pa.int32()),
+                    pa.field("name", pa.string()),
+                    pa.field(
+                        "in", pa.struct([pa.field("y", pa.float64()), pa.field("l", pa.list_(pa.string()))])
+                    ),
+                ]
+            ),
+        ),
+        pa.field("port", pa.uint16()),
+    ]
+)
+WIDE_LINES = [
+    b'{"id": 1, "name": "a", "load": 1e-3, "up": null, "tags": [1, 2], "at": {"x": 1, "in": {"y": 2.5}}, "port": 1}',
+    b'{"meta": {"a": [1, {"b": "\\u00e9\\n"}, [], {}], "id": "no"}, '
+    b'"at": {"in": {"l": ["x", null], "y": -0.0}}, "id": 2}',
+    b'{"id":3,"at":{},"tags":[],"load":0.12345678901234567,"name":"\\ud83d\\ude00 \\"q\\" \\/",'
+    b'"x":{"tags":[true,null,-1.5E+10]}}',
+    b'{"at": {"name": "n", "z": {"name": [[[]]]}, "x": -5}, "id": 4, "port": null, "up": false, "load": -0}',
+    b'{"id": 5, "tags": null, "at": null, "load": 100000000000000000000, "name": ""}\r',
+    b'{"id": 9223372036854775807, "load": 0.0, "up": true, "port": 65535, "name": "\xc3\xa9"}',
+    b'{"id": 1234567890123456789, "at": {"in": null, "in2": {"in": 1}}}',
+]
+
+
+def test_scanner_takes_nested_and_optional_fields_and_escapes_itself():
+    decoder = JsonDecoder(WIDE)
+    decoder._strict = None
+    # 19 digits that begin with 9 are the strict parser's.
+    certain = [line for number, line in enumerate(WIDE_LINES) if number != 5]
+    data, stop = padded(certain)
+    assert decoder.decode(data, 0, stop).batch.num_rows == len(certain)
+    assert_paths_agree(WIDE_LINES * 3, WIDE)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mutated_wide_lines_agree(seed):
+    rng = random.Random(1000 + seed)
+    assert_paths_agree([mutate(rng.choice(WIDE_LINES), rng) for _ in range(1200)], WIDE)
+
+
+def test_a_bad_element_of_a_list_is_told_of_and_costs_its_line_only():
+    lines = [
+        WIDE_LINES[0],
+        b'{"id": 7, "tags": [1, "x"]}',
+        b'{"id": 8, "tags": [70000]}',
+        WIDE_LINES[0],
+        b"{}",
+    ] * 20
+    rows, rejected = decode(lines, WIDE)
+    assert len(rows) == 40
+    assert len(rejected) == 60
+    assert_paths_agree(lines, WIDE)
+
+
+#: Any JSON, with wanted keys in wrong places and of wrong types.
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["id", "name", "at", "x", "in", "y", "l", "tags", "é", 'a"b', "load"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from([*WIDE.names, "other", "i"]), _JSON, max_size=8),
+        min_size=1,
+        max_size=20,
+    ),
+    st.booleans(),
+    st.sampled_from([(", ", ": "), (",", ":"), (" ,\t", "\t: ")]),
+)
+def test_any_objects_agree(rows, ascii_only, separators):
+    lines = [
+        json.dumps({"id": n} | row, ensure_ascii=ascii_only, separators=separators).encode()
+        for n, row in enumerate(rows)
+    ]
+    assert_paths_agree(lines, WIDE)

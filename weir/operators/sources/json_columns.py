@@ -1,0 +1,222 @@
+"""The scanner's tables for a schema, and from its flat arrays to Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pa_types
+
+from weir.operators.byte_access import PADDING_BYTES
+from weir.operators.sources.json_late import RawValues, put_late_numbers
+from weir.operators.sources.json_scan import (
+    ENTRIES_MAX,
+    ENTRY_KIND,
+    ENTRY_NULLS,
+    ENTRY_SLOT,
+    ENTRY_TEXT,
+    KIND_BOOL,
+    KIND_FLOAT,
+    KIND_INT,
+    KIND_OBJECT,
+    KIND_RAW,
+    KIND_STRING,
+)
+from weir.operators.sources.json_strict import integer_range
+
+_INT64_MAX = 2**63 - 1
+_KINDS = {
+    pa.float64(): KIND_FLOAT,
+    pa.bool_(): KIND_BOOL,
+    pa.string(): KIND_STRING,
+    pa.large_string(): KIND_STRING,
+}
+
+
+@dataclass
+class _Wanted:
+    """A key that is wanted, of the line's object or of one within it."""
+
+    key: str
+    kind: int
+    type: pa.DataType | None
+    nullable: bool
+    children: dict[str, _Wanted] = field(default_factory=dict)
+    #: Its place in the table of entries.
+    entry: int = -1
+
+
+class _Unscannable(Exception):
+    """The scanner cannot read such a schema."""
+
+
+class ScanColumns:
+    """Scratch arrays in the form of ``scan_lines``; one for each decoder."""
+
+    @classmethod
+    def make(
+        cls, schema: pa.Schema, required: Sequence[str], paths: Mapping[str, Sequence[str]], rows_max: int
+    ) -> ScanColumns | None:
+        """None: the scanner cannot read such a schema.
+
+        Args:
+            schema: the columns, in their order.
+            required: names of columns that may not be null.
+            paths: of columns that are not the line's own fields, the keys that lead to them.
+            rows_max: lines that are scanned at a time.
+        """
+        root: dict[str, _Wanted] = {}
+        try:
+            columns = []
+            for item in schema:
+                path = tuple(paths.get(item.name, (item.name,)))
+                columns.append(_want(root, path, item.type, nullable=item.name not in required))
+            return cls(schema, root, columns, rows_max)
+        except _Unscannable:
+            return None
+
+    def __init__(
+        self, schema: pa.Schema, root: dict[str, _Wanted], columns: Sequence[_Wanted], rows_max: int
+    ) -> None:
+        self.schema = schema
+        self._columns = columns
+        self._rows_max = rows_max
+        self._text_bytes = 0
+        entries, self.objects = _numbered(root)
+        if len(entries) > ENTRIES_MAX:
+            raise _Unscannable
+        quoted = [f'{wanted.key}"'.encode() for wanted in entries]
+        self.keys = np.frombuffer(b"".join(quoted) + bytes(PADDING_BYTES), dtype=np.uint8).copy()
+        self.key_offsets = np.cumsum([0] + [len(key) for key in quoted], dtype=np.int64)
+        self.table = np.zeros((len(entries), 8), dtype=np.int64)
+        strings = numbers = late = objects = 0
+        for wanted in entries:
+            low, high = (wanted.type is not None and integer_range(wanted.type)) or (0, 0)
+            slot = strings if wanted.kind == KIND_STRING else numbers
+            strings += wanted.kind == KIND_STRING
+            numbers += wanted.kind in (KIND_INT, KIND_FLOAT, KIND_BOOL)
+            late += wanted.kind in (KIND_FLOAT, KIND_RAW)
+            objects += wanted.kind == KIND_OBJECT
+            number = objects if wanted.kind == KIND_OBJECT else 0
+            self.table[wanted.entry] = (
+                wanted.kind, slot, low, min(high, _INT64_MAX), 0, wanted.nullable, number, 0
+            )  # fmt: skip
+        self._string_count = strings
+        self.numbers = np.empty(numbers * rows_max, dtype=np.int64)
+        self.decimals = self.numbers.view(np.float64)
+        self.offsets = np.zeros(strings * (rows_max + 1), dtype=np.int32)
+        self.texts = np.empty(0, dtype=np.uint8)
+        self.valid = np.ones(len(entries) * rows_max, dtype=np.uint8)
+        self.late = np.empty((late * rows_max, 4), dtype=np.int64)
+        self.starts = np.empty(rows_max, dtype=np.int64)
+        self._raw = {
+            wanted.entry: RawValues(wanted.type)
+            for wanted in entries
+            if wanted.kind == KIND_RAW and wanted.type
+        }
+
+    def reserve(self, region_bytes: int) -> None:
+        """Make room for the strings of a region."""
+        needed = region_bytes + PADDING_BYTES
+        if self._string_count and needed > self._text_bytes:
+            self._text_bytes = needed
+            self.texts = np.empty(needed * self._string_count, dtype=np.uint8)
+            is_string = self.table[:, ENTRY_KIND] == KIND_STRING
+            self.table[is_string, ENTRY_TEXT] = self.table[is_string, ENTRY_SLOT] * needed
+
+    def batch(self, data: np.ndarray, rows: int, late_count: int) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Copy the first rows out, and make the scratch arrays ready for the next call.
+
+        Returns:
+            The rows; and which of them (bool, shape (rows,)) are good: a raw value may turn out not to be.
+        """
+        good = np.ones(rows, dtype=np.bool_)
+        late = self.late[:late_count]
+        raw: dict[int, pa.Array] = {}
+        if late_count:
+            put_late_numbers(data, late, self.table, self._rows_max, self.decimals)
+            for entry, values in self._raw.items():
+                raw[entry] = values.decode(data, late[late[:, 0] == entry], rows, good)
+        for entry, values in self._raw.items():
+            raw.setdefault(entry, pa.nulls(rows, values.type))
+        arrays = [self._array(wanted, rows, raw) for wanted in self._columns]
+        if self.table[:, ENTRY_NULLS].any():
+            for entry in np.flatnonzero(self.table[:, ENTRY_NULLS]).tolist():
+                self.valid[entry * self._rows_max : entry * self._rows_max + rows] = 1
+            self.table[:, ENTRY_NULLS] = 0
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema), good
+
+    def _array(self, wanted: _Wanted, rows: int, raw: Mapping[int, pa.Array]) -> pa.Array:
+        entry, data_type = wanted.entry, wanted.type
+        assert data_type is not None
+        if wanted.kind == KIND_RAW:
+            return raw[entry]
+        nulls = int(self.table[entry, ENTRY_NULLS])
+        valid = self.valid[entry * self._rows_max : entry * self._rows_max + rows] if nulls else None
+        if wanted.kind == KIND_OBJECT:
+            children = [self._array(wanted.children[item.name], rows, raw) for item in data_type]
+            mask = None if valid is None else pa.array(valid == 0)
+            return pa.StructArray.from_arrays(children, fields=list(data_type), mask=mask)
+        bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        slot = int(self.table[entry, ENTRY_SLOT])
+        if wanted.kind == KIND_STRING:
+            offsets = self.offsets[slot * (self._rows_max + 1) :][: rows + 1]
+            wide = offsets.astype(np.int64 if data_type == pa.large_string() else np.int32)
+            base = int(self.table[entry, ENTRY_TEXT])
+            text = self.texts[base : base + int(offsets[-1])].copy()
+            buffers = [bitmap, pa.py_buffer(wide), pa.py_buffer(text)]
+            return pa.Array.from_buffers(data_type, rows, buffers, nulls)
+        source = self.decimals if wanted.kind == KIND_FLOAT else self.numbers
+        cells = source[slot * self._rows_max :][:rows]
+        if wanted.kind == KIND_BOOL:
+            bits = pa.py_buffer(np.packbits(cells.astype(np.bool_), bitorder="little"))
+            return pa.Array.from_buffers(data_type, rows, [bitmap, bits], nulls)
+        plain = pa.py_buffer(cells.astype(data_type.to_pandas_dtype()))
+        return pa.Array.from_buffers(data_type, rows, [bitmap, plain], nulls)
+
+
+def _want(
+    objects: dict[str, _Wanted], path: tuple[str, ...], data_type: pa.DataType, *, nullable: bool
+) -> _Wanted:
+    """Note a wanted value below an object; the same key may be wanted twice if both agree."""
+    key = path[0]
+    if not key.isprintable() or '"' in key or "\\" in key:
+        raise _Unscannable
+    if len(path) > 1:
+        inner = objects.setdefault(key, _Wanted(key, KIND_OBJECT, None, nullable=True))
+        if inner.kind != KIND_OBJECT:
+            raise _Unscannable
+        return _want(inner.children, path[1:], data_type, nullable=nullable)
+    if key in objects:
+        # A column twice, or an object both whole and in parts.
+        raise _Unscannable
+    kind = KIND_INT if integer_range(data_type) is not None else _KINDS.get(data_type, KIND_RAW)
+    wanted = _Wanted(key, kind, data_type, nullable)
+    if pa_types.is_struct(data_type) and data_type.num_fields:
+        wanted.kind = KIND_OBJECT
+        for item in data_type:
+            _want(wanted.children, (item.name,), item.type, nullable=True)
+    objects[key] = wanted
+    return wanted
+
+
+def _numbered(root: dict[str, _Wanted]) -> tuple[list[_Wanted], np.ndarray]:
+    """All entries, those of one object together; and the table of objects, int64, shape (objects, 4).
+
+    Objects are numbered in the order of their entries, from 1 on: 0 is the line.
+    """
+    entries: list[_Wanted] = []
+    rows: list[list[int]] = []
+    waiting: list[tuple[dict[str, _Wanted], int, int]] = [(root, 0, -1)]
+    while waiting:
+        children, parent, own_entry = waiting.pop(0)
+        number = len(rows)
+        rows.append([len(entries), len(entries) + len(children), parent, own_entry])
+        for wanted in children.values():
+            wanted.entry = len(entries)
+            entries.append(wanted)
+            if wanted.kind == KIND_OBJECT:
+                waiting.append((wanted.children, number, wanted.entry))
+    return entries, np.array(rows, dtype=np.int64)

@@ -1,0 +1,392 @@
+"""Parts of the JSON scanner: strings, numbers and literals, and skipping of whatever is not wanted.
+
+Every part returns a negative position where it is not certain what the strict parser (``json_strict``) would say. What
+it skips it has checked: escapes, UTF-8, the grammar of numbers, brackets down to ``SKIP_DEPTH_MAX``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weir.operators.byte_access import byte_at, kernel_part, load8, store8, trailing_zeros
+
+#: Deeper values are left to the strict parser: the open brackets are the bits of one integer.
+SKIP_DEPTH_MAX = 60
+#: Longer numbers may be infinite as float64, which the strict parser refuses.
+_WHOLE_DIGITS_MAX = 200
+
+_ONES = np.uint64(0x0101010101010101)
+_HIGHS = np.uint64(0x8080808080808080)
+_QUOTES = np.uint64(0x2222222222222222)
+_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
+_SPACES = np.uint64(0x2020202020202020)
+_ZERO = np.uint64(0)
+
+
+@kernel_part
+def special_bytes(word: np.uint64) -> np.uint64:
+    """High bits of the bytes that end a plain run: quote, backslash, control or beyond ASCII.
+
+    Only the lowest bit set is exact, which is all that callers use.
+    """
+    quote = word ^ _QUOTES
+    backslash = word ^ _BACKSLASHES
+    found = (quote - _ONES) & ~quote
+    found |= (backslash - _ONES) & ~backslash
+    found |= (word - _SPACES) & ~word
+    return (found | word) & _HIGHS
+
+
+@kernel_part
+def utf8_length(data: np.ndarray, at: int) -> int:
+    """Bytes of the well-formed UTF-8 sequence at ``at``, which starts beyond ASCII; 0 if it is not one."""
+    a = byte_at(data, at)
+    b = byte_at(data, at + 1)
+    if a < 0xC2 or b < 0x80 or b > 0xBF:
+        return 0
+    if a < 0xE0:
+        return 2
+    c = byte_at(data, at + 2)
+    if c < 0x80 or c > 0xBF:
+        return 0
+    if a < 0xF0:
+        if (a == 0xE0 and b < 0xA0) or (a == 0xED and b > 0x9F):
+            return 0
+        return 3
+    d = byte_at(data, at + 3)
+    if d < 0x80 or d > 0xBF or a > 0xF4 or (a == 0xF0 and b < 0x90) or (a == 0xF4 and b > 0x8F):
+        return 0
+    return 4
+
+
+@kernel_part
+def _hex_digit(byte: int) -> int:
+    if 0x30 <= byte <= 0x39:
+        return byte - 0x30
+    lower = byte | 0x20
+    return lower - 0x57 if 0x61 <= lower <= 0x66 else -1
+
+
+@kernel_part
+def _four_hex(data: np.ndarray, at: int) -> int:
+    """The number that four hexadecimal digits stand for; negative if they are not such digits."""
+    a = _hex_digit(byte_at(data, at))
+    b = _hex_digit(byte_at(data, at + 1))
+    c = _hex_digit(byte_at(data, at + 2))
+    d = _hex_digit(byte_at(data, at + 3))
+    return -1 if (a | b | c | d) < 0 else (a << 12) | (b << 8) | (c << 4) | d
+
+
+@kernel_part
+def _escape(data: np.ndarray, at: int) -> tuple[int, int]:
+    """The character of the escape whose backslash is at ``at``; position after it, -1: not certain.
+
+    Half of a surrogate pair is not certain.
+    """
+    byte = byte_at(data, at + 1)
+    if byte == 0x75:
+        code = _four_hex(data, at + 2)
+        if code < 0 or 0xDC00 <= code <= 0xDFFF:
+            return -1, 0
+        if code < 0xD800 or code > 0xDFFF:
+            return at + 6, code
+        if byte_at(data, at + 6) != 0x5C or byte_at(data, at + 7) != 0x75:
+            return -1, 0
+        low = _four_hex(data, at + 8)
+        if low < 0xDC00 or low > 0xDFFF:
+            return -1, 0
+        return at + 12, 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
+    if byte == 0x22 or byte == 0x5C or byte == 0x2F:
+        return at + 2, byte
+    if byte == 0x6E:
+        return at + 2, 0x0A
+    if byte == 0x74:
+        return at + 2, 0x09
+    if byte == 0x72:
+        return at + 2, 0x0D
+    if byte == 0x62:
+        return at + 2, 0x08
+    if byte == 0x66:
+        return at + 2, 0x0C
+    return -1, 0
+
+
+@kernel_part
+def _put_utf8(out: np.ndarray, to: int, code: int) -> int:
+    """Write a character; the position after it."""
+    if code < 0x80:
+        out[to] = code
+        return to + 1
+    if code < 0x800:
+        out[to] = 0xC0 | (code >> 6)
+        out[to + 1] = 0x80 | (code & 0x3F)
+        return to + 2
+    if code < 0x10000:
+        out[to] = 0xE0 | (code >> 12)
+        out[to + 1] = 0x80 | ((code >> 6) & 0x3F)
+        out[to + 2] = 0x80 | (code & 0x3F)
+        return to + 3
+    out[to] = 0xF0 | (code >> 18)
+    out[to + 1] = 0x80 | ((code >> 12) & 0x3F)
+    out[to + 2] = 0x80 | ((code >> 6) & 0x3F)
+    out[to + 3] = 0x80 | (code & 0x3F)
+    return to + 4
+
+
+@kernel_part
+def copy_string(data: np.ndarray, at: int, out: np.ndarray, to: int) -> tuple[int, int]:
+    """Copy a string's characters, from after its opening quote; escapes become what they stand for.
+
+    Returns:
+        Position after the closing quote (-1: not certain), and the end of the copy.
+    """
+    while True:
+        word = load8(data, at)
+        store8(out, to, word)
+        special = special_bytes(word)
+        if special == _ZERO:
+            at += 8
+            to += 8
+            continue
+        plain = trailing_zeros(special) >> 3
+        at += plain
+        to += plain
+        byte = byte_at(data, at)
+        if byte == 0x22:
+            return at + 1, to
+        if byte == 0x5C:
+            at, code = _escape(data, at)
+            if at < 0:
+                return -1, to
+            to = _put_utf8(out, to, code)
+            continue
+        if byte < 0x80:
+            return -1, to
+        length = utf8_length(data, at)
+        if length == 0:
+            return -1, to
+        for offset in range(length):
+            out[to + offset] = data[at + offset]
+        at += length
+        to += length
+
+
+@kernel_part
+def skip_key(data: np.ndarray, at: int) -> int:
+    """Position after the closing quote of a key whose inside begins at ``at``; -1: not certain.
+
+    With an escape it is not certain, since the key may be a wanted one.
+    """
+    while True:
+        special = special_bytes(load8(data, at))
+        if special == _ZERO:
+            at += 8
+            continue
+        at += trailing_zeros(special) >> 3
+        byte = byte_at(data, at)
+        if byte == 0x22:
+            return at + 1
+        if byte < 0x80:
+            return -1
+        length = utf8_length(data, at)
+        if length == 0:
+            return -1
+        at += length
+
+
+@kernel_part
+def skip_string(data: np.ndarray, at: int) -> int:
+    """Position after the closing quote of a string whose inside begins at ``at``; -1: not certain."""
+    while True:
+        special = special_bytes(load8(data, at))
+        if special == _ZERO:
+            at += 8
+            continue
+        at += trailing_zeros(special) >> 3
+        byte = byte_at(data, at)
+        if byte == 0x22:
+            return at + 1
+        if byte == 0x5C:
+            at, _ = _escape(data, at)
+            if at < 0:
+                return -1
+            continue
+        if byte < 0x80:
+            return -1
+        length = utf8_length(data, at)
+        if length == 0:
+            return -1
+        at += length
+
+
+@kernel_part
+def skip_space(data: np.ndarray, at: int) -> int:
+    """Position of the next byte that is neither a space nor a tab."""
+    while byte_at(data, at) == 0x20 or byte_at(data, at) == 0x09:
+        at += 1
+    return at
+
+
+@kernel_part
+def literal(data: np.ndarray, at: int) -> tuple[int, int]:
+    """Read ``true``, ``false`` or ``null``: position after it (-1: none of them), and 1, 0 or -1."""
+    if (
+        byte_at(data, at) == 0x74
+        and byte_at(data, at + 1) == 0x72
+        and byte_at(data, at + 2) == 0x75
+        and byte_at(data, at + 3) == 0x65
+    ):
+        return at + 4, 1
+    if (
+        byte_at(data, at) == 0x6E
+        and byte_at(data, at + 1) == 0x75
+        and byte_at(data, at + 2) == 0x6C
+        and byte_at(data, at + 3) == 0x6C
+    ):
+        return at + 4, -1
+    if (
+        byte_at(data, at) == 0x66
+        and byte_at(data, at + 1) == 0x61
+        and byte_at(data, at + 2) == 0x6C
+        and byte_at(data, at + 3) == 0x73
+        and byte_at(data, at + 4) == 0x65
+    ):
+        return at + 5, 0
+    return -1, 0
+
+
+@kernel_part
+def simple_number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
+    """Read a number without exponent.
+
+    Returns:
+        Position after it (-1: not certain), its digits as an integer of at most 19 digits with sign,
+        how many of them follow the point (-1: no point), and how many there are.
+    """
+    negative = byte_at(data, at) == 0x2D
+    if negative:
+        at += 1
+    first = at
+    mantissa = 0
+    digit = byte_at(data, at) - 48
+    while 0 <= digit <= 9:
+        mantissa = mantissa * 10 + digit
+        at += 1
+        digit = byte_at(data, at) - 48
+    digits = at - first
+    if digits == 0 or digits > 19 or (byte_at(data, first) == 0x30 and digits > 1):
+        return -1, mantissa, -1, digits
+    # Of 19 digits those that begin with a 9 may be too many for 63 bits.
+    if digits == 19 and byte_at(data, first) == 0x39:
+        return -1, mantissa, -1, digits
+    fraction = -1
+    if byte_at(data, at) == 0x2E:
+        at += 1
+        point = at
+        digit = byte_at(data, at) - 48
+        while 0 <= digit <= 9:
+            mantissa = mantissa * 10 + digit
+            at += 1
+            digit = byte_at(data, at) - 48
+        fraction = at - point
+        digits += fraction
+        if fraction == 0:
+            return -1, mantissa, -1, digits
+    following = byte_at(data, at) | 0x20
+    if following == 0x65:
+        return -1, mantissa, fraction, digits
+    return at, -mantissa if negative else mantissa, fraction, digits
+
+
+@kernel_part
+def skip_number(data: np.ndarray, at: int) -> int:
+    """Position after a number of any form; -1: not certain. What follows it is the caller's business."""
+    if byte_at(data, at) == 0x2D:
+        at += 1
+    first = at
+    while 0x30 <= byte_at(data, at) <= 0x39:
+        at += 1
+    digits = at - first
+    if digits == 0 or digits > _WHOLE_DIGITS_MAX or (byte_at(data, first) == 0x30 and digits > 1):
+        return -1
+    if byte_at(data, at) == 0x2E:
+        at += 1
+        point = at
+        while 0x30 <= byte_at(data, at) <= 0x39:
+            at += 1
+        if at == point:
+            return -1
+    if byte_at(data, at) | 0x20 == 0x65:
+        at += 1
+        if byte_at(data, at) == 0x2B or byte_at(data, at) == 0x2D:
+            at += 1
+        exponent = at
+        while 0x30 <= byte_at(data, at) <= 0x39:
+            at += 1
+        if at == exponent or at - exponent > 2:
+            return -1
+    return at
+
+
+@kernel_part
+def skip_value(data: np.ndarray, at: int) -> int:
+    """Position after the value at ``at``, with all that is in it; -1: not certain."""
+    byte = byte_at(data, at)
+    if byte == 0x22:
+        return skip_string(data, at + 1)
+    if byte == 0x2D or 0x30 <= byte <= 0x39:
+        return skip_number(data, at)
+    if byte != 0x7B and byte != 0x5B:
+        return literal(data, at)[0]
+    # Of each enclosing bracket a bit: 1 for an object.
+    outer = 0
+    depth = 0
+    in_object = byte == 0x7B
+    is_open = True
+    at += 1
+    while True:
+        at = skip_space(data, at)
+        byte = byte_at(data, at)
+        if not (is_open and byte == (0x7D if in_object else 0x5D)):
+            if in_object:
+                if byte != 0x22:
+                    return -1
+                at = skip_string(data, at + 1)
+                if at < 0:
+                    return -1
+                at = skip_space(data, at)
+                if byte_at(data, at) != 0x3A:
+                    return -1
+                at = skip_space(data, at + 1)
+                byte = byte_at(data, at)
+            if byte == 0x22:
+                at = skip_string(data, at + 1)
+            elif byte == 0x7B or byte == 0x5B:
+                if depth == SKIP_DEPTH_MAX:
+                    return -1
+                outer = (outer << 1) | (1 if in_object else 0)
+                depth += 1
+                in_object = byte == 0x7B
+                is_open = True
+                at += 1
+                continue
+            elif byte == 0x2D or 0x30 <= byte <= 0x39:
+                at = skip_number(data, at)
+            else:
+                at = literal(data, at)[0]
+            if at < 0:
+                return -1
+        while True:
+            at = skip_space(data, at)
+            byte = byte_at(data, at)
+            at += 1
+            if byte == 0x2C:
+                is_open = False
+                break
+            if byte != (0x7D if in_object else 0x5D):
+                return -1
+            if depth == 0:
+                return at
+            depth -= 1
+            in_object = (outer & 1) == 1
+            outer >>= 1
