@@ -22,7 +22,7 @@ from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
 from weir.clock import Clock
 from weir.errors import WeirError, kind_of
-from weir.operators.base import Json
+from weir.operators.base import NEVER_US, Json
 from weir.operators.chain import OperatorChain, StepError
 from weir.operators.user_errors import UserErrors
 from weir.protocol.event_counts import EventCounts
@@ -293,12 +293,31 @@ class Subtask(ABC):
         return time.monotonic() + self._timers.state_flush_interval_ms / 1e3
 
     def _housekeeping(self) -> float:
-        """Send rows that are due and write dirty state; gives the monotonic second of the next need."""
-        deadline_s = self._chain.output.pump()
+        """Call operators at their time, send rows that are due, write dirty state; returns when that is needed next.
+
+        That is a monotonic second.
+        """
+        due_s = self._call_on_time()
+        deadline_s = min(due_s, self._chain.output.pump())
         now_s = time.monotonic()
         if now_s >= self._next_flush_s:
             self._flush_part(now_s)
         return min(deadline_s, self._next_flush_s)
+
+    def _call_on_time(self) -> float:
+        """Let operators do what is due by the clock; returns the monotonic second at which something is next."""
+        due_us = self._chain.due_us()
+        if due_us >= NEVER_US or self._job_start_us is None:
+            return float("inf")
+        now_us = self._clock.now_us()
+        if due_us <= now_us:
+            began_s, waited_s = self._clock.monotonic_s(), self._chain.output.waited_s
+            self._chain.on_time()
+            waited_s = self._chain.output.waited_s - waited_s
+            self.progress.busy_s += self._clock.monotonic_s() - began_s - waited_s
+            self._count_output()
+            due_us, now_us = self._chain.due_us(), self._clock.now_us()
+        return self._clock.monotonic_s() + max(due_us - now_us, 0) / 1e6
 
     def _flush_part(self, now_s: float) -> None:
         """Write dirty state in steps spread over a part of the interval, so that no row waits for all of it."""

@@ -141,6 +141,7 @@ class SubtaskFactory:
             self._state.store if group_state is None else group_state.backend,
             self._state_cache_bytes(topology),
             topology.graph.logical.max_parallelism,
+            topology.routing[stage.index].groups_of(subtask.subtask_index) if stage.has_groups else None,
         )
 
         def context(node: Node, job_start_us: int) -> OperatorContext:

@@ -14,7 +14,7 @@ from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge,
 from weir.local.collected import CollectingStep, Collection
 from weir.local.state import step_tables, take_snapshot
 from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
-from weir.operators.base import Json, Operator, OperatorContext, SourceReader
+from weir.operators.base import NEVER_US, Json, Operator, OperatorContext, SourceReader
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
@@ -23,9 +23,6 @@ from weir.specs import CollectSpec
 from weir.state.api import StateBackend
 from weir.state.tables.opened import StateTables
 from weir.types import ChannelId, SubtaskId
-
-#: Sleep of a run with nothing to do, at most: it looks whether it is to stop.
-NEVER_US = 2**62
 
 
 @dataclass(frozen=True)
@@ -106,6 +103,7 @@ class Deployment:
             for subtask in stage.subtasks():
                 self._by_id[subtask] = self._create(stage, subtask)
         self.subtasks = [self._by_id[subtask] for subtask in parts.graph.subtasks()]
+        self._timed = [subtask for subtask in self.subtasks if subtask.chain.is_timed]
         self.sources = [subtask for subtask in self.subtasks if isinstance(subtask, LocalSource)]
 
     def open(self) -> None:
@@ -154,6 +152,10 @@ class Deployment:
                 interleaving.settle(everything=False)
         if not progressed:
             self.settle()
+        for subtask in self._timed:
+            fired, due_us = subtask.on_time(self._parts.clock.now_us())
+            progressed = progressed or fired
+            next_us = min(next_us, due_us)
         return progressed, next_us
 
     def settle(self) -> None:
@@ -207,7 +209,13 @@ class Deployment:
         output = LocalOutput(self._edges(subtask))
         first = stage.nodes[0]
         dead_letters = self._dead_letter_file(first, subtask) if stage.is_source else None
-        tables = StateTables(self._store, self._cache_bytes, self._parts.graph.logical.max_parallelism)
+        routing = self._routing.get(stage.index)
+        tables = StateTables(
+            self._store,
+            self._cache_bytes,
+            self._parts.graph.logical.max_parallelism,
+            None if routing is None else routing.groups_of(subtask.subtask_index),
+        )
         operators: list[tuple[Operator, OperatorContext]] = []
         for node in stage.nodes:
             context = self._context(stage, node, subtask, tables, dead_letters)

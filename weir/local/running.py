@@ -13,11 +13,12 @@ from pathlib import Path
 from weir.builder import Dataflow
 from weir.clock import Clock, SystemClock
 from weir.graph import physical_graph
-from weir.local.deployment import NEVER_US, Deployment, JobParts, no_state
+from weir.local.deployment import Deployment, JobParts, no_state
 from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
 from weir.local.raising import told
 from weir.local.result import Result, read_dead_letters
 from weir.local.state import open_store
+from weir.operators.base import NEVER_US
 from weir.operators.chain import StepError
 from weir.streams import Stream
 

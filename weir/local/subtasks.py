@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weir.clock import Clock
 from weir.local.channels import LocalOutput
-from weir.operators.base import Json, OperatorContext, Poll, SourceReader
+from weir.operators.base import NEVER_US, Json, OperatorContext, Poll, SourceReader
 from weir.operators.chain import OperatorChain, check_is_json, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.watermarks import WatermarkTracker
@@ -51,6 +51,20 @@ class LocalSubtask:
     def position(self) -> dict[str, Json]:
         """What a source adds to the snapshots of its operators."""
         return {}
+
+    def on_time(self, now_us: int) -> tuple[bool, int]:
+        """Let operators do what is due by the clock.
+
+        Returns:
+            Whether anything was, and the wall clock (epoch µs) at which something is next.
+        """
+        if self.finished:
+            return False, NEVER_US
+        due_us = self.chain.due_us()
+        if due_us > now_us:
+            return False, due_us
+        self.chain.on_time()
+        return True, self.chain.due_us()
 
     def close(self) -> None:
         """Release what is open, whatever fails on the way; the first error is raised at the end."""

@@ -143,6 +143,25 @@ class Operator(ABC):
         """Called exactly once if ``open`` was called, also after a failure; releases resources."""
 
 
+#: Of :meth:`TimedOperator.due_us`: never, as far as is known.
+NEVER_US = 2**62
+
+
+class TimedOperator(Operator):
+    """An operator that has something to do when a moment of the clock comes, also while no rows do."""
+
+    @abstractmethod
+    def due_us(self) -> int:
+        """Wall clock (epoch µs) at which :meth:`on_time` has something to do; 0: now; ``NEVER_US``.
+
+        Asked for before every sleep of the subtask and after every batch: it must cost next to nothing.
+        """
+
+    @abstractmethod
+    def on_time(self) -> Iterable[pa.RecordBatch]:
+        """Called between two batches when :meth:`due_us` has come, and perhaps sooner."""
+
+
 @dataclass(frozen=True, slots=True)
 class Poll:
     """What one call of :meth:`SourceReader.poll` gave."""

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 
 from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
-from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.base import NEVER_US, Json, Operator, OperatorContext, TimedOperator
 from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
 
@@ -137,6 +137,11 @@ class OperatorChain(Generic[OutputT]):
         self.tables = tables
         self._is_flushing = False
         self.output = output
+        self._timed = [
+            (index, operator)
+            for index, (operator, _) in enumerate(self._operators)
+            if isinstance(operator, TimedOperator)
+        ]
         #: Rows that entered each operator.
         self.rows_into = [0] * len(self._operators)
         self._check_cancelled = check_cancelled
@@ -151,6 +156,11 @@ class OperatorChain(Generic[OutputT]):
     def rows_into_last(self) -> int:
         """Rows that entered the last operator: what a sink received; 0 if there is none."""
         return self.rows_into[-1] if self.rows_into else 0
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether :meth:`due_us` may ever say when."""
+        return bool(self._timed)
 
     @property
     def operators(self) -> list[Operator]:
@@ -181,6 +191,22 @@ class OperatorChain(Generic[OutputT]):
         """Tell every operator of a new watermark, in order."""
         for index, (operator, _) in enumerate(self._operators):
             self._send_on(index, partial(operator.on_watermark, time_ms))
+
+    def due_us(self) -> int:
+        """Wall clock (epoch µs) at which an operator has something to do, 0: now; ``NEVER_US`` if none has."""
+        due_us = NEVER_US
+        for index, operator in self._timed:
+            try:
+                due_us = min(due_us, operator.due_us())
+            except BaseException as error:
+                name_step(error, self._operators[index][1].operator_name)
+                raise
+        return due_us
+
+    def on_time(self) -> None:
+        """Let operators do what is due by the clock, in order."""
+        for index, operator in self._timed:
+            self._send_on(index, operator.on_time)
 
     def _send_on(
         self, index: int, call: Callable[[], Iterable[pa.RecordBatch]], batch: pa.RecordBatch | None = None

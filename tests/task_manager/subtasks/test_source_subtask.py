@@ -15,7 +15,7 @@ from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask import SubtaskTimers
 from weir.clock import SystemClock
-from weir.operators.base import Poll
+from weir.operators.base import NEVER_US, Poll
 from weir.types import SubtaskId
 
 SUBTASK = SubtaskId(0, 0)
@@ -70,6 +70,7 @@ def source():
         snapshot=lambda checkpoint_id: ({}, []),
         flush_part=lambda share: True,
         on_watermark=lambda time_ms: None,
+        due_us=lambda: NEVER_US,
     )
     timers = SubtaskTimers(200, 0, 1000, 1000, 1000, 5, 100)
     context = SimpleNamespace(operator_name="source")
