@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from weir.clock import SystemClock
+
 # As in a task manager.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
@@ -56,19 +58,21 @@ class _Stages:
         self._inboxes = [Inbox() for _ in range(_PARALLELISM)]
         limits = ChannelLimits(1024, 64 << 20, 50.0)
         channels = {
-            index: LocalChannel(CreditGate(limits, inbox), inbox, channel)
+            index: LocalChannel(CreditGate(limits, inbox, SystemClock()), inbox, channel)
             for index, (inbox, channel) in enumerate(
                 zip(self._inboxes, graph.output_channels(SubtaskId(0, 0), edge), strict=True)
             )
         }
         table = initial_table(1, _PARALLELISM, graph.logical.max_parallelism).group_to_subtask
-        output = Output([OutputEdge(edge, channels, BatchPolicy(32_768, 10.0), table)], _never_waits)
+        output = Output(
+            [OutputEdge(edge, channels, BatchPolicy(32_768, 10.0), table)], _never_waits, SystemClock()
+        )
         spec = source.nodes[0].spec
         assert isinstance(spec, SourceSpec)
         self._reader = create_reader(spec)
         self._reader.open(_context(source, 0, job_start_us))
         self._source = _chain(source, 1, output, job_start_us)
-        self._consumer = _chain(consumer, 0, Output([], _never_waits), job_start_us)
+        self._consumer = _chain(consumer, 0, Output([], _never_waits, SystemClock()), job_start_us)
 
     def poll(self) -> int | None:
         """One poll and what follows from it, down to the channels; rows, None at the end."""

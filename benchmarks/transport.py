@@ -19,6 +19,7 @@ from benchmarks.results import BenchmarkError, BenchmarkResult
 from benchmarks.transport_peer import MESSAGE_BYTES_MAX, RAW_ECHO, RAW_STREAM
 from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.remote_channel import PeerLink, connect
+from weir.clock import SystemClock
 from weir.records import EndOfStream, batch_bytes
 from weir.rpc.wire import JobIdentity, message_size_options
 from weir.types import ChannelId, SubtaskId
@@ -105,9 +106,11 @@ class _Link:
     def __init__(self, peer: Peer, size_bytes: int) -> None:
         self._woken = _Event()
         in_flight_bytes = max(2 * size_bytes, min(_IN_FLIGHT_MAX * size_bytes, _IN_FLIGHT_BYTES_MAX))
-        self.gate = CreditGate(ChannelLimits(_IN_FLIGHT_MAX, in_flight_bytes, 1e6), self._woken)
+        self.gate = CreditGate(
+            ChannelLimits(_IN_FLIGHT_MAX, in_flight_bytes, 1e6), self._woken, SystemClock()
+        )
         self.gate.wake_on_release = True
-        self._link = PeerLink(peer.connection, peer.address, _IDENTITY)
+        self._link = PeerLink(peer.connection, peer.address, _IDENTITY, SystemClock())
         channel = ChannelId(SubtaskId(0, 0), SubtaskId(1, 0), 0)
         self.channel = self._link.open(channel, self.gate, MESSAGE_BYTES_MAX)
         self.channel.wait_accepted()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from concurrent.futures import Future
@@ -70,6 +69,7 @@ class JobRuntime:
         self._address = address
         self._metrics = metrics
         self._on_change = on_change
+        self._clock = clock
         self._restores = restores
         metrics.show_store(address, config.state_backend, state.store)
         self._inboxes: dict[SubtaskId, Inbox] = {}
@@ -111,6 +111,7 @@ class JobRuntime:
             config,
             settings.strategy,
             on_change,
+            clock,
         )
 
     def deploy(self, subtasks: Sequence[SubtaskId], topology: Topology) -> None:
@@ -325,9 +326,9 @@ class JobRuntime:
     def close(self, timeout_s: float) -> None:
         """Stop everything and release the store; called once."""
         self.cancel()
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = self._clock.monotonic_s() + timeout_s
         for running in self._running.values():
-            if not running.subtask.join(max(deadline_s - time.monotonic(), 0)):
+            if not running.subtask.join(max(deadline_s - self._clock.monotonic_s(), 0)):
                 log.warning("subtask %s did not stop within %g s", running.subtask.subtask, timeout_s)
             elif running.dead_letters is not None:
                 running.dead_letters.close()

@@ -34,8 +34,8 @@ class TaskManagerProcess:
             if own_metrics_port
             else metrics_port(config.prometheus, config.task_manager.tm_port)
         )
-        self._link = ControlLink(self._config.task_manager)
         clock = SystemClock()
+        self._link = ControlLink(self._config.task_manager, clock)
         self._metrics = TaskManagerMetrics(clock)
         self._server = TaskManagerServer(self._config, self._metrics, clock, self._link.notify, self._link)
 

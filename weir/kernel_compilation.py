@@ -18,11 +18,12 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from weir.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def prepare_kernels() -> None:
     Takes a millisecond where nothing is missing. Entry points call it before numba is imported.
     """
     if not sys.stderr.isatty():
-        compile_kernels(_log_progress)
+        compile_kernels(_log_progress, SystemClock())
         return
     if not kernels_missing():
         return
@@ -77,10 +78,10 @@ def prepare_kernels() -> None:
     from rich.status import Status
 
     with Status("compiling kernels (once)", console=Console(stderr=True)) as shown:
-        compile_kernels(lambda progress: shown.update(str(progress)))
+        compile_kernels(lambda progress: shown.update(str(progress)), SystemClock())
 
 
-def compile_kernels(report: Callable[[KernelProgress], None]) -> None:
+def compile_kernels(report: Callable[[KernelProgress], None], clock: Clock) -> None:
     """Compile Weir's kernels unless the cache has them; calls ``report`` at the beginning and end of each module.
 
     Nothing is reported, and nothing imported, where the cache has everything. What the cache cannot be asked ahead (it
@@ -107,10 +108,10 @@ def compile_kernels(report: Callable[[KernelProgress], None]) -> None:
 
     with event.install_listener("numba:compile", Listener()):
         for number, name in enumerate(KERNEL_MODULES, start=1):
-            began_s = time.monotonic()
+            began_s = clock.monotonic_s()
             importlib.import_module(name)
             if name in compiled:
-                report(KernelProgress(number, len(KERNEL_MODULES), name, time.monotonic() - began_s))
+                report(KernelProgress(number, len(KERNEL_MODULES), name, clock.monotonic_s() - began_s))
     _mark_as_current()
 
 
@@ -211,10 +212,11 @@ def _modules_below(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
 def main() -> int:
     """Import each of them and say how long it took."""
     choose_cache_directory()
+    clock = SystemClock()
     for name in kernel_modules():
-        began_s = time.monotonic()
+        began_s = clock.monotonic_s()
         importlib.import_module(name)
-        print(f"  kernels of {name}: {time.monotonic() - began_s:.1f} s", flush=True)
+        print(f"  kernels of {name}: {clock.monotonic_s() - began_s:.1f} s", flush=True)
     return 0
 
 

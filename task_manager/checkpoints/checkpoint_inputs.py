@@ -6,13 +6,13 @@ senders' credits bound it; what is recorded is bounded here.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
 from task_manager.exchange.channels import Delivery, take_rows
+from weir.clock import Clock
 from weir.protocol.alignment import BarrierAligner
 from weir.records import batch_bytes
 from weir.types import ChannelId
@@ -24,9 +24,12 @@ _RECORDED_BYTES_MAX = 64 << 20
 class CheckpointInputs:
     """See the module."""
 
-    def __init__(self, aligner: BarrierAligner, recorded_bytes_max: int = _RECORDED_BYTES_MAX) -> None:
+    def __init__(
+        self, aligner: BarrierAligner, clock: Clock, recorded_bytes_max: int = _RECORDED_BYTES_MAX
+    ) -> None:
         """``recorded_bytes_max``: a checkpoint whose barriers overtake more fails."""
         self.aligner = aligner
+        self._clock = clock
         self._recorded_bytes_max = recorded_bytes_max
         #: Monotonic second at which barriers overtake rows; infinity: nothing waits.
         self.overdue_s = float("inf")
@@ -40,7 +43,7 @@ class CheckpointInputs:
     @property
     def is_overdue(self) -> bool:
         """Whether the first barrier has waited too long."""
-        return self.overdue_s != float("inf") and time.monotonic() >= self.overdue_s
+        return self.overdue_s != float("inf") and self._clock.monotonic_s() >= self.overdue_s
 
     def next_ready(self) -> Delivery | None:
         """The next of what was put aside earlier."""
@@ -61,7 +64,7 @@ class CheckpointInputs:
         """The first barrier of a checkpoint has come."""
         # An older one may have been given up for it.
         self.go_on()
-        self.overdue_s = time.monotonic() + timeout_ms / 1e3
+        self.overdue_s = self._clock.monotonic_s() + timeout_ms / 1e3
 
     def overtake(self, part: TakenPart | None) -> None:
         """The snapshot was taken before all barriers are here; None: that failed, and nothing is to be recorded."""

@@ -8,11 +8,11 @@ rescale short; a fast one is limited by elements and bytes only. A single row al
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
+from weir.clock import Clock
 from weir.errors import WeirError
 
 #: A receiver with fewer batches in flight gets the next one at once, however few rows it has.
@@ -51,7 +51,9 @@ class Wakeable(Protocol):
 class CreditGate:
     """One sender's thread takes credit; the receiving side releases it from any thread."""
 
-    def __init__(self, limits: ChannelLimits, sender: Wakeable) -> None:
+    def __init__(self, limits: ChannelLimits, sender: Wakeable, clock: Clock) -> None:
+        #: Times of the whole channel.
+        self.clock = clock
         self._limits = limits
         self._sender = sender
         self._lock = threading.Lock()
@@ -113,7 +115,7 @@ class CreditGate:
         with self._lock:
             if self._error is not None:
                 raise self._error
-            now_s = time.monotonic()
+            now_s = self.clock.monotonic_s()
             if not self._in_flight:
                 self._measuring_since_s = now_s
                 self._measured_rows = 0
@@ -149,7 +151,7 @@ class CreditGate:
 
     def _measure(self, busy_share: float) -> None:
         """Bound the rows in flight by what the receiver finishes in ``in_flight_ms``."""
-        now_s = time.monotonic()
+        now_s = self.clock.monotonic_s()
         elapsed_s = now_s - self._measuring_since_s
         if elapsed_s < _MEASURE_S_MIN or not self._measured_rows:
             if not self._in_flight:

@@ -48,7 +48,7 @@ class Gathering:
 
     def __init__(
         self,
-        now_s: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float],
         cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
         """``cpu_s``: seconds of processor time of the process so far."""

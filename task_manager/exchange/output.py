@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 from task_manager.exchange.channels import Channel
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
+from weir.clock import Clock
 from weir.exchange import split_by_owner, with_key_hash
 from weir.graph import Edge, Exchange
 from weir.records import (
@@ -147,13 +147,14 @@ class OutputEdge:
 class Output:
     """Everything that leaves one subtask; used by its thread only."""
 
-    def __init__(self, edges: Sequence[OutputEdge], wait: Callable[[float], None]) -> None:
+    def __init__(self, edges: Sequence[OutputEdge], wait: Callable[[float], None], clock: Clock) -> None:
         """``wait`` sleeps until a release or a command comes, at most so many seconds.
 
         It may carry out :meth:`reroute` before it returns, and raises CancelledError when the subtask is to stop.
         """
         self._edges = list(edges)
         self._wait = wait
+        self._clock = clock
         self._watermark: Watermark | None = None
         #: Consumers were told that nothing comes for now.
         self._idle = False
@@ -174,7 +175,7 @@ class Output:
 
     def queues(self) -> list[ChannelQueue]:
         """The channels on which rows wait, here or at the consumer; any thread may ask."""
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         return [queue for edge in self._edges for queue in edge.queues(now_s)]
 
     @property
@@ -205,7 +206,7 @@ class Output:
 
     def pump(self) -> float:
         """Send what is due and has credit; gives the monotonic second of the next need (infinity: none)."""
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         next_s = float("inf")
         for edge in self._edges:
             for writer in edge.writers:
@@ -256,7 +257,7 @@ class Output:
     def _settle(self, done: Callable[[ChannelWriter], bool], *, everything: bool = False) -> None:
         """Send until every writer is done, waiting for credit between tries."""
         while True:
-            now_s = time.monotonic()
+            now_s = self._clock.monotonic_s()
             waiting = False
             for edge in self._edges:
                 for writer in edge.writers:
@@ -266,4 +267,4 @@ class Output:
                 break
             self._wait(_WAIT_S)
             # After each wait: a subtask that is held back for long shows it while it lasts.
-            self.waited_s += time.monotonic() - now_s
+            self.waited_s += self._clock.monotonic_s() - now_s

@@ -18,6 +18,7 @@ import pyarrow as pa
 from task_manager.exchange.credits import CreditGate
 from task_manager.exchange.frames import FrameEncoder, closed_frame, handshake_frame
 from task_manager.exchange.gathering import Gathering
+from weir.clock import Clock
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.records import Element, EndOfStream, batch_bytes
 from weir.rpc import data_pb2
@@ -48,6 +49,7 @@ class PeerLink:
         connection: grpc.Channel,
         address: str,
         identity: JobIdentity,
+        clock: Clock,
         gathering: Gathering | None = None,
     ) -> None:
         """The stream begins with the first channel.
@@ -56,9 +58,11 @@ class PeerLink:
             connection: leads to the task manager at ``address``.
             address: ``host:port``, for messages.
             identity: of the job.
+            clock: spaces messages.
             gathering: how long frames wait for others while the process is busy; None: no longer than usual.
         """
         self.address = address
+        self._clock = clock
         self._gathering = gathering
         self.identity = identity
         self._frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -115,11 +119,11 @@ class PeerLink:
         sent_s = 0.0
         frame = self._frames.get()
         while frame is not None:
-            wait_s = sent_s + self._spacing_s() - time.monotonic()
+            wait_s = sent_s + self._spacing_s() - self._clock.monotonic_s()
             if wait_s > 0 and len(frame) < _LARGE_BYTES:
                 time.sleep(wait_s)
             message, following = self._gather(frame)
-            sent_s = time.monotonic()
+            sent_s = self._clock.monotonic_s()
             yield message
             frame = following if following is not _NOTHING else self._frames.get()
 

@@ -7,7 +7,6 @@ does not wait.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -33,6 +32,7 @@ class ChannelWriter:
 
     def __init__(self, channel: Channel, policy: BatchPolicy) -> None:
         self.channel = channel
+        self._clock = channel.gate.clock
         self._policy = policy
         self._pending: deque[Element] = deque()
         self._rows = 0
@@ -54,7 +54,7 @@ class ChannelWriter:
         and watermarks and barriers with them.
         """
         return self._rows >= self._policy.rows_max or (
-            self._rows > 0 and self.age_s(time.monotonic()) * 1e3 > self._policy.age_ms_max
+            self._rows > 0 and self.age_s(self._clock.monotonic_s()) * 1e3 > self._policy.age_ms_max
         )
 
     @property
@@ -91,7 +91,7 @@ class ChannelWriter:
         if isinstance(element, EndOfStream):
             self._ended = True
         if isinstance(element, pa.RecordBatch):
-            now_s = time.monotonic()
+            now_s = self._clock.monotonic_s()
             if not self._rows:
                 self.deadline_s = now_s + self._policy.timeout_ms / 1e3
             self._arrivals.append((element.num_rows, now_s))
@@ -148,7 +148,9 @@ class ChannelWriter:
         self.batches_sent += 1
         self.bytes_sent += size_bytes
         self._forget_arrivals(batch.num_rows)
-        self.deadline_s = time.monotonic() + self._policy.timeout_ms / 1e3 if self._rows else float("inf")
+        self.deadline_s = (
+            self._clock.monotonic_s() + self._policy.timeout_ms / 1e3 if self._rows else float("inf")
+        )
         return True
 
     def _forget_arrivals(self, rows: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import grpc
@@ -20,6 +19,7 @@ from tenacity import (
 from task_manager.job_runtime import JobRuntime
 from task_manager.link.control_planes import ControlPlanes, control_plane_addresses
 from task_manager.server import TaskManagerServer
+from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.rpc import control_pb2
@@ -46,13 +46,14 @@ _REMIND_S = 5.0
 class ControlLink:
     """Runs in the main thread of the process; :meth:`notify` and :meth:`stop` come from others."""
 
-    def __init__(self, config: TaskManagerConfig) -> None:
+    def __init__(self, config: TaskManagerConfig, clock: Clock) -> None:
         """Connect nothing yet.
 
         Raises:
             ConfigError: an address is wrong.
         """
         self._config = config
+        self._clock = clock
         self._control_planes = ControlPlanes(control_plane_addresses(config))
         self._changed = threading.Event()
         self._stopped = False
@@ -134,7 +135,7 @@ class ControlLink:
         if self._drain_until_s is not None or not self._registered or not self._config.drain_timeout_s:
             self.stop()
             return
-        self._drain_until_s = time.monotonic() + self._config.drain_timeout_s
+        self._drain_until_s = self._clock.monotonic_s() + self._config.drain_timeout_s
         self._changed.set()
 
     def run(self, server: TaskManagerServer) -> None:
@@ -155,20 +156,20 @@ class ControlLink:
             try:
                 reply = self._heartbeat(server)
             except grpc.RpcError as error:
-                if self._drain_until_s is not None and not _is_late(error, self._drain_until_s):
+                if self._drain_until_s is not None and not self._is_late(error, self._drain_until_s):
                     log.info(
                         "the control plane at %s does not answer; stopping", self._control_planes.address
                     )
                     return
                 patience_s = self._patience_s(server)
                 if silent_since_s is None:
-                    silent_since_s = time.monotonic()
+                    silent_since_s = self._clock.monotonic_s()
                     log.warning(
                         "the control plane at %s does not answer; what runs here goes on (for at most %g s)",
                         self._control_planes.address,
                         patience_s,
                     )
-                if time.monotonic() - silent_since_s > patience_s:
+                if self._clock.monotonic_s() - silent_since_s > patience_s:
                     raise self._gone(patience_s) from None
                 self._control_planes.try_next()
                 continue
@@ -200,7 +201,7 @@ class ControlLink:
         try:
             reply = self._control_planes.stub.Drain(request, timeout=_HEARTBEAT_TIMEOUT_S)
         except grpc.RpcError as error:
-            if _is_late(error, until_s):
+            if self._is_late(error, until_s):
                 return False
             log.warning("the control plane does not empty this task manager: %s; stopping", error.details())
             return True
@@ -213,7 +214,7 @@ class ControlLink:
         if reply.state == control_pb2.DRAIN_STATE_EMPTY:
             log.info("others have taken over what ran here; stopping")
             return True
-        if time.monotonic() > until_s:
+        if self._clock.monotonic_s() > until_s:
             log.warning(
                 "not empty after taskManager.drain_timeout_s (%g s); stopping", self._config.drain_timeout_s
             )
@@ -305,17 +306,16 @@ class ControlLink:
             ) from error
         return runtime, reply
 
+    def _is_late(self, error: grpc.RpcError, until_s: float) -> bool:
+        """Whether a control plane is there and only slow, and may be waited for until a monotonic second."""
+        return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._clock.monotonic_s() < until_s
+
     def _gone(self, patience_s: float, last_answer: str = "") -> WeirError:
         return ConnectionLostError(
             f"no control plane answered at {self._control_planes.addresses} for {patience_s:g} s; start one with "
             "'python -m control_plane --job MODULE', or name another with --control-plane HOST:PORT"
             + (f" ({last_answer})" if last_answer else "")
         )
-
-
-def _is_late(error: grpc.RpcError, until_s: float) -> bool:
-    """Whether a control plane is there and only slow, and may be waited for until a monotonic second."""
-    return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and time.monotonic() < until_s
 
 
 def _outcome(state: RetryCallState) -> object:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from task_manager.rescale.cached_wire import put_entries
+from weir.clock import Clock
 from weir.protocol.routing import GroupMove
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
@@ -61,6 +62,7 @@ class CopySender:
     identity: JobIdentity
     target: SubtaskId
     version: int
+    clock: Clock
     #: Of one call.
     timeout_s: float
     #: Whether the groups are being handed over; else this is a copy ahead of that.
@@ -103,7 +105,7 @@ class CopySender:
         return True
 
     def _timeout_s(self) -> float:
-        return max(0.0, min(self.timeout_s, self.deadline_s - time.monotonic()))
+        return max(0.0, min(self.timeout_s, self.deadline_s - self.clock.monotonic_s()))
 
     def _request(self, groups: Mapping[int, int]) -> control_pb2.TakeCopyRequest:
         return control_pb2.TakeCopyRequest(
@@ -136,6 +138,7 @@ class CacheCopier:
         running: Mapping[SubtaskId, RunningSubtask],
         factory: SubtaskFactory,
         locations: Mapping[SubtaskId, str],
+        clock: Clock,
         *,
         copies: bool,
         hurries: bool,
@@ -150,6 +153,7 @@ class CacheCopier:
         self._running = running
         self._factory = factory
         self._locations = locations
+        self._clock = clock
         self._copies = copies
         self._pause_factor = 0.0 if hurries else _PAUSE_FACTOR
 
@@ -158,7 +162,7 @@ class CacheCopier:
 
         Some groups at a time, so that rows are processed in between. Little is then left for the handover.
         """
-        deadline_s = time.monotonic() + _COPY_S_MAX
+        deadline_s = self._clock.monotonic_s() + _COPY_S_MAX
         for subtask in subtasks:
             running = self._running.get(subtask)
             if running is None or running.group_state is None:
@@ -179,7 +183,7 @@ class CacheCopier:
                 if target_index in away:
                     self._copy_to(running, running.group_state, target, version, groups, deadline_s)
                 else:
-                    _write(running, running.group_state, groups, deadline_s, self._pause_factor)
+                    _write(running, running.group_state, groups, deadline_s, self._pause_factor, self._clock)
 
     def _is_away(self, target: SubtaskId) -> bool:
         return self._locations.get(target, self._address) != self._address
@@ -212,15 +216,15 @@ class CacheCopier:
         while groups:
             part, groups = groups[:at_once], groups[at_once:]
             entries: list[CachedPart] = []
-            copying = _Timed(partial(_copy, group_state, part, entries))
-            if not _is_done(running.subtask.mailbox.post(copying), deadline_s):
+            copying = _Timed(partial(_copy, group_state, part, entries), self._clock)
+            if not _is_done(running.subtask.mailbox.post(copying), deadline_s, self._clock):
                 break
-            began_s = time.monotonic()
+            began_s = self._clock.monotonic_s()
             if not sender.send({group: epochs[group] + 1 for group in part}, entries):
                 break
             running.subtask.mailbox.post(partial(group_state.copy_taken, version, part))
             at_once = next_part(at_once, copying.duration_s)
-            time.sleep(max(0.0, began_s + _PAUSE_FACTOR * copying.duration_s - time.monotonic()))
+            time.sleep(max(0.0, began_s + _PAUSE_FACTOR * copying.duration_s - self._clock.monotonic_s()))
 
     def _sender(
         self,
@@ -232,7 +236,9 @@ class CacheCopier:
         deadline_s: float = float("inf"),
     ) -> CopySender:
         stub = control_pb2_grpc.TaskManagerStub(self._factory.connection(self._locations[target]))
-        return CopySender(stub, self._identity, target, version, timeout_s, at_handover, deadline_s)
+        return CopySender(
+            stub, self._identity, target, version, self._clock, timeout_s, at_handover, deadline_s
+        )
 
 
 def _write(
@@ -241,13 +247,14 @@ def _write(
     groups: Sequence[int],
     deadline_s: float,
     pause_factor: float,
+    clock: Clock,
 ) -> None:
     """Write dirty entries of groups, some groups at a time; what is left is written with the rest."""
     at_once = _WRITTEN_AT_FIRST
     while groups:
         part, groups = groups[:at_once], groups[at_once:]
-        writing = _Timed(partial(group_state.write_groups, part))
-        if not _is_done(running.subtask.mailbox.post(writing), deadline_s):
+        writing = _Timed(partial(group_state.write_groups, part), clock)
+        if not _is_done(running.subtask.mailbox.post(writing), deadline_s, clock):
             return
         time.sleep(pause_factor * writing.duration_s)
         at_once = next_part(at_once, writing.duration_s)
@@ -265,19 +272,20 @@ def next_part(groups: int, duration_s: float) -> int:
 class _Timed:
     """A command that notes how long it took."""
 
-    def __init__(self, command: Callable[[], None]) -> None:
+    def __init__(self, command: Callable[[], None], clock: Clock) -> None:
+        self._clock = clock
         self._command = command
         self.duration_s = 0.0
 
     def __call__(self) -> None:
-        began_s = time.monotonic()
+        began_s = self._clock.monotonic_s()
         self._command()
-        self.duration_s = time.monotonic() - began_s
+        self.duration_s = self._clock.monotonic_s() - began_s
 
 
-def _is_done(command: Future[None] | None, deadline_s: float) -> bool:
+def _is_done(command: Future[None] | None, deadline_s: float, clock: Clock) -> bool:
     """Wait for a command to a subtask, but not for long; False also if it failed or the subtask has ended."""
-    left_s = min(_PART_S_MAX, max(0.0, deadline_s - time.monotonic()))
+    left_s = min(_PART_S_MAX, max(0.0, deadline_s - clock.monotonic_s()))
     return command is not None and not wait([command], left_s).not_done and command.exception() is None
 
 

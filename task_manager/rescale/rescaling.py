@@ -21,6 +21,7 @@ from task_manager.rescale.cached_wire import entries_of
 from task_manager.rescale.group_ownership import GivenGroups, RescaleReports
 from task_manager.subtasks.progress import FINAL_STATES
 from task_manager.subtasks.task_subtask import TaskSubtask
+from weir.clock import Clock
 from weir.config import StateMove, StateStrategy, TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.graph import Edge
@@ -63,7 +64,9 @@ class RescaleParticipant:
         config: TaskManagerConfig,
         strategy: StateStrategy,
         on_change: Callable[[], None],
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._identity = identity
         self._address = address
         self._running = running
@@ -72,7 +75,7 @@ class RescaleParticipant:
         self._store = store
         self._ships = strategy.move is StateMove.SHIPPED
         self._ship_bytes_per_second = config.migration_bytes_per_second
-        self._migrator = Migrator(config.migration_bytes_per_second, config.migration_chunk_bytes)
+        self._migrator = Migrator(config.migration_bytes_per_second, config.migration_chunk_bytes, clock)
         self._locations: dict[SubtaskId, str] = {}
         # Without a migration the groups are wanted at once, and strategy local ships everything anyway.
         self._copier = CacheCopier(
@@ -81,6 +84,7 @@ class RescaleParticipant:
             running,
             factory,
             self._locations,
+            clock,
             copies=strategy.move is StateMove.FETCHED,
             hurries=not self._ships,
         )
@@ -380,6 +384,7 @@ class RescaleParticipant:
             client,
             handover.groups,
             handover.state_ids,
+            self._clock,
             on_group=shipped,
             cancelled=lambda: self._closed,
             bytes_per_second=self._ship_bytes_per_second,

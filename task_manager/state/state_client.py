@@ -13,6 +13,7 @@ from operator import itemgetter
 import grpc
 import numpy as np
 
+from weir.clock import Clock
 from weir.errors import ConnectionLostError, FencedError, StateError, WeirError
 from weir.rpc import state_pb2, state_pb2_grpc
 from weir.rpc.wire import JobIdentity, handshake_to_proto
@@ -49,12 +50,14 @@ class GrpcStateClient:
         identity: JobIdentity,
         stage_index: int,
         epochs: Mapping[int, int],
+        clock: Clock,
     ) -> None:
         """``epochs`` gives the owner epoch of every key group that the caller owns; it may change under our hands."""
         self._address = address
         self._handshake = handshake_to_proto(identity)
         self._stage_index = stage_index
         self._epochs = epochs
+        self._clock = clock
         self._stub = state_pb2_grpc.StateStub(connection)
 
     def close(self) -> None:
@@ -176,7 +179,7 @@ class GrpcStateClient:
             prefixes=prefixes,
         )
         with _Errors(self._address):
-            return _Scan(self._stub.Scan(request), self._address, CALL_TIMEOUT_S)
+            return _Scan(self._stub.Scan(request), self._address, CALL_TIMEOUT_S, self._clock)
 
     def _fence(self, groups: Iterable[bytes]) -> state_pb2.StateFence:
         return self._fence_of({int.from_bytes(group, "big") for group in set(groups)})
@@ -236,11 +239,12 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
     """
 
     def __init__(
-        self, call: grpc.CallIterator[state_pb2.StateScanReply], address: str, timeout_s: float
+        self, call: grpc.CallIterator[state_pb2.StateScanReply], address: str, timeout_s: float, clock: Clock
     ) -> None:
         self._call = call
         self._address = address
         self._timeout_s = timeout_s
+        self._clock = clock
         #: When the peer must have sent the message that is waited for; None: none is waited for.
         self._deadline_s: float | None = None
         self._is_given_up = False
@@ -249,7 +253,7 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         self._entries = self._next_entries()
 
     def _next_entries(self) -> Iterator[tuple[bytes, bytes]] | None:
-        self._deadline_s = time.monotonic() + self._timeout_s
+        self._deadline_s = self._clock.monotonic_s() + self._timeout_s
         try:
             with _Errors(self._address):
                 reply = next(iter(self._call), None)
@@ -264,10 +268,10 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
             self._deadline_s = None
         return None if reply is None else zip(reply.keys, reply.values, strict=True)
 
-    def give_up_if_late(self, now_s: float) -> None:
+    def give_up_if_late(self) -> None:
         """Called by the thread that watches over all scans."""
         deadline_s = self._deadline_s
-        if deadline_s is not None and now_s > deadline_s:
+        if deadline_s is not None and self._clock.monotonic_s() > deadline_s:
             self._is_given_up = True
             self._call.cancel()
 
@@ -309,7 +313,7 @@ class _ScanWatch:
         with self._lock:
             scans = list(self._scans)
         for scan in scans:
-            scan.give_up_if_late(time.monotonic())
+            scan.give_up_if_late()
 
 
 _SCANS = _ScanWatch()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints
@@ -99,7 +98,7 @@ class SourceSubtask(Subtask):
         self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
 
     def _read(self) -> None:
-        self._last_data_s = time.monotonic()
+        self._last_data_s = self._clock.monotonic_s()
         while True:
             while self._held_by:
                 self._poll(self._housekeeping())
@@ -111,7 +110,7 @@ class SourceSubtask(Subtask):
                 raise
             if polled.batch is not None:
                 self._process(polled.batch, polled.size_bytes)
-                self._last_data_s = time.monotonic()
+                self._last_data_s = self._clock.monotonic_s()
                 self._idle = False
             # Rises without rows too, when a split that held it back has ended.
             self._event_time_ms_max = max(self._event_time_ms_max, polled.event_time_ms_max)
@@ -122,12 +121,12 @@ class SourceSubtask(Subtask):
             self.mailbox.run_commands()
             wait_us = polled.next_poll_us - self._clock.now_us() if polled.next_poll_us else 0
             if wait_us > 0:
-                until_s = time.monotonic() + wait_us / 1e6
+                until_s = self._clock.monotonic_s() + wait_us / 1e6
                 # A machine that is busy with small batches gets fewer and larger ones.
                 self._poll(min(max(until_s, self._pace.next_s), deadline_s, self._next_watermark_s))
 
     def _make_watermark(self) -> None:
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         if now_s < self._next_watermark_s:
             return
         # At the same moments in all sources, so that the combined watermark rises once in an interval.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -178,7 +177,7 @@ class Subtask(ABC):
         """The barrier is here: pass it on, and note the state; None if that fails, which fails the checkpoint only."""
         self._chain.output.broadcast(Barrier(checkpoint_id))
         self._passed_id = checkpoint_id
-        began_s = time.monotonic()
+        began_s = self._clock.monotonic_s()
         try:
             position = self._position()
             operators, captures = self._chain.snapshot(checkpoint_id)
@@ -192,7 +191,7 @@ class Subtask(ABC):
             return None
         finally:
             self._next_flush_s, self._flush_began_s = self._flush_time_s(), 0.0
-            self.progress.busy_s += time.monotonic() - began_s
+            self.progress.busy_s += self._clock.monotonic_s() - began_s
 
     def _deliver_last_part(self) -> None:
         """What there is at the end counts for every later checkpoint."""
@@ -271,12 +270,12 @@ class Subtask(ABC):
         progress.batches_in += 1
         progress.bytes_in += batch_bytes(batch) if size_bytes is None else size_bytes
         progress.first_batch_us = progress.first_batch_us or self._clock.now_us()
-        began_s, waited_s = time.monotonic(), output.waited_s
+        began_s, waited_s = self._clock.monotonic_s(), output.waited_s
         self._chain.process(batch)
         progress.last_batch_us = self._clock.now_us()
         waited_s = output.waited_s - waited_s
         progress.backpressured_s = output.waited_s
-        elapsed_s = time.monotonic() - began_s - waited_s
+        elapsed_s = self._clock.monotonic_s() - began_s - waited_s
         progress.busy_s += elapsed_s
         self._pace.processed(batch.num_rows, began_s, elapsed_s, waited_s)
         self.mailbox.inbox.busy_share = self._pace.busy_share
@@ -290,7 +289,7 @@ class Subtask(ABC):
         self.progress.bytes_out = output.bytes_sent
 
     def _flush_time_s(self) -> float:
-        return time.monotonic() + self._timers.state_flush_interval_ms / 1e3
+        return self._clock.monotonic_s() + self._timers.state_flush_interval_ms / 1e3
 
     def _housekeeping(self) -> float:
         """Call operators at their time, send rows that are due, write dirty state; returns when that is needed next.
@@ -299,7 +298,7 @@ class Subtask(ABC):
         """
         due_s = self._call_on_time()
         deadline_s = min(due_s, self._chain.output.pump())
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         if now_s >= self._next_flush_s:
             self._flush_part(now_s)
         return min(deadline_s, self._next_flush_s)
@@ -329,14 +328,14 @@ class Subtask(ABC):
             self._flush_began_s = 0.0
         else:
             self._next_flush_s = now_s + _FLUSH_STEP_S
-        self.progress.busy_s += time.monotonic() - now_s
+        self.progress.busy_s += self._clock.monotonic_s() - now_s
 
     def _poll(self, until_s: float, gather_until_s: float = 0.0) -> Delivery | None:
         """Sleep until an element, a wake-up or a moment comes; elements may gather until a second moment."""
-        began_s = time.monotonic()
+        began_s = self._clock.monotonic_s()
         timeout_s = min(until_s - began_s, _SLEEP_S_MAX)
         delivery = self.mailbox.inbox.poll(timeout_s, min(timeout_s, gather_until_s - began_s))
-        self.progress.idle_s += time.monotonic() - began_s
+        self.progress.idle_s += self._clock.monotonic_s() - began_s
         self.mailbox.run_commands()
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)

@@ -113,7 +113,7 @@ class SubtaskFactory:
         self._locate = locate
         self._connections: dict[str, grpc.Channel] = {}
         self._links: dict[str, PeerLink] = {}
-        self._gathering = Gathering()
+        self._gathering = Gathering(clock.monotonic_s)
         #: By step: rows put aside before the restart that led here.
         self._known_rows: dict[str, KnownRows] = {}
         self._lock = threading.Lock()
@@ -148,7 +148,7 @@ class SubtaskFactory:
             return self._context(subtask, stage, node, tables, dead_letters, job_start_us, topology)
 
         edges = self._output_edges(subtask, inbox, topology)
-        output = Output(edges, mailbox.wait_for_credit)
+        output = Output(edges, mailbox.wait_for_credit, self._clock)
         nodes = stage.nodes[1:] if stage.is_source else stage.nodes
         operators = [(self._make(node), context(node, 0)) for node in nodes]
         made: list[Subtask] = []
@@ -224,7 +224,7 @@ class SubtaskFactory:
         limits = ChannelLimits(
             self._config.operator_buffer_size, self._config.channel_buffer_bytes, self._config.in_flight_ms
         )
-        gate = CreditGate(limits, sender)
+        gate = CreditGate(limits, sender, self._clock)
         if location == self._address:
             return LocalChannel(gate, self._find_local_inbox(channel), channel)
         remote = self._link(location).open(channel, gate, self._config.message_bytes_max)
@@ -236,7 +236,9 @@ class SubtaskFactory:
         connection = self.connection(location)
         with self._lock:
             if location not in self._links or self._links[location].is_broken:
-                self._links[location] = PeerLink(connection, location, self._identity, self._gathering)
+                self._links[location] = PeerLink(
+                    connection, location, self._identity, self._clock, self._gathering
+                )
             return self._links[location]
 
     def connection(self, location: str) -> grpc.Channel:
@@ -258,7 +260,9 @@ class SubtaskFactory:
 
     def state_client(self, stage_index: int, address: str, epochs: Mapping[int, int]) -> RemoteStateClient:
         """Access to the store of another task manager, with an owner's epochs."""
-        return GrpcStateClient(self.connection(address), address, self._identity, stage_index, epochs)
+        return GrpcStateClient(
+            self.connection(address), address, self._identity, stage_index, epochs, self._clock
+        )
 
     def _group_state(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -64,7 +63,7 @@ class TaskSubtask(Subtask):
         self._forward = WatermarkForward(timers.watermark_interval_ms)
         self._shown_ms = WATERMARK_MIN_MS
         self._idle_forwarded = False
-        self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id))
+        self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id), clock)
         self._restored_rows = deque(restored_rows)
         self._state: HybridBackend | None = None
 
@@ -149,7 +148,7 @@ class TaskSubtask(Subtask):
             self._after_barrier(self._barriers.aligner.end(channel), under_way)
         self._show_watermark()
         delivery.release()
-        self._pace.looked(time.monotonic())
+        self._pace.looked(self._clock.monotonic_s())
 
     def _after_barrier(self, step: Step, barrier: Barrier) -> None:
         match step:
@@ -255,5 +254,5 @@ class TaskSubtask(Subtask):
             return
         # A watermark without rows ends idleness too (an operator upstream may drop all rows).
         self._end_idleness()
-        if self._forward.take(self._shown_ms, time.monotonic()):
+        if self._forward.take(self._shown_ms, self._clock.monotonic_s()):
             self._chain.output.broadcast(Watermark(self._shown_ms))

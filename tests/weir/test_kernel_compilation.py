@@ -9,30 +9,31 @@ from pathlib import Path
 
 import pytest
 
-from weir import kernel_compilation as warm_up
+from weir import kernel_compilation
+from weir.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
 COLD = (
-    "from weir.kernel_compilation import compile_kernels; "
-    "compile_kernels(lambda progress: print(progress, flush=True))"
+    "from weir.clock import SystemClock; from weir.kernel_compilation import compile_kernels; "
+    "compile_kernels(lambda progress: print(progress, flush=True), SystemClock())"
 )
 
 
 def test_modules_with_kernels_are_found_and_no_others():
-    names = set(warm_up.kernel_modules())
+    names = set(kernel_compilation.kernel_modules())
     assert "weir.key_kernels" in names
     assert not {"weir.errors", "weir.kernel_compilation", "weir.config.models"} & names
 
 
 def test_the_list_of_modules_is_complete():
-    known = [name for name in warm_up.kernel_modules() if not name.startswith("jobs.")]
-    assert sorted(known) == sorted(warm_up.KERNEL_MODULES)
+    known = [name for name in kernel_compilation.kernel_modules() if not name.startswith("jobs.")]
+    assert sorted(known) == sorted(kernel_compilation.KERNEL_MODULES)
 
 
 def test_warming_up_imports_them_and_says_so(capsys):
-    assert warm_up.main() == 0
+    assert kernel_compilation.main() == 0
     printed = capsys.readouterr().out
-    for name in warm_up.kernel_modules():
+    for name in kernel_compilation.kernel_modules():
         assert name in sys.modules
         assert f"kernels of {name}: " in printed
 
@@ -45,20 +46,24 @@ def test_the_cache_is_looked_for_where_numba_has_it(monkeypatch, tmp_path):
     kernel = key_kernels.hash_integers.py_func
     source = Path(key_kernels.__file__)
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    assert InTreeCacheLocator(kernel, str(source)).get_cache_path() == str(warm_up.cache_directory(source))
+    assert InTreeCacheLocator(kernel, str(source)).get_cache_path() == str(
+        kernel_compilation.cache_directory(source)
+    )
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
     assert UserProvidedCacheLocator(kernel, str(source)).get_cache_path() == str(
-        warm_up.cache_directory(source)
+        kernel_compilation.cache_directory(source)
     )
 
 
 def test_a_warm_start_is_silent_and_imports_nothing(monkeypatch):
-    warm_up.compile_kernels(lambda progress: None)
-    assert not warm_up.kernels_missing()
-    monkeypatch.setattr(warm_up.importlib, "import_module", lambda name: pytest.fail(f"imports {name}"))
+    kernel_compilation.compile_kernels(lambda progress: None, SystemClock())
+    assert not kernel_compilation.kernels_missing()
+    monkeypatch.setattr(
+        kernel_compilation.importlib, "import_module", lambda name: pytest.fail(f"imports {name}")
+    )
     began_s = time.perf_counter()
-    warm_up.compile_kernels(lambda progress: pytest.fail(str(progress)))
+    kernel_compilation.compile_kernels(lambda progress: pytest.fail(str(progress)), SystemClock())
     # Usually a millisecond or two.
     assert time.perf_counter() - began_s < 0.2
 
@@ -67,7 +72,7 @@ def test_a_warm_start_is_silent_and_imports_nothing(monkeypatch):
 def one_kernel(tmp_path):
     """A copy of Weir's package of which only the module with the cheapest kernel is left to compile."""
     shutil.copytree(ROOT / "weir", tmp_path / "weir", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "weir" / "warm_up.py"
+    file = tmp_path / "weir" / "kernel_compilation.py"
     text = file.read_text()
     begin, end = text.index("KERNEL_MODULES = ("), text.index("#: Of these, modules")
     file.write_text(
@@ -91,9 +96,9 @@ def test_a_cold_cache_is_compiled_once_with_progress(one_kernel, tmp_path):
     assert len(cold) == 2
     assert run(one_kernel).stdout == ""
     # As after an upgrade that changed nothing in the module: looked at, and found current.
-    os.utime(one_kernel / "weir" / "operators" / "busy.py")
+    os.utime(one_kernel / "weir" / "operators" / "stateless" / "busy.py")
     assert run(one_kernel).stdout == ""
-    changed = one_kernel / "weir" / "operators" / "busy.py"
+    changed = one_kernel / "weir" / "operators" / "stateless" / "busy.py"
     changed.write_text(changed.read_text() + "\n# changed\n")
     assert len(run(one_kernel).stdout.splitlines()) == 2
 

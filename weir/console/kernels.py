@@ -12,8 +12,8 @@ from rich.console import Console
 from weir.kernel_compilation import KERNEL_MODULES, kernels_missing
 
 _CODE = (
-    "from weir.kernel_compilation import compile_kernels; "
-    "compile_kernels(lambda progress: print(progress.number, flush=True))"
+    "from weir.clock import SystemClock; from weir.kernel_compilation import compile_kernels; "
+    "compile_kernels(lambda progress: print(progress.number, flush=True), SystemClock())"
 )
 
 

@@ -9,11 +9,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
+from weir.clock import Clock
 from weir.lifeline import Message, receive_all, send
 
 #: How long processes may take to end in order before they are killed.
@@ -57,7 +57,6 @@ class Child:
     connection: socket.socket
     #: Copy what it writes.
     pumps: list[threading.Thread] = field(default_factory=list)
-    started_s: float = field(default_factory=time.monotonic)
 
     def tell(self, message: Message) -> bool:
         """Send a message; False if it has gone."""
@@ -74,11 +73,12 @@ class Child:
 class Children:
     """All processes of a run. Everything that happens to them goes to one queue."""
 
-    def __init__(self, environment: Mapping[str, str], terminal: Terminal | None) -> None:
+    def __init__(self, environment: Mapping[str, str], terminal: Terminal | None, clock: Clock) -> None:
         """``terminal``: takes what the processes write there; None: they write themselves."""
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._environment = dict(environment)
         self._terminal = terminal
+        self._clock = clock
         self._children: list[Child] = []
 
     def start(
@@ -120,10 +120,10 @@ class Children:
         """End what still runs: as if this process had died, and after a while by force."""
         for child in self._children:
             child.cut_off()
-        deadline_s = time.monotonic() + _END_S
+        deadline_s = self._clock.monotonic_s() + _END_S
         for child in self._children:
             try:
-                child.popen.wait(max(deadline_s - time.monotonic(), 0.0))
+                child.popen.wait(max(deadline_s - self._clock.monotonic_s(), 0.0))
             except subprocess.TimeoutExpired:
                 child.popen.kill()
                 child.popen.wait()

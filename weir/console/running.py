@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from weir.clock import SystemClock
 from weir.console.job_files import JobFile
 from weir.console.kernels import compile_missing
 from weir.console.processes import Child, Children, Ended, Signalled, Terminal, Told
@@ -82,7 +83,7 @@ class _Run:
 
     def run(self) -> int:
         terminal = Terminal() if self.draws else None
-        self.children = Children(self.environment, terminal)
+        self.children = Children(self.environment, terminal, SystemClock())
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         try:
             self.control_plane = self.children.start(

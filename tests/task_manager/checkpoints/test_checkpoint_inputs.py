@@ -9,6 +9,7 @@ from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
 from task_manager.checkpoints.checkpoint_parts import TakenPart
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.records import batch_bytes
+from weir.testing.manual_clock import ManualClock
 from weir.types import SubtaskId
 
 FAST, SLOW = "fast", "slow"
@@ -32,7 +33,9 @@ class Parts:
 @pytest.fixture
 def inputs():
     """Checkpoint 7 has overtaken the rows of one of two inputs; three batches may be recorded."""
-    inputs = CheckpointInputs(BarrierAligner([FAST, SLOW]), recorded_bytes_max=3 * batch_bytes(BATCH))
+    inputs = CheckpointInputs(
+        BarrierAligner([FAST, SLOW]), ManualClock(), recorded_bytes_max=3 * batch_bytes(BATCH)
+    )
     assert inputs.aligner.barrier(FAST, 7) is Step.BEGIN
     inputs.begin(timeout_ms=0)
     assert inputs.is_overdue

@@ -11,8 +11,10 @@ import pytest
 from task_manager.exchange.channels import Delivery, Inbox, LocalChannel, no_release
 from task_manager.exchange.credits import CancelledError, ChannelLimits, CreditGate
 from task_manager.subtasks.mailbox import Mailbox
+from weir.clock import Clock, SystemClock
 from weir.errors import ConnectionLostError
 from weir.records import Watermark
+from weir.testing.manual_clock import ManualClock
 from weir.types import ChannelId, SubtaskId
 
 CHANNEL = ChannelId(SubtaskId(0, 0), SubtaskId(1, 0))
@@ -30,9 +32,11 @@ class Waker:
         self.woken.set()
 
 
-def local(elements_max: int = 2, bytes_max: int = 1 << 20, in_flight_ms: float = 100.0):
+def local(
+    elements_max: int = 2, bytes_max: int = 1 << 20, in_flight_ms: float = 100.0, clock: Clock | None = None
+):
     inbox, waker = Inbox(), Waker()
-    gate = CreditGate(ChannelLimits(elements_max, bytes_max, in_flight_ms), waker)
+    gate = CreditGate(ChannelLimits(elements_max, bytes_max, in_flight_ms), waker, clock or SystemClock())
     return LocalChannel(gate, inbox, CHANNEL), inbox, waker
 
 
@@ -74,21 +78,20 @@ def test_the_byte_bound_lets_one_large_batch_through_and_no_second():
     assert channel.gate.rows_free == 0
 
 
-def test_a_slow_receiver_gets_few_rows_and_a_fast_one_many(monkeypatch):
-    now_s = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    channel, inbox, _ = local(elements_max=1000, bytes_max=1 << 30, in_flight_ms=100.0)
+def test_a_slow_receiver_gets_few_rows_and_a_fast_one_many():
+    clock = ManualClock()
+    channel, inbox, _ = local(elements_max=1000, bytes_max=1 << 30, in_flight_ms=100.0, clock=clock)
     gate = channel.gate
     for _ in range(20):
         channel.send(batch(gate.rows_free))
         delivery = inbox.poll(0.0)
-        now_s += delivery.element.num_rows * 0.010
+        clock.advance_ms(delivery.element.num_rows * 10)
         delivery.release()
     assert 5 <= gate.rows_free <= 20, "10 ms a row: about 10 rows in 100 ms"
     for _ in range(20):
         channel.send(batch(gate.rows_free))
         delivery = inbox.poll(0.0)
-        now_s += delivery.element.num_rows * 1e-6
+        clock.advance_ms(delivery.element.num_rows * 1e-3)
         delivery.release()
     assert gate.rows_free > 50_000, "1 µs a row: about 100,000 rows in 100 ms"
 
@@ -166,14 +169,13 @@ def test_elements_gather_and_a_wake_up_ends_that():
     assert inbox.poll(10.0, 10.0) is None
 
 
-def test_a_receiver_far_away_that_mostly_waits_gets_more_rows(monkeypatch):
-    now_s = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
-    channel, inbox, _ = local()
+def test_a_receiver_far_away_that_mostly_waits_gets_more_rows():
+    clock = ManualClock()
+    channel, inbox, _ = local(clock=clock)
     for _ in range(20):
         channel.send(batch(max(1, min(channel.gate.rows_free, 1000))))
         inbox.busy_share = 0.1
-        now_s[0] += 0.2
+        clock.advance_ms(200)
         inbox.poll(0.0).release()
     assert channel.gate.rows_free >= 500
 

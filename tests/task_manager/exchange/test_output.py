@@ -12,6 +12,7 @@ from task_manager.exchange.channels import Inbox, LocalChannel
 from task_manager.exchange.credits import IDLE_BATCHES, ChannelLimits, CreditGate
 from task_manager.exchange.output import Output, OutputEdge
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
+from weir.clock import SystemClock
 from weir.graph import Edge, Exchange
 from weir.keys import hash_keys, key_bytes, key_groups
 from weir.protocol.routing import initial_table, rescaled
@@ -32,7 +33,7 @@ def batch(keys: list[str], start: int = 0) -> pa.RecordBatch:
 
 def channel(index: int = 0, elements_max: int = 100) -> tuple[LocalChannel, Inbox]:
     inbox = Inbox()
-    gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 1e6), NoWaker())
+    gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 1e6), NoWaker(), SystemClock())
     gate._rows_max = 1e9
     return LocalChannel(gate, inbox, ChannelId(SubtaskId(0, 0), SubtaskId(1, index))), inbox
 
@@ -139,7 +140,7 @@ def test_hash_exchange_sends_each_group_to_its_owner_and_keeps_order(subtasks):
         BatchPolicy(1000, 10_000.0),
         table.group_to_subtask,
     )
-    Output([edge], never_waits).emit(batch([f"server-{n % 50}" for n in range(500)]))
+    Output([edge], never_waits, SystemClock()).emit(batch([f"server-{n % 50}" for n in range(500)]))
     seen = 0
     for index, (_, inbox) in enumerate(links):
         for received in drain(inbox):
@@ -158,7 +159,7 @@ def test_deliveries_of_a_hash_exchange_say_how_large_they_are(text_bytes):
     edge = OutputEdge(
         edge_of(Exchange.HASH), {i: link for i, (link, _) in enumerate(links)}, BatchPolicy(1000, 1.0), table
     )
-    Output([edge], never_waits).emit(batch([f"{n:0{text_bytes}d}" for n in range(200)]))
+    Output([edge], never_waits, SystemClock()).emit(batch([f"{n:0{text_bytes}d}" for n in range(200)]))
     deliveries = [inbox.poll(0.0) for _, inbox in links]
     for delivery, writer in zip(deliveries, edge.writers, strict=True):
         # Parts of a small batch are estimated by their share of the rows; padding of buffers counts.
@@ -185,7 +186,7 @@ def test_a_second_hash_exchange_replaces_the_hash_of_the_first():
     stale = batch(["a", "b"]).append_column(
         pa.field(KEY_HASH_COLUMN, pa.uint64()), pa.array([1, 2], type=pa.uint64())
     )
-    Output([edge], never_waits).emit(stale)
+    Output([edge], never_waits, SystemClock()).emit(stale)
     (received,) = drain(inbox)
     assert received.schema.names == ["key", "n", KEY_HASH_COLUMN]
     assert received.column(KEY_HASH_COLUMN).to_pylist() != [1, 2]
@@ -197,7 +198,7 @@ def test_round_robin_takes_turns_and_broadcast_sends_to_all():
         edge = OutputEdge(
             edge_of(exchange), {index: link for index, (link, _) in enumerate(links)}, BatchPolicy(1, 0.0)
         )
-        output = Output([edge], never_waits)
+        output = Output([edge], never_waits, SystemClock())
         for n in range(3):
             output.emit(batch([f"k{n}"]))
         assert [len(drain(inbox)) for _, inbox in links] == expected
@@ -212,7 +213,7 @@ def test_a_sender_without_credit_waits_until_there_is_some():
         inbox.poll(0.0).release()
 
     edge = OutputEdge(edge_of(Exchange.FORWARD), {0: link}, BatchPolicy(1, 0.0))
-    output = Output([edge], release_one)
+    output = Output([edge], release_one, SystemClock())
     output.emit(batch(["a"]))
     assert not waits
     output.emit(batch(["b"]))
@@ -232,7 +233,7 @@ def test_reroute_moves_unsent_rows_marks_every_channel_and_ends_retired_ones():
         BatchPolicy(10_000, 10_000.0),
         before.group_to_subtask,
     )
-    output = Output([edge], never_waits)
+    output = Output([edge], never_waits, SystemClock())
     output.emit(batch([f"server-{n}" for n in range(100)]))
     output.emit(batch([f"server-{n}" for n in range(100)], 100))
     output.broadcast(Watermark(77))
@@ -277,7 +278,7 @@ def test_a_reroute_while_the_rest_is_sent_loses_nothing():
         waits.append(timeout_s)
         output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {}, [1])
 
-    output = Output([edge], reroute_once)
+    output = Output([edge], reroute_once, SystemClock())
     for start in (0, 100):
         output.emit(batch([f"server-{n}" for n in range(100)], start))
     output.finish()
@@ -307,7 +308,7 @@ def test_a_reroute_after_the_end_tells_new_consumers_only():
         BatchPolicy(10_000, 10_000.0),
         before.group_to_subtask,
     )
-    output = Output([edge], never_waits)
+    output = Output([edge], never_waits, SystemClock())
     output.emit(batch(["a", "b"]))
     output.finish()
     assert [isinstance(drain(inbox)[-1], EndOfStream) for _, inbox in links[:2]] == [True, True]
@@ -320,7 +321,7 @@ def test_a_new_consumer_learns_the_watermark_that_the_others_have():
     after, _ = rescaled(before, 2)
     (old, _), (new, inbox) = channel(0), channel(1)
     edge = OutputEdge(edge_of(Exchange.HASH), {0: old}, BatchPolicy(1000, 10.0), before.group_to_subtask)
-    output = Output([edge], never_waits)
+    output = Output([edge], never_waits, SystemClock())
     output.broadcast(Watermark(5))
     output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {1: new}, [])
     assert drain(inbox) == [RouteMarker(after.version), Watermark(5)]
@@ -332,7 +333,7 @@ def test_a_new_consumer_learns_that_nothing_comes_for_now():
     after, _ = rescaled(before, 2)
     (old, _), (new, inbox) = channel(0), channel(1)
     edge = OutputEdge(edge_of(Exchange.HASH), {0: old}, BatchPolicy(1000, 10.0), before.group_to_subtask)
-    output = Output([edge], never_waits)
+    output = Output([edge], never_waits, SystemClock())
     for element in (Watermark(5), Idle(), Barrier(1)):
         output.broadcast(element)
     output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {1: new}, [])
@@ -357,7 +358,9 @@ def test_rows_that_wait_for_credit_for_long_hold_the_sender_back():
 def test_rows_that_wait_on_a_channel_are_told_with_their_age():
     link, inbox = channel(elements_max=1)
     output = Output(
-        [OutputEdge(edge_of(Exchange.ROUND_ROBIN), {0: link}, BatchPolicy(1000, 0.0))], never_waits
+        [OutputEdge(edge_of(Exchange.ROUND_ROBIN), {0: link}, BatchPolicy(1000, 0.0))],
+        never_waits,
+        SystemClock(),
     )
     assert output.queues() == []
     output.emit(batch(["a", "b"]))

@@ -20,6 +20,7 @@ from task_manager.exchange.remote_channel import (
     let_grpc_sleep,
 )
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
+from weir.clock import SystemClock
 from weir.errors import ConnectionLostError, HandshakeError, WireLimitError
 from weir.records import EndOfStream, Idle, RouteMarker, Watermark
 from weir.rpc import data_pb2, data_pb2_grpc
@@ -65,8 +66,8 @@ def receiver():
 
 
 def open_channel(connection, address, identity=JOB, channel=CHANNEL, elements_max=4) -> RemoteChannel:
-    gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 100.0), NoWaker())
-    return PeerLink(connection, address, identity).open(channel, gate, MESSAGE_BYTES_MAX)
+    gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 100.0), NoWaker(), SystemClock())
+    return PeerLink(connection, address, identity, SystemClock()).open(channel, gate, MESSAGE_BYTES_MAX)
 
 
 def wait_until(condition) -> None:
@@ -101,10 +102,10 @@ def test_elements_arrive_in_order_and_credits_come_back(receiver):
 
 def test_channels_of_one_link_go_on_when_another_is_refused_or_closed(receiver):
     inbox, connection, address, _ = receiver
-    link = PeerLink(connection, address, JOB)
+    link = PeerLink(connection, address, JOB, SystemClock())
 
     def opened(channel):
-        gate = CreditGate(ChannelLimits(4, 1 << 30, 100.0), NoWaker())
+        gate = CreditGate(ChannelLimits(4, 1 << 30, 100.0), NoWaker(), SystemClock())
         return link.open(channel, gate, MESSAGE_BYTES_MAX)
 
     first, second = opened(CHANNEL), opened(CHANNEL)

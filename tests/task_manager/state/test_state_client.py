@@ -9,6 +9,7 @@ import pytest
 
 from task_manager.state import state_client
 from task_manager.state.state_client import GrpcStateClient
+from weir.clock import SystemClock
 from weir.errors import ConnectionLostError
 from weir.rpc import state_pb2, state_pb2_grpc
 from weir.rpc.wire import JobIdentity
@@ -44,7 +45,7 @@ def peer():
         with grpc.insecure_channel(address) as connection:
             service.address = address
             service.client = GrpcStateClient(
-                connection, address, JobIdentity("job", "f00d", 1), 3, {GROUP: 1}
+                connection, address, JobIdentity("job", "f00d", 1), 3, {GROUP: 1}, SystemClock()
             )
             yield service
         service.ended.set()

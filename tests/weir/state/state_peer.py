@@ -11,6 +11,7 @@ import grpc
 from task_manager.exchange.remote_channel import check_channel_job
 from task_manager.state.state_client import GrpcStateClient
 from task_manager.state.state_service import StateService
+from weir.clock import SystemClock
 from weir.protocol.fencing import EpochFence
 from weir.rpc import state_pb2_grpc
 from weir.rpc.wire import JobIdentity, message_size_options
@@ -43,7 +44,7 @@ class Peer:
     def connect(self, address: str, epochs: Mapping[int, int]) -> GrpcStateClient:
         """For ``HybridBackend``."""
         assert address == self.address
-        return GrpcStateClient(self.connection, address, JOB, STAGE, epochs)
+        return GrpcStateClient(self.connection, address, JOB, STAGE, epochs, SystemClock())
 
     def stop(self) -> None:
         """End the server; open calls fail."""

@@ -11,6 +11,7 @@ import pytest
 
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.clock import SystemClock
 from weir.errors import StateError
 from weir.protocol.manifest import StoreImage
 from weir.state.api import StateBackend
@@ -156,7 +157,7 @@ def test_migrator_restores_while_the_subtask_goes_on(machines):
         if len(done) == 4:
             complete.set()
 
-    migrator = Migrator(100 << 20, 500)
+    migrator = Migrator(100 << 20, 500, SystemClock())
     migrator.add(state, hot_keys=list(model)[:10], on_complete=one_more, on_error=errors.append)
     for seed in range(20, 40):
         fill(state, model, seed)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from weir.clock import Clock
 from weir.errors import StateError, WeirError
 from weir.state.api import StateBackend
 from weir.state.placement.group_places import MigratingGroup, state_bounds
@@ -62,11 +63,13 @@ class Migrator:
     Args:
         bytes_per_second: bound of the rate, over all subtasks.
         chunk_bytes: keys and values fetched by one call; other threads wait while it is written.
+        clock: of the rate.
     """
 
-    def __init__(self, bytes_per_second: int, chunk_bytes: int) -> None:
+    def __init__(self, bytes_per_second: int, chunk_bytes: int, clock: Clock) -> None:
         self._bytes_per_second = bytes_per_second
         self._chunk_bytes = chunk_bytes
+        self._clock = clock
         self._changed = threading.Condition()
         self._tasks: dict[HybridBackend, _Task] = {}
         self._closed = False
@@ -92,7 +95,7 @@ class Migrator:
             task = self._tasks.get(backend)
             groups = backend.unsettled_count()
             if task is None or task.left == 0:
-                started_s = time.monotonic()
+                started_s = self._clock.monotonic_s()
                 task = _Task(backend, on_complete, on_error, hot_keys, groups, groups, started_s)
                 self._tasks[backend] = task
             else:
@@ -109,7 +112,7 @@ class Migrator:
         """Of one subtask's latest migration, or of all of them together."""
         with self._changed:
             tasks = [task for task in self._tasks.values() if backend in (None, task.backend)]
-            now_s = time.monotonic()
+            now_s = self._clock.monotonic_s()
             ends_s = [now_s if task.ended_s is None else task.ended_s for task in tasks]
             started_s = min((task.started_s for task in tasks), default=now_s)
             return MigrationProgress(
@@ -165,7 +168,7 @@ class Migrator:
         group = max(task.backend.migrating(), key=lambda migrating: migrating.wanted, default=None)
         if group is None:
             with self._changed:
-                task.left, task.ended_s = 0, time.monotonic()
+                task.left, task.ended_s = 0, self._clock.monotonic_s()
             return
         if not self._pull(task, group):
             return
@@ -173,7 +176,7 @@ class Migrator:
         with self._changed:
             task.left = task.backend.unsettled_count()
             if task.left == 0:
-                task.ended_s = time.monotonic()
+                task.ended_s = self._clock.monotonic_s()
         if task.on_complete is not None:
             task.on_complete(group.group)
 
@@ -181,11 +184,11 @@ class Migrator:
         """Fetch a whole group; False: told to stop, or to forget the subtask."""
         position: bytes | None = b""
         while position is not None:
-            begun_s = time.monotonic()
+            begun_s = self._clock.monotonic_s()
             position, keys, size_bytes = task.backend.pull(group, position, self._chunk_bytes)
             task.keys += keys
             task.bytes += size_bytes
-            pause_s = begun_s + size_bytes / self._bytes_per_second - time.monotonic()
+            pause_s = begun_s + size_bytes / self._bytes_per_second - self._clock.monotonic_s()
             with self._changed:
                 if pause_s > 0:
                     self._changed.wait_for(lambda: self._closed, pause_s)
@@ -202,6 +205,7 @@ def ship_groups(
     client: RemoteStateClient,
     groups: Iterable[int],
     state_ids: Sequence[int],
+    clock: Clock,
     *,
     on_group: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
@@ -218,6 +222,7 @@ def ship_groups(
         client: of the new owner's store.
         groups: in the order in which they are wanted.
         state_ids: the states of the stage.
+        clock: of the rate.
         on_group: called with each group that is there completely, and its bytes.
         cancelled: asked between batches; True: return what was sent so far.
         batch_bytes: what is sent by one call.
@@ -227,13 +232,13 @@ def ship_groups(
         FencedError, ConnectionLostError, StateError: a store failed; the group in question is still here.
     """
     sent = 0
-    next_s = time.monotonic()
+    next_s = clock.monotonic_s()
 
     def send(entries: Sequence[tuple[bytes, bytes]], size: int) -> None:
         nonlocal next_s
         _send(client, entries, size)
-        next_s = max(time.monotonic(), next_s + size / bytes_per_second)
-        time.sleep(max(0.0, next_s - time.monotonic()))
+        next_s = max(clock.monotonic_s(), next_s + size / bytes_per_second)
+        time.sleep(max(0.0, next_s - clock.monotonic_s()))
 
     for group in groups:
         group_bytes = 0

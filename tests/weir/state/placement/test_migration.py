@@ -10,6 +10,7 @@ import pytest
 
 from tests.weir.state.conftest import SMALL_SETTINGS
 from tests.weir.state.state_peer import serving
+from weir.clock import SystemClock
 from weir.errors import ConnectionLostError, FencedError, StateError
 from weir.state.layout import encode_key
 from weir.state.placement import hybrid
@@ -66,7 +67,7 @@ def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
     with serving(there) as peer:
         state = HybridBackend(here, "here:1", [1, STATE], peer.connect, use_migrate=True)
         state.adopt({0: 2, 1: 2, 2: 2, 3: 2}, peer.address)
-        outcome, migrator = Outcome(), Migrator(2_000_000, 512)
+        outcome, migrator = Outcome(), Migrator(2_000_000, 512, SystemClock())
         hot = [key(number) for number in range(100)]
         migrator.add(state, hot_keys=hot, on_complete=outcome.completed, on_error=outcome.failed)
         steps = 0
@@ -120,7 +121,7 @@ def test_the_group_that_is_wanted_most_comes_first_and_progress_is_visible():
         state.adopt({0: 1, 1: 1, 2: 1, 3: 1}, peer.address)
         state.want(2, 1_000)
         state.get_many([key(1)])
-        outcome, migrator = Outcome(), Migrator(FAST, 1_000)
+        outcome, migrator = Outcome(), Migrator(FAST, 1_000, SystemClock())
         migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
         outcome.wait_for(4)
         progress = migrator.progress()
@@ -152,7 +153,7 @@ def test_a_migration_in_two_parts_is_counted_once():
     there.write([(key(number), b"v") for number in range(100)])
     with serving(there) as peer:
         state = HybridBackend(here, "here:1", [STATE], peer.connect, use_migrate=True)
-        outcome, migrator = Outcome(), Migrator(FAST, 1_000)
+        outcome, migrator = Outcome(), Migrator(FAST, 1_000, SystemClock())
         for groups in ({0: 1, 1: 1}, {2: 1, 3: 1}):
             state.adopt(groups, peer.address)
             migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
@@ -169,7 +170,7 @@ def test_a_migration_whose_peer_dies_reports_it_once():
         state = HybridBackend(here, "here:1", [STATE], peer.connect, use_migrate=True)
         state.adopt({0: 1, 1: 1}, peer.address)
         peer.server.stop(0).wait()
-        outcome, migrator = Outcome(), Migrator(FAST, 1_000)
+        outcome, migrator = Outcome(), Migrator(FAST, 1_000, SystemClock())
         migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
         outcome.wait_for(1)
         migrator.close()
@@ -190,7 +191,13 @@ def test_shipped_groups_are_at_the_new_owner_and_gone_here():
         done = []
         client = old.client(peer.address)
         sent = ship_groups(
-            source, client, [2, 0], [STATE], on_group=lambda *part: done.append(part), batch_bytes=2_000
+            source,
+            client,
+            [2, 0],
+            [STATE],
+            SystemClock(),
+            on_group=lambda *part: done.append(part),
+            batch_bytes=2_000,
         )
         assert sent == 500 * 111
         assert done == [(2, 250 * 111), (0, 250 * 111)]
@@ -202,7 +209,7 @@ def test_shipped_groups_are_at_the_new_owner_and_gone_here():
         new.adopt({1: 2}, peer.address)
         new.put_many([key(1)], [b"new"])
         with pytest.raises(FencedError):
-            ship_groups(source, client, [1], [STATE])
+            ship_groups(source, client, [1], [STATE], SystemClock())
         assert target.get_many([key(1)]) == [b"new"]
         assert len(list(source.scan())) == 501
 
@@ -215,7 +222,7 @@ def test_much_state_is_loaded_past_the_log_of_the_new_owner(tmp_path: Path):
         old = HybridBackend(source, "here:1", [STATE], peer.connect)
         old.adopt({1: 1})
         client = old.client(peer.address)
-        ship_groups(source, client, [1], [STATE], batch_bytes=400_000)
+        ship_groups(source, client, [1], [STATE], SystemClock(), batch_bytes=400_000)
         assert list(target.scan()) == entries
         # What is there already is replaced, for which files of their own would not do.
         client.load([(key, b"again") for key, _ in entries[:100]])
