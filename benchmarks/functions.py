@@ -20,7 +20,7 @@ import weir
 from benchmarks.command_line import Report
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from weir.operators.base import OperatorContext
-from weir.operators.keyed.keyed_process import KeyedProcessOperator
+from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.rocksdb import open_store
@@ -46,7 +46,7 @@ class PerRecord(weir.KeyedProcess):
 
     total = weir.ValueState(pl.Int64, default=0)
 
-    def process(  # type: ignore[override]
+    def process(
         self, key: tuple[Any, ...], row: dict[str, Any], context: weir.KeyContext
     ) -> Iterator[dict[str, Any]]:
         """Emits the count after each row."""

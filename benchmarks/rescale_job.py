@@ -63,16 +63,20 @@ def writes_payload(numbers: np.ndarray, counts: np.ndarray, rewrite_every: int) 
 class Payloads(weir.KeyedProcess):
     """Gives new keys their payload, and writes some anew."""
 
+    payload = weir.ValueState(pl.Binary)
+
     def __init__(self, payload_bytes: int, rewrite_every: int) -> None:
         self._payload = np.random.default_rng(7).bytes(payload_bytes)
         self._rewrite_every = rewrite_every
 
-    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    def process_batch(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterable[pa.RecordBatch]:
         """The very input."""
         numbers, counts = batch.column("id").to_numpy(), batch.column("n").to_numpy()
         writes = writes_payload(numbers, counts, self._rewrite_every)
         if self._payload and writes.any():
-            groups, keys = self.keys(batch.filter(pa.array(writes)))
+            written = batch.filter(pa.array(writes))
             # The key in each value: one that reached another key would show.
-            self.keyed_state.put_many(groups, keys, [self._payload[len(key) :] + key for key in keys])
+            names = written.column("server_name").cast(pa.binary()).to_pylist()
+            values = [self._payload[len(name) :] + name for name in names]
+            self.payload.put(context.keys(written), values, last=True)
         return (batch,)

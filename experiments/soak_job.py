@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 import weir
 from experiments.held_source import held
@@ -21,37 +21,38 @@ STAGES = (1, 2, 3, 4, 5)
 
 
 class Remember(weir.KeyedProcess):
-    """Checks that each batch finds what the one before it left in the state, and deletes it after every tenth event."""
+    """Checks that each event finds what the one before it left in the state, and clears it after every tenth event."""
+
+    #: The number of the key's latest event, once in cells and once as a value of any length.
+    latest = weir.ValueState(pl.Int64)
+    told = weir.ValueState(pl.String)
+    ballast = weir.MapState(pl.Int64, pl.Binary)
 
     def __init__(self, ballast_bytes: int = 0) -> None:
         """``ballast_bytes``: size of further entries, a hundred of them per key; 0: none."""
         self._ballast = b"." * ballast_bytes
 
-    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """The very input.
+    def process(
+        self, key: tuple[str], row: dict[str, Any], context: weir.KeyContext
+    ) -> Iterator[dict[str, Any]]:
+        """The very row.
 
         Raises:
             ValueError: the state is not what the event before left.
         """
-        groups, keys = self.keys(batch)
-        counts = batch.column("n").to_pylist()
-        first = dict(zip(reversed(keys), range(batch.num_rows - 1, -1, -1), strict=True))
-        last = dict(zip(keys, counts, strict=True))
-        found = self.keyed_state.get_many(groups[list(first.values())], list(first))
-        for (key, row), value in zip(first.items(), found, strict=True):
-            expected = None if counts[row] % 10 == 1 else b"%d" % (counts[row] - 1)
-            if value != expected:
-                raise ValueError(f"key {key!r}, event {counts[row]}: found {value!r}, not {expected!r}")
-        kept = [key for key, count in last.items() if count % 10]
-        rows = groups[[first[key] for key in kept]]
-        self.keyed_state.put_many(rows, kept, [b"%d" % last[key] for key in kept])
-        gone = [key for key, count in last.items() if count % 10 == 0]
-        self.keyed_state.delete_many(groups[[first[key] for key in gone]], gone)
+        count = row["n"]
+        found = self.latest.value, self.told.value
+        expected = (None, None) if count % 10 == 1 else (count - 1, str(count - 1))
+        if found != expected:
+            raise ValueError(f"key {key!r}, event {count}: found {found!r}, not {expected!r}")
+        if count % 10:
+            self.latest.value, self.told.value = count, str(count)
+        else:
+            self.latest.clear()
+            self.told.clear()
         if self._ballast:
-            entries = [key + b":%d" % (last[key] % 100) for key in last]
-            rows = groups[[first[key] for key in last]]
-            self.keyed_state.put_many(rows, entries, [self._ballast] * len(entries))
-        return (batch,)
+            self.ballast[count % 100] = self._ballast
+        yield row
 
 
 def build(

@@ -26,7 +26,6 @@ def test_every_step_and_every_exported_name_is_shown():
     assert not missing
     exported = set(weir.__all__) - {"__version__"}
     assert {name for name in exported if f"weir.{name}" not in PAGE} <= {
-        "KeyedState",
         "KeyedStream",
         "OperatorContext",
         "Poll",

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
         UserSource,
     )
     from weir.errors import GraphError, WeirError
+    from weir.keyed_process import KeyedProcess
     from weir.local.running import run
     from weir.operators.base import Operator, OperatorContext, Poll, SourceReader
     from weir.operators.keyed.key_context import KeyContext
-    from weir.operators.keyed.keyed_process import KeyedProcess, KeyedState
     from weir.operators.sinks.sink import Sink
     from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
     from weir.operators.sources.source import Source
@@ -58,7 +58,6 @@ __all__ = [
     "JsonLinesSink",
     "KeyContext",
     "KeyedProcess",
-    "KeyedState",
     "KeyedStream",
     "LatencySink",
     "ListState",
@@ -119,6 +118,7 @@ _MODULES = {
         "GraphError",
         "WeirError",
     ),
+    "keyed_process": ("KeyedProcess",),
     "local.running": ("run",),
     "operators.base": (
         "Operator",
@@ -127,10 +127,6 @@ _MODULES = {
         "SourceReader",
     ),
     "operators.keyed.key_context": ("KeyContext",),
-    "operators.keyed.keyed_process": (
-        "KeyedProcess",
-        "KeyedState",
-    ),
     "operators.sinks.sink": ("Sink",),
     "operators.sources.source": ("Source",),
     "operators.sinks.two_phase": (

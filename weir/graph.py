@@ -70,7 +70,7 @@ class Node:
     @property
     def is_keyed(self) -> bool:
         """Whether this node keeps keyed state."""
-        return isinstance(self.spec, KeyedSpec)
+        return bool(self.states)
 
     @property
     def states(self) -> dict[str, str]:
@@ -78,10 +78,8 @@ class Node:
 
         ``{"total": "step/total"}`` for declared ones; ``{"": "step"}`` for a step with one state without a name.
         """
-        if not self.is_keyed:
-            return {}
-        declared = getattr(self.spec, "states", ())
-        return {state.name: f"{self.name}/{state.name}" for state in declared} or {"": self.name}
+        names = self.spec.state_names if isinstance(self.spec, KeyedSpec) else ()
+        return {name: f"{self.name}/{name}" if name else self.name for name in names}
 
 
 @dataclass(frozen=True)

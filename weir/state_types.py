@@ -8,7 +8,7 @@ type, ``int``, ``float``, ``str``, ``bytes``, ``bool``, or a dataclass of these.
 integers, booleans      as they are
 floats                  shortest digits that read back the same; "nan", "inf", "-inf" as text
 text, Decimal           text
-bytes                   base64 text
+bytes                   base64 text; a value that is nothing else: the version byte 02, then the bytes
 date, time, datetime    an integer: days; nanoseconds; units since the epoch (UTC if there is a time zone)
 duration                an integer of units
 List                    array; null for a missing element
@@ -36,8 +36,10 @@ import polars as pl
 
 from weir.errors import GraphError, StateMismatchError
 
-#: First byte of every value.
+#: First byte of a value in JSON.
 VERSION = b"\x01"
+#: First byte of a value that is bytes.
+_RAW = b"\x02"
 #: A type as JSON, for snapshots: a name, or ``{"list": form}``, ``{"struct": [[name, form], ...]}``, ...
 Form = Any
 
@@ -186,6 +188,18 @@ class _Plain(ValueType):
         return self._from_text(plain)
 
 
+class _Binary(_Plain):
+    """Bytes: as they are, unless they are part of a value."""
+
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, bytes):
+            raise self._wrong(value)
+        return _RAW + value
+
+    def decode(self, data: bytes) -> Any:
+        return data[1:] if data[:1] == _RAW else super().decode(data)
+
+
 class _Temporal(ValueType):
     """Dates and times as integers."""
 
@@ -299,7 +313,7 @@ _INTEGERS: dict[Any, ValueType] = {
     )
 }
 _TEXT = _Plain("string", str, pl.String(), str, str)
-_BYTES = _Plain(
+_BYTES = _Binary(
     "binary",
     bytes,
     pl.Binary(),

@@ -19,7 +19,7 @@ checkpoint, and a checkpoint with another type is refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from weir.errors import GraphError, StateError
@@ -66,7 +66,7 @@ class State(ABC):
             return instance.__dict__["_handles"][self._name]
         except KeyError:
             raise StateError(
-                f"state {self._name!r} of {owner.__name__} is not open; does its open() call super().open(context)?"
+                f"state {self._name!r} of {owner.__name__} is not open: it can be used from open(context) on, in a job"
             ) from None
 
     def __set__(self, instance: object, value: object) -> None:
@@ -253,6 +253,11 @@ class MapState(State):
         @overload
         def __get__(self, instance: object, owner: type) -> MapHandle: ...
         def __get__(self, instance: object | None, owner: type) -> Any: ...
+
+
+def bind_handles(instance: object, handles: Mapping[str, Any]) -> None:
+    """Let the states that an object's class declares stand for these handles, by name; called by the runtime."""
+    instance.__dict__["_handles"] = dict(handles)
 
 
 def declared_states(kind: type) -> tuple[State, ...]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from weir.aggregates import AggregateCall
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
+from weir.keyed_process import process_form
 from weir.schemas import to_schema
 from weir.specs import (
     Aggregate,
@@ -360,20 +361,11 @@ def process_states(step: str, factory: Any) -> tuple[DeclaredState, ...]:
             # It raises in a subtask, too, where it is told what a factory has to be.
             return ()
     try:
+        process_form(made)
         states = declared_states(made)
     except GraphError as error:
         raise GraphError(f"step {step!r}: {error}") from error
-    if states and not _takes_declared(made):
-        raise GraphError(
-            f"step {step!r}: {made.__name__} declares states, so its process takes (key, row, context), or it has "
-            "process_batch(batch, context)"
-        )
     return tuple(DeclaredState(state.name, state.kind, describe(state.form)) for state in states)
-
-
-def _takes_declared(made: type) -> bool:
-    form = getattr(made, "form_of_process", None)
-    return form is not None and form() != "old"
 
 
 def type_name(value: object) -> str:

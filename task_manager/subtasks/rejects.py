@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.delegate import UserOperator
+from weir.operators.delegate import UserStep
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
 from weir.operators.stateless.functions import FunctionOperator
 from weir.protocol.rejects import FirstReject, Rejects
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from task_manager.subtasks.subtask_factory import RunningSubtask
 
 #: Steps that have rows put aside: what all their subtasks were given counts.
-_JUDGED = (FunctionOperator, FilterOperator, WithColumnsOperator, UserOperator)
+_JUDGED = (FunctionOperator, FilterOperator, WithColumnsOperator, UserStep)
 
 
 def rejects_of(running: RunningSubtask) -> list[Rejects]:

@@ -2,13 +2,14 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.junk import JUNK_CHARACTERS, JunkRewriter, junk_value
-from weir.keys import hash_keys, key_bytes, key_groups
+from weir.keys import hash_keys, key_bytes
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
-from weir.records import with_system_columns, without_key_hash
+from weir.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import one_state
+from weir.state.tables.opened import StateTables
+from weir.streams import process_states
 
 SCHEMA = pa.schema([pa.field("server_name", pa.string(), nullable=False)])
 
@@ -19,10 +20,11 @@ def batch_of(names):
     return batch.append_column("_key_hash", pa.array(hash_keys(key_bytes(batch, ["server_name"]))))
 
 
-def opened(spec, store, state_id):
+def opened(spec, store, state_ids):
     operator = create_operator(spec)
-    operator.open(OperatorContext("job", spec.kind, 3, 0, 1, tables=one_state(store, state_id)))
-    return operator
+    tables = StateTables(store, 64 << 20, 128)
+    operator.open(OperatorContext("job", spec.kind, 3, 0, 1, tables=tables.of(spec.kind, state_ids)))
+    return operator, tables
 
 
 def test_every_entry_of_every_key_holds_the_last_event():
@@ -30,23 +32,24 @@ def test_every_entry_of_every_key_holds_the_last_event():
     batches = [[f"server-{i}" for i in rng.integers(0, 20, 700)] for _ in range(2)]
     store = MemoryBackend()
     keys = ("server_name",)
-    count = opened(KeyedAggregateSpec(keys, (Aggregate("count", "count"),)), store, 0)
-    junk = opened(
-        KeyedProcessSpec(keys, lambda: JunkRewriter(2), SCHEMA.append(pa.field("count", pa.int64()))),
-        store,
-        1,
-    )
+    schema = SCHEMA.append(pa.field("count", pa.int64()))
+    count, _ = opened(KeyedAggregateSpec(keys, (Aggregate("count", "count"),)), store, {"": 0})
+    spec = KeyedProcessSpec(keys, lambda: JunkRewriter(2), schema, process_states("junk", JunkRewriter))
+    junk, tables = opened(spec, store, {"entries": 1})
     for names in batches:
         for counted in count.process(batch_of(names)):
             (result,) = junk.process(counted)
-            assert result.equals(without_key_hash(counted))
-    junk.user.keyed_state.flush()
-    state = junk.user.keyed_state
+            assert result.select(schema.names).equals(counted.select(schema.names))
     names = [name for batch in batches for name in batch]
-    for name in set(names):
-        groups = key_groups(hash_keys(key_bytes(batch_of([name]), ["server_name"])), 128)
-        for index in range(2):
-            (value,) = state.get_many(groups, [name.encode() + index.to_bytes(4, "big")])
-            assert len(value) == JUNK_CHARACTERS
-            assert value == junk_value(index, names.count(name))
-    assert len(list(store.scan())) == 2 * len(set(names))
+    held = {}
+
+    class Look(JunkRewriter):
+        def process(self, key, row, context):
+            held[key[0]] = dict(self.entries.items())
+
+    tables.flush()
+    looks = KeyedProcessSpec(keys, lambda: Look(2), schema, process_states("look", Look))
+    rows = batch_of(sorted(set(names))).append_column("count", pa.array([0] * len(set(names))))
+    list(opened(looks, store, {"entries": 1})[0].process(rows))
+    assert held == {name: {i: junk_value(i, names.count(name)) for i in range(2)} for name in names}
+    assert {len(value) for entries in held.values() for value in entries.values()} == {JUNK_CHARACTERS}

@@ -13,6 +13,11 @@ from weir.specs import SinkSpec
 SCHEMA = {"id": pl.Int64, "server_name": pl.String, "size": weir.Nullable(pl.Float64)}
 
 
+class Passes(weir.KeyedProcess):
+    def process(self, key, row, context):
+        yield row
+
+
 def source(flow, name="events", parallelism=1, **settings):
     return flow.source(name, weir.JsonLines("in.jsonl", schema=SCHEMA, **settings), parallelism=parallelism)
 
@@ -194,7 +199,7 @@ def keep(events, predicate):
         ),
         (lambda e: e.key_by("id").count("a", emit="never"), "step 'a': emit is 'never'"),
         (
-            lambda e: e.key_by("id").process("p", dict, {"x": int}),
+            lambda e: e.key_by("id").process("p", Passes, {"x": int}),
             "step 'p': its declared result lacks key column",
         ),
         (

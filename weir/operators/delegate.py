@@ -10,11 +10,14 @@ from weir.operators.base import Json, Operator, OperatorContext
 from weir.records import without_key_hash
 
 
-class UserOperator(Operator):
+class UserStep(Operator):
+    """Base of what runs objects of a job's author; rows that make them raise can be put aside."""
+
+
+class UserOperator(UserStep):
     """Hands every call on to a user's operator, batches without ``_key_hash``; both time columns stay.
 
-    Base of what runs a :class:`weir.KeyedProcess`, and made by the registry for a sink that is no
-    :class:`weir.TwoPhaseSink`.
+    Made by the registry for a sink that is no :class:`weir.TwoPhaseSink`.
     """
 
     def __init__(self, user: Operator) -> None:

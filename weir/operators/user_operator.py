@@ -80,9 +80,9 @@ class OutputChecker(MapBatchesOperator):
 class CheckedUserOperator(UserOperator):
     """Hands calls on to a user's operator; what it returns has the declared columns and the time columns."""
 
-    def __init__(self, user: Operator, schema: pa.Schema, key_columns: tuple[str, ...] = ()) -> None:
+    def __init__(self, user: Operator, schema: pa.Schema) -> None:
         super().__init__(user)
-        self._checker = OutputChecker(schema, key_columns)
+        self._checker = OutputChecker(schema)
 
     def open(self, context: OperatorContext) -> None:
         """Open the user's operator."""

@@ -14,7 +14,7 @@ from weir.specs.base import OperatorSpec
 from weir.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from weir.operators.base import Operator
+    from weir.keyed_process import KeyedProcess
 
 #: When a keyed aggregation emits: one row per input row, or the last row of each key of a batch.
 EmitMode = Literal["per_event", "per_batch"]
@@ -26,6 +26,11 @@ class KeyedSpec(OperatorSpec):
     """Base of keyed operators: rows come in partitioned by ``key_columns``."""
 
     key_columns: tuple[str, ...]
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of its states; an empty one stands for the only state of an operator that names none."""
+        return ("",)
 
 
 @dataclass(frozen=True)
@@ -67,12 +72,17 @@ class KeyedProcessSpec(KeyedSpec):
     """A user's keyed operator: ``factory()`` makes a ``weir.KeyedProcess`` per subtask."""
 
     kind: ClassVar[str] = "keyed_process"
-    runtime: ClassVar[str] = "weir.operators.keyed.keyed_process:KeyedProcessOperator"
+    runtime: ClassVar[str] = "weir.operators.keyed.process_operator:KeyedProcessOperator"
     factory_kind: ClassVar[str] = "a class (or a function without arguments) that makes a weir.KeyedProcess"
-    factory: Callable[[], Operator]
+    factory: Callable[[], KeyedProcess]
     schema: pa.Schema
-    #: By name; empty: it has one state without a name.
+    #: By name.
     states: tuple[DeclaredState, ...] = field(default=(), metadata={"came_later": True})
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Those that the author declared."""
+        return tuple(state.name for state in self.states)
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """What the author declared; see :class:`OperatorSpec`."""

@@ -25,7 +25,7 @@ def no_generator(position):
     [
         (UserOperatorSpec(Abstract, SCHEMA), "TypeError: Can't instantiate.*that makes a weir.Operator"),
         (UserOperatorSpec(int, SCHEMA), r"the factory of an apply step returned int, not a weir\.Operator"),
-        (KeyedProcessSpec(("k",), Abstract, SCHEMA), "TypeError.*that makes a weir.KeyedProcess"),
+        (KeyedProcessSpec(("k",), lambda: Abstract(), SCHEMA), "TypeError.*that makes a weir.KeyedProcess"),
         (KeyedProcessSpec(("k",), int, SCHEMA), "returned int, not a weir.KeyedProcess"),
         (UserSinkSpec(Abstract), "TypeError.*that makes a weir.Sink or weir.TwoPhaseSink"),
         (UserSinkSpec(lambda: None), "gave NoneType, not a TwoPhaseSink"),

@@ -270,13 +270,6 @@ def test_declarations_are_checked_when_the_job_is_built():
     with pytest.raises(weir.GraphError, match="cannot be the type of a map's keys"):
         weir.MapState(pl.Float64, pl.Int64)
 
-    class Old(weir.KeyedProcess):
-        held = weir.ValueState(int)
-
-        def process(self, batch): ...
-
-    with pytest.raises(weir.GraphError, match=r"step 'made': Old declares states"):
-        flow_of(Old)
     factories = (Count, functools.partial(Count), lambda: Count())
     assert {flow_of(factory).build().node("made").spec.states for factory in factories} == {
         flow_of(CountInBatches).build().node("made").spec.states

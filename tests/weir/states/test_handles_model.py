@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import weir
 from weir.operators.base import OperatorContext
-from weir.operators.keyed.keyed_process import KeyedProcessOperator
+from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.api import StateBackend

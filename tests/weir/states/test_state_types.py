@@ -29,7 +29,8 @@ GOLDEN = [
     (float, math.inf, b'\x01"inf"'),
     (bool, True, b"\x01true"),
     (str, "ä\n", b'\x01"\xc3\xa4\\n"'),
-    (bytes, b"\x00\xff", b'\x01"AP8="'),
+    (bytes, b"\x00\xff", b"\x02\x00\xff"),
+    (pl.List(pl.Binary), [b"\x00\xff"], b'\x01["AP8="]'),
     (pl.Decimal(10, 2), decimal.Decimal("1.20"), b'\x01"1.20"'),
     (pl.Date, dt.date(2020, 1, 1), b"\x0118262"),
     (pl.Time, dt.time(1, 2, 3, 4), b"\x013723000004000"),
@@ -47,8 +48,12 @@ def test_bytes_do_not_change(dtype, value, data):
     kind = value_type(dtype)
     assert kind.encode(value) == data
     assert kind.decode(data) == value
-    with pytest.raises(StateMismatchError, match="format version 02"):
-        kind.decode(b"\x02" + data[1:])
+    with pytest.raises(StateMismatchError, match="format version 03"):
+        kind.decode(b"\x03" + data[1:])
+
+
+def test_bytes_that_were_kept_as_text_are_read():
+    assert value_type(bytes).decode(b'\x01"AP8="') == b"\x00\xff"
 
 
 @given(st.lists(st.floats()))

@@ -31,7 +31,7 @@ class LastWatermark(weir.KeyedProcess):
 
     watermark_ms = 0
 
-    def process(self, batch):
+    def process_batch(self, batch, context):
         late = pa.array([at < self.watermark_ms for at in batch.column("at").to_pylist()])
         names = ["id", "name", "at"]
         yield pa.RecordBatch.from_arrays(
@@ -41,7 +41,6 @@ class LastWatermark(weir.KeyedProcess):
 
     def on_watermark(self, time_ms):
         self.watermark_ms = time_ms
-        return ()
 
 
 def lateness():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from weir.specs import FlatMapSpec
 from weir.state.handles.block import Cursor
 
 #: ``process(key, row, context)`` returns rows, or None.
-RecordFunction = Callable[[tuple[Any, ...], dict[str, Any], KeyContext], Iterable[dict[str, Any]] | None]
+RecordFunction = Callable[[tuple[Any, ...], dict[str, Any], KeyContext], Iterable[Mapping[str, Any]] | None]
 BatchFunction = Callable[[pa.RecordBatch, KeyContext], Iterable[pa.RecordBatch] | None]
 
 
@@ -49,7 +49,7 @@ class Records(FlatMapOperator):
         keys = self._context.keys(batch)
         self._cursor.block = keys.distinct
         columns = [[row[name] for row in rows] for name in self._key_columns]
-        results: list[dict[str, Any]] = []
+        results: list[Any] = []
         origins: list[int] = []
         cursor, context, function = self._cursor, self._context, self._record_function
         index = 0
@@ -79,9 +79,7 @@ class Records(FlatMapOperator):
         if results:
             yield self._built(batch, results, origins)
 
-    def _built(
-        self, batch: pa.RecordBatch, results: list[dict[str, Any]], origins: list[int]
-    ) -> pa.RecordBatch:
+    def _built(self, batch: pa.RecordBatch, results: list[Any], origins: list[int]) -> pa.RecordBatch:
         names = self._names
         for result, origin in zip(results, origins, strict=True):
             if not isinstance(result, dict) or result.keys() != names:

@@ -4,9 +4,11 @@ The snapshot of a keyed operator holds its *codec*; a start from a checkpoint co
 
     {"kind": "keyed_aggregate", "version": 1, "distinct_keys": 3,
      "codec": {"values": 1, "keys": [["server", "bytes"]], "aggregates": [["sum", "amount", "int64"]]}}
-    {"kind": "keyed_process", "version": 1, "user": null, "codec": {"name": "1", "keys": ["server"]}}
+    {"kind": "keyed_process", "version": 1,
+     "codec": {"keys": ["server"], "states": {"total": {"kind": "value", "type": "int64"}}}}
 
-A type is null as long as a subtask has had no rows, and then fits any.
+A type is null as long as a subtask has had no rows, and then fits any. A codec without "states" is of the time when
+users' operators kept bytes of their own: nothing of them is read, and ``--allow-dropped-state`` is needed to drop them.
 """
 
 from __future__ import annotations
@@ -104,19 +106,16 @@ def check_aggregate_codecs(step: str, stored: Collection[AggregateCodec], needed
             )
 
 
-def check_user_codec(
-    step: str, stored: Mapping[str, Any], needed: Mapping[str, Any], readable: Collection[str]
-) -> None:
-    """Can a user's operator read what was written under this codec?
+def check_key_columns(step: str, stored: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
+    """Is a user's state by the same key columns?
 
     Raises:
-        StateMismatchError: it does not say so.
+        StateMismatchError: it is not.
     """
-    if stored["keys"] != needed["keys"] or stored["name"] not in {needed["name"], *readable}:
+    if stored["keys"] != needed["keys"]:
         raise StateMismatchError(
-            f"step {step!r}: the checkpoint's state has codec {stored['name']!r} by {', '.join(stored['keys'])}; "
-            f"the step reads {', '.join(map(repr, [needed['name'], *readable]))} by {', '.join(needed['keys'])}; "
-            f"{_MEND}, or name the codec in its readable_codecs"
+            f"step {step!r}: the checkpoint's state is by {', '.join(stored['keys'])}, the job now keeps it by "
+            f"{', '.join(needed['keys'])}; {_MEND}"
         )
 
 

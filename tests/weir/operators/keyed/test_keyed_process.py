@@ -1,5 +1,6 @@
+"""What authors write, how it is called, and what is checked of what they yield."""
+
 import json
-from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
@@ -7,134 +8,172 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.errors import StateError, UserFunctionError
+from weir import testing
+from weir.errors import GraphError, StateError, UserFunctionError
 from weir.operators.base import OperatorContext
-from weir.operators.keyed.keyed_process import KeyedProcess, KeyedProcessOperator
+from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.specs import KeyedProcessSpec
-from weir.state import layout
-from weir.state.api import StateBackend
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import one_state
+from weir.state.tables.opened import StateTables
+from weir.streams import process_states
 
-SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64(), "before": pa.binary()})
+SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64(), "before": pa.int64()})
 
 
-class LastSeen(KeyedProcess):
+class LastSeen(weir.KeyedProcess):
     """Emits each row with the value that its key had before, then keeps the new one."""
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        groups, keys = self.keys(batch)
-        before = self.keyed_state.get_many(groups, keys)
-        values = [str(value).encode() for value in batch.column("v").to_pylist()]
-        self.keyed_state.put_many(groups, keys, values)
-        yield batch.append_column("before", pa.array(before, pa.binary()))
+    kept = weir.ValueState(int)
+
+    def process_batch(self, batch, context):
+        keys = context.keys(batch)
+        before = self.kept.get(keys)
+        self.kept.put(keys, batch["v"])
+        yield batch.append_column("before", before.to_arrow())
 
 
-def make(backend: StateBackend | None, state_id: int = 2, cache_bytes: int = 2000) -> KeyedProcessOperator:
-    operator = KeyedProcessOperator(KeyedProcessSpec(("k",), LastSeen, SCHEMA))
-    operator.open(OperatorContext("job", "last", 1, 0, 1, tables=one_state(backend, state_id, cache_bytes)))
-    return operator
+def make(backend, state_id=2):
+    tables = None if backend is None else StateTables(backend, 1 << 20, 128)
+    operator = KeyedProcessOperator(
+        KeyedProcessSpec(("k",), LastSeen, SCHEMA, process_states("last", LastSeen))
+    )
+    opened = None if tables is None else tables.of("last", {"kept": state_id})
+    operator.open(OperatorContext("job", "last", 1, 0, 1, tables=opened))
+    return operator, tables
 
 
-def batch_of(round_number: int) -> pa.RecordBatch:
+def batch_of(round_number):
     rows = pa.record_batch({"k": [f"key-{n}" for n in range(50)], "v": [round_number] * 50})
     return weir.with_times(rows, round_number, 7)
 
 
-def test_a_users_operator_reads_what_it_wrote_through_a_small_cache() -> None:
+def test_states_of_different_operators_do_not_mix():
     backend = MemoryBackend()
-    operator = make(backend)
-    for round_number in range(3):
-        (out,) = operator.process(batch_of(round_number))
-        assert out.column("before").to_pylist() == [b"%d" % (round_number - 1) if round_number else None] * 50
-    operator.user.keyed_state.flush()
-    operator.close()
-    assert {layout.decode_key(key).state_id for key, _ in backend.scan()} == {2}
-    assert {value for _, value in backend.scan()} == {b"2"}
-    (out,) = make(backend).process(batch_of(9))
-    assert out.column("before").to_pylist() == [b"2"] * 50
-
-
-def test_states_of_different_operators_do_not_mix() -> None:
-    backend = MemoryBackend()
-    first = make(backend, state_id=2)
+    first, tables = make(backend, state_id=2)
     list(first.process(batch_of(1)))
-    first.user.keyed_state.flush()
-    (out,) = make(backend, state_id=3).process(batch_of(1))
+    tables.flush()
+    (out,) = make(backend, state_id=3)[0].process(batch_of(1))
     assert out.column("before").null_count == 50
+    (out,) = make(backend, state_id=2)[0].process(batch_of(1))
+    assert out.column("before").to_pylist() == [1] * 50
 
 
-def test_deleting_scanning_and_dropping_groups() -> None:
-    backend = MemoryBackend()
-    operator = make(backend, cache_bytes=1 << 20)
-    list(operator.process(batch_of(1)))
-    assert isinstance(operator.user, LastSeen)
-    state = operator.user.keyed_state
-    groups, keys = operator.user.keys(batch_of(1))
-    state.delete_many(groups[:10], keys[:10])
-    scanned = dict(entry for group in range(128) for entry in state.scan_group(group))
-    assert scanned == dict.fromkeys(keys[10:], b"1")
-    state.release_groups(np.unique(groups).tolist())
-    assert sum(1 for _ in backend.scan()) == 40
-    state.adopt_groups(np.unique(groups).tolist())
-    assert state.stats().memory_bytes == 0
-    assert state.get_many(groups, keys) == [None] * 10 + [b"1"] * 40
-
-
-def test_groups_are_flushed_released_and_adopted_one_by_one() -> None:
-    backend = MemoryBackend()
-    operator = make(backend, cache_bytes=1 << 20)
-    list(operator.process(batch_of(1)))
-    assert isinstance(operator.user, LastSeen)
-    groups, keys = operator.user.keys(batch_of(1))
-    moved, kept = int(groups[0]), int(next(group for group in groups if group != groups[0]))
-    moved_count = int((groups == moved).sum())
-    operator.user.keyed_state.flush_groups([moved])
-    assert {layout.decode_key(key).key_group for key, _ in backend.scan()} == {moved}
-    hot = operator.user.keyed_state.hot_keys([moved], 100)
-    assert sorted(hot) == [key for key, _ in backend.scan()]
-    assert len(operator.user.keyed_state.hot_keys([moved, kept], 1)) == 1
-    operator.user.keyed_state.release_groups([moved])
-    assert len(list(backend.scan())) == moved_count
-    # Another owner works on it, and it comes back.
-    backend.put_many(hot, [b"other"] * len(hot))
-    operator.user.keyed_state.adopt_groups([moved])
-    values = operator.user.keyed_state.get_many(groups, keys)
-    assert values == [b"other" if group == moved else b"1" for group in groups]
-
-
-def test_a_stage_without_a_store_is_a_clear_error() -> None:
+def test_a_stage_without_a_store_is_a_clear_error():
     with pytest.raises(StateError, match="operator 'last' keeps keyed state"):
         make(None)
-    with pytest.raises(StateError, match=r"super\(\)\.open"):
-        LastSeen().keyed_state.flush()
+    with pytest.raises(StateError, match="state 'kept' of LastSeen is not open"):
+        _ = LastSeen().kept
 
 
-def test_a_users_operator_does_not_see_the_key_hash_but_its_keys_use_it() -> None:
-    """The exchange has hashed the rows already: hashes of our own choice show in the groups."""
+def test_a_users_operator_does_not_see_the_key_hash_but_its_keys_use_it():
+    """The exchange has hashed the rows already: hashes of our own choice show in the keys."""
     hashes = np.arange(50, dtype=np.uint64) * np.uint64(2**58)
     hashed = batch_of(1).append_column("_key_hash", pa.array(hashes))
-    operator = make(MemoryBackend())
-    seen: list[np.ndarray] = []
+    operator, _ = make(MemoryBackend())
+    seen = []
 
-    def look(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        seen.append(operator.user.keys(batch)[0])  # type: ignore[attr-defined]
-        seen.append(operator.user.keys(batch.slice(0))[0])  # type: ignore[attr-defined]
-        yield batch.append_column("before", pa.nulls(50, pa.binary()))
+    class Look(LastSeen):
+        def process_batch(self, batch, context):
+            seen.extend((context.keys(batch).hashes, context.keys(batch.slice(0)).hashes))
+            yield batch.append_column("before", pa.nulls(50, pa.int64()))
 
-    operator.user.process = look  # type: ignore[method-assign]
+    operator = KeyedProcessOperator(KeyedProcessSpec(("k",), Look, SCHEMA, process_states("look", Look)))
+    tables = StateTables(MemoryBackend(), 1 << 20, 128).of("look", {"kept": 0})
+    operator.open(OperatorContext("job", "look", 1, 0, 1, tables=tables))
     (out,) = operator.process(hashed)
     assert out.schema.names == ["k", "v", "before", "_event_time_ms", "_ingest_time_us"]
-    assert seen[0].tolist() == operator.user.keyed_state.groups(hashes).tolist()  # type: ignore[attr-defined]
-    assert seen[0].tolist() != seen[1].tolist(), "a batch of the user's own is hashed"
+    assert seen[0].tolist() == hashes.tolist()
+    assert seen[1].tolist() != hashes.tolist(), "a batch of the user's own is hashed"
 
 
-def yielding(what, method="process"):
+def stream():
+    flow = weir.Dataflow("job")
+    return flow.source("rows", weir.JsonLines("/absent", schema={"k": str})).key_by("k")
+
+
+class TakesBatch(weir.KeyedProcess):
+    def process(self, batch):
+        return (batch,)
+
+
+class HasCodec(weir.KeyedProcess):
+    state_codec = "2"
+
+    def process(self, key, row, context): ...
+
+
+class HasSnapshot(weir.KeyedProcess):
+    def process(self, key, row, context): ...
+
+    def snapshot(self, checkpoint_id): ...
+
+
+class Empty(weir.KeyedProcess):
+    pass
+
+
+class IsOperator(weir.Operator):
+    def process(self, batch):
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("factory", "told"),
+    [
+        (TakesBatch, r"TakesBatch has process\(self, batch\)"),
+        (lambda: TakesBatch(), r"TakesBatch has process\(self, batch\)"),
+        (HasCodec, "HasCodec has state_codec, which is of the older form"),
+        (HasSnapshot, "HasSnapshot has snapshot, which is of the older form"),
+        (Empty, "Empty has neither process nor process_batch"),
+        (IsOperator, "IsOperator is no weir.KeyedProcess"),
+    ],
+)
+def test_a_class_of_another_form_is_told_what_to_write(factory, told):
+    """When the job is built, not at its first rows."""
+    wanted = r"process\(self, key, row, context\) or process_batch\(self, batch, context\).*weir.ValueState"
+    with pytest.raises(GraphError, match=rf"^step 'st': {told}.*{wanted}"):
+        stream().process("st", factory)
+
+
+def test_hooks_are_called_and_need_not_return_anything():
+    calls = []
+
+    class Hooks(weir.KeyedProcess):
+        total = weir.ValueState(int, default=0)
+
+        def open(self, context):
+            calls.append(("open", context.subtask_index, context.tables))
+
+        def process(self, key, row, context):
+            self.total.value += 1
+            calls.append(("process", key, row, self.total.value))
+
+        def on_watermark(self, time_ms):
+            calls.append(("on_watermark", time_ms))
+
+        def finish(self):
+            calls.append(("finish",))
+
+        def close(self):
+            calls.append(("close",))
+
+    flow = stream().process("st", Hooks)
+    flow.sink("out", weir.Collect())
+    testing.run(flow.flow, {"rows": [{"k": "a"}, testing.Watermark(5), {"k": "a"}]})
+    assert calls[0] == ("open", 0, None)
+    assert [call for call in calls if call[0] == "process"] == [
+        ("process", ("a",), {"k": "a"}, count) for count in (1, 2)
+    ]
+    assert ("on_watermark", 5) in calls
+    assert calls[-2:] == [("finish",), ("close",)]
+
+
+def yielding(what, method="process_batch"):
     """A class of operators that yield what ``what`` makes of a batch, or hand it out as it is."""
 
-    class Yields(KeyedProcess):
-        def process(self, batch):
-            if method == "process":
+    class Yields(weir.KeyedProcess):
+        def process_batch(self, batch, context):
+            if method == "process_batch":
                 return what(batch)
             return (batch,)
 
@@ -168,11 +207,13 @@ def run_rows(path, made):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        (lambda batch: iter([None, batch]), r"process\(\) yielded None; it must yield pyarrow.RecordBatch"),
-        (lambda batch: iter([5]), r"process\(\) yielded int; it must yield"),
-        (lambda batch: iter([pl.from_arrow(batch)]), r"process\(\) yielded DataFrame; it must yield"),
-        (lambda batch: None, r"process\(\) returned None; it must yield record batches"),
-        (lambda batch: batch, r"process\(\) returned RecordBatch; it must yield"),
+        (
+            lambda batch: iter([None, batch]),
+            r"process_batch\(\) yielded None; it must yield pyarrow.RecordBatch",
+        ),
+        (lambda batch: iter([5]), r"process_batch\(\) yielded int; it must yield"),
+        (lambda batch: iter([pl.from_arrow(batch)]), r"process_batch\(\) yielded DataFrame; it must yield"),
+        (lambda batch: batch, r"process_batch\(\) returned RecordBatch; it must yield"),
         (lambda batch: [batch.drop_columns(["n"])], r"column 'n' \(int64\) is missing"),
         (lambda batch: [batch.append_column("z", batch.column("n"))], "column 'z' .* is not expected"),
         (lambda batch: [replaced(batch, "n", batch.column("k"))], "column 'n' is string, not int64"),
@@ -189,7 +230,7 @@ def test_what_a_keyed_process_yields_is_checked(rows_path, what, message):
 
 
 @pytest.mark.parametrize("method", ["on_watermark", "finish"])
-@pytest.mark.parametrize(("outputs", "message"), [(None, "returned None"), ([None], "yielded None")])
+@pytest.mark.parametrize(("outputs", "message"), [(5, "returned int"), ([None], "yielded None")])
 def test_what_comes_at_watermarks_and_at_the_end_is_checked(rows_path, method, outputs, message):
     with pytest.raises(UserFunctionError, match=rf"step 'st': {method}\(\) {message}; it must yield"):
         run_rows(rows_path, yielding(lambda batch: outputs, method))

@@ -7,14 +7,17 @@ import json
 import pyarrow as pa
 import pytest
 
+import weir
 from weir.errors import StateError
+from weir.keyed_process import KeyedProcess
 from weir.operators.base import OperatorContext
-from weir.operators.keyed.keyed_process import KeyedProcess, KeyedProcessOperator
+from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import one_state
+from weir.state.tables.opened import StateTables, one_state
+from weir.streams import process_states
 
 SUM = (Aggregate("n", "count"), Aggregate("total", "sum", "x"))
 
@@ -46,8 +49,7 @@ def opened(backend, restored=None, aggregates=SUM, keys=("k",), index=0, indices
 
 
 def cut(operator):
-    state = operator.state if hasattr(operator, "state") else operator.user.keyed_state
-    state.flush()
+    operator.state.flush()
     return json.loads(json.dumps(operator.snapshot(1)))
 
 
@@ -118,48 +120,42 @@ def test_keys_are_counted_once_over_other_subtasks(written):
     assert counts == [10, 11, 12, 0]
 
 
-class Last(KeyedProcess):
-    state_codec = "2"
-    readable_codecs = ("1",)
-
-    def process(self, batch):
-        return ()
-
-
 class First(KeyedProcess):
-    def process(self, batch):
-        return ()
+    total = weir.ValueState(int)
 
-    def snapshot(self, checkpoint_id):
-        return {"mine": checkpoint_id}
-
-    def open(self, context):
-        super().open(context)
-        self.restored = context.restored
+    def process(self, key, row, context):
+        yield row
 
 
 def process_operator(kind, restored=None, keys=("k",)):
-    operator = KeyedProcessOperator(KeyedProcessSpec(keys, kind, pa.schema({"k": pa.string()})))
-    operator.open(context(MemoryBackend(), restored))
+    spec = KeyedProcessSpec(keys, kind, pa.schema({"k": pa.string()}), process_states("totals", kind))
+    operator = KeyedProcessOperator(spec)
+    tables = StateTables(MemoryBackend(), 1 << 20, 128).of("totals", {"total": 0})
+    operator.open(OperatorContext("job", "totals", 3, 0, 1, tables=tables, restored=restored or {}))
     return operator
 
 
-def test_a_users_codec_is_checked_and_its_own_snapshot_comes_back():
-    first = {0: cut(process_operator(First))}
-    assert first == {
-        0: {
-            "kind": "keyed_process",
-            "version": 1,
-            "codec": {"name": "1", "keys": ["k"]},
-            "user": {"mine": 1},
-        }
+def test_a_users_states_and_key_columns_are_checked():
+    written = json.loads(json.dumps(process_operator(First).snapshot(1)))
+    assert written == {
+        "kind": "keyed_process",
+        "version": 1,
+        "codec": {"keys": ["k"], "states": {"total": {"kind": "value", "type": "int64"}}},
     }
-    assert process_operator(First, first).user.restored == {0: {"mine": 1}}
-    second = {0: cut(process_operator(Last, first))}
-    with pytest.raises(StateError, match=r"has codec '2' by k; the step reads '1' by k; .* readable_codecs"):
-        process_operator(First, second)
-    with pytest.raises(StateError, match="reads '1' by k, j"):
-        process_operator(First, first, keys=("k", "j"))
+    process_operator(First, {0: written})
+    with pytest.raises(StateError, match="state is by k, the job now keeps it by k, j"):
+        process_operator(First, {0: written}, keys=("k", "j"))
+
+
+def test_a_snapshot_of_the_time_of_bytes_of_ones_own_is_understood():
+    """Its bytes are another state, which is not declared any more; this one begins empty."""
+    older = {
+        "kind": "keyed_process",
+        "version": 1,
+        "codec": {"name": "1", "keys": ["k"]},
+        "user": {"mine": 1},
+    }
+    process_operator(First, {0: older})
 
 
 def test_state_of_another_kind_of_step_is_refused(written):

@@ -1,0 +1,108 @@
+"""What authors of keyed operators subclass. Inert: ``weir.operators.keyed.process_operator`` runs it in a subtask."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from weir.errors import GraphError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from weir.operators.base import OperatorContext
+    from weir.operators.keyed.key_context import KeyContext
+
+#: What ``process`` takes: rows, or whole batches.
+ProcessForm = Literal["records", "batches"]
+#: Hooks of the older form, and what only that needed.
+_GONE = ("state_codec", "readable_codecs", "snapshot", "commit", "flush")
+_FORMS = (
+    "a weir.KeyedProcess has process(self, key, row, context) or process_batch(self, batch, context), and keeps its "
+    "state in attributes of its class such as total = weir.ValueState(pl.Int64, default=0); see docs/write-a-job.md"
+)
+
+
+class KeyedProcess:
+    """Base of users' keyed operators. State is declared as attributes of the class: see ``weir.states``.
+
+    A subclass overrides one of :meth:`process` and :meth:`process_batch` (the latter counts if both are there), and
+    any of the other methods. One thread calls all of them. Only declared state survives a restart and moves with its
+    keys; other attributes of the object are lost.
+    """
+
+    def open(self, context: OperatorContext) -> None:
+        """Called once before the first rows; may block and read files. States have no current key here."""
+
+    def process(
+        self, key: tuple[Any, ...], row: Any, context: KeyContext, /
+    ) -> Iterable[Mapping[str, Any]] | None:
+        """Called for each row; what it yields takes the times of the row.
+
+        Args:
+            key: the values of the key columns.
+            row: a dict of the user columns.
+            context: of this row; states stand for its key.
+
+        Returns:
+            Dicts of exactly the declared columns, or None.
+        """
+        raise NotImplementedError
+
+    def process_batch(self, batch: pa.RecordBatch, context: KeyContext, /) -> Iterable[pa.RecordBatch] | None:
+        """Called for each batch, Arrow in and Arrow out.
+
+        Args:
+            batch: at least one row, with the user columns and both time columns.
+            context: ``context.keys(batch)`` are what ``get`` and ``put`` of states take.
+
+        Returns:
+            Batches of the declared columns, or None. One with as many rows as ``batch`` may leave the time columns out.
+        """
+        raise NotImplementedError
+
+    def on_watermark(self, time_ms: int, /) -> Iterable[pa.RecordBatch] | None:
+        """Called when the minimum watermark over all inputs rises; what it yields precedes the watermark.
+
+        Returns:
+            Batches of the declared columns with both time columns (``weir.with_times``), or None.
+        """
+
+    def finish(self) -> Iterable[pa.RecordBatch] | None:
+        """Called once after the last rows of all inputs; returns what :meth:`on_watermark` returns."""
+
+    def close(self) -> None:
+        """Called once if :meth:`open` was called, also after a failure; releases resources."""
+
+
+def process_form(kind: type) -> ProcessForm:
+    """What a class is given; called when a job is built, and by the runtime.
+
+    Raises:
+        GraphError: it is no keyed process; the message says what to write.
+    """
+    name = kind.__name__
+    if not issubclass(kind, KeyedProcess):
+        raise GraphError(f"{name} is no weir.KeyedProcess; {_FORMS}")
+    for hook in _GONE:
+        if hasattr(kind, hook):
+            raise GraphError(
+                f"{name} has {hook}, which is of the older form and is not used any more; {_FORMS}"
+            )
+    if kind.process_batch is not KeyedProcess.process_batch:
+        return "batches"
+    if kind.process is KeyedProcess.process:
+        raise GraphError(f"{name} has neither process nor process_batch; {_FORMS}")
+    if not _takes_three(kind.process):
+        raise GraphError(f"{name} has process{inspect.signature(kind.process)}; {_FORMS}")
+    return "records"
+
+
+def _takes_three(function: Any) -> bool:
+    """Whether a method takes ``self`` and three arguments by position."""
+    try:
+        inspect.signature(function).bind(None, None, None, None)
+    except TypeError:
+        return False
+    return True

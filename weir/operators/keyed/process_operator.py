@@ -1,0 +1,126 @@
+"""Runs a user's :class:`weir.KeyedProcess` in a subtask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.keyed_process import KeyedProcess, process_form
+from weir.operators.base import Json, OperatorContext
+from weir.operators.delegate import UserStep
+from weir.operators.keyed.key_context import KeyContext
+from weir.operators.keyed.keyed_records import Batches, Records, known_hashes
+from weir.operators.keyed.keyed_rows import declared_tables
+from weir.operators.keyed.state_codec import (
+    check_declared,
+    check_key_columns,
+    kept_snapshots,
+    keyed_snapshot,
+)
+from weir.operators.user_operator import OutputChecker
+from weir.records import KEY_HASH_COLUMN, without_key_hash
+from weir.specs import KeyedProcessSpec
+from weir.state.handles.block import Cursor, Handle
+from weir.state.handles.opening import open_handle
+from weir.states import bind_handles, declared_states
+
+
+class KeyedProcessOperator(UserStep):
+    """Opens the declared states, calls the user's process, and checks what it yields as that of ``apply`` is."""
+
+    def __init__(self, spec: KeyedProcessSpec) -> None:
+        made = spec.factory()
+        if not isinstance(made, KeyedProcess):
+            raise GraphError(
+                f"the factory of a process step returned {type(made).__name__}, not a weir.KeyedProcess"
+            )
+        self._form = process_form(type(made))
+        self._user = made
+        self._spec = spec
+        self._states = declared_states(type(made))
+        self._checker = OutputChecker(spec.schema, spec.key_columns)
+        self._context: KeyContext | None = None
+        self._runner: Records | Batches | None = None
+        self._is_open = False
+
+    @property
+    def user(self) -> KeyedProcess:
+        """The user's object."""
+        return self._user
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the states, then the user's operator.
+
+        Raises:
+            StateError: it cannot read the checkpoint's state, or the stage has no store.
+        """
+        needed = self._codec()
+        for value in kept_snapshots(context, self._spec.kind).values():
+            check_key_columns(context.operator_name, value["codec"], needed)
+            check_declared(context.operator_name, value["codec"].get("states", {}), needed["states"])
+        cursor = Cursor()
+        handles: dict[str, Handle] = {}
+        if self._states:
+            tables = declared_tables(context)
+            handles = {state.name: open_handle(state, tables, cursor) for state in self._states}
+        bind_handles(self._user, handles)
+        self._context = KeyContext(
+            cursor, tuple(handles.values()), self._spec.key_columns, context.max_parallelism
+        )
+        self._checker.open(context)
+        self._runner = self._make_runner(context, cursor, self._context)
+        self._is_open = True
+        self._user.open(replace(context, tables=None, restored={}))
+
+    def _make_runner(
+        self, context: OperatorContext, cursor: Cursor, key_context: KeyContext
+    ) -> Records | Batches:
+        if self._form == "batches":
+            return Batches(self._user.process_batch, self._checker, key_context)
+        records = Records(self._user.process, self._spec.schema, self._spec.key_columns, cursor, key_context)
+        records.open(context)
+        return records
+
+    def _codec(self) -> dict[str, Json]:
+        return {
+            "keys": list(self._spec.key_columns),
+            "states": {state.name: {"kind": state.kind, "type": state.form} for state in self._states},
+        }
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """What the user's operator makes of a batch."""
+        context, runner = self._context, self._runner
+        assert context is not None
+        assert runner is not None
+        shown = without_key_hash(batch)
+        hashes: np.ndarray | None = known_hashes(batch, KEY_HASH_COLUMN)
+        context.begin(shown, hashes)
+        try:
+            yield from runner.run(shown)
+        except BaseException:
+            context.abandon()
+            raise
+
+    def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
+        """What the user's operator makes of a watermark."""
+        return self._checked("on_watermark", self._user.on_watermark(time_ms))
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """What the user's operator makes of the end."""
+        return self._checked("finish", self._user.finish())
+
+    def _checked(self, method: str, made: object) -> Iterator[pa.RecordBatch]:
+        return self._checker.each(method, () if made is None else made, None)
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """What the bytes of the states mean."""
+        return keyed_snapshot(self._spec.kind, self._codec())
+
+    def close(self) -> None:
+        """Close the user's operator, if it was opened."""
+        if self._is_open:
+            self._user.close()
