@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.json_paths import column_paths
 from weir.schemas import to_schema
 from weir.specs import (
     BlackholeSpec,
@@ -111,17 +112,23 @@ class JsonLines(FileSource):
     Attributes:
         path: where they are.
         line_bytes_max: a longer line is a bad record and is not parsed.
+        paths: where the values of a column are, if its name does not say so: ``{"domain": "meta.domain"}``. A column
+            whose name has dots, such as ``length.new``, is the value at that path. A list of keys is taken as it is:
+            ``{"x": ["a.b"]}`` is the field ``a.b``.
     """
 
     path: str
     line_bytes_max: int = 8 << 20
+    paths: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
 
     def to_spec(self) -> JsonLinesSpec:
         """The frozen description that the graph holds."""
         if self.line_bytes_max < 1:
             raise GraphError(f"line_bytes_max is {self.line_bytes_max!r}; it must be at least 1")
+        schema = to_schema(self.schema)
         return JsonLinesSpec(
-            schema=to_schema(self.schema),
+            schema=schema,
+            paths=column_paths(schema, self.paths),
             event_time_column=self.event_time,
             rate=self._events_per_second(),
             events_max=self.events,

@@ -1,6 +1,6 @@
 """A task manager's part in rescaling a stage: commands of the coordinator in, handovers and reports out.
 
-Commands come on gRPC threads and go to subtasks' mailboxes; what subtasks decide (``ownership.py``) is carried out on
+Commands come on gRPC threads and go to subtasks' mailboxes; what subtasks decide is carried out on
 threads of its own here, so that the data goes on meanwhile. The order of things is in docs/design/0001.
 """
 

@@ -47,6 +47,8 @@ class JsonLinesSpec(SourceSpec):
     follow: bool = field(default=False, metadata={"came_later": True})
     #: One subtask reads all of a file.
     ordered: bool = field(default=False, metadata={"came_later": True})
+    #: Of columns that lie in nested objects: column, and the keys that lead to its values.
+    paths: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), metadata={"came_later": True})
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ class JsonLinesReader(FileReader):
             required=[] if time_column is None else [time_column],
             line_bytes_max=self._spec.line_bytes_max,
             lines_max=self.rows_decoded_max,
+            paths=dict(self._spec.paths),
         )
 
     def _rests(self) -> list[Rest]:

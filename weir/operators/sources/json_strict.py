@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pa_json
 import pyarrow.types as pa_types
 
+from weir.json_paths import tree_schema
 from weir.operators.sources.line_shapes import DEPTH_MAX, SHAPE_BLANK, SHAPE_DEEP, SHAPE_OBJECT, line_shapes
 
 #: Fewer lines than this are cheaper one by one: a call of pyarrow.json takes most of a millisecond.
@@ -73,8 +75,9 @@ class StrictDecoder:
 
     Args:
         schema: the user columns.
-        required: names of the fields that every line must have.
+        required: names of the columns that every line must have a value of.
         line_bytes_max: longer lines are rejected unparsed.
+        paths: of columns that are not the lines' own fields, the keys that lead to them.
     """
 
     def __init__(
@@ -85,15 +88,21 @@ class StrictDecoder:
         paths: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._schema = schema
-        self._required = [name for name in schema.names if name in set(required)]
+        self._paths = [tuple((paths or {}).get(name, (name,))) for name in schema.names]
+        has_paths = any(len(path) > 1 for path in self._paths) or [p[0] for p in self._paths] != schema.names
+        #: What lines are parsed into; then columns are taken out of it.
+        self._tree = tree_schema(schema, self._paths) if has_paths else schema
+        self._required = [
+            path for name, path in zip(schema.names, self._paths, strict=True) if name in set(required)
+        ]
         self._line_bytes_max = line_bytes_max
-        nullable = pa.schema([field.with_nullable(True) for field in schema])
+        nullable = pa.schema([field.with_nullable(True) for field in self._tree])
         self._parse_options = pa_json.ParseOptions(
             explicit_schema=nullable, unexpected_field_behavior="ignore"
         )
-        self._converters = [(field.name, _converter(field.type)) for field in schema]
+        self._converters = [(field.name, _converter(field.type)) for field in self._tree]
         self._exotic = any(converter is None for _, converter in self._converters)
-        self._quoted_names = sorted({json.dumps(name).encode() for name in _all_names(schema)})
+        self._quoted_names = sorted({json.dumps(name).encode() for name in _all_names(self._tree)})
 
     def decode(self, data: np.ndarray, lines: np.ndarray, count: int) -> DecodedLines:
         """Decode the first ``count`` lines; blank ones are passed over.
@@ -129,16 +138,24 @@ class StrictDecoder:
             self._decode_singly(job, indices)
             return
         good = np.ones(len(indices), dtype=np.bool_)
-        for name in self._required:
-            column = batch.column(name)
+        for path in self._required:
+            column = _inner_column(batch, path)
             if column.null_count:
                 missing = column.is_null().to_numpy(zero_copy_only=False)
                 for index in indices[missing & good].tolist():
-                    job.reject(index, _missing(name))
+                    job.reject(index, _missing(".".join(path)))
                 good &= ~missing
         if not good.all():
             batch, indices = batch.filter(pa.array(good)), indices[good]
-        job.accept(batch.cast(self._schema) if batch.schema != self._schema else batch, indices)
+        job.accept(self._columns_of(batch), indices)
+
+    def _columns_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The user columns of rows as they were parsed."""
+        if self._tree is not self._schema:
+            batch = pa.RecordBatch.from_arrays(
+                [_inner_column(batch, path) for path in self._paths], names=self._schema.names
+            )
+        return batch.cast(self._schema) if batch.schema != self._schema else batch
 
     def _bulk(self, raw: bytes) -> pa.RecordBatch | None:
         """Parse lines of shape OBJECT with pyarrow; None if any of them is not good."""
@@ -150,7 +167,7 @@ class StrictDecoder:
         options = pa_json.ReadOptions(use_threads=False, block_size=len(raw) + 1)
         try:
             table = pa_json.read_json(pa.BufferReader(raw), options, self._parse_options)
-            return table.select(self._schema.names).combine_chunks().to_batches()[0]
+            return table.select(self._tree.names).combine_chunks().to_batches()[0]
         except (pa.ArrowException, IndexError):
             return None
 
@@ -171,7 +188,7 @@ class StrictDecoder:
             rows.append(row)
             good.append(index)
         if good:
-            batch = pa.concat_batches(batches).cast(self._schema) if self._exotic else self._rows(rows)
+            batch = self._columns_of(pa.concat_batches(batches)) if self._exotic else self._rows(rows)
             job.accept(batch, np.array(good, dtype=np.int64))
 
     def _row(self, raw: bytes) -> dict[str, Any]:
@@ -185,7 +202,7 @@ class StrictDecoder:
         if type(value) is not dict:
             raise _BadLine(f"not a JSON object but {_name_of(value)}")
         if self._may_repeat(raw):
-            _reject_duplicates(self._schema, json.loads(raw, object_pairs_hook=_Pairs, parse_int=str))
+            _reject_duplicates(self._tree, json.loads(raw, object_pairs_hook=_Pairs, parse_int=str))
         row = {}
         for name, converter in self._converters:
             field = value.get(name)
@@ -195,9 +212,12 @@ class StrictDecoder:
                 except _BadLine as error:
                     raise _BadLine(f"field {name} {error}") from None
             row[name] = field
-        for name in self._required:
-            if row[name] is None:
-                raise _BadLine(_missing(name))
+        for path in self._required:
+            inner: Any = row
+            for key in path:
+                inner = None if inner is None else inner[key]
+            if inner is None:
+                raise _BadLine(_missing(".".join(path)))
         return row
 
     def _may_repeat(self, raw: bytes) -> bool:
@@ -215,8 +235,9 @@ class StrictDecoder:
         return batch
 
     def _rows(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-        arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in self._tree]
+        nullable = pa.schema([field.with_nullable(True) for field in self._tree])
+        return self._columns_of(pa.RecordBatch.from_arrays(arrays, schema=nullable))
 
 
 class _DecodeJob:
@@ -252,6 +273,14 @@ class _DecodeJob:
     def reject(self, index: int, reason: str) -> None:
         start, stop = self._start_list[index], self._stop_list[index]
         self.rejections.append(Rejection(self._base + start, self._base + stop, reason))
+
+
+def _inner_column(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+    """The values at the end of a path; null where an object on the way is."""
+    column = batch.column(path[0])
+    for key in path[1:]:
+        column = pc.struct_field(column, [column.type.get_field_index(key)])
+    return column
 
 
 def too_long(line_bytes_max: int) -> str:

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import weir
+from weir.errors import GraphError
 from weir.operators.byte_access import PADDING_BYTES
 from weir.operators.sources.json_decode import JsonDecoder
 from weir.operators.sources.line_shapes import SHAPE_OBJECT, line_shapes
@@ -443,3 +445,84 @@ def test_any_objects_agree(rows, ascii_only, separators):
         for n, row in enumerate(rows)
     ]
     assert_paths_agree(lines, WIDE)
+
+
+PATHS = {"domain": ("meta", "domain"), "new": ("length", "new"), "y": ("at", "in", "y"), "dotted": ("a.b",)}
+FLATTENED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("domain", pa.string(), nullable=False),
+        pa.field("new", pa.int64()),
+        pa.field("y", pa.float64()),
+        pa.field("at", pa.struct([pa.field("x", pa.int32())])),
+        pa.field("dotted", pa.bool_()),
+        pa.field("tags", pa.list_(pa.string())),
+    ]
+)
+PATH_LINES = [
+    b'{"id": 1, "meta": {"domain": "a", "x": [1]}, "length": {"old": 1, "new": 2}, "a.b": true, "tags": ["t"]}',
+    b'{"id": 2, "meta": {"domain": "b"}, "length": null, "at": {"in": {"y": 1}, "x": 7}}',
+    b'{"id": 3, "at": {"in": null}, "length": {"new": null}, "meta": {"domain": "\\u00e9"}}',
+    b'{"id": 4, "meta": {"domain": null}}',
+    b'{"id": 5, "meta": "no"}',
+    b'{"id": 6, "meta": {"domain": "a"}, "length": []}',
+    b'{"id": 7, "meta": {"domain": "a", "domain": "b"}}',
+    b'{"id": 8, "length": {"new": 1.5}, "meta": {"domain": "a"}}',
+]
+
+
+@pytest.mark.parametrize("at", [False, True], ids=["parts only", "an object whole and in parts"])
+def test_columns_at_paths(at):
+    schema = FLATTENED if at else FLATTENED.remove(FLATTENED.get_field_index("at"))
+    for copies in (1, 200):
+        rows, rejected = decode(PATH_LINES * copies, schema, paths=PATHS)
+        assert [row["id"] for row in rows] == [1, 2, 3] * copies
+        assert [(row["domain"], row["new"], row["y"]) for row in rows[:3]] == [
+            ("a", 2, None), ("b", None, 1.0), ("é", None, None)
+        ]  # fmt: skip
+        assert rows[0]["dotted"] is True
+        assert rejected[0][1] == "field meta.domain is missing or null"
+        assert decode(PATH_LINES * copies, schema, paths=PATHS, use_scanner=False) == (rows, rejected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mutated_lines_with_paths_agree(seed):
+    rng = random.Random(seed)
+    schema = FLATTENED.remove(FLATTENED.get_field_index("at"))
+    lines = [mutate(rng.choice(PATH_LINES), rng) for _ in range(800)]
+    expected = [decode([line], schema, paths=PATHS, use_scanner=False) for line in lines]
+    rows, rejected = decode(lines, schema, paths=PATHS)
+    assert rows == [row for got, _ in expected for row in got]
+    assert [reason for _, reason in rejected] == [reason for _, bad in expected for _, reason in bad]
+    assert decode(lines, schema, paths=PATHS, use_scanner=False) == (rows, rejected)
+
+
+def test_a_path_in_the_name_of_a_column(tmp_path):
+    (tmp_path / "in.jsonl").write_bytes(b"\n".join(PATH_LINES[:3]))
+    flow = weir.Dataflow("paths")
+    source = weir.JsonLines(
+        str(tmp_path),
+        schema={"id": int, "meta.domain": str, "n": weir.Nullable(int)},
+        paths={"n": "length.new"},
+    )
+    flow.source("rows", source).sink("out", weir.Collect())
+    rows = weir.run(flow)["out"].to_dicts()
+    assert [(row["id"], row["meta.domain"], row["n"]) for row in rows] == [
+        (1, "a", 2),
+        (2, "b", None),
+        (3, "é", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "paths", "message"),
+    [
+        ({"a": int, "a.b": int}, {}, "column 'a.b' lies in 'a', which by another column is int64"),
+        ({"a.b": int, "a": int}, {}, "another column says that 'a' is an object"),
+        ({"a": int}, {"b": "c"}, "there is no column 'b'"),
+        ({"a..b": int}, {}, "'a..b' is not a path"),
+    ],
+)
+def test_paths_that_cannot_be(schema, paths, message):
+    with pytest.raises(GraphError, match=message):
+        weir.JsonLines("x", schema=schema, paths=paths).to_spec()
