@@ -1,4 +1,4 @@
-"""One control plane process: servers, timers and the coordinator, from start to orderly end."""
+"""One control plane process: servers, timers and the control plane, from start to orderly end."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from control_plane.job.coordinator import Coordinator
-from control_plane.job.recovery import StartPoint
+from control_plane.background import LoopBackground
+from control_plane.composition import ControlPlane, Outside
 from control_plane.job.start import give_up_left, start_from_savepoint, start_or_take_over
+from control_plane.job.start_point import StartPoint
+from control_plane.link.clients import TaskManagerClient
 from control_plane.link.service import serve_grpc
 from control_plane.record.file_keeper import FileKeeper, Keeper
 from control_plane.record.job_record import JobRecord
 from control_plane.web.http import HttpServer, create_app
-from control_plane.web.status_views import job_facts, outcome
+from control_plane.web.status_views import job_facts, outcome, status_view
 from weir.checkpoints.checkpoint_store import CheckpointStore
-from weir.clock import SystemClock
+from weir.clock import SystemClock, monotonic_ms
 from weir.config import Config, ControlPlaneConfig
 from weir.errors import CheckpointError
 from weir.job_loading import LoadedJob, load_job
@@ -98,22 +100,22 @@ async def serve(
         if keeper is not None:
             keeper.close()
         raise
-    coordinator = Coordinator(
+    background = LoopBackground()
+    save = keeper.save if keeper is not None else None
+    control_plane = ControlPlane(
         section,
         job_module,
         job,
-        SystemClock(),
+        start,
+        Outside(SystemClock(), background, TaskManagerClient, store, save),
         end_task_managers=exit_when_finished,
         strategy=config.task_manager.state_strategy,
-        start=start,
-        checkpoint_store=store,
-        save=keeper.save if keeper is not None else None,
     )
-    async with _serving(coordinator, section, keeper, follows=follows, parent=parent):
-        await _until_over(coordinator, lost, exit_when_finished=exit_when_finished)
+    async with _serving(control_plane, background, keeper, follows=follows, parent=parent):
+        await _until_over(control_plane, lost, exit_when_finished=exit_when_finished)
     if parent is not None:
-        parent.tell(outcome(coordinator.status()))
-    return _told_exit_code(coordinator)
+        parent.tell(outcome(status_view(control_plane)))
+    return _told_exit_code(control_plane)
 
 
 def _with_absolute_store(section: ControlPlaneConfig) -> ControlPlaneConfig:
@@ -124,15 +126,15 @@ def _with_absolute_store(section: ControlPlaneConfig) -> ControlPlaneConfig:
     return section.model_copy(update={"checkpoint_uri": str(Path(uri).absolute())})
 
 
-def _told_exit_code(coordinator: Coordinator) -> int:
+def _told_exit_code(control_plane: ControlPlane) -> int:
     """The exit code; what was rejected is the last thing that is told."""
-    code = _exit_code(coordinator.machine.state)
-    missed = coordinator.checkpointer.machine.missed_savepoint
+    code = _exit_code(control_plane.job.state)
+    missed = control_plane.checkpointer.machine.missed_savepoint
     if missed and code == 0:
         # The job finished, but not all that was asked for was done.
         code = _JOB_FAILED_EXIT_CODE
         log.error("exit code %d: the job finished without %s", code, redacted_text(missed))
-    rejected = coordinator.rejects.summary()
+    rejected = control_plane.rejects.summary()
     if rejected:
         log.warning("exit code %d%s rejected: %s", code, ";" if code else ", but", rejected)
     return code
@@ -156,24 +158,25 @@ def _start_point(
 
 @contextlib.asynccontextmanager
 async def _serving(
-    coordinator: Coordinator,
-    section: ControlPlaneConfig,
+    control_plane: ControlPlane,
+    loop: LoopBackground,
     keeper: Keeper | None,
     *,
     follows: bool,
     parent: Parent | None,
 ) -> AsyncIterator[None]:
     """Servers and timers from start to orderly end."""
+    section = control_plane.config
     registry = CollectorRegistry()
     register_process_metrics(registry, "control_plane")
-    JobMetrics(registry, lambda: job_facts(coordinator))
-    http = HttpServer(create_app(coordinator, registry, section), section)
-    grpc_server, grpc_port = await serve_grpc(coordinator, section)
+    JobMetrics(registry, lambda: job_facts(control_plane))
+    http = HttpServer(create_app(control_plane, registry, section), section)
+    grpc_server, grpc_port = await serve_grpc(control_plane, section)
     http.start()
     # Task managers of an earlier weir run have ended with it.
-    coordinator.takeover.start(section.lease_timeout_ms if parent is None else 0)
+    control_plane.takeover.start(section.lease_timeout_ms if parent is None else 0)
     host = section.advertised_host or section.host
-    log.info("job %s: %d stages", coordinator.identity.job_id, len(coordinator.graph.stages))
+    log.info("job %s: %d stages", control_plane.job.identity.job_id, len(control_plane.job.graph.stages))
     log.info(
         "task managers register at %s; http://%s/status",
         join_address(host, grpc_port),
@@ -182,10 +185,10 @@ async def _serving(
     if parent is not None:
         parent.tell({"address": join_address(host, grpc_port), "http": join_address(host, http.port)})
     background = [
-        asyncio.create_task(_timers(coordinator, min(section.heartbeat_interval_ms / 1e3, _TICK_S)))
+        asyncio.create_task(control_plane.run_timers(min(section.heartbeat_interval_ms / 1e3, _TICK_S)))
     ]
     if follows:
-        background.append(asyncio.create_task(_follow(coordinator)))
+        background.append(asyncio.create_task(_follow(control_plane)))
     try:
         yield
     finally:
@@ -194,19 +197,20 @@ async def _serving(
         await asyncio.gather(*background, return_exceptions=True)
         await http.stop()
         await grpc_server.stop(grace=0.5)
-        await coordinator.takeover.saved()
-        await coordinator.close()
+        await control_plane.record.saved()
+        await loop.close()
+        await control_plane.task_managers.close()
         if keeper is not None:
             keeper.close()
 
 
-async def _follow(coordinator: Coordinator) -> None:
+async def _follow(control_plane: ControlPlane) -> None:
     from rich.console import Console
 
     from control_plane.terminal.follow import follow
 
     try:
-        await follow(coordinator, Console(stderr=True))
+        await follow(control_plane, Console(stderr=True))
     except OSError as error:
         # The terminal is gone; the job is not.
         log.warning("--follow ends: %s", error)
@@ -231,38 +235,33 @@ async def _lead(keeper: Keeper) -> JobRecord | None:
         raise
 
 
-async def _until_over(coordinator: Coordinator, lost: asyncio.Event, *, exit_when_finished: bool) -> None:
+async def _until_over(control_plane: ControlPlane, lost: asyncio.Event, *, exit_when_finished: bool) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    waits = [asyncio.create_task(event.wait()) for event in (stop, lost, coordinator.superseded)]
+    waits = [
+        asyncio.create_task(event.wait()) for event in (stop, lost, control_plane.coordinator.superseded)
+    ]
     if exit_when_finished:
-        waits.append(asyncio.create_task(coordinator.ended.wait()))
+        waits.append(asyncio.create_task(control_plane.coordinator.ended.wait()))
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
-    if lost.is_set() or coordinator.superseded.is_set():
+    if lost.is_set() or control_plane.coordinator.superseded.is_set():
         raise CheckpointError(
             "this control plane does not lead any more: another one takes over, and the job goes on"
         )
-    if not coordinator.ended.is_set():
+    if not control_plane.coordinator.ended.is_set():
         # Nobody watches over the job any more: it must not go on alone.
-        log.info("stopping: cancelling job %s", coordinator.identity.job_id)
-        coordinator.cancel()
+        log.info("stopping: cancelling job %s", control_plane.job.identity.job_id)
+        control_plane.coordinator.cancel()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(coordinator.ended.wait(), _CANCEL_S)
+            await asyncio.wait_for(control_plane.coordinator.ended.wait(), _CANCEL_S)
     if exit_when_finished:
         # Task managers learn of the end from their next heartbeat, and deregister.
-        deadline_ms = coordinator.now_ms() + int(_FAREWELL_S * 1000)
-        while coordinator.leases.membership.members() and coordinator.now_ms() < deadline_ms:
+        deadline_ms = monotonic_ms(control_plane.clock) + int(_FAREWELL_S * 1000)
+        while control_plane.task_managers.members() and monotonic_ms(control_plane.clock) < deadline_ms:
             await asyncio.sleep(0.02)
-
-
-async def _timers(coordinator: Coordinator, interval_s: float) -> None:
-    while True:
-        await asyncio.sleep(interval_s)
-        coordinator.leases.expire()
-        coordinator.checkpointer.tick()
 
 
 def _exit_code(state: JobState) -> int:

@@ -28,3 +28,13 @@ class SystemClock:
     def monotonic_s(self) -> float:
         """Seconds from an arbitrary origin; never goes back."""
         return time.monotonic()
+
+
+def monotonic_ms(clock: Clock) -> int:
+    """Milliseconds from an arbitrary origin, as the state machines take them."""
+    return int(clock.monotonic_s() * 1000)
+
+
+def wall_ms(clock: Clock) -> int:
+    """Wall clock, milliseconds since the epoch."""
+    return clock.now_us() // 1000

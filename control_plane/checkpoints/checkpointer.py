@@ -1,23 +1,26 @@
 """Drives checkpoints: feeds reports to the checkpoint machine, carries out its actions, keeps the checkpoint store.
 
-Runs in the coordinator's event loop; what reads or writes the store happens in a thread. See docs/design/0002.
+What reads or writes the store happens in a thread. See docs/design/0002.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 import orjson
 
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.checkpoints.savepoint_paths import SavepointPathError, savepoint_uri
 from control_plane.checkpoints.savepoint_place import refused_place
+from control_plane.job.running_job import RunningJob
+from control_plane.link.task_managers import TaskManagers
+from control_plane.ports import Background, ManifestStore, TellJob
 from control_plane.web.views import CheckpointView
-from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.clock import Clock, monotonic_ms, wall_ms
 from weir.config import ControlPlaneConfig
 from weir.errors import CheckpointError, FailureKind, InvalidTransitionError, SupersededError, WeirError
 from weir.protocol import checkpoint_model as model
@@ -37,9 +40,6 @@ from weir.rpc.wire import (
 )
 from weir.types import SubtaskId
 
-if TYPE_CHECKING:
-    from control_plane.job.coordinator import Coordinator
-
 log = logging.getLogger("control_plane")
 
 #: A task manager that does not confirm the end of a checkpoint is asked again after so long, while it is registered.
@@ -53,16 +53,43 @@ class Checkpointer:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        job: RunningJob,
         config: ControlPlaneConfig,
-        store: CheckpointStore | None,
+        clock: Clock,
+        background: Background,
+        task_managers: TaskManagers,
+        store: ManifestStore | None,
         latest: RestorePoint | None,
         next_id: int,
+        *,
+        tell_job: TellJob,
+        progressed: Callable[[], None],
+        superseded: Callable[[], None],
     ) -> None:
-        """``store``: None if there are no checkpoints; ``latest``: what the first deployment begins with."""
-        self._coordinator = coordinator
+        """No checkpoint is made yet.
+
+        Args:
+            job: the job.
+            config: section ``controlPlane``.
+            clock: time of checkpoints.
+            background: writes to the store, and calls task managers.
+            task_managers: that are there.
+            store: where manifests go; None: there are no checkpoints.
+            latest: what the first deployment begins with.
+            next_id: number of the first checkpoint.
+            tell_job: takes in that the last manifest is there, and failures.
+            progressed: called with every complete checkpoint.
+            superseded: called when another control plane has committed a checkpoint of the job.
+        """
+        self._job = job
         self._config = config
+        self._clock = clock
+        self._background = background
+        self._task_managers = task_managers
         self._store = store
+        self._tell_job = tell_job
+        self._progressed = progressed
+        self._superseded = superseded
         #: What a restart begins with.
         self.latest = latest
         self.machine = CheckpointMachine(
@@ -92,6 +119,20 @@ class Checkpointer:
         """The checkpoint that a restart begins with."""
         return None if self.latest is None else self.latest.manifest.checkpoint_id
 
+    @property
+    def last_id(self) -> int:
+        """The highest number that a checkpoint has had."""
+        return self.machine.next_id - 1
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no manifest is being written."""
+        return self.machine.is_settled
+
+    def unsettled_at(self, task_manager: str) -> bool:
+        """Whether subtasks that ended there have something to deliver."""
+        return bool(self.machine.unsettled_at(task_manager))
+
     def restore_point(self) -> control_pb2.Restore | None:
         """What a deployment now begins with."""
         if self.latest is None:
@@ -116,10 +157,10 @@ class Checkpointer:
                 path = savepoint_uri(path, self._config.savepoint_roots)
             except SavepointPathError as error:
                 return model.CheckpointRefusal(str(error), is_forbidden=True)
-        refused = path and refused_place(path, self._coordinator.graph.logical, self._config.checkpoint_uri)
+        refused = path and refused_place(path, self._job.graph.logical, self._config.checkpoint_uri)
         if refused:
             return model.CheckpointRefusal(redacted_text(refused))
-        result = self.machine.request(path, self._coordinator.now_ms(), stops_job=stops_job)
+        result = self.machine.request(path, self._now_ms, stops_job=stops_job)
         if isinstance(result, model.CheckpointRefusal):
             return replace(result, message=redacted_text(result.message))
         record, actions = result
@@ -130,7 +171,7 @@ class Checkpointer:
         """The job has ended as it should: its checkpoints are of no use any more; savepoints stay."""
         if self._store is not None:
             try:
-                await asyncio.to_thread(self._store.remove)
+                await self._background.in_thread(self._store.remove)
             except WeirError as error:
                 log.warning("the job's checkpoints were not removed: %s", error)
 
@@ -145,7 +186,7 @@ class Checkpointer:
 
     def view(self, record: model.CheckpointRecord) -> CheckpointView:
         """A checkpoint for people, with times of the wall clock."""
-        offset_ms = self._coordinator.wall_ms() - self._coordinator.now_ms()
+        offset_ms = wall_ms(self._clock) - self._now_ms
         facts = record.to_dict()
         for name in ("created_ms", "started_ms", "ended_ms"):
             time_ms = facts[name]
@@ -161,7 +202,7 @@ class Checkpointer:
             HandshakeError: it speaks another protocol version.
         """
         identity = handshake_from_proto(request.handshake)
-        if identity.job_id != self._coordinator.identity.job_id:
+        if identity.job_id != self._job.identity.job_id:
             return control_pb2.AcknowledgeCheckpointReply(taken=False)
         if request.checkpoint_id == 0 and self.machine.awaits_generation(identity.generation):
             # A job that is being taken over: its last parts are wanted in a moment.
@@ -187,11 +228,15 @@ class Checkpointer:
     def handle(self, event: model.CheckpointEvent) -> None:
         """Feed one event to the machine and carry out what follows."""
         try:
-            actions = self.machine.handle(event, self._coordinator.now_ms())
+            actions = self.machine.handle(event, self._now_ms)
         except InvalidTransitionError as error:
             log.error("ignored: %s", error)
             return
         self._carry_out_all(actions)
+
+    @property
+    def _now_ms(self) -> int:
+        return monotonic_ms(self._clock)
 
     # --- actions ---------------------------------------------------------------------------------------------
 
@@ -201,22 +246,22 @@ class Checkpointer:
         for action in actions:
             match action:
                 case model.Trigger():
-                    self._coordinator.spawn(self._trigger(action))
+                    self._background.spawn(self._trigger(action))
                 case model.Commit():
-                    self._coordinator.spawn(self._commit(action, self._manifest(action)))
+                    self._background.spawn(self._commit(action, self._manifest(action)))
                 case model.NotifyEnd():
-                    self._coordinator.spawn(self._notify_end(action))
+                    self._background.spawn(self._notify_end(action))
                 case model.FinalDone():
-                    self._coordinator.handle(job_machine.FinalCommitted())
+                    self._tell_job(job_machine.FinalCommitted())
                 case model.StopJob(checkpoint_id, path):
                     log.info(
                         "the job stops with savepoint %s (checkpoint %d)", redacted_text(path), checkpoint_id
                     )
-                    self._coordinator.handle(job_machine.CancelRequested(stopped=True))
+                    self._tell_job(job_machine.CancelRequested(stopped=True))
                 case model.FailJob(cause, kind):
                     if kind is FailureKind.PERMANENT and self._store is not None:
                         cause += "; start the job again to deliver it: the last checkpoint is kept"
-                    self._coordinator.handle(job_machine.FailRequested(cause, kind))
+                    self._tell_job(job_machine.FailRequested(cause, kind))
 
     def _tell_end(self, record: model.CheckpointRecord) -> None:
         """A savepoint that comes to nothing was asked for by somebody; failed checkpoints are told of less and less."""
@@ -235,19 +280,19 @@ class Checkpointer:
                 log.warning("checkpoint %d failed%s: %s", number, row, cause)
 
     async def _trigger(self, action: model.Trigger) -> None:
-        by_task_manager = self._coordinator.by_task_manager(action.sources)
-        generation = self._coordinator.identity.generation
+        by_task_manager = self._task_managers.by_task_manager(action.sources, self._job.machine.placement)
+        generation = self._job.identity.generation
 
         async def tell(name: str, sources: list[SubtaskId]) -> None:
             request = control_pb2.TriggerCheckpointRequest(
-                handshake=handshake_to_proto(self._coordinator.identity),
+                handshake=handshake_to_proto(self._job.identity),
                 checkpoint_id=action.checkpoint_id,
                 subtasks=[subtask_to_proto(source) for source in sources],
                 holds=action.holds,
             )
             try:
                 # Sources that have ended need no answer: their last parts are on their way.
-                await self._coordinator.leases.client(name).trigger_checkpoint(request)
+                await self._task_managers.client(name).trigger_checkpoint(request)
             except WeirError as error:
                 cause = f"the sources could not be told: {error}"
                 self.handle(model.PartDeclined(generation, action.checkpoint_id, sources[0], cause))
@@ -255,30 +300,30 @@ class Checkpointer:
         await asyncio.gather(*(tell(name, sources) for name, sources in by_task_manager.items()))
 
     def _manifest(self, action: model.Commit) -> Manifest:
-        coordinator = self._coordinator
-        graph = coordinator.graph
+        job = self._job
+        graph = job.graph
         return Manifest(
             checkpoint_id=action.checkpoint_id,
             job_name=graph.logical.name,
-            fingerprint=coordinator.identity.fingerprint,
+            fingerprint=job.identity.fingerprint,
             generation=action.generation,
-            created_ms=coordinator.wall_ms(),
-            job_start_us=coordinator.started_us or 0,
+            created_ms=wall_ms(self._clock),
+            job_start_us=job.started_us or 0,
             max_parallelism=graph.logical.max_parallelism,
             stages={stage.index: tuple(stage.subtask_indices) for stage in graph.stages},
-            routing=dict(coordinator.routing_tables),
+            routing=dict(job.routing_tables),
             parts=action.parts,
             operator_names={stage.index: tuple(node.name for node in stage.nodes) for stage in graph.stages},
-            state_ids=coordinator.state_ids,
+            state_ids=job.state_ids,
             is_savepoint=bool(action.path),
             events=covered(
-                coordinator.events_before,
+                job.events_before,
                 action.parts,
                 action.settled,
                 frozenset(stage.index for stage in graph.stages if stage.is_source),
                 frozenset(stage.index for stage in graph.stages if any(node.is_sink for node in stage.nodes)),
             ),
-            events_before=coordinator.events_before,
+            events_before=job.events_before,
         )
 
     async def _commit(self, action: model.Commit, manifest: Manifest) -> None:
@@ -290,38 +335,37 @@ class Checkpointer:
             return
         try:
             if action.path:
-                await asyncio.to_thread(self._store.copy_savepoint, manifest, action.path)
+                await self._background.in_thread(partial(self._store.copy_savepoint, manifest, action.path))
             # A savepoint is a checkpoint too: sinks deliver what belongs to it.
-            path = await asyncio.to_thread(self._store.write_manifest, replace(manifest, is_savepoint=False))
+            kept = replace(manifest, is_savepoint=False)
+            path = await self._background.in_thread(partial(self._store.write_manifest, kept))
         except SupersededError as error:
             # Whatever this process decides from now on, the job is the other one's.
-            self._coordinator.superseded.set()
+            self._superseded()
             log.error("%s", error)
             return
         except WeirError as error:
             self.handle(model.CommitFailed(checkpoint_id, str(error)))
             return
-        self.latest = RestorePoint(
-            self._config.checkpoint_uri, self._coordinator.identity.job_id, path, manifest
-        )
+        self.latest = RestorePoint(self._config.checkpoint_uri, self._job.identity.job_id, path, manifest)
         # Whoever is told of an earlier one has been named already.
         self._ended = {checkpoint_id: [part.subtask for part in action.parts if part.finished]}
         log.debug("checkpoint %d is complete", checkpoint_id)
-        self._coordinator.recovery.policy.progressed()
+        self._progressed()
         self.handle(model.Committed(checkpoint_id, manifest.size_bytes))
         await self._expire()
 
     async def _expire(self) -> None:
         assert self._store is not None
         try:
-            await asyncio.to_thread(
-                self._store.expire, self._config.checkpoints_retained, self.machine.in_flight
+            await self._background.in_thread(
+                partial(self._store.expire, self._config.checkpoints_retained, self.machine.in_flight)
             )
         except WeirError as error:
             log.warning("old checkpoints were not removed: %s", error)
 
     async def _notify_end(self, action: model.NotifyEnd) -> None:
-        identity = self._coordinator.identity
+        identity = self._job.identity
         ended: dict[str, list[SubtaskId]] = {}
         for subtask in self._ended.get(action.checkpoint_id, ()):
             # Retired ones are no part of the job any more, but they deliver too.
@@ -337,14 +381,14 @@ class Checkpointer:
                 waits=action.stops,
             )
             # Inputs wait for a checkpoint that was given up, so everybody must hear of its end.
-            while identity == self._coordinator.identity:
+            while identity == self._job.identity:
                 try:
-                    reply = await self._coordinator.leases.client(name).end_checkpoint(request)
+                    reply = await self._task_managers.client(name).end_checkpoint(request)
                 except WeirError as error:
-                    if not error.retryable or not self._coordinator.leases.is_registered(name):
+                    if not error.retryable or not self._task_managers.is_registered(name):
                         log.warning("the end of checkpoint %d was not told: %s", action.checkpoint_id, error)
                         return None
-                    await asyncio.sleep(_ASK_AGAIN_S)
+                    await self._background.sleep(_ASK_AGAIN_S)
                 else:
                     return [
                         model.DeliveryFailure(
@@ -358,7 +402,7 @@ class Checkpointer:
             return None
 
         told = await asyncio.gather(*(tell(name) for name in action.task_managers))
-        if action.committed and identity == self._coordinator.identity:
+        if action.committed and identity == self._job.identity:
             unreached = [
                 name for name, answer in zip(action.task_managers, told, strict=True) if answer is None
             ]
@@ -373,8 +417,8 @@ class Checkpointer:
         due_ms = self.machine.next_due_ms
         for failure in failures:
             again = (
-                f"; again in {max(0, due_ms - self._coordinator.now_ms())} ms"
-                if due_ms is not None and self._coordinator.machine.state is JobState.FINISHING
+                f"; again in {max(0, due_ms - self._now_ms)} ms"
+                if due_ms is not None and self._job.state is JobState.FINISHING
                 else ""
             )
             log.warning(

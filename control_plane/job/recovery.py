@@ -1,26 +1,22 @@
-"""Starts a failed job again from its latest checkpoint: generation, subtasks, routing, and where to go on."""
+"""Starts a failed job again from its latest checkpoint, or says that it must not: when, and what is waited for."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from control_plane.checkpoints.restore_point import RestorePoint
-from control_plane.record.job_record import JobRecord
+from control_plane.job.running_job import RunningJob
+from control_plane.link.task_managers import TaskManagers
+from control_plane.ports import Background, TellJob
+from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig
 from weir.errors import FailureKind
-from weir.graph import Exchange, LogicalGraph, PhysicalGraph, physical_graph
 from weir.protocol import job as job_machine
 from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest
 from weir.protocol.restart import GiveUp, PoisonWatch, RestartPolicy
-from weir.protocol.routing import RoutingTable, initial_table
-from weir.types import SubtaskId
-
-if TYPE_CHECKING:
-    from control_plane.job.coordinator import Coordinator
 
 log = logging.getLogger("control_plane")
 
@@ -29,41 +25,72 @@ _LOOK_AGAIN_S = 0.01
 _CAUSE_S_MAX = 0.3
 
 
-@dataclass(frozen=True)
-class StartPoint:
-    """What the first deployment of a control plane process begins with."""
+class Checkpoints(Protocol):
+    """What a restart needs of the checkpoints."""
 
-    job_id: str
-    latest: RestorePoint | None = None
-    generation: int = 1
-    next_checkpoint_id: int = 1
-    #: A job that an earlier control plane left running, as it was then.
-    left: JobRecord | None = None
+    @property
+    def latest(self) -> RestorePoint | None:
+        """What a restart begins with."""
+        ...
 
-    def state_ids(self, graph: LogicalGraph) -> dict[str, int]:
-        """Numbers of the states of keyed steps: those of the checkpoint, and free ones for steps that are new."""
-        kept = {} if self.latest is None else dict(self.latest.manifest.state_ids)
-        return graph.state_ids(kept)
+    @property
+    def is_settled(self) -> bool:
+        """Whether no manifest is being written."""
+        ...
+
+
+def restart_policy(config: ControlPlaneConfig) -> RestartPolicy:
+    """How often and when a job starts again."""
+    return RestartPolicy(
+        config.restart_attempts,
+        config.restart_delay_ms,
+        config.restart_delay_ms_max,
+        config.restart_stable_ms,
+        strict=config.strict,
+    )
 
 
 class Recovery:
     """One per job; all methods are called in the event loop."""
 
-    def __init__(self, coordinator: Coordinator, config: ControlPlaneConfig, restarts: int = 0) -> None:
-        """``restarts``: those under earlier control planes."""
-        self.policy = RestartPolicy(
-            config.restart_attempts,
-            config.restart_delay_ms,
-            config.restart_delay_ms_max,
-            config.restart_stable_ms,
-            strict=config.strict,
-        )
-        #: Restarts so far, those under earlier control planes included.
-        self.restarts = restarts
-        #: Where subtasks were before the last restart: they go back there.
-        self.preferred: dict[SubtaskId, str] = {}
+    def __init__(
+        self,
+        job: RunningJob,
+        config: ControlPlaneConfig,
+        policy: RestartPolicy,
+        clock: Clock,
+        background: Background,
+        task_managers: TaskManagers,
+        checkpoints: Checkpoints,
+        *,
+        drop_gone: Callable[[], Awaitable[None]],
+        tell_job: TellJob,
+        begin_generation: Callable[[int, Manifest | None], None],
+    ) -> None:
+        """Nothing has failed yet.
+
+        Args:
+            job: the job.
+            config: section ``controlPlane``.
+            policy: decides; others tell it of progress.
+            clock: time of restarts.
+            background: waits.
+            task_managers: that are there.
+            checkpoints: of the job.
+            drop_gone: ends the leases of task managers at whose address nothing listens.
+            tell_job: takes in that the job must not start again.
+            begin_generation: deploys the job anew.
+        """
+        self.policy = policy
         self._poison = PoisonWatch(config.poison_attempts)
-        self._coordinator = coordinator
+        self._job = job
+        self._clock = clock
+        self._background = background
+        self._task_managers = task_managers
+        self._checkpoints = checkpoints
+        self._drop_gone = drop_gone
+        self._tell_job = tell_job
+        self._begin_generation = begin_generation
 
     @property
     def isolated_steps(self) -> set[str]:
@@ -72,17 +99,17 @@ class Recovery:
 
     async def restart(self, failure: job_machine.Failure) -> None:
         """Ask the policy, wait, and let the job start again under a higher generation, or fail."""
-        coordinator = self._coordinator
+        job = self._job
         if failure.is_secondary:
             failure = await self._first_cause()
-            if coordinator.machine.state is not JobState.RESTARTING:
+            if job.state is not JobState.RESTARTING:
                 return
         is_isolated = failure.step in self._poison.isolated
         decision = self.policy.decide(
-            coordinator.now_ms(), failure.cause, failure.kind, is_isolated=is_isolated
+            monotonic_ms(self._clock), failure.cause, failure.kind, is_isolated=is_isolated
         )
         if isinstance(decision, GiveUp):
-            coordinator.handle(job_machine.RestartRefused(decision.reason))
+            self._tell_job(job_machine.RestartRefused(decision.reason))
             return
         if self._poison.failed(failure.kind, failure.step):
             log.warning(
@@ -96,55 +123,33 @@ class Recovery:
             decision.delay_ms,
             failure.cause,
         )
-        self.preferred = dict(coordinator.machine.placement)
-        await asyncio.sleep(decision.delay_ms / 1e3)
+        job.preferred = dict(job.machine.placement)
+        await self._background.sleep(decision.delay_ms / 1e3)
         # A broken channel tells of a dead process long before its lease ends.
-        await coordinator.leases.drop_gone()
+        await self._drop_gone()
         # A manifest that is being written may yet be what the job starts from.
-        while not coordinator.checkpointer.machine.is_settled:
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        if coordinator.machine.state is not JobState.RESTARTING:
+        while not self._checkpoints.is_settled:
+            await self._background.sleep(_LOOK_AGAIN_S)
+        if job.state is not JobState.RESTARTING:
             return
-        self.restarts += 1
-        latest = coordinator.checkpointer.latest
+        job.restarts += 1
+        latest = self._checkpoints.latest
         manifest = None if latest is None else latest.manifest
         if manifest is None:
             log.warning("there is no checkpoint yet: the job starts from nothing")
-        coordinator.begin_generation(coordinator.identity.generation + 1, manifest)
+        self._begin_generation(job.identity.generation + 1, manifest)
 
     async def _first_cause(self) -> job_machine.Failure:
         """What led to a failure that another one may have led to, as far as it becomes known in a moment."""
-        coordinator = self._coordinator
-        before = set(coordinator.leases.clients)
-        await coordinator.leases.drop_gone()
+        job = self._job
+        before = set(self._task_managers.clients)
+        await self._drop_gone()
         waited_s = 0.0
         # A process that is gone tells nothing.
-        while before <= coordinator.leases.clients.keys() and waited_s < _CAUSE_S_MAX:
-            machine = coordinator.machine
+        while before <= self._task_managers.clients.keys() and waited_s < _CAUSE_S_MAX:
+            machine = job.machine
             if not machine.failure.is_secondary or machine.state is not JobState.RESTARTING:
                 break
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await self._background.sleep(_LOOK_AGAIN_S)
             waited_s += _LOOK_AGAIN_S
-        return coordinator.machine.failure
-
-
-def graph_and_routing(
-    graph: PhysicalGraph, manifest: Manifest | JobRecord | None
-) -> tuple[PhysicalGraph, dict[int, RoutingTable]]:
-    """The subtasks and the routing tables that a deployment begins with.
-
-    Args:
-        graph: of the job, with any subtasks.
-        manifest: of the same job, step for step, or the record of the job as it runs; None: as the job's
-            description says.
-    """
-    if manifest is None:
-        fresh = physical_graph(graph.logical)
-        return fresh, {
-            stage.index: initial_table(stage.index, stage.parallelism, graph.logical.max_parallelism)
-            for stage in fresh.stages
-            if any(edge.exchange is Exchange.HASH for edge in stage.inputs)
-        }
-    for stage, indices in manifest.stages.items():
-        graph = graph.with_subtasks(stage, indices)
-    return graph, dict(manifest.routing)
+        return job.machine.failure

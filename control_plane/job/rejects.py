@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from control_plane.ports import TellJob
 from control_plane.web.views import RejectedView
 from weir.config import ControlPlaneConfig
 from weir.errors import FailureKind
@@ -14,19 +15,18 @@ from weir.protocol.rejects import FirstReject, RejectLedger, Rejects
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
-if TYPE_CHECKING:
-    from control_plane.job.coordinator import Coordinator
-
 log = logging.getLogger("control_plane")
 
 _JUDGED_STATES = (JobState.DEPLOYING, JobState.RUNNING, JobState.FINISHING)
 
 
 class JobRejects:
-    """Of one job; called by the coordinator, in its event loop."""
+    """Of one job; all methods are called in the event loop."""
 
-    def __init__(self, coordinator: Coordinator, config: ControlPlaneConfig) -> None:
-        self._coordinator = coordinator
+    def __init__(self, config: ControlPlaneConfig, state: Callable[[], JobState], tell_job: TellJob) -> None:
+        """``state``: returns where the job is."""
+        self._state = state
+        self._tell_job = tell_job
         self._ledger = RejectLedger(
             config.dead_letter_share_max, config.dead_letter_grace, strict=config.strict
         )
@@ -50,8 +50,8 @@ class JobRejects:
     def judge(self, *, at_end: bool = False) -> bool:
         """Let the job fail if it must; False if it may go on. ``at_end``: all subtasks have finished."""
         verdict = self._ledger.verdict(at_end=at_end)
-        if verdict and self._coordinator.machine.state in _JUDGED_STATES:
-            self._coordinator.handle(machine.FailRequested(verdict, FailureKind.PERMANENT))
+        if verdict and self._state() in _JUDGED_STATES:
+            self._tell_job(machine.FailRequested(verdict, FailureKind.PERMANENT))
         return bool(verdict)
 
     def retired(self, subtask: SubtaskId) -> None:

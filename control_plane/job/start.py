@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from control_plane.checkpoints.restore_point import RestorePoint
-from control_plane.job.recovery import StartPoint
+from control_plane.job.start_point import StartPoint
 from control_plane.record.job_record import JobRecord
 from weir.checkpoints.checkpoint_store import CheckpointStore, manifest_path
 from weir.config import StateStrategy

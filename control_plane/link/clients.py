@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import grpc
 
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
@@ -29,27 +27,8 @@ _REROUTE_TIMEOUT_S = 660.0
 _PULL_TIMEOUT_S = 10.0
 
 
-def reason_of(error: BaseException) -> str:
-    """Why a call failed, one line that is never empty."""
-    if isinstance(error, asyncio.CancelledError):
-        return "the connection was closed, because it has left or is lost"
-    return str(error) or type(error).__name__
-
-
-async def job_at(address: str) -> tuple[str, int] | None:
-    """The id and generation of the job that a task manager runs; None: nobody answers there, or runs one."""
-    client = TaskManagerClient(address)
-    try:
-        status = await client.status()
-    except WeirError:
-        return None
-    finally:
-        await client.close()
-    return (status.job_id, status.generation) if status.job_id else None
-
-
 class TaskManagerClient:
-    """One task manager's service; used from the control plane's event loop."""
+    """Implements ``ports.TaskManagerCalls`` over gRPC; used from the control plane's event loop."""
 
     def __init__(self, address: str) -> None:
         self.address = address

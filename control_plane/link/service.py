@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from control_plane.job.coordinator import Coordinator
+from control_plane.composition import ControlPlane
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError, FencedError, WeirError
 from weir.rpc import control_pb2, control_pb2_grpc
@@ -18,17 +18,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
-    """Hands requests to the coordinator, in the event loop's thread."""
+    """Hands requests to the parts of the control plane, in the event loop's thread."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._control_plane = control_plane
 
     async def Register(
         self, request: control_pb2.RegisterRequest, context: Context
     ) -> control_pb2.RegisterReply:
         """A task manager announces itself; refused if its Status does not answer or does not fit."""
         try:
-            return await self._coordinator.register(request)
+            return await self._control_plane.reception.register(request)
         except FencedError as error:
             # It comes again under another name.
             await context.abort(grpc.StatusCode.ABORTED, str(error))
@@ -42,12 +42,12 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
         self, request: control_pb2.HeartbeatRequest, context: Context
     ) -> control_pb2.HeartbeatReply:
         """Renews a lease."""
-        return self._coordinator.heartbeat(request)
+        return self._control_plane.reception.heartbeat(request)
 
     async def Locate(self, request: control_pb2.LocateRequest, context: Context) -> control_pb2.LocateReply:
         """Where the state of key groups is."""
         return control_pb2.LocateReply(
-            addresses=self._coordinator.locations.locate(request.stage_index, request.key_groups)
+            addresses=self._control_plane.job.locations.locate(request.stage_index, request.key_groups)
         )
 
     async def AcknowledgeCheckpoint(
@@ -55,24 +55,24 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
     ) -> control_pb2.AcknowledgeCheckpointReply:
         """A part of a checkpoint."""
         try:
-            return self._coordinator.checkpointer.acknowledged(request)
+            return self._control_plane.checkpointer.acknowledged(request)
         except WeirError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise
 
     async def Drain(self, request: control_pb2.DrainRequest, context: Context) -> control_pb2.DrainReply:
         """A task manager wants to be emptied before it leaves."""
-        return self._coordinator.drain(request)
+        return self._control_plane.reception.drain(request)
 
     async def Deregister(
         self, request: control_pb2.DeregisterRequest, context: Context
     ) -> control_pb2.DeregisterReply:
         """A task manager leaves."""
-        self._coordinator.leases.deregister(request)
+        self._control_plane.leases.deregister(request)
         return control_pb2.DeregisterReply()
 
 
-async def serve_grpc(coordinator: Coordinator, config: ControlPlaneConfig) -> tuple[grpc.aio.Server, int]:
+async def serve_grpc(control_plane: ControlPlane, config: ControlPlaneConfig) -> tuple[grpc.aio.Server, int]:
     """Start the gRPC server; gives it and its port.
 
     Raises:
@@ -81,7 +81,7 @@ async def serve_grpc(coordinator: Coordinator, config: ControlPlaneConfig) -> tu
     server = grpc.aio.server(
         options=[("grpc.so_reuseport", 0), *message_size_options(CONTROL_MESSAGE_BYTES_MAX)]
     )
-    control_pb2_grpc.add_ControlPlaneServicer_to_server(ControlPlaneService(coordinator), server)
+    control_pb2_grpc.add_ControlPlaneServicer_to_server(ControlPlaneService(control_plane), server)
     address = join_address(config.host, config.cp_grpc_port)
     try:
         port = server.add_insecure_port(address)

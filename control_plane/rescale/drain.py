@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from control_plane.job.running_job import RunningJob
+from control_plane.link.task_managers import TaskManagers
+from control_plane.ports import Background
 from weir.errors import WeirError
+from weir.graph import Stage
 from weir.protocol.checkpoint_model import CheckpointRecord
 from weir.protocol.job import JobState
 from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale_log import RescaleLog
 from weir.protocol.rescale_model import RescalePhase
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 from weir.rpc import control_pb2
 from weir.rpc.wire import handshake_to_proto
 from weir.types import SubtaskId
-
-if TYPE_CHECKING:
-    from control_plane.job.coordinator import Coordinator
 
 log = logging.getLogger("control_plane")
 
@@ -40,11 +43,58 @@ class Drain:
     groups_left: int = 0
 
 
+class Rescales(Protocol):
+    """What a drain needs of the rescales, by which it moves subtasks."""
+
+    @property
+    def log(self) -> RescaleLog:
+        """All rescales."""
+        ...
+
+    def request(
+        self, stage_index: int, target: int | Collection[int] | None, avoid: Collection[str] = ()
+    ) -> RescaleMachine | RescaleRefusal:
+        """Start a rescale, or say why not."""
+        ...
+
+    def next_index(self, stage: Stage) -> int:
+        """One more than the highest subtask index that the stage ever had."""
+        ...
+
+
+class Checkpoints(Protocol):
+    """What a drain needs of the checkpoints, by which sinks deliver."""
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether there is a checkpoint store."""
+        ...
+
+    def request(self) -> object:
+        """Make a checkpoint now; returns its record, or why not."""
+        ...
+
+    def unsettled_at(self, task_manager: str) -> bool:
+        """Whether subtasks that ended there have something to deliver."""
+        ...
+
+
 class Drainer:
     """One per job; all methods are called in the event loop."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(
+        self,
+        job: RunningJob,
+        background: Background,
+        task_managers: TaskManagers,
+        rescales: Rescales,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._job = job
+        self._background = background
+        self._task_managers = task_managers
+        self._rescales = rescales
+        self._checkpoints = checkpoints
         self.drains: dict[str, Drain] = {}
         #: Task managers from whose stores owners fetch their state now.
         self._pulling: set[str] = set()
@@ -67,7 +117,7 @@ class Drainer:
 
     def request(self, name: str) -> Drain | RescaleRefusal:
         """Begin to empty a task manager, or say why not; repeating a request shows the drain that runs."""
-        known = [member.name for member in self._coordinator.leases.membership.members()]
+        known = [member.name for member in self._task_managers.members()]
         if name not in known:
             listed = ", ".join(known) or "none"
             return RescaleRefusal(
@@ -77,12 +127,12 @@ class Drainer:
         if running is not None and running.state == "DRAINING":
             return running
         subtasks = self._subtasks_on(name)
-        state = self._coordinator.machine.state
+        state = self._job.state
         if subtasks and state is not JobState.RUNNING:
             return RescaleRefusal(
                 RefusalKind.BUSY, f"the job is {state.value}; subtasks of a running job only can be moved"
             )
-        graph = self._coordinator.graph
+        graph = self._job.graph
         for subtask in subtasks:
             stage = graph.stage(subtask.stage_index)
             if stage.is_source:
@@ -93,7 +143,7 @@ class Drainer:
                 )
         drain = Drain(name)
         self.drains[name] = drain
-        self._coordinator.spawn(self._run(drain))
+        self._background.spawn(self._run(drain))
         return drain
 
     def request_or_look(self, name: str, *, begin: bool) -> Drain | RescaleRefusal:
@@ -112,7 +162,7 @@ class Drainer:
         return drain.cause or "it did not wait for the end of its drain"
 
     def _subtasks_on(self, name: str) -> list[SubtaskId]:
-        machine = self._coordinator.machine
+        machine = self._job.machine
         statuses = machine.statuses
         return sorted(
             subtask
@@ -126,8 +176,8 @@ class Drainer:
             subtasks = self._subtasks_on(drain.task_manager)
             if subtasks:
                 await self._move_last_stage(drain, subtasks)
-            elif self._coordinator.rescaler.log.current is not None:
-                await asyncio.sleep(_POLL_S)
+            elif self._rescales.log.current is not None:
+                await self._background.sleep(_POLL_S)
             elif (
                 await self._pull(drain)
                 and await self._settle(drain)
@@ -140,45 +190,45 @@ class Drainer:
         stage_index = subtasks[-1].stage_index
         result = self._move(stage_index, [s for s in subtasks if s.stage_index == stage_index])
         if isinstance(result, RescaleRefusal):
-            if result.kind is RefusalKind.BUSY and self._coordinator.machine.state is JobState.RUNNING:
-                await asyncio.sleep(_POLL_S)
+            if result.kind is RefusalKind.BUSY and self._job.state is JobState.RUNNING:
+                await self._background.sleep(_POLL_S)
             elif result.kind is RefusalKind.ENDING:
                 # The rest of the stage ends by itself.
-                await asyncio.sleep(_POLL_S)
+                await self._background.sleep(_POLL_S)
             else:
                 self._fail(drain, result.message)
             return
         drain.rescales.append(result.rescale_id)
         while not result.phase.is_final:
-            await asyncio.sleep(_POLL_S)
+            await self._background.sleep(_POLL_S)
         if result.phase is not RescalePhase.COMPLETE and self._subtasks_on(drain.task_manager):
             self._fail(drain, result.cause)
 
     def _move(self, stage_index: int, leaving: list[SubtaskId]) -> RescaleMachine | RescaleRefusal:
         """Replace subtasks of one stage by as many new ones elsewhere."""
-        stage = self._coordinator.graph.stage(stage_index)
+        stage = self._job.graph.stage(stage_index)
         gone = {subtask.subtask_index for subtask in leaving}
-        first = self._coordinator.rescaler.next_index(stage)
+        first = self._rescales.next_index(stage)
         fresh = range(first, first + len(gone))
         staying = set(stage.subtask_indices) - gone
-        return self._coordinator.rescaler.request(stage_index, {*staying, *fresh}, self.avoided)
+        return self._rescales.request(stage_index, {*staying, *fresh}, self.avoided)
 
     async def _pull(self, drain: Drain) -> bool:
         """Let owners elsewhere fetch what is in the store; False: it failed, and the drain with it."""
-        coordinator, name = self._coordinator, drain.task_manager
+        job, name = self._job, drain.task_manager
         self._pulling.add(name)
         try:
-            while held := coordinator.state_held_at(name):
-                if coordinator.machine.state is not JobState.RUNNING:
+            while held := job.state_held_at(name):
+                if self._job.state is not JobState.RUNNING:
                     return True
-                owners = {coordinator.owner(*item) for item in held}
-                places = {coordinator.machine.placement[owner] for owner in owners if owner is not None}
+                owners = {job.owner(*item) for item in held}
+                places = {job.machine.placement[owner] for owner in owners if owner is not None}
                 drain.groups_left = await self._ask_to_pull(name, places)
                 if drain.groups_left:
-                    await asyncio.sleep(_PULL_POLL_S)
+                    await self._background.sleep(_PULL_POLL_S)
                     continue
                 for stage_index, group in held:
-                    coordinator.locations.moved_to_owner(stage_index, group)
+                    job.locations.moved_to_owner(stage_index, group)
         except WeirError as error:
             self._fail(drain, f"its state could not be fetched: {error}")
             return False
@@ -189,13 +239,12 @@ class Drainer:
 
     async def _settle(self, drain: Drain) -> bool:
         """Let sinks that ran there deliver what they wrote last, by a checkpoint; False: the drain has failed."""
-        coordinator, name = self._coordinator, drain.task_manager
-        checkpointer = coordinator.checkpointer
+        name = drain.task_manager
         asked: CheckpointRecord | None = None
-        while checkpointer.machine.unsettled_at(name):
-            if coordinator.machine.state is not JobState.RUNNING:
+        while self._checkpoints.unsettled_at(name):
+            if self._job.state is not JobState.RUNNING:
                 return True
-            if not checkpointer.is_enabled:
+            if not self._checkpoints.is_enabled:
                 self._fail(
                     drain,
                     "its sinks deliver what they wrote when the job ends, since there is no checkpoint store: set "
@@ -204,17 +253,15 @@ class Drainer:
                 return False
             if asked is None or asked.ended_ms is not None:
                 # Refused when the job is about to end, whose last checkpoint does as well.
-                result = checkpointer.request()
+                result = self._checkpoints.request()
                 asked = result if isinstance(result, CheckpointRecord) else None
-            await asyncio.sleep(_POLL_S)
+            await self._background.sleep(_POLL_S)
         return True
 
     async def _ask_to_pull(self, name: str, places: set[str]) -> int:
-        request = control_pb2.PullStateRequest(
-            handshake=handshake_to_proto(self._coordinator.identity), address=name
-        )
+        request = control_pb2.PullStateRequest(handshake=handshake_to_proto(self._job.identity), address=name)
         replies = await asyncio.gather(
-            *(self._coordinator.leases.client(place).pull_state(request) for place in sorted(places))
+            *(self._task_managers.client(place).pull_state(request) for place in sorted(places))
         )
         return sum(reply.groups_left for reply in replies)
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 from control_plane.job import requests
+from control_plane.job.running_job import RunningJob
+from control_plane.link.task_managers import TaskManagers
+from control_plane.ports import Record
 from weir.protocol import rescale_model as model
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_from_proto, subtask_to_proto
 from weir.types import SubtaskId
-
-if TYPE_CHECKING:
-    from control_plane.job.coordinator import Coordinator
 
 log = logging.getLogger("control_plane")
 
@@ -28,7 +27,9 @@ class RescaleCalls:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        job: RunningJob,
+        task_managers: TaskManagers,
+        record: Record,
         identities: Mapping[int, JobIdentity],
         handle: Callable[[RescaleMachine, model.RescaleEvent], None],
         fail: Callable[[RescaleMachine, str], None],
@@ -36,12 +37,16 @@ class RescaleCalls:
         """Say nothing yet.
 
         Args:
-            coordinator: of the job.
+            job: the job.
+            task_managers: that are there.
+            record: of the job.
             identities: the deployment that each rescale, by id, belongs to; grows meanwhile.
             handle: takes an event of a rescale in.
             fail: ends the job because of a rescale, with the cause.
         """
-        self._coordinator = coordinator
+        self._job = job
+        self._task_managers = task_managers
+        self._record = record
         self._identities = identities
         self._handle = handle
         self._fail = fail
@@ -49,7 +54,7 @@ class RescaleCalls:
     async def prepare(self, rescale: RescaleMachine, action: model.SendPrepare) -> None:
         """Tell the owners of a stage which groups move; what they answer are events."""
         # That a rescale is under way is on record before anybody hears of it.
-        await self._coordinator.takeover.saved()
+        await self._record.saved()
         moves = [
             control_pb2.GroupMove(
                 key_group=move.group, source_subtask_index=move.source, target_subtask_index=move.target
@@ -65,10 +70,10 @@ class RescaleCalls:
                 subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
                 moves=moves,
                 retiring=[subtask.subtask_index for subtask in action.retiring],
-                locations=requests.subtask_locations(self._coordinator.machine.placement),
+                locations=requests.subtask_locations(self._job.machine.placement),
             )
             try:
-                reply = await self._coordinator.leases.client(name).prepare_rescale(request)
+                reply = await self._task_managers.client(name).prepare_rescale(request)
             except Exception as error:
                 for subtask in subtasks:
                     self._handle(rescale, model.PrepareRefused(subtask, str(error)))
@@ -92,9 +97,9 @@ class RescaleCalls:
         version: int,
     ) -> None:
         """Let upstream subtasks switch to the present subtasks of the stage, and tell the owners."""
-        coordinator = self._coordinator
+        job = self._job
         # Another control plane that takes over must not count on the stage as it was.
-        await coordinator.takeover.saved()
+        await self._record.saved()
 
         async def tell(name: str, subtasks: list[SubtaskId]) -> None:
             request = control_pb2.RerouteRequest(
@@ -102,14 +107,14 @@ class RescaleCalls:
                 stage_index=rescale.plan.stage_index,
                 routing_version=version,
                 retiring=[subtask.subtask_index for subtask in rescale.plan.retiring],
-                stages=requests.stage_subtasks(coordinator.graph),
-                locations=requests.subtask_locations(coordinator.machine.placement),
-                routing_tables=requests.routing_tables(coordinator.routing_tables.values()),
+                stages=requests.stage_subtasks(job.graph),
+                locations=requests.subtask_locations(job.machine.placement),
+                routing_tables=requests.routing_tables(job.routing_tables.values()),
                 upstream=[subtask_to_proto(subtask) for subtask in subtasks if subtask in upstream],
                 owners=[subtask_to_proto(subtask) for subtask in subtasks if subtask in owners],
             )
             try:
-                await coordinator.leases.client(name).reroute(request)
+                await self._task_managers.client(name).reroute(request)
             except Exception as error:
                 self._fail(rescale, f"task manager {name} could not switch: {error}")
                 return
@@ -130,7 +135,7 @@ class RescaleCalls:
                 owners=[subtask_to_proto(subtask) for subtask in subtasks],
             )
             try:
-                await self._coordinator.leases.client(name).abort_rescale(request)
+                await self._task_managers.client(name).abort_rescale(request)
             except Exception as error:
                 # Its lease tells whether it is gone; an owner also learns of an abort from the next rescale.
                 log.warning("task manager %s did not take the abort of a rescale: %s", name, error)
@@ -141,7 +146,6 @@ class RescaleCalls:
         self, rescale: RescaleMachine, live: Collection[SubtaskId], lost: Collection[SubtaskId]
     ) -> None:
         """Stop new subtasks of a plan that is taken back; ``lost``: those that are gone by themselves."""
-        coordinator = self._coordinator
         identity = self._identities[rescale.rescale_id]
         gone = [subtask_to_proto(subtask) for subtask in lost]
 
@@ -153,20 +157,20 @@ class RescaleCalls:
                 lost_producers=gone,
             )
             try:
-                await coordinator.leases.client(name).cancel(request)
+                await self._task_managers.client(name).cancel(request)
             except Exception as error:
                 log.warning("cannot tell task manager %s to stop new subtasks: %s", name, error)
 
         if gone:
             # Whoever consumes from a lost subtask: any task manager may.
-            for member in coordinator.leases.membership.members():
-                mine = [s for s in live if coordinator.machine.placement.get(s) == member.name]
+            for member in self._task_managers.members():
+                mine = [s for s in live if self._job.machine.placement.get(s) == member.name]
                 await tell(member.name, mine)
         else:
             await self._for_each_task_manager(live, tell)
 
     async def _for_each_task_manager(self, subtasks: Collection[SubtaskId], tell: _Tell) -> None:
-        placement = self._coordinator.machine.placement
+        placement = self._job.machine.placement
         grouped: dict[str, list[SubtaskId]] = {}
         for subtask in subtasks:
             if subtask in placement:

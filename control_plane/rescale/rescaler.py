@@ -1,16 +1,19 @@
 """Drives rescales: feeds reports to the rescale machine and carries out its actions on task managers.
 
-Runs in the coordinator's event loop, on the coordinator's job; docs/design/0001 has the protocol.
+docs/design/0001 has the protocol.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable
 
+from control_plane.job.running_job import RunningJob
+from control_plane.link.task_managers import TaskManagers
+from control_plane.ports import Background, Record, TellCheckpoints, TellJob
 from control_plane.rescale.rescale_calls import RescaleCalls
+from weir.clock import Clock, wall_ms
 from weir.config import StateMove
 from weir.errors import InvalidTransitionError
 from weir.graph import Exchange, Stage
@@ -26,9 +29,6 @@ from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, subtask_from_proto
 from weir.types import SubtaskId
 
-if TYPE_CHECKING:
-    from control_plane.job.coordinator import Coordinator
-
 log = logging.getLogger("control_plane")
 
 #: Who holds checkpoints back.
@@ -43,24 +43,48 @@ class Rescaler:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        job: RunningJob,
+        rescales: RescaleLog,
+        clock: Clock,
+        background: Background,
+        task_managers: TaskManagers,
         *,
-        earlier: Sequence[Mapping[str, object]] = (),
+        tell_job: TellJob,
+        tell_checkpoints: TellCheckpoints,
+        record: Record,
+        hindrance: Callable[[], RescaleRefusal | None],
+        avoided: Callable[[], Collection[str]],
     ) -> None:
         """A job without a rescale.
 
         Args:
-            coordinator: of the job.
-            earlier: reports of rescales under earlier control planes, oldest first.
+            job: the job.
+            rescales: all rescales; this object adds to them.
+            clock: wall clock.
+            background: calls task managers.
+            task_managers: that are there.
+            tell_job: takes in which subtasks come and go, and failures.
+            tell_checkpoints: holds checkpoints back while a rescale switches.
+            record: of the job; it must tell of a rescale before task managers hear of it.
+            hindrance: returns why no rescale can start now, apart from another rescale.
+            avoided: returns the task managers that take no new subtask.
         """
         #: By generation: the situation of the rescale that the job's failure ended.
         self._ended_by_failure: dict[int, str] = {}
-        self.log = RescaleLog(earlier)
-        self._coordinator = coordinator
+        self.log = rescales
+        self._job = job
+        self._clock = clock
+        self._background = background
+        self._task_managers = task_managers
+        self._tell_job = tell_job
+        self._tell_checkpoints = tell_checkpoints
+        self._record = record
+        self._hindrance = hindrance
+        self._avoided = avoided
         self._next_indices: dict[int, int] = {}
         #: Deployments that rescales, by id, belong to: what is told late must not reach the next one.
         self._identities: dict[int, JobIdentity] = {}
-        self._calls = RescaleCalls(coordinator, self._identities, self._handle, self._fail_job)
+        self._calls = RescaleCalls(job, task_managers, record, self._identities, self._handle, self._fail_job)
         self._owned: dict[SubtaskId, set[int]] = {}
         self._complete: dict[SubtaskId, set[int]] = {}
         self._bytes: dict[SubtaskId, int] = {}
@@ -74,28 +98,29 @@ class Rescaler:
         avoid: Collection[str] = (),
     ) -> RescaleMachine | RescaleRefusal:
         """Start a rescale, or say why not. ``avoid`` names task managers that take no new subtask."""
-        coordinator = self._coordinator
-        if coordinator.machine.state is not JobState.RUNNING:
-            state = coordinator.machine.state.value
-            return RescaleRefusal(RefusalKind.BUSY, f"the job is {state}; only a running job can be scaled")
-        busy = self.log.busy() or coordinator.drainer.busy()
+        job = self._job
+        if job.state is not JobState.RUNNING:
+            return RescaleRefusal(
+                RefusalKind.BUSY, f"the job is {job.state.value}; only a running job can be scaled"
+            )
+        busy = self.log.busy() or self._hindrance()
         if busy is not None:
             return busy
         plan = plan_rescale(
             stage_index,
-            {stage.index: self._facts(stage) for stage in coordinator.graph.stages},
-            self._task_managers({*avoid, *coordinator.drainer.avoided}),
+            {stage.index: self._facts(stage) for stage in job.graph.stages},
+            self._loads({*avoid, *self._avoided()}),
             target,
             last_version=self.log.last_version(stage_index),
         )
         if isinstance(plan, RescaleRefusal):
             return plan
-        migrates = coordinator.strategy.move is StateMove.FETCHED
-        started = self.log.add(plan, coordinator.wall_ms(), migrates=migrates)
+        migrates = job.strategy.move is StateMove.FETCHED
+        started = self.log.add(plan, wall_ms(self._clock), migrates=migrates)
         if isinstance(started, RescaleRefusal):
             return started
         rescale, actions = started
-        self._identities[rescale.rescale_id] = coordinator.identity
+        self._identities[rescale.rescale_id] = job.identity
         self._identities.pop(rescale.rescale_id - _IDENTITIES_MAX, None)
         self._next_indices[stage_index] = (
             max(*plan.after, *plan.before, self._next_indices.get(stage_index, 0) - 1) + 1
@@ -109,14 +134,14 @@ class Rescaler:
             list(plan.after),
         )
         # From now on the job cannot be taken over as it is; new subtasks are deployed when that is on record.
-        coordinator.takeover.save()
+        self._record.save()
         # No checkpoint cuts through the switch: one in flight is given up, the next begins behind it.
-        coordinator.checkpointer.handle(checkpoint_model.Hold(_HOLDER))
+        self._tell_checkpoints(checkpoint_model.Hold(_HOLDER))
         self._carry_out_all(rescale, actions)
         return rescale
 
     def _facts(self, stage: Stage) -> StageFacts:
-        graph = self._coordinator.graph
+        graph = self._job.graph
         edges = [*stage.inputs, *graph.output_edges(stage.index)]
         neighbours = {
             edge.producer_stage if edge.consumer_stage == stage.index else edge.consumer_stage
@@ -127,7 +152,7 @@ class Rescaler:
             subtask
             for index in sorted({edge.producer_stage for edge in stage.inputs})
             for subtask in graph.stage(index).subtasks()
-            if self._coordinator.is_reachable(subtask)
+            if self._is_reachable(subtask)
         ]
         return StageFacts(
             stage.index,
@@ -138,28 +163,31 @@ class Rescaler:
             finished=tuple(
                 subtask.subtask_index
                 for subtask in stage.subtasks()
-                if self._coordinator.machine.statuses[subtask] is SubtaskStatus.FINISHED
+                if self._job.machine.statuses[subtask] is SubtaskStatus.FINISHED
             ),
             upstream=tuple(upstream),
             forward_neighbours=tuple(
                 f"stage {index} ({graph.stage(index).name})" for index in sorted(neighbours)
             ),
-            table=self._coordinator.routing_tables.get(stage.index),
+            table=self._job.routing_tables.get(stage.index),
         )
+
+    def _is_reachable(self, subtask: SubtaskId) -> bool:
+        return self._task_managers.is_registered(self._job.machine.placement.get(subtask, ""))
 
     def next_index(self, stage: Stage) -> int:
         """One more than the highest subtask index that the stage ever had."""
         return max(self._next_indices.get(stage.index, 0), max(stage.subtask_indices) + 1)
 
-    def _task_managers(self, avoid: Collection[str]) -> list[TaskManagerLoad]:
+    def _loads(self, avoid: Collection[str]) -> list[TaskManagerLoad]:
         running: dict[str, Counter[int]] = {}
-        statuses = self._coordinator.machine.statuses
-        for subtask, name in self._coordinator.machine.placement.items():
+        statuses = self._job.machine.statuses
+        for subtask, name in self._job.machine.placement.items():
             if not statuses[subtask].is_terminal:
                 running.setdefault(name, Counter())[subtask.stage_index] += 1
         return [
             TaskManagerLoad(member.name, member.quota, running.get(member.name, {}))
-            for member in self._coordinator.leases.membership.members()
+            for member in self._task_managers.members()
             if member.name not in avoid
         ]
 
@@ -196,7 +224,7 @@ class Rescaler:
         current = self.log.current
         if current is None:
             return
-        placement, statuses = self._coordinator.machine.placement, self._coordinator.machine.statuses
+        placement, statuses = self._job.machine.placement, self._job.machine.statuses
         for subtask in (*current.plan.subtasks, *current.plan.upstream):
             if placement.get(subtask) == name and not current.phase.is_final:
                 finished = statuses[subtask] is SubtaskStatus.FINISHED
@@ -209,7 +237,7 @@ class Rescaler:
         """An owner tells what it has of the latest rescale; repeated in every heartbeat."""
         current = self.log.current
         subtask = subtask_from_proto(report.subtask)
-        placement = self._coordinator.machine.placement
+        placement = self._job.machine.placement
         if (
             current is None
             or subtask.stage_index != current.plan.stage_index
@@ -222,8 +250,8 @@ class Rescaler:
         if subtask not in placement:
             return
         owned = set(report.owned_groups) - self._owned.setdefault(subtask, set())
-        self._coordinator.locations.note(subtask.stage_index, report.owned_groups, report.locations)
-        self._coordinator.locations.note(
+        self._job.locations.note(subtask.stage_index, report.owned_groups, report.locations)
+        self._job.locations.note(
             subtask.stage_index,
             report.complete_groups,
             [placement[subtask]] * len(report.complete_groups),
@@ -243,7 +271,7 @@ class Rescaler:
         current = self.log.current
         if current is None:
             # A better cause of the failure that ended a rescale may come a moment after it.
-            return self._ended_by_failure.get(self._coordinator.identity.generation, "")
+            return self._ended_by_failure.get(self._job.identity.generation, "")
         return (
             f" (while rescale {current.rescale_id} of stage {current.plan.stage_index} was in phase "
             f"{current.phase.value})"
@@ -253,18 +281,18 @@ class Rescaler:
         """The job finished, failed or is being cancelled."""
         current = self.log.current
         if current is not None:
-            if not finished and self._coordinator.machine.state is not JobState.CANCELLING:
-                self._ended_by_failure = {self._coordinator.identity.generation: self.situation()}
+            if not finished and self._job.state is not JobState.CANCELLING:
+                self._ended_by_failure = {self._job.identity.generation: self.situation()}
             self._handle(current, model.JobStopped(cause, finished=finished))
 
     def _party_lost(self, current: RescaleMachine, subtask: SubtaskId, cause: str) -> None:
         self._handle(current, model.PartyLost(subtask, cause or "no cause given"))
 
     def _fail_job(self, rescale: RescaleMachine, cause: str) -> None:
-        if self._identities[rescale.rescale_id] != self._coordinator.identity:
+        if self._identities[rescale.rescale_id] != self._job.identity:
             # The job has started again since.
             return
-        self._coordinator.handle(
+        self._tell_job(
             job_machine.FailRequested(
                 f"rescale {rescale.rescale_id} of stage {rescale.plan.stage_index} failed in phase "
                 f"{rescale.phase.value}: {cause}"
@@ -276,15 +304,15 @@ class Rescaler:
     def _handle(self, rescale: RescaleMachine, event: model.RescaleEvent) -> None:
         before = rescale.phase
         try:
-            actions = self.log.handle(rescale.rescale_id, event, self._coordinator.wall_ms())
+            actions = self.log.handle(rescale.rescale_id, event, wall_ms(self._clock))
         except InvalidTransitionError as error:
             log.error("ignored: %s", error)
             return
         if rescale.phase is not before:
             log.info("rescale %d: %s", rescale.rescale_id, rescale.phase.value)
             if rescale.phase is model.RescalePhase.MIGRATING or rescale.phase.is_final:
-                self._coordinator.checkpointer.handle(checkpoint_model.Release(_HOLDER))
-                self._coordinator.takeover.save()
+                self._tell_checkpoints(checkpoint_model.Release(_HOLDER))
+                self._record.save()
         self._carry_out_all(rescale, actions)
 
     def _carry_out_all(self, rescale: RescaleMachine, actions: Iterable[model.RescaleAction]) -> None:
@@ -292,33 +320,34 @@ class Rescaler:
             self._carry_out(rescale, action)
 
     def _carry_out(self, rescale: RescaleMachine, action: model.RescaleAction) -> None:
-        coordinator = self._coordinator
+        job = self._job
         match action:
             case model.DeployNew(assignments):
                 placement = {item.subtask: item.task_manager for item in assignments}
-                coordinator.handle(job_machine.AddSubtasks(placement))
+                self._tell_job(job_machine.AddSubtasks(placement))
             case model.SendPrepare():
-                coordinator.spawn(self._calls.prepare(rescale, action))
+                self._background.spawn(self._calls.prepare(rescale, action))
             case model.InstallTable(stage_index, subtasks, table):
-                coordinator.locations.pin(stage_index, [move.group for move in rescale.plan.moves])
-                coordinator.install(stage_index, subtasks, table)
-                coordinator.handle(job_machine.KeepSubtasks(rescale.plan.new))
-                coordinator.handle(job_machine.RetireSubtasks(rescale.plan.retiring))
-                placed = coordinator.machine.placement
-                coordinator.checkpointer.handle(
+                job.locations.pin(stage_index, [move.group for move in rescale.plan.moves])
+                job.install(stage_index, subtasks, table)
+                self._record.save()
+                self._tell_job(job_machine.KeepSubtasks(rescale.plan.new))
+                self._tell_job(job_machine.RetireSubtasks(rescale.plan.retiring))
+                placed = job.machine.placement
+                self._tell_checkpoints(
                     checkpoint_model.SubtasksAdded({subtask: placed[subtask] for subtask in rescale.plan.new})
                 )
-                coordinator.checkpointer.handle(checkpoint_model.SubtasksRetired(rescale.plan.retiring))
+                self._tell_checkpoints(checkpoint_model.SubtasksRetired(rescale.plan.retiring))
             case model.SendReroute():
-                coordinator.spawn(self._calls.reroute(rescale, action.to, (), action.version))
+                self._background.spawn(self._calls.reroute(rescale, action.to, (), action.version))
             case model.SendProceed(to, version):
-                coordinator.spawn(self._calls.reroute(rescale, (), to, version))
+                self._background.spawn(self._calls.reroute(rescale, (), to, version))
             case model.SendAbort(to, version):
-                coordinator.spawn(self._calls.abort(rescale, to, version))
+                self._background.spawn(self._calls.abort(rescale, to, version))
             case model.CancelNew(live, lost):
-                coordinator.spawn(self._calls.cancel(rescale, live, lost))
+                self._background.spawn(self._calls.cancel(rescale, live, lost))
             case model.FailJob(cause):
-                coordinator.handle(job_machine.FailRequested(cause))
+                self._tell_job(job_machine.FailRequested(cause))
             case model.RescaleEnded(phase, cause):
                 suffix = f": {cause}" if cause else ""
                 log.info("rescale %d ended, %s%s", rescale.rescale_id, phase.value.lower(), suffix)

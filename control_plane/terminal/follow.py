@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import logging
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.live import Live
 
-from control_plane.job.coordinator import Coordinator
+from control_plane.composition import ControlPlane
 from control_plane.terminal.follow_view import Moment, line, screen
+from control_plane.web.status_views import status_view
 from control_plane.web.views import RescaleView
+from weir.clock import wall_ms
 from weir.entry_point import SHOWN_LOGGER
 
 #: Where standard error has only what the user asked for, these lines are it.
@@ -61,29 +62,29 @@ class Lines:
             self._write(line(moment))
 
 
-async def follow(coordinator: Coordinator, console: Console) -> None:
+async def follow(control_plane: ControlPlane, console: Console) -> None:
     """Show the job until cancelled; what is on the terminal then stays there."""
     rate = Rate()
     with _output(console) as show:
         try:
             while True:
                 # A terminal that takes nothing (Ctrl-S) must not hold up the job.
-                await asyncio.to_thread(show, _moment(coordinator, rate), time.monotonic())
+                await asyncio.to_thread(show, _moment(control_plane, rate), control_plane.clock.monotonic_s())
                 await asyncio.sleep(_LOOK_S)
         finally:
-            show(_moment(coordinator, rate), time.monotonic())
+            show(_moment(control_plane, rate), control_plane.clock.monotonic_s())
 
 
-def _moment(coordinator: Coordinator, rate: Rate) -> Moment:
-    status = coordinator.status()
-    checkpointer = coordinator.checkpointer
+def _moment(control_plane: ControlPlane, rate: Rate) -> Moment:
+    status = status_view(control_plane)
+    checkpointer = control_plane.checkpointer
     return Moment(
         status,
-        rate(time.monotonic(), status.totals.events_in),
-        coordinator.wall_ms(),
+        rate(control_plane.clock.monotonic_s(), status.totals.events_in),
+        wall_ms(control_plane.clock),
         [checkpointer.view(record) for record in checkpointer.machine.records],
-        [RescaleView.model_validate(item) for item in coordinator.rescaler.log.to_list()],
-        coordinator.restores.views(),
+        [RescaleView.model_validate(item) for item in control_plane.rescaler.log.to_list()],
+        control_plane.restores.views(),
     )
 
 

@@ -18,8 +18,9 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import weir
-from control_plane.job.coordinator import Coordinator
+from control_plane.composition import ControlPlane
 from control_plane.web.guard import GuardMiddleware, admission
+from control_plane.web.status_views import plan_view, routing_views, status_view
 from control_plane.web.views import (
     AcceptedView,
     CheckpointView,
@@ -40,8 +41,10 @@ from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 
 
-def create_app(coordinator: Coordinator, registry: CollectorRegistry, config: ControlPlaneConfig) -> FastAPI:
-    """The application; its handlers run in the coordinator's event loop."""
+def create_app(
+    control_plane: ControlPlane, registry: CollectorRegistry, config: ControlPlaneConfig
+) -> FastAPI:
+    """The application; its handlers run in the control plane's event loop."""
     app = FastAPI(
         title="Weir control plane",
         version=weir.__version__,
@@ -61,15 +64,15 @@ def create_app(coordinator: Coordinator, registry: CollectorRegistry, config: Co
 
     @app.get("/status", summary="The job, its stages and subtasks, and the task managers")
     async def status() -> StatusView:
-        return coordinator.status()
+        return status_view(control_plane)
 
     @app.get("/plan", summary="The logical and the physical graph")
     async def plan() -> PlanView:
-        return coordinator.plan()
+        return plan_view(control_plane.job.graph)
 
     @app.get("/routing", summary="Routing tables: which subtask owns each key group")
     async def routing() -> list[RoutingView]:
-        return coordinator.routing()
+        return routing_views(control_plane.job.routing_tables)
 
     @app.get(
         "/metrics",
@@ -86,14 +89,14 @@ def create_app(coordinator: Coordinator, registry: CollectorRegistry, config: Co
         responses={409: {"model": ErrorView, "description": "the job has ended"}},
     )
     async def cancel() -> AcceptedView:
-        if not coordinator.cancel():
-            raise HTTPException(409, f"the job has ended already: {coordinator.status().state}")
-        return AcceptedView(accepted=True, state=coordinator.status().state)
+        if not control_plane.coordinator.cancel():
+            raise HTTPException(409, f"the job has ended already: {status_view(control_plane).state}")
+        return AcceptedView(accepted=True, state=status_view(control_plane).state)
 
-    _add_rescale_pages(app, coordinator)
-    _add_drain_pages(app, coordinator)
-    _add_checkpoint_pages(app, coordinator)
-    _add_restore_page(app, coordinator)
+    _add_rescale_pages(app, control_plane)
+    _add_drain_pages(app, control_plane)
+    _add_checkpoint_pages(app, control_plane)
+    _add_restore_page(app, control_plane)
     return app
 
 
@@ -101,7 +104,7 @@ def create_app(coordinator: Coordinator, registry: CollectorRegistry, config: Co
 _REFUSALS = {RefusalKind.UNKNOWN_STAGE: 404, RefusalKind.BAD_NUMBER: 400}
 
 
-def _add_rescale_pages(app: FastAPI, coordinator: Coordinator) -> None:
+def _add_rescale_pages(app: FastAPI, control_plane: ControlPlane) -> None:
     refusals: dict[int | str, dict[str, Any]] = {
         400: {"model": ErrorView, "description": "a bad number"},
         404: {"model": ErrorView, "description": "no such stage"},
@@ -111,17 +114,17 @@ def _add_rescale_pages(app: FastAPI, coordinator: Coordinator) -> None:
     # GET too, because that is how it has always been asked for; only POST can say how many.
     @app.get("/scale", status_code=202, summary="One more subtask for a stage", responses=refusals)
     async def scale_out(stage: int) -> RescaleAcceptedView:
-        return _accepted(coordinator.rescaler.request(stage, None))
+        return _accepted(control_plane.rescaler.request(stage, None))
 
     @app.post("/scale", status_code=202, summary="More or fewer subtasks for a stage", responses=refusals)
     async def scale(stage: int, parallelism: int | None = None) -> RescaleAcceptedView:
-        return _accepted(coordinator.rescaler.request(stage, parallelism))
+        return _accepted(control_plane.rescaler.request(stage, parallelism))
 
     @app.get("/rescales", summary="The latest rescales, newest first")
     async def rescales() -> list[RescaleView]:
         # Whoever sees a rescale ended may count on it, whatever happens to this process.
-        await coordinator.takeover.saved()
-        return [RescaleView.model_validate(item) for item in coordinator.rescaler.log.to_list()]
+        await control_plane.record.saved()
+        return [RescaleView.model_validate(item) for item in control_plane.rescaler.log.to_list()]
 
     @app.get(
         "/rescales/{rescale_id}",
@@ -129,15 +132,15 @@ def _add_rescale_pages(app: FastAPI, coordinator: Coordinator) -> None:
         responses={404: {"model": ErrorView, "description": "no such rescale"}},
     )
     async def rescale(rescale_id: int) -> RescaleView:
-        await coordinator.takeover.saved()
-        found = coordinator.rescaler.log.report(rescale_id)
+        await control_plane.record.saved()
+        found = control_plane.rescaler.log.report(rescale_id)
         if found is None:
-            known = [str(item["id"]) for item in coordinator.rescaler.log.to_list()]
+            known = [str(item["id"]) for item in control_plane.rescaler.log.to_list()]
             raise HTTPException(404, f"no rescale {rescale_id}; there are {', '.join(known) or 'none'}")
         return RescaleView.model_validate(found)
 
 
-def _add_drain_pages(app: FastAPI, coordinator: Coordinator) -> None:
+def _add_drain_pages(app: FastAPI, control_plane: ControlPlane) -> None:
     @app.post(
         "/drain",
         status_code=202,
@@ -148,17 +151,17 @@ def _add_drain_pages(app: FastAPI, coordinator: Coordinator) -> None:
         },
     )
     async def drain(task_manager: str) -> DrainView:
-        result = coordinator.drainer.request(task_manager)
+        result = control_plane.drainer.request(task_manager)
         if isinstance(result, RescaleRefusal):
             raise HTTPException(_REFUSALS.get(result.kind, 409), result.message)
         return DrainView(**dataclasses.asdict(result))
 
     @app.get("/drains", summary="Task managers that are being emptied")
     async def drains() -> list[DrainView]:
-        return [DrainView(**dataclasses.asdict(item)) for item in coordinator.drainer.drains.values()]
+        return [DrainView(**dataclasses.asdict(item)) for item in control_plane.drainer.drains.values()]
 
 
-def _add_checkpoint_pages(app: FastAPI, coordinator: Coordinator) -> None:
+def _add_checkpoint_pages(app: FastAPI, control_plane: ControlPlane) -> None:
     refusals: dict[int | str, dict[str, Any]] = {
         409: {"model": ErrorView, "description": "none can be made now; the error says why"}
     }
@@ -166,11 +169,11 @@ def _add_checkpoint_pages(app: FastAPI, coordinator: Coordinator) -> None:
     def accepted(result: CheckpointRecord | CheckpointRefusal) -> CheckpointView:
         if isinstance(result, CheckpointRefusal):
             raise HTTPException(403 if result.is_forbidden else 409, result.message)
-        return coordinator.checkpointer.view(result)
+        return control_plane.checkpointer.view(result)
 
     @app.post("/checkpoints", status_code=202, summary="Make a checkpoint now", responses=refusals)
     async def checkpoint() -> CheckpointView:
-        return accepted(coordinator.checkpointer.request())
+        return accepted(control_plane.checkpointer.request())
 
     @app.post(
         "/stop",
@@ -179,11 +182,11 @@ def _add_checkpoint_pages(app: FastAPI, coordinator: Coordinator) -> None:
         responses=refusals,
     )
     async def stop(savepoint: Annotated[str, Query(min_length=1)]) -> CheckpointView:
-        return accepted(coordinator.checkpointer.request(savepoint, stops_job=True))
+        return accepted(control_plane.checkpointer.request(savepoint, stops_job=True))
 
     @app.get("/checkpoints", summary="The latest checkpoints and savepoints, newest first")
     async def checkpoints() -> list[CheckpointView]:
-        checkpointer = coordinator.checkpointer
+        checkpointer = control_plane.checkpointer
         return [checkpointer.view(record) for record in checkpointer.machine.records]
 
     @app.post(
@@ -196,13 +199,13 @@ def _add_checkpoint_pages(app: FastAPI, coordinator: Coordinator) -> None:
         },
     )
     async def savepoint(path: Annotated[str, Query(min_length=1)]) -> CheckpointView:
-        return accepted(coordinator.checkpointer.request(path))
+        return accepted(control_plane.checkpointer.request(path))
 
 
-def _add_restore_page(app: FastAPI, coordinator: Coordinator) -> None:
+def _add_restore_page(app: FastAPI, control_plane: ControlPlane) -> None:
     @app.get("/restores", summary="The latest restores of subtasks, newest first")
     async def restores() -> list[RestoreView]:
-        return coordinator.restores.views()
+        return control_plane.restores.views()
 
 
 def _accepted(result: RescaleMachine | RescaleRefusal) -> RescaleAcceptedView:

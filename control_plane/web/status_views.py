@@ -1,11 +1,12 @@
-"""From the coordinator's state to what ``/status``, ``/plan`` and ``/routing`` show. Reads only."""
+"""From what the control plane knows to what ``/status``, ``/plan`` and ``/routing`` show. Reads only."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from control_plane.composition import ControlPlane
+from control_plane.web.totals import known_distinct_keys, totals_view
 from control_plane.web.views import (
     InputQueueView,
     PlanView,
@@ -14,20 +15,16 @@ from control_plane.web.views import (
     StatusView,
     SubtaskView,
     TaskManagerView,
-    TotalsView,
 )
+from weir.clock import monotonic_ms
 from weir.graph import PhysicalGraph, Stage
 from weir.metrics import JobFacts
 from weir.plan_document import plan_document
-from weir.protocol.event_counts import EventCounts
 from weir.protocol.job import JobState
 from weir.protocol.routing import RoutingTable
 from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
-
-if TYPE_CHECKING:
-    from control_plane.job.coordinator import Coordinator
 
 _WATERMARK_MIN_MS, _WATERMARK_MAX_MS = -(2**63), 2**63 - 1
 
@@ -46,30 +43,31 @@ _MEANINGS = {
 }
 
 
-def status_view(coordinator: Coordinator) -> StatusView:
+def status_view(control_plane: ControlPlane) -> StatusView:
     """Everything on one page."""
-    job = coordinator.machine
-    queues = input_queues(coordinator.reports)
+    job = control_plane.job
+    machine = job.machine
+    queues = input_queues(job.reports)
     return StatusView(
-        job_id=coordinator.identity.job_id,
-        job=coordinator.graph.logical.name,
-        job_module=coordinator.job_module,
-        parameters=redacted(coordinator.parameters),
-        state=job.state.value,
-        state_meaning=_MEANINGS[job.state],
-        cause=job.cause,
-        waiting_for=coordinator.waiting_for if job.state is JobState.WAITING_FOR_TASK_MANAGERS else "",
-        generation=coordinator.identity.generation,
-        restarts=coordinator.recovery.restarts,
-        restart_cause=job.restart_cause,
-        latest_checkpoint=coordinator.checkpointer.latest_id,
-        fingerprint=coordinator.identity.fingerprint,
-        started_ms=_ms(coordinator.started_us),
-        ended_ms=_ms(coordinator.ended_us),
-        task_managers=_task_managers(coordinator),
-        stages=[_stage_view(coordinator, stage, queues) for stage in coordinator.graph.stages],
-        totals=_totals(coordinator),
-        rejected=coordinator.rejects.views(),
+        job_id=job.identity.job_id,
+        job=job.graph.logical.name,
+        job_module=job.job_module,
+        parameters=redacted(job.parameters),
+        state=machine.state.value,
+        state_meaning=_MEANINGS[machine.state],
+        cause=machine.cause,
+        waiting_for=job.waiting_for if machine.state is JobState.WAITING_FOR_TASK_MANAGERS else "",
+        generation=job.identity.generation,
+        restarts=job.restarts,
+        restart_cause=machine.restart_cause,
+        latest_checkpoint=control_plane.checkpointer.latest_id,
+        fingerprint=job.identity.fingerprint,
+        started_ms=_ms(job.started_us),
+        ended_ms=_ms(job.ended_us),
+        task_managers=_task_managers(control_plane),
+        stages=[_stage_view(control_plane, stage, queues) for stage in job.graph.stages],
+        totals=totals_view(job, control_plane.rejects.totals, control_plane.checkpointer.latest),
+        rejected=control_plane.rejects.views(),
     )
 
 
@@ -77,10 +75,10 @@ def _ms(time_us: int | None) -> int | None:
     return None if time_us is None else time_us // 1000
 
 
-def _task_managers(coordinator: Coordinator) -> list[TaskManagerView]:
-    placed = Counter(coordinator.machine.placement.values())
-    membership = coordinator.leases.membership
-    now_ms = coordinator.now_ms()
+def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
+    placed = Counter(control_plane.job.machine.placement.values())
+    membership = control_plane.task_managers.membership
+    now_ms = monotonic_ms(control_plane.clock)
     return [
         TaskManagerView(
             address=member.name,
@@ -112,9 +110,11 @@ def input_queues(
 
 
 def _stage_view(
-    coordinator: Coordinator, stage: Stage, queues: Mapping[SubtaskId, list[InputQueueView]]
+    control_plane: ControlPlane, stage: Stage, queues: Mapping[SubtaskId, list[InputQueueView]]
 ) -> StageView:
-    subtasks = [_subtask_view(coordinator, subtask, queues.get(subtask, [])) for subtask in stage.subtasks()]
+    subtasks = [
+        _subtask_view(control_plane, subtask, queues.get(subtask, [])) for subtask in stage.subtasks()
+    ]
     return StageView(
         stage=stage.index,
         name=stage.name,
@@ -126,14 +126,16 @@ def _stage_view(
     )
 
 
-def _subtask_view(coordinator: Coordinator, subtask: SubtaskId, queues: list[InputQueueView]) -> SubtaskView:
-    report = coordinator.reports.get(subtask, control_pb2.SubtaskReport(watermark_ms=_WATERMARK_MIN_MS))
+def _subtask_view(
+    control_plane: ControlPlane, subtask: SubtaskId, queues: list[InputQueueView]
+) -> SubtaskView:
+    report = control_plane.job.reports.get(subtask, control_pb2.SubtaskReport(watermark_ms=_WATERMARK_MIN_MS))
     known_us = max(report.busy_us + report.idle_us + report.backpressured_us, 1)
     has_watermark = _WATERMARK_MIN_MS < report.watermark_ms < _WATERMARK_MAX_MS
     return SubtaskView(
         subtask_index=subtask.subtask_index,
-        task_manager=coordinator.machine.placement.get(subtask, ""),
-        state=coordinator.machine.statuses[subtask].value,
+        task_manager=control_plane.job.machine.placement.get(subtask, ""),
+        state=control_plane.job.machine.statuses[subtask].value,
         cause=report.cause,
         records_in=report.records_in,
         records_out=report.records_out,
@@ -149,47 +151,6 @@ def _subtask_view(coordinator: Coordinator, subtask: SubtaskId, queues: list[Inp
         distinct_keys=known_distinct_keys([report]),
         restoring_groups=report.restoring_groups,
     )
-
-
-def _totals(coordinator: Coordinator) -> TotalsView:
-    graph = coordinator.graph
-    reports = {
-        **coordinator.reports,
-        **{SubtaskId(r.subtask.stage_index, -1 - i): r for i, r in enumerate(coordinator.retired_reports)},
-    }
-    sources = [report for subtask, report in reports.items() if graph.stage(subtask.stage_index).is_source]
-    sinks = [
-        report
-        for subtask, report in reports.items()
-        if any(node.is_sink for node in graph.stage(subtask.stage_index).nodes)
-    ]
-    read = sum(report.records_in for report in sources)
-    counts = coordinator.events_before + EventCounts(read, sum(report.records_out for report in sinks))
-    latest = coordinator.checkpointer.latest
-    if coordinator.machine.state is JobState.STOPPED and latest is not None:
-        # Sinks deliver what the savepoint covers, and nothing of what came after its barrier.
-        counts = latest.manifest.events
-    firsts = [report.first_batch_us for report in reports.values() if report.first_batch_us]
-    first_us, last_us = (
-        min(firsts, default=0),
-        max((report.last_batch_us for report in reports.values()), default=0),
-    )
-    return TotalsView(
-        events_in=counts.events_in,
-        events_out=counts.events_out,
-        events_rejected=sum(item.rejected for item in coordinator.rejects.totals if item.is_source),
-        rows_put_aside=sum(item.rejected for item in coordinator.rejects.totals if not item.is_source),
-        distinct_keys=known_distinct_keys(reports.values()),
-        first_event_ms=first_us // 1000 if first_us else None,
-        last_event_ms=last_us // 1000 if last_us else None,
-        events_per_second=round(read / ((last_us - first_us) / 1e6), 1) if last_us > first_us else 0.0,
-    )
-
-
-def known_distinct_keys(reports: Iterable[control_pb2.SubtaskReport]) -> int | None:
-    """Keys that the steps behind these reports have met; None if none of them counts."""
-    counts = [report.distinct_keys for report in reports if report.HasField("distinct_keys")]
-    return sum(counts) if counts else None
 
 
 def plan_view(graph: PhysicalGraph) -> PlanView:
@@ -212,6 +173,11 @@ def outcome(status: StatusView) -> dict[str, str]:
     }
 
 
+def routing_views(tables: Mapping[int, RoutingTable]) -> list[RoutingView]:
+    """The routing tables of all stages, by stage."""
+    return [routing_view(table) for _, table in sorted(tables.items())]
+
+
 def routing_view(table: RoutingTable) -> RoutingView:
     """One stage's routing table."""
     counts = Counter(table.groups)
@@ -225,21 +191,24 @@ def routing_view(table: RoutingTable) -> RoutingView:
     )
 
 
-def job_facts(coordinator: Coordinator) -> JobFacts:
+def job_facts(control_plane: ControlPlane) -> JobFacts:
     """What the control plane's metrics show."""
-    members = coordinator.leases.membership.members()
-    statuses = Counter(status.value for status in coordinator.machine.statuses.values())
+    job = control_plane.job
+    members = control_plane.task_managers.members()
+    statuses = Counter(status.value for status in control_plane.job.machine.statuses.values())
     return JobFacts(
-        job=coordinator.graph.logical.name,
-        state=coordinator.machine.state.value,
+        job=job.graph.logical.name,
+        state=control_plane.job.machine.state.value,
         states=tuple(state.value for state in JobState),
-        generation=coordinator.identity.generation,
+        generation=job.identity.generation,
         task_managers=len(members),
         slots=sum(member.quota for member in members),
-        slots_used=len(coordinator.machine.placement) if not coordinator.machine.state.is_final else 0,
+        slots_used=len(control_plane.job.machine.placement)
+        if not control_plane.job.machine.state.is_final
+        else 0,
         subtasks=dict(statuses),
-        restarts=coordinator.recovery.restarts,
-        restores=coordinator.restores.ended(),
-        restoring_subtasks=coordinator.restores.under_way,
-        rejected={item.step: item.rejected for item in coordinator.rejects.totals},
+        restarts=job.restarts,
+        restores=control_plane.restores.ended(),
+        restoring_subtasks=control_plane.restores.under_way,
+        rejected={item.step: item.rejected for item in control_plane.rejects.totals},
     )

@@ -4,10 +4,10 @@ import asyncio
 import types
 
 import pytest
+from control_plane.record.takeover import Takeover
 
 from control_plane.record import takeover as module
 from control_plane.record.job_record import JobRecord
-from control_plane.record.takeover import Takeover
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 

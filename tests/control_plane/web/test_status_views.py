@@ -1,4 +1,5 @@
-from control_plane.web.status_views import input_queues, known_distinct_keys
+from control_plane.web.status_views import input_queues
+from control_plane.web.totals import known_distinct_keys
 from weir.rpc import common_pb2, control_pb2
 from weir.rpc.control_pb2 import SubtaskReport
 from weir.types import SubtaskId

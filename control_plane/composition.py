@@ -1,0 +1,217 @@
+"""Connects the parts of a control plane to each other and to their ports; the only module that knows all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from control_plane.checkpoints.checkpointer import Checkpointer
+from control_plane.checkpoints.restore_log import RestoreLog
+from control_plane.job.coordinator import Coordinator
+from control_plane.job.deployment import Deployment
+from control_plane.job.recovery import Recovery, restart_policy
+from control_plane.job.rejects import JobRejects
+from control_plane.job.running_job import RunningJob
+from control_plane.job.start_point import StartPoint
+from control_plane.job.takeover import Takeover
+from control_plane.link.leases import Leases
+from control_plane.link.reception import Reception
+from control_plane.link.task_managers import TaskManagers
+from control_plane.ports import Background, Connect, ManifestStore
+from control_plane.record.record_writer import RecordWriter
+from control_plane.rescale.drain import Drainer
+from control_plane.rescale.rescaler import Rescaler
+from weir.clock import Clock
+from weir.config import ControlPlaneConfig, StateStrategy
+from weir.job_loading import LoadedJob
+from weir.protocol import job as machine
+from weir.protocol.manifest import Manifest
+from weir.protocol.rescale_log import RescaleLog
+from weir.protocol.restart import RestartPolicy
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The ports of one control plane process."""
+
+    clock: Clock
+    background: Background
+    connect: Connect
+    #: None: no checkpoints are made.
+    store: ManifestStore | None
+    #: Keeps the record with which another control plane takes over; None: there is none.
+    save: Callable[[bytes], None] | None
+
+
+class ControlPlane:
+    """The parts of one control plane, connected; servers, pages and timers use them."""
+
+    def __init__(
+        self,
+        config: ControlPlaneConfig,
+        job_module: str,
+        loaded: LoadedJob,
+        start: StartPoint,
+        outside: Outside,
+        *,
+        end_task_managers: bool,
+        strategy: StateStrategy,
+    ) -> None:
+        """A control plane whose job waits for task managers; made in the event loop.
+
+        Args:
+            config: section ``controlPlane``.
+            job_module: what task managers import.
+            loaded: the job.
+            start: what the job begins with.
+            outside: the ports.
+            end_task_managers: tell task managers to end when the job has ended.
+            strategy: what becomes of state in a rescale, on every task manager.
+        """
+        self.config, self.clock, self.background = config, outside.clock, outside.background
+        policy = restart_policy(config)
+        has_restarts = policy.is_allowed and outside.store is not None
+        self.job = RunningJob(job_module, loaded, start, strategy, restarts=has_restarts)
+        self.task_managers = TaskManagers(config.lease_timeout_ms)
+        rescales = RescaleLog(start.left.rescales if start.left is not None else ())
+        self.record = RecordWriter(self.job, rescales, self.background, outside.save)
+        self.restores = RestoreLog(start.generation)
+        self.rejects = JobRejects(config, lambda: self.job.state, self._tell_job)
+        self.checkpointer = self._checkpointer(start, outside.store, policy)
+        self.rescaler = self._rescaler(rescales)
+        self.drainer = Drainer(
+            self.job, self.background, self.task_managers, self.rescaler, self.checkpointer
+        )
+        self.leases = Leases(
+            self.task_managers,
+            self.clock,
+            self.background,
+            outside.connect,
+            left=self.drainer.left,
+            lost=lambda member, cause: self.coordinator.lost(member, cause),
+        )
+        self.recovery = self._recovery(policy)
+        self.deployment = self._deployment()
+        self.takeover = Takeover(
+            self.job,
+            start.left,
+            self.clock,
+            self.background,
+            self.checkpointer,
+            connect=outside.connect,
+            tell_job=self._tell_job,
+            begin_generation=self._begin_generation,
+        )
+        self.coordinator = self._coordinator()
+        self.reception = self._reception(end_task_managers=end_task_managers)
+
+    async def run_timers(self, interval_s: float) -> None:
+        """End leases and begin checkpoints in time, until cancelled."""
+        while True:
+            await self.background.sleep(interval_s)
+            self.leases.expire()
+            self.checkpointer.tick()
+
+    # --- parts tell each other through these, which find the coordinator when they are called ----------------
+
+    def _tell_job(self, event: machine.Event) -> None:
+        self.coordinator.handle(event)
+
+    def _begin_generation(self, generation: int, manifest: Manifest | None) -> None:
+        self.coordinator.begin_generation(generation, manifest)
+
+    # --- parts -----------------------------------------------------------------------------------------------
+
+    def _checkpointer(
+        self, start: StartPoint, store: ManifestStore | None, policy: RestartPolicy
+    ) -> Checkpointer:
+        return Checkpointer(
+            self.job,
+            self.config,
+            self.clock,
+            self.background,
+            self.task_managers,
+            store,
+            start.latest,
+            start.next_checkpoint_id,
+            tell_job=self._tell_job,
+            progressed=policy.progressed,
+            superseded=lambda: self.coordinator.superseded.set(),
+        )
+
+    def _rescaler(self, rescales: RescaleLog) -> Rescaler:
+        return Rescaler(
+            self.job,
+            rescales,
+            self.clock,
+            self.background,
+            self.task_managers,
+            tell_job=self._tell_job,
+            tell_checkpoints=self.checkpointer.handle,
+            record=self.record,
+            hindrance=lambda: self.drainer.busy(),
+            avoided=lambda: self.drainer.avoided,
+        )
+
+    def _recovery(self, policy: RestartPolicy) -> Recovery:
+        return Recovery(
+            self.job,
+            self.config,
+            policy,
+            self.clock,
+            self.background,
+            self.task_managers,
+            self.checkpointer,
+            drop_gone=self.leases.drop_gone,
+            tell_job=self._tell_job,
+            begin_generation=self._begin_generation,
+        )
+
+    def _deployment(self) -> Deployment:
+        return Deployment(
+            self.job,
+            self.config,
+            self.clock,
+            self.task_managers,
+            self.checkpointer,
+            self.rescaler,
+            saved=self.record.saved,
+            isolated_steps=lambda: self.recovery.isolated_steps,
+            tell_job=self._tell_job,
+        )
+
+    def _coordinator(self) -> Coordinator:
+        return Coordinator(
+            self.job,
+            self.config,
+            self.clock,
+            self.background,
+            self.task_managers,
+            deployment=self.deployment,
+            checkpointer=self.checkpointer,
+            rescaler=self.rescaler,
+            recovery=self.recovery,
+            takeover=self.takeover,
+            record=self.record,
+            rejects=self.rejects,
+            restores=self.restores,
+        )
+
+    def _reception(self, *, end_task_managers: bool) -> Reception:
+        return Reception(
+            self.job,
+            self.config,
+            self.background,
+            self.task_managers,
+            leases=self.leases,
+            takeover=self.takeover,
+            deployment=self.deployment,
+            checkpointer=self.checkpointer,
+            rescaler=self.rescaler,
+            drainer=self.drainer,
+            rejects=self.rejects,
+            restores=self.restores,
+            tell_job=self._tell_job,
+            place_if_possible=self.coordinator.place_if_possible,
+            end_task_managers=end_task_managers,
+        )

@@ -1,0 +1,119 @@
+"""What the control plane knows about its job: graph, routing, deployment, reports, and where state is.
+
+Parts read it. What happens to subtasks goes through the job's machine, which the coordinator feeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from control_plane.job.start import strategy_in_force
+from control_plane.job.start_point import StartPoint, graph_and_routing
+from control_plane.rescale.state_locations import StateLocations
+from weir.config import StateStrategy
+from weir.graph import physical_graph
+from weir.job_loading import LoadedJob
+from weir.protocol.event_counts import NO_EVENTS
+from weir.protocol.job import JobMachine, JobState
+from weir.protocol.manifest import Manifest
+from weir.protocol.routing import RoutingTable
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity
+from weir.types import SubtaskId
+
+
+class RunningJob:
+    """One job; used in the event loop."""
+
+    def __init__(
+        self, job_module: str, job: LoadedJob, start: StartPoint, strategy: StateStrategy, *, restarts: bool
+    ) -> None:
+        """A job that waits for task managers.
+
+        Args:
+            job_module: what task managers import.
+            job: the loaded job.
+            start: what it begins with.
+            strategy: what becomes of state in a rescale, on every task manager.
+            restarts: it starts again when it fails.
+        """
+        self.job_module = job_module
+        self.parameters = job.parameters
+        #: What becomes of state in a rescale: as every task manager was told in this deployment.
+        self.strategy = strategy_in_force(start.left, strategy)
+        self._configured_strategy = strategy
+        manifest = None if start.latest is None else start.latest.manifest
+        since = start.left or manifest
+        self.graph, self.routing_tables = graph_and_routing(physical_graph(job.graph), since)
+        self.identity = JobIdentity(start.job_id, job.graph.fingerprint, start.generation)
+        self.machine = JobMachine(
+            self.graph.subtasks(), restarts=restarts, commits_at_end=True, generation=start.generation
+        )
+        self.reports: dict[SubtaskId, control_pb2.SubtaskReport] = {}
+        #: Last reports of subtasks that a rescale retired: their events count.
+        self.retired_reports: list[control_pb2.SubtaskReport] = []
+        #: What the checkpoint covers from which this deployment began; a job that is taken over goes on as it is.
+        self.events_before = NO_EVENTS if manifest is None else manifest.events
+        if start.left is not None and manifest is not None and manifest.generation == start.generation:
+            self.events_before = manifest.events_before
+        #: Numbers of the states of keyed steps in the stores.
+        self.state_ids = start.state_ids(job.graph)
+        #: What the job needs to go on, if it waits for task managers.
+        self.waiting_for = ""
+        self.started_us: int | None = (since.job_start_us or None) if since is not None else None
+        self.ended_us: int | None = None
+        #: Restarts so far, those under earlier control planes included.
+        self.restarts = start.left.restarts if start.left is not None else 0
+        #: Where subtasks were before the last restart: they go back there.
+        self.preferred: dict[SubtaskId, str] = {}
+        self.locations = StateLocations(self._owner_address)
+
+    @property
+    def state(self) -> JobState:
+        """Where the job is."""
+        return self.machine.state
+
+    @property
+    def sources(self) -> frozenset[SubtaskId]:
+        """All source subtasks."""
+        return frozenset(
+            subtask for stage in self.graph.stages if stage.is_source for subtask in stage.subtasks()
+        )
+
+    def install(self, stage_index: int, subtask_indices: Iterable[int], table: RoutingTable | None) -> None:
+        """From now on a stage has these subtasks and this routing table."""
+        self.graph = self.graph.with_subtasks(stage_index, subtask_indices)
+        if table is not None:
+            self.routing_tables[stage_index] = table
+
+    def begin_generation(self, generation: int, manifest: Manifest | None) -> None:
+        """The job is deployed anew, as a checkpoint has it or from nothing; the machine is told after this."""
+        self.identity = replace(self.identity, generation=generation)
+        self.graph, self.routing_tables = graph_and_routing(self.graph, manifest)
+        self.reports.clear()
+        self.retired_reports.clear()
+        self.events_before = NO_EVENTS if manifest is None else manifest.events
+        self.strategy = self._configured_strategy
+        self.locations = StateLocations(self._owner_address)
+        if manifest is not None:
+            self.started_us = manifest.job_start_us
+
+    def owner(self, stage_index: int, group: int) -> SubtaskId | None:
+        """The subtask that owns a key group, by the routing table in force."""
+        table = self.routing_tables.get(stage_index)
+        return SubtaskId(stage_index, table.groups[group]) if table and group < len(table.groups) else None
+
+    def state_held_at(self, name: str) -> list[tuple[int, int]]:
+        """(stage, key group) whose state is in the store of this task manager, and whose owner still needs it."""
+        statuses = self.machine.statuses
+        needed = []
+        for stage_index, group in self.locations.held_at(name):
+            owner = self.owner(stage_index, group)
+            if owner is not None and owner in statuses and not statuses[owner].is_terminal:
+                needed.append((stage_index, group))
+        return needed
+
+    def _owner_address(self, stage_index: int, group: int) -> str:
+        owner = self.owner(stage_index, group)
+        return self.machine.placement.get(owner, "") if owner else ""

@@ -1,0 +1,164 @@
+"""What task managers ask and report: they register, renew their leases, tell of their subtasks, and leave."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from control_plane.checkpoints.checkpointer import Checkpointer
+from control_plane.checkpoints.restore_log import RestoreLog
+from control_plane.job.deployment import Deployment
+from control_plane.job.rejects import JobRejects
+from control_plane.job.running_job import RunningJob
+from control_plane.job.takeover import Takeover
+from control_plane.link.leases import Leases
+from control_plane.link.task_managers import TaskManagers
+from control_plane.ports import Background, TellJob
+from control_plane.rescale.drain import Drainer
+from control_plane.rescale.rescaler import Rescaler
+from weir.config import ControlPlaneConfig
+from weir.protocol import job as machine
+from weir.protocol.job import JobState, SubtaskStatus
+from weir.protocol.rescale_plan import RescaleRefusal
+from weir.rpc import common_pb2, control_pb2
+from weir.rpc.wire import failure_kind_from_proto, parse_address, subtask_from_proto
+
+_REPORTED = {
+    control_pb2.SUBTASK_STATE_DEPLOYED: SubtaskStatus.DEPLOYED,
+    control_pb2.SUBTASK_STATE_RUNNING: SubtaskStatus.RUNNING,
+    control_pb2.SUBTASK_STATE_FINISHED: SubtaskStatus.FINISHED,
+    control_pb2.SUBTASK_STATE_FAILED: SubtaskStatus.FAILED,
+    control_pb2.SUBTASK_STATE_CANCELED: SubtaskStatus.CANCELED,
+}
+
+
+class Reception:
+    """One per job; ``service`` calls it in the event loop."""
+
+    def __init__(
+        self,
+        job: RunningJob,
+        config: ControlPlaneConfig,
+        background: Background,
+        task_managers: TaskManagers,
+        *,
+        leases: Leases,
+        takeover: Takeover,
+        deployment: Deployment,
+        checkpointer: Checkpointer,
+        rescaler: Rescaler,
+        drainer: Drainer,
+        rejects: JobRejects,
+        restores: RestoreLog,
+        tell_job: TellJob,
+        place_if_possible: Callable[[], None],
+        end_task_managers: bool,
+    ) -> None:
+        """``end_task_managers``: tell them to end when the job has ended."""
+        self._job = job
+        self._config = config
+        self._background = background
+        self._task_managers = task_managers
+        self._leases = leases
+        self._takeover = takeover
+        self._deployment = deployment
+        self._checkpointer = checkpointer
+        self._rescaler = rescaler
+        self._drainer = drainer
+        self._rejects = rejects
+        self._restores = restores
+        self._tell_job = tell_job
+        self._place_if_possible = place_if_possible
+        self._end_task_managers = end_task_managers
+        #: Task managers tell by it that another control plane has taken over.
+        self.control_plane_id = secrets.token_hex(8)
+
+    async def register(self, request: control_pb2.RegisterRequest) -> control_pb2.RegisterReply:
+        """Give a task manager a lease, after its own server has answered.
+
+        Raises:
+            HandshakeError: it speaks another protocol version, or its address leads to another process.
+            ConnectionLostError: nothing answers at its address.
+            FencedError: its earlier lease has ended; it must come as a new incarnation.
+        """
+        await self._leases.register(request)
+        keeps_job = self._takeover.registered(request)
+        self._place_if_possible()
+        if self._job.state is JobState.RUNNING and not keeps_job:
+            self._background.spawn(self._deployment.preload([request.address]))
+        return control_pb2.RegisterReply(
+            heartbeat_interval_ms=self._config.heartbeat_interval_ms,
+            lease_timeout_ms=self._config.lease_timeout_ms,
+            control_plane_id=self.control_plane_id,
+            keep_job=keeps_job,
+        )
+
+    def heartbeat(self, request: control_pb2.HeartbeatRequest) -> control_pb2.HeartbeatReply:
+        """Renew a lease and take the reports in."""
+        known = self._leases.renew(request.address, request.incarnation)
+        if known and self._is_of_deployment(request):
+            for report in request.subtasks:
+                self._take_report(report, request.address)
+            for ownership in request.ownership:
+                self._rescaler.ownership_reported(ownership)
+        return control_pb2.HeartbeatReply(
+            known=known,
+            shutdown=self._end_task_managers and self._job.state.is_final,
+            control_plane_id=self.control_plane_id,
+            forgotten=self._forgotten(request) if known and self._job.state is JobState.RUNNING else (),
+        )
+
+    def drain(self, request: control_pb2.DrainRequest) -> control_pb2.DrainReply:
+        """Empty a task manager that wants to leave, or tell how far that is; called until it is not DRAINING."""
+        member = self._task_managers.membership.get(parse_address(request.address))
+        if member is None or member.incarnation_id != request.incarnation:
+            return control_pb2.DrainReply(state=control_pb2.DRAIN_STATE_EMPTY)
+        answer = self._drainer.request_or_look(member.name, begin=request.begin)
+        if isinstance(answer, RescaleRefusal):
+            return control_pb2.DrainReply(state=control_pb2.DRAIN_STATE_REFUSED, cause=answer.message)
+        states = {
+            "DRAINING": control_pb2.DRAIN_STATE_DRAINING,
+            "EMPTY": control_pb2.DRAIN_STATE_EMPTY,
+            "FAILED": control_pb2.DRAIN_STATE_REFUSED,
+        }
+        return control_pb2.DrainReply(state=states[answer.state], cause=answer.cause)
+
+    def _is_of_deployment(self, request: control_pb2.HeartbeatRequest) -> bool:
+        identity = self._job.identity
+        return request.job_id == identity.job_id and request.generation == identity.generation
+
+    def _forgotten(self, request: control_pb2.HeartbeatRequest) -> list[common_pb2.SubtaskId]:
+        """Subtasks that a rescale retired or took back: their last reports have been taken, and sinks delivered."""
+        if not self._is_of_deployment(request):
+            return []
+        known, settling = self._job.machine.statuses, self._checkpointer.machine
+        reported = ((report.subtask, subtask_from_proto(report.subtask)) for report in request.subtasks)
+        return [message for message, name in reported if name not in known and settling.place(name) is None]
+
+    def _take_report(self, report: control_pb2.SubtaskReport, task_manager: str) -> None:
+        job = self._job
+        subtask = subtask_from_proto(report.subtask)
+        if job.machine.placement.get(subtask) != task_manager:
+            # Retired there; an index can be in use again somewhere else.
+            return
+        before = job.machine.statuses[subtask]
+        status = _REPORTED.get(report.state)
+        job.reports[subtask] = report
+        self._restores.reported(subtask, task_manager, report)
+        self._rejects.reported(subtask, report)
+        if status is None or status is before:
+            return
+        started = status in (SubtaskStatus.RUNNING, SubtaskStatus.FINISHED)
+        if before is SubtaskStatus.DEPLOYING and started and job.state is JobState.RUNNING:
+            # The start of another new subtask there was one for all: nobody saw this one ready.
+            self._rescaler.subtask_changed(subtask, SubtaskStatus.DEPLOYED, "")
+            self._tell_job(machine.SubtaskReported(subtask, SubtaskStatus.DEPLOYED))
+        cause = report.cause
+        if status is SubtaskStatus.FAILED:
+            cause += self._rescaler.situation()
+        self._rescaler.subtask_changed(subtask, status, report.cause)
+        kind = failure_kind_from_proto(report.failure_kind)
+        self._tell_job(machine.SubtaskReported(subtask, status, cause, kind=kind, step=report.failed_step))
+        if subtask not in job.machine.statuses:
+            job.retired_reports.append(job.reports.pop(subtask))
+            self._rejects.retired(subtask)

@@ -1,0 +1,79 @@
+"""The task managers that hold a lease, and the connections to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from control_plane.ports import Connect, TaskManagerCalls
+from weir.errors import ConnectionLostError, WeirError
+from weir.protocol.job import Assignment
+from weir.protocol.membership import Member, Membership
+from weir.types import SubtaskId
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a call failed, one line that is never empty."""
+    if isinstance(error, asyncio.CancelledError):
+        return "the connection was closed, because it has left or is lost"
+    return str(error) or type(error).__name__
+
+
+async def job_at(connect: Connect, address: str) -> tuple[str, int] | None:
+    """The id and generation of the job that a task manager runs; None: nobody answers there, or runs one."""
+    client = connect(address)
+    try:
+        status = await client.status()
+    except WeirError:
+        return None
+    finally:
+        await client.close()
+    return (status.job_id, status.generation) if status.job_id else None
+
+
+class TaskManagers:
+    """One per process; ``Leases`` adds and removes, others look up and call."""
+
+    def __init__(self, lease_timeout_ms: int) -> None:
+        self.membership = Membership(lease_timeout_ms)
+        #: Connections to the task managers that hold a lease, by address.
+        self.clients: dict[str, TaskManagerCalls] = {}
+
+    def members(self) -> list[Member]:
+        """All lease holders, by address."""
+        return self.membership.members()
+
+    def client(self, name: str) -> TaskManagerCalls:
+        """The connection to a registered task manager.
+
+        Raises:
+            ConnectionLostError: it has left.
+        """
+        if name not in self.clients:
+            raise ConnectionLostError(f"task manager {name} is not registered any more")
+        return self.clients[name]
+
+    def is_registered(self, name: str) -> bool:
+        """Whether a task manager holds a lease."""
+        return name in self.clients
+
+    def reachable(self, assignments: Iterable[Assignment]) -> dict[str, list[SubtaskId]]:
+        """Subtasks by task manager, without those that have left: their loss is an event of its own."""
+        grouped: dict[str, list[SubtaskId]] = {}
+        for item in assignments:
+            if item.task_manager in self.clients:
+                grouped.setdefault(item.task_manager, []).append(item.subtask)
+        return grouped
+
+    def by_task_manager(
+        self, subtasks: Iterable[SubtaskId], placement: Mapping[SubtaskId, str]
+    ) -> dict[str, list[SubtaskId]]:
+        """As :meth:`reachable`, for subtasks that are where ``placement`` says; others are left out."""
+        return self.reachable(
+            Assignment(subtask, placement[subtask]) for subtask in subtasks if subtask in placement
+        )
+
+    async def close(self) -> None:
+        """Free connections; called when the process ends."""
+        for client in self.clients.values():
+            await client.close()
