@@ -1,0 +1,101 @@
+"""What a control plane does with task managers that come back late, and when its record is on disk."""
+
+import asyncio
+import types
+
+import pytest
+
+from control_plane.background import LoopBackground
+from control_plane.job.takeover import Takeover
+from control_plane.record.job_record import JobRecord
+from control_plane.record.record_writer import RecordWriter
+from weir.clock import SystemClock
+from weir.rpc import control_pb2
+from weir.types import SubtaskId
+
+LEFT = JobRecord(
+    "job-1", "f", 3, 1_000, is_steady=True, placement={SubtaskId(0, 0): "h:1", SubtaskId(1, 0): "h:2"}
+)
+LEASE_MS = 20
+
+
+class TaskManager:
+    """Answers who it is."""
+
+    def __init__(self, job, asked):
+        self._job, self._asked = job, asked
+
+    async def status(self):
+        self._asked.set()
+        job_id, generation = self._job or ("", 0)
+        return control_pb2.StatusReply(job_id=job_id, generation=generation)
+
+    async def close(self):
+        pass
+
+
+def registered(takeover, address, generation=3):
+    request = control_pb2.RegisterRequest(address=address, job_id="job-1", generation=generation)
+    return takeover.registered(request)
+
+
+@pytest.mark.parametrize(
+    ("answers", "restarts"),
+    [({"h:2": ("job-1", 3)}, False), ({"h:2": ("job-1", 2)}, True), ({}, True)],
+    ids=["it runs the job", "it runs an earlier deployment", "it runs no job"],
+)
+def test_one_that_registers_late(answers, restarts):
+    async def run():
+        asked, over = asyncio.Event(), asyncio.Event()
+        generations, events = [], []
+
+        def begin_generation(generation, manifest):
+            generations.append(generation)
+            over.set()
+
+        def tell_job(event):
+            events.append(event)
+            over.set()
+
+        takeover = Takeover(
+            types.SimpleNamespace(identity=types.SimpleNamespace(job_id="job-1", generation=3), restarts=0),
+            LEFT,
+            SystemClock(),
+            LoopBackground(),
+            types.SimpleNamespace(request=lambda: None, latest=None),
+            connect=lambda address: TaskManager(answers.get(address), asked),
+            tell_job=tell_job,
+            begin_generation=begin_generation,
+        )
+        takeover.start(LEASE_MS)
+        assert registered(takeover, "h:1")
+        await asyncio.wait_for(asked.wait(), 5)
+        if not restarts:
+            assert registered(takeover, "h:2")
+        await asyncio.wait_for(over.wait(), 5)
+        assert (generations, len(events)) == (([4], 0) if restarts else ([], 1))
+
+    asyncio.run(run())
+
+
+def test_one_that_gives_up_waiting_does_not_stop_the_record(monkeypatch):
+    async def run():
+        written, may_write = [], asyncio.Event()
+
+        class Slow(LoopBackground):
+            async def in_thread(self, work):
+                await may_write.wait()
+                return work()
+
+        record = types.SimpleNamespace(to_bytes=lambda: b"record")
+        monkeypatch.setattr(RecordWriter, "_record", lambda self: record)
+        writer = RecordWriter(None, None, Slow(), written.append)
+        writer.save()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(writer.saved(), 0.01)
+        assert not written
+        may_write.set()
+        await writer.saved()
+        assert written == [b"record"]
+
+    asyncio.run(run())
