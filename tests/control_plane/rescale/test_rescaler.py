@@ -4,11 +4,14 @@ import types
 
 import pytest
 
+from control_plane.link.task_managers import TaskManagers
 from control_plane.rescale.rescaler import Rescaler
 from weir.protocol.job import JobState
+from weir.protocol.rescale_log import RescaleLog
 from weir.protocol.rescale_plan import RescalePlan
 from weir.protocol.routing import GroupMove, RoutingTable
 from weir.rpc.wire import JobIdentity
+from weir.testing import ManualClock
 from weir.types import SubtaskId
 
 TABLE = RoutingTable(5, 2, (0, 1), (0, 0, 1, 1), (1, 1, 2, 2))
@@ -27,16 +30,18 @@ PLAN = RescalePlan(5, 2, (0,), (0, 1), {SubtaskId(5, 1): "h:1"}, (SubtaskId(0, 0
     ],
 )
 def test_a_later_failure_names_the_rescale_only_if_a_failure_ended_it(state, finished, is_told):
-    nothing = types.SimpleNamespace(handle=lambda event: None, save=lambda: None)
-    coordinator = types.SimpleNamespace(
-        identity=JobIdentity("job-1", "f", 3),
-        machine=types.SimpleNamespace(state=state),
-        checkpointer=nothing,
-        takeover=nothing,
-        wall_ms=lambda: 1_000,
-        spawn=lambda work: work.close(),
+    rescaler = Rescaler(
+        types.SimpleNamespace(identity=JobIdentity("job-1", "f", 3), state=state),
+        RescaleLog(),
+        ManualClock(),
+        types.SimpleNamespace(spawn=lambda work: work.close()),
+        TaskManagers(1_000),
+        tell_job=lambda event: None,
+        tell_checkpoints=lambda event: None,
+        record=types.SimpleNamespace(save=lambda: None),
+        hindrance=lambda: None,
+        avoided=tuple,
     )
-    rescaler = Rescaler(coordinator, migrates=False)
     rescaler.log.add(PLAN, 1_000, migrates=False)
     rescaler.job_left_running("gone", finished=finished)
     assert rescaler.log.current is None
