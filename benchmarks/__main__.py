@@ -141,16 +141,26 @@ def wide_job(
 @app.command()
 def functions(
     json: Json = None,
-    events: Annotated[int, typer.Option(min=1, help="Events of one run, per batch.")] = 4_000_000,
+    events: Annotated[
+        int, typer.Option(min=1, help="Events of one run per batch; a fifth of them per record.")
+    ] = 10_000_000,
     keys: Keys = 1_000_000,
     repeat: Repeat = 3,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Name of a measurement, such as per_batch; may be repeated.")
+    ] = None,
 ) -> None:
-    """Declared state of a user's operator, per record and per batch, in one process."""
+    """Operators that users write, with declared state: per record and per batch, on task managers."""
 
     def measure(report: Report) -> dict[str, Any]:
         from benchmarks import functions as benchmark
 
-        return benchmark.run(benchmark.FunctionsOptions(events, keys, repeat), report).as_json()
+        options = benchmark.FunctionsOptions(
+            events, keys, repeat, parallelism, task_managers, tuple(only or ())
+        )
+        return benchmark.run(options, report).as_json()
 
     execute(measure, json)
 

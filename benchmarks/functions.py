@@ -1,138 +1,140 @@
-"""Declared state in one process: the operator, its table and RocksDB, without exchange and checkpoints.
+"""Operators that users write, on real task managers: RocksDB, a checkpoint every second, the generator included.
 
-Counts events by key, per record and per batch; each count is checked.
+A measurement is a function of :data:`MEASUREMENTS`; it returns its figure and whatever else it has found.
 """
 
 from __future__ import annotations
 
+import functools
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
-import pyarrow as pa
 
-import weir
 from benchmarks.command_line import Report
+from benchmarks.engine_run import EngineSetup, run_engine
+from benchmarks.events_file import DATA_DIRECTORY, events_directory
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
-from weir.operators.base import OperatorContext
-from weir.operators.keyed.process_operator import KeyedProcessOperator
-from weir.records import with_times
-from weir.specs import KeyedProcessSpec
-from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
-from weir.state.tables.opened import StateTables
-from weir.streams import process_states
+from benchmarks.stored_counts import compare_counts, stored_counts
 
-SCHEMA = pa.schema({"user": pa.int64(), "n": pa.int64()})
-_BATCH_ROWS = 32_768
-_CACHE_BYTES = 512 << 20
-_GROUPS = 128
-#: A part of what is dirty is written after so many batches.
-_FLUSH_BATCHES = 8
-#: Of two task managers: one process alone has to reach half.
-_BARS = (
-    Bar("per_record_events_per_second", "at least", 75_000),
-    Bar("per_batch_events_per_second", "at least", 750_000),
-)
-
-
-class PerRecord(weir.KeyedProcess):
-    """Counts, a row at a time."""
-
-    total = weir.ValueState(pl.Int64, default=0)
-
-    def process(
-        self, key: tuple[Any, ...], row: dict[str, Any], context: weir.KeyContext
-    ) -> Iterator[dict[str, Any]]:
-        """Emits the count after each row."""
-        self.total.value += 1
-        yield {"user": key[0], "n": self.total.value}
-
-
-class PerBatch(weir.KeyedProcess):
-    """Counts, a batch at a time."""
-
-    total = weir.ValueState(pl.Int64, default=0)
-
-    def process_batch(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterable[pa.RecordBatch]:
-        """Emits for each row the count after its batch."""
-        keys = context.keys(batch)
-        counts = np.bincount(keys.inverse, minlength=len(keys.distinct))
-        totals = self.total.get(keys.distinct).to_numpy() + counts
-        self.total.put(keys.distinct, totals)
-        yield batch.select(["user"]).append_column("n", pa.array(totals[keys.inverse]))
+JOB = "benchmarks.functions_job"
+#: The slower form gets fewer events; its keys are as many.
+_RECORD_SHARE = 0.2
 
 
 @dataclass(frozen=True)
 class FunctionsOptions:
-    """What is measured."""
+    """What is measured, and on which input."""
 
-    events: int = 4_000_000
+    events: int = 10_000_000
     keys: int = 1_000_000
     repeat: int = 3
+    parallelism: int = 2
+    task_managers: int = 2
+    #: Names of measurements; empty: all of them.
+    only: tuple[str, ...] = ()
+    data_root: Path = DATA_DIRECTORY
 
 
-def run(options: FunctionsOptions, report: Report) -> BenchmarkResult:
-    """Events per second of both forms.
+#: Called with the options, a directory that is removed afterwards, and what to call with the progress (0 to 1).
+Measure = Callable[[FunctionsOptions, Path, Callable[[float], None]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One thing that is measured."""
+
+    #: For ``--only``.
+    name: str
+    bars: tuple[Bar, ...]
+    #: Returns the figures that the bars judge, by their names, and others.
+    measure: Measure
+
+
+def _count(
+    form: str, options: FunctionsOptions, directory: Path, on_part: Callable[[float], None]
+) -> dict[str, Any]:
+    """Events per second of the counting job in one of the two forms.
 
     Raises:
         BenchmarkError: a count is wrong.
+        ClusterError: the job did not finish.
     """
-    users = np.random.default_rng(7).integers(0, options.keys, options.events)
-    expected = np.bincount(users, minlength=options.keys)
-    # The slow form gets fewer events; its keys are as many.
-    part = users[: len(users) // 4]
-    part_expected = np.bincount(part, minlength=options.keys)
-    result = BenchmarkResult(
-        "functions", {"events": options.events, "keys": options.keys, "processes": 1}, [], _BARS
+    events = max(1, round(options.events * (_RECORD_SHARE if form == "record" else 1)))
+    source = events_directory(events, options.keys, root=options.data_root)
+    setup = EngineSetup(
+        JOB,
+        {"input": source, "form": form, "parallelism": options.parallelism},
+        task_managers=options.task_managers,
+        settings={
+            "taskManager.state_flush_interval_ms": 1000,
+            "taskManager.operator_quota": 32,
+            "controlPlane.checkpoint_interval_ms": 1000,
+        },
     )
-    for number in range(options.repeat):
-        report(f"run {number + 1} of {options.repeat}", number / options.repeat)
-        result.repeats.append(
-            {
-                "per_record_events_per_second": _run(PerRecord, part, part_expected),
-                "per_batch_events_per_second": _run(PerBatch, users, expected),
-            }
-        )
-    return result
-
-
-def _run(process: type[weir.KeyedProcess], users: np.ndarray, expected: np.ndarray) -> float:
-    spec = KeyedProcessSpec(("user",), process, SCHEMA, process_states("count", process))
-    batches = [
-        with_times(pa.record_batch({"user": users[start : start + _BATCH_ROWS]}), 0, 0)
-        for start in range(0, len(users), _BATCH_ROWS)
-    ]
-    with tempfile.TemporaryDirectory() as directory:
-        store = open_store(Path(directory, "store"), RocksDbSettings(), fresh=True)
-        tables = StateTables(store, _CACHE_BYTES, _GROUPS)
-        operator = KeyedProcessOperator(spec)
-        context = OperatorContext(
-            "functions", "count", 1, 0, 1, _GROUPS, tables=tables.of("count", {"total": 0})
-        )
-        operator.open(context)
-        highest = np.zeros(len(expected), dtype=np.int64)
-        began_s = time.perf_counter()
-        checking_s = 0.0
-        for number, batch in enumerate(batches):
-            outputs = list(operator.process(batch))
-            checking_began_s = time.perf_counter()
-            for out in outputs:
-                np.maximum.at(highest, out.column("user").to_numpy(), out.column("n").to_numpy())
-            checking_s += time.perf_counter() - checking_began_s
-            if number % _FLUSH_BATCHES == _FLUSH_BATCHES - 1:
-                tables.flush_part(0.25)
-        tables.flush()
-        took_s = time.perf_counter() - began_s - checking_s
-        tables.close()
-        store.close()
-    if not np.array_equal(highest, expected):
+    engine = run_engine(setup, directory / "cluster", lambda done: on_part(done / events))
+    if (engine.events_in, engine.events_out) != (events, events):
         raise BenchmarkError(
-            f"{process.__name__} counted wrong for {int((highest != expected).sum()):,} keys"
+            f"{engine.events_in:,} events read, {engine.events_out:,} written, {events:,} expected"
         )
-    return len(users) / took_s
+    difference = compare_counts(_expected(source), stored_counts(directory / "cluster"))
+    difference.check(f"counts per {form}")
+    figures = engine.figures()
+    return {
+        f"per_{form}_events_per_second": figures.pop("events_per_second"),
+        f"per_{form}": {**figures, "lost": difference.lost, "duplicated": difference.duplicated},
+    }
+
+
+def _expected(source: Path) -> pl.DataFrame:
+    lines = pl.scan_ndjson(source / "*.jsonl", schema={"server_name": pl.String})
+    return lines.group_by("server_name").agg(count=pl.len().cast(pl.Int64)).collect()
+
+
+MEASUREMENTS: tuple[Measurement, ...] = (
+    Measurement(
+        "per_record",
+        (Bar("per_record_events_per_second", "at least", 150_000),),
+        functools.partial(_count, "record"),
+    ),
+    Measurement(
+        "per_batch",
+        (Bar("per_batch_events_per_second", "at least", 1_500_000),),
+        functools.partial(_count, "batch"),
+    ),
+)
+
+
+def run(options: FunctionsOptions, report: Report) -> BenchmarkResult:
+    """Measure everything ``repeat`` times.
+
+    Raises:
+        BenchmarkError: a result is wrong, or ``only`` names no measurement.
+        ClusterError: a job did not finish.
+    """
+    chosen = [item for item in MEASUREMENTS if not options.only or item.name in options.only]
+    unknown = set(options.only) - {item.name for item in MEASUREMENTS}
+    if unknown:
+        names = ", ".join(item.name for item in MEASUREMENTS)
+        raise BenchmarkError(f"there is no measurement {', '.join(sorted(unknown))}; there are {names}")
+    config = {
+        "events": options.events,
+        "keys": options.keys,
+        "parallelism": options.parallelism,
+        "task_managers": options.task_managers,
+        "state": "rocksdb, a checkpoint every second",
+    }
+    bars = [bar for item in chosen for bar in item.bars]
+    result = BenchmarkResult("functions", config, [], bars)
+    for number in range(1, options.repeat + 1):
+        figures: dict[str, Any] = {}
+        for item in chosen:
+            label = f"run {number} of {options.repeat}: {item.name}"
+            report(label, 0.0)
+            with tempfile.TemporaryDirectory(prefix="weir-functions-") as directory:
+                figures |= item.measure(options, Path(directory), functools.partial(report, label))
+        result.repeats.append(figures)
+    return result
