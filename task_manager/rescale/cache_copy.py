@@ -253,7 +253,7 @@ def _write(
     at_once = _WRITTEN_AT_FIRST
     while groups:
         part, groups = groups[:at_once], groups[at_once:]
-        writing = _Timed(partial(group_state.write_groups, part), clock)
+        writing = _Timed(partial(group_state.flush_groups, part), clock)
         if not _is_done(running.subtask.mailbox.post(writing), deadline_s, clock):
             return
         time.sleep(pause_factor * writing.duration_s)

@@ -5,7 +5,7 @@ Everything is called by the subtask's thread, between two batches. Decisions are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,8 +37,6 @@ class GivenGroups:
 
     #: Address of the store that has the state of each group.
     locations: Mapping[int, str]
-    #: State keys that the new owner should fetch first.
-    hot_keys: Sequence[bytes]
     #: What the new owner is to have of the cache and has not.
     cached: CachedChanges
 

@@ -26,8 +26,6 @@ from weir.state.placement.hybrid import HybridBackend
 from weir.state.tables.cached_entries import CachedChanges, CachedPart
 from weir.state.tables.table import StateTable
 
-#: Keys that a new owner fetches before everything else, at most.
-HOT_KEYS_MAX = 20_000
 #: Cached keys of a table that are copied to a new owner at a time, at most: of some of the groups.
 CACHED_KEYS_MAX = 200_000
 #: Those that are copied at the handover only, at most: rows of these groups wait for it.
@@ -58,10 +56,6 @@ class SubtaskGroupState:
         self.state_ids = tuple(state_ids)
         self._tables: Iterable[StateTable] = ()
         self._on_adopt = on_adopt
-        #: Most wanted keys of groups to be given away, made before the handover.
-        self._hot_keys: list[bytes] = []
-        #: Most wanted keys of groups that came, until somebody fetches them.
-        self.wanted_keys: list[bytes] = []
         self._copies = CacheCopyMachine(owned)
         self._is_restoring = bool(adoptions)
         elsewhere = {group for adoption in adoptions for group in adoption.groups}
@@ -84,12 +78,10 @@ class SubtaskGroupState:
         return 0
 
     def flush_groups(self, groups: Iterable[int]) -> None:
-        """Write dirty entries of groups that will be given away, and note which of their keys are hot."""
+        """Write dirty entries of these groups; they stay."""
         listed = list(groups)
-        self._hot_keys = []
         for table in self._tables:
             table.flush_groups(listed)
-            self._hot_keys += table.hot_keys(listed, HOT_KEYS_MAX - len(self._hot_keys))
 
     def give_groups(self, version: int, groups: Iterable[int]) -> GivenGroups:
         """Write dirty entries of these groups, and forget the groups."""
@@ -97,20 +89,12 @@ class SubtaskGroupState:
         cached = self._changes_since_copy(version, listed)
         for table in self._tables:
             table.release_groups(listed)
-        wanted = {group.to_bytes(2, "big") for group in listed}
-        hot_keys = [key for key in self._hot_keys if key[:2] in wanted]
-        return GivenGroups(self.backend.release(listed), hot_keys, cached)
-
-    def write_groups(self, groups: Iterable[int]) -> None:
-        """Write dirty entries of these groups; they stay."""
-        listed = list(groups)
-        for table in self._tables:
-            table.flush_groups(listed)
+        return GivenGroups(self.backend.release(listed), cached)
 
     def copy_groups(self, groups: Iterable[int]) -> list[CachedPart]:
         """Write dirty entries of groups that will be given away, and give what is cached of them; they stay."""
         listed = list(groups)
-        self.write_groups(listed)
+        self.flush_groups(listed)
         copies = [table.copy_groups(listed, CACHED_KEYS_MAX, CACHED_BYTES_MAX) for table in self._tables]
         return [entries for entries in copies if entries]
 

@@ -150,9 +150,6 @@ class RescaleParticipant:
         target = SubtaskId(request.target.stage_index, request.target.subtask_index)
         self._count_bytes(target, request.routing_version, request.bytes_shipped)
         groups = {item.key_group: item.owner_epoch for item in request.groups}
-        group_state = self._running[target].group_state
-        if group_state is not None:
-            group_state.wanted_keys += request.hot_keys
         if (
             self._post(target, HandoverReceived(request.routing_version, groups, request.state_location))
             is None
@@ -229,10 +226,8 @@ class RescaleParticipant:
         def fetch(group_state: SubtaskGroupState) -> None:
             if not group_state.backend.migrating():
                 return
-            hot_keys, group_state.wanted_keys = group_state.wanted_keys, []
             self._migrator.add(
                 group_state.backend,
-                hot_keys=hot_keys,
                 on_complete=lambda group: self._completed(subtask, group),
                 on_error=self._failing(subtask),
             )
@@ -348,7 +343,7 @@ class RescaleParticipant:
                     handover.target, handover.version, handover.groups, handover.given.cached
                 )
                 for location, groups in handover.by_location().items():
-                    self._send(handover, target_address, groups, location, handover.given.hot_keys, 0)
+                    self._send(handover, target_address, groups, location, 0)
         except WeirError as error:
             self._handover_failed(handover, error)
         except Exception as error:
@@ -377,7 +372,7 @@ class RescaleParticipant:
 
         def shipped(group: int, size_bytes: int) -> None:
             groups = {group: handover.groups[group]}
-            self._send(handover, target_address, groups, target_address, (), size_bytes)
+            self._send(handover, target_address, groups, target_address, size_bytes)
 
         ship_groups(
             self._store,
@@ -396,7 +391,6 @@ class RescaleParticipant:
         target_address: str,
         groups: Mapping[int, int],
         location: str,
-        hot_keys: Sequence[bytes],
         bytes_shipped: int,
     ) -> None:
         request = control_pb2.HandOverRequest(
@@ -407,7 +401,6 @@ class RescaleParticipant:
                 control_pb2.OwnedGroup(key_group=group, owner_epoch=epoch) for group, epoch in groups.items()
             ],
             state_location=location,
-            hot_keys=hot_keys,
             bytes_shipped=bytes_shipped,
         )
         stub = control_pb2_grpc.TaskManagerStub(self._factory.connection(target_address))

@@ -472,22 +472,20 @@ class OwnedGroup(_message.Message):
     def __init__(self, key_group: _Optional[int] = ..., owner_epoch: _Optional[int] = ...) -> None: ...
 
 class HandOverRequest(_message.Message):
-    __slots__ = ("handshake", "target", "routing_version", "groups", "state_location", "hot_keys", "bytes_shipped")
+    __slots__ = ("handshake", "target", "routing_version", "groups", "state_location", "bytes_shipped")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     STATE_LOCATION_FIELD_NUMBER: _ClassVar[int]
-    HOT_KEYS_FIELD_NUMBER: _ClassVar[int]
     BYTES_SHIPPED_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     target: _common_pb2.SubtaskId
     routing_version: int
     groups: _containers.RepeatedCompositeFieldContainer[OwnedGroup]
     state_location: str
-    hot_keys: _containers.RepeatedScalarFieldContainer[bytes]
     bytes_shipped: int
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[OwnedGroup, _Mapping]]] = ..., state_location: _Optional[str] = ..., hot_keys: _Optional[_Iterable[bytes]] = ..., bytes_shipped: _Optional[int] = ...) -> None: ...
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[OwnedGroup, _Mapping]]] = ..., state_location: _Optional[str] = ..., bytes_shipped: _Optional[int] = ...) -> None: ...
 
 class HandOverReply(_message.Message):
     __slots__ = ()

@@ -119,6 +119,10 @@ class StateBackend(StateReader):
         """
         return _PlainEntries(self, entries)
 
+    def writes_wait(self) -> bool:
+        """Whether a write would wait now, until images of a checkpoint are taken."""
+        return False
+
     @abstractmethod
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range."""

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
+import weir
 from task_manager.rescale.cached_wire import entries_of, put_entries
 from task_manager.rescale.group_state import SubtaskGroupState
 from tests.weir.state.state_peer import Peer, serving
 from weir.errors import HandshakeError
-from weir.operators.base import OperatorContext
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
+from weir.records import with_times
 from weir.rpc import control_pb2
-from weir.specs import Aggregate, KeyedAggregateSpec
+from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.placement.hybrid import HybridBackend
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.cached_entries import CachedValues
-from weir.state.tables.opened import one_state
+from weir.state.tables.opened import UNNAMED, StateTables
+from weir.streams import process_states
 
 GROUPS = 8
 STATE = 1
@@ -27,32 +32,68 @@ KEYS = [f"key-{number}" for number in range(400)]
 OLD, NEW = dict.fromkeys(range(GROUPS), 1), dict.fromkeys(range(GROUPS), 2)
 
 
+class Counts(weir.KeyedProcess):
+    """Counts in a state of each kind."""
+
+    number = weir.ValueState(pl.Int64, default=0)
+    text = weir.ValueState(pl.String, default="")
+    most = weir.ReducingState(pl.Int64, max)
+    items = weir.ListState(pl.Int64)
+    names = weir.MapState(pl.Int64, pl.Int64)
+
+    def process(
+        self, key: tuple[str], row: dict[str, object], context: weir.KeyContext
+    ) -> Iterator[dict[str, object]]:
+        n = self.number.value = self.number.value + 1
+        self.text.value += "x"
+        self.most.add(n)
+        self.items.append(n)
+        self.names[1] = self.names.get(1, 0) + 1
+        assert [len(self.text.value), self.most.value, len(self.items), self.names[1]] == [n] * 4
+        yield {"n": n}
+
+
 class Owner:
-    """A count over a store of its own."""
+    """A count over a store of its own, of ours or of a user."""
+
+    #: Whether the operator is a user's, with several states.
+    is_users = False
 
     def __init__(self, address: str, peer: Peer, owned: dict[int, int], store: MemoryBackend) -> None:
         self.store = store
-        backend = HybridBackend(self.store, address, [STATE], peer.connect, use_migrate=True)
-        self.state = SubtaskGroupState(backend, [STATE], owned, lambda _: None)
-        spec = KeyedAggregateSpec(("k",), (Aggregate("n", "count"),))
-        self._count = KeyedAggregateOperator(spec)
-        declared = one_state(backend, STATE, max_parallelism=GROUPS)
+        self._count: Operator
+        if self.is_users:
+            schema = pa.schema({"n": pa.int64()})
+            users = KeyedProcessSpec(("k",), Counts, schema, process_states("count", Counts))
+            states = {state.name: STATE + number for number, state in enumerate(users.states)}
+            self._count = KeyedProcessOperator(users)
+        else:
+            self._count = KeyedAggregateOperator(KeyedAggregateSpec(("k",), (Aggregate("n", "count"),)))
+            states = {UNNAMED: STATE}
+        ids = list(states.values())
+        backend = HybridBackend(self.store, address, ids, peer.connect, use_migrate=True)
+        self.state = SubtaskGroupState(backend, ids, owned, lambda _: None)
+        self.tables = StateTables(backend, 1 << 24, GROUPS)
+        declared = self.tables.of("count", states)
         self._count.open(OperatorContext("job", "count", 1, 0, 1, max_parallelism=GROUPS, tables=declared))
-        self.state.bind([self._count.state])
+        self.state.bind(self.tables)
 
     @property
     def cached_bytes(self) -> int:
-        entries = self._count.state.copy_groups(range(GROUPS), 1000, 1 << 20)
-        return len(entries.key_data)
+        copies = [table.copy_groups(range(GROUPS), 1000, 1 << 20) for table in self.tables]
+        return sum(len(copy) for copy in copies if copy is not None)
 
     def count(self, keys: list[str]) -> list[int]:
         """The counts that come out."""
-        batch = pa.record_batch({"k": pa.array(keys, pa.string())})
+        batch = with_times(pa.record_batch({"k": pa.array(keys, pa.string())}), 0, 0)
         return [n for piece in self._count.process(batch) for n in piece.column("n").to_pylist()]
 
 
-@pytest.fixture
-def owners() -> Iterator[tuple[Owner, Owner, Peer]]:
+@pytest.fixture(params=["ours", "users"])
+def owners(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Owner, Owner, Peer]]:
+    monkeypatch.setattr(Owner, "is_users", request.param == "users")
     store = MemoryBackend()
     with serving(store) as peer:
         yield Owner(peer.address, peer, OLD, store), Owner("new:1", peer, {}, MemoryBackend()), peer

@@ -158,7 +158,7 @@ def test_migrator_restores_while_the_subtask_goes_on(machines):
             complete.set()
 
     migrator = Migrator(100 << 20, 500, SystemClock())
-    migrator.add(state, hot_keys=list(model)[:10], on_complete=one_more, on_error=errors.append)
+    migrator.add(state, on_complete=one_more, on_error=errors.append)
     for seed in range(20, 40):
         fill(state, model, seed)
         check(state, model)

@@ -1,6 +1,7 @@
 """Random operations on every handle agree with plain Python, whatever the runtime does between two batches."""
 
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.api import StateBackend
+from weir.state.handles import elements
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
@@ -250,6 +252,11 @@ class Owner:
         return [value for out in outputs for value in out.column("got").to_pylist()]
 
 
+@pytest.fixture(autouse=True)
+def small_lists_are_cleared_as_a_range(monkeypatch):
+    monkeypatch.setattr(elements, "_CLEARED_ONE_BY_ONE_MAX", 2)
+
+
 class Handles(RuleBasedStateMachine):
     backend: StateBackend
     cache_bytes = 20_000
@@ -259,6 +266,8 @@ class Handles(RuleBasedStateMachine):
         self.backend = self.make_store()
         self.owner = Owner(self.backend, self.cache_bytes)
         self.other: Owner | None = None
+        self.writer: threading.Thread | None = None
+        self.may_end = threading.Event()
         self.models = {key: Model() for key in KEYS}
 
     def make_store(self) -> StateBackend:
@@ -280,14 +289,41 @@ class Handles(RuleBasedStateMachine):
 
     @rule(fails=st.booleans())
     def capture(self, fails):
+        self.end_capture()
         for capture in self.owner.tables.capture():
             if fails:
                 capture.abandon()
             else:
                 capture.write()
 
+    @rule(fails=st.booleans())
+    def begin_capture(self, fails):
+        """Another thread writes what was noted at the barrier, or gives it up, while rows go on."""
+        self.end_capture()
+        captures = self.owner.tables.capture()
+
+        def end() -> None:
+            self.may_end.wait(0.02)
+            for capture in captures:
+                if fails:
+                    capture.abandon()
+                else:
+                    capture.write()
+
+        self.may_end.clear()
+        self.writer = threading.Thread(target=end)
+        self.writer.start()
+
+    @rule()
+    def end_capture(self):
+        if self.writer is not None:
+            self.may_end.set()
+            self.writer.join()
+            self.writer = None
+
     @rule()
     def restart(self):
+        self.end_capture()
         self.owner.tables.flush()
         self.owner = Owner(self.backend, self.cache_bytes)
 
@@ -295,6 +331,7 @@ class Handles(RuleBasedStateMachine):
     def hand_over(self, keeps_caches):
         """All groups go to another owner, which may have had them before."""
         groups = range(GROUPS)
+        self.end_capture()
         other = (
             self.other if keeps_caches and self.other is not None else Owner(self.backend, self.cache_bytes)
         )
@@ -305,7 +342,32 @@ class Handles(RuleBasedStateMachine):
             table.adopt_groups(groups)
         self.owner, self.other = other, self.owner
 
+    @rule(keeps_caches=st.booleans(), rows=ROWS)
+    def hand_over_warm(self, keeps_caches, rows):
+        """What is cached goes ahead of the groups, rows go on, and what changed since follows."""
+        groups = range(GROUPS)
+        self.end_capture()
+        other = (
+            self.other if keeps_caches and self.other is not None else Owner(self.backend, self.cache_bytes)
+        )
+        new_tables = list(other.tables)
+        for table in new_tables:
+            table.clear_groups(groups)
+        for table, new in zip(self.owner.tables, new_tables, strict=True):
+            table.flush_groups(groups)
+            new.take_copy(table.copy_groups(groups, 1000, 1 << 20), groups)
+        self.batch(rows)
+        for table, new in zip(self.owner.tables, new_tables, strict=True):
+            good = list(table.good_copies(groups))
+            new.clear_groups(set(groups).difference(good))
+            new.take_copy(table.changes_since_copy(good), good)
+            new.keep_copies(good)
+            table.release_groups(groups)
+            new.adopt_groups(groups)
+        self.owner, self.other = other, self.owner
+
     def teardown(self) -> None:
+        self.end_capture()
         rows = [(key, op, 1) for key in KEYS for op in ("look", "items", "names")]
         expected = [repr(perform(self.models[key], op, arg)) for key, op, arg in rows]
         assert self.owner.run(rows) == expected

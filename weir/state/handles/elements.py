@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _META, _ELEMENT, _BEHIND = b"\x00", b"\x01", b"\x02"
 _VERSION = 1
+#: More elements than this are cleared as a range: a store reads more slowly with many deleted ranges.
+_CLEARED_ONE_BY_ONE_MAX = 1_000
 #: Elements that are read at a time.
 _READ_COUNT = 1_000
 _MISSING: Any = object()
@@ -47,6 +49,8 @@ class ElementHandle(Handle):
         self._metas: list[tuple[int, ...]] = []
         self._changes: list[dict[bytes, bytes | None] | None] = []
         self._changed_metas: set[int] = set()
+        #: Keys of the block of which nothing in the table counts any more.
+        self._cleared: set[int] = set()
         #: Grows with each change, so that an iteration finds out.
         self._version = 0
 
@@ -81,6 +85,8 @@ class ElementHandle(Handle):
     def _get(self, at: int, keys: list[bytes]) -> list[bytes | None]:
         """Elements of one key, as they are now."""
         changes = self._changes[at]
+        if at in self._cleared:
+            return [(changes or {}).get(key) for key in keys]
         if not changes:
             return self._table.get_stored(keys)
         unknown = [key for key in keys if key not in changes]
@@ -99,6 +105,11 @@ class ElementHandle(Handle):
         self._changed_metas.add(at)
         self._version += 1
 
+    def _clear_range(self, at: int) -> None:
+        """Let all entries of one key be deleted when the batch ends, however many they are."""
+        self._changes[at] = None
+        self._cleared.add(at)
+
     def _check_unchanged(self, at: int, version: int) -> None:
         if self._version != version or self._cursor.index != at:
             raise RuntimeError(f"state {self.name!r} changed, or the key did, while it was iterated over")
@@ -111,6 +122,8 @@ class ElementHandle(Handle):
         if self._prefixes is not None:
             puts: list[tuple[bytes, bytes]] = []
             deletes: list[bytes] = []
+            for at in self._cleared:
+                self._table.clear_owner(self._prefixes[at])
             for changes in self._changes:
                 if changes:
                     for key, data in changes.items():
@@ -132,7 +145,7 @@ class ElementHandle(Handle):
         """See :class:`Handle`."""
         self._prefixes = None
         self._metas, self._changes = [], []
-        self._changed_metas = set()
+        self._changed_metas, self._cleared = set(), set()
 
 
 class ListHandle(ElementHandle):
@@ -223,11 +236,14 @@ class ListHandle(ElementHandle):
         return self.pop(0)
 
     def clear(self) -> None:
-        """Take all elements away, one by one."""
+        """Take all elements away; a million as quickly as a thousand."""
         at = self._at()
         head, count = self._metas[at]
-        for position in range(head, head + count):
-            self._put(at, self._key(at, position), None)
+        if count > _CLEARED_ONE_BY_ONE_MAX:
+            self._clear_range(at)
+        else:
+            for position in range(head, head + count):
+                self._put(at, self._key(at, position), None)
         if count:
             self._set_meta(at, 0, 0)
 
@@ -359,10 +375,13 @@ class MapHandle(ElementHandle):
             self.put(key, value)
 
     def clear(self) -> None:
-        """Take all items away, one by one."""
+        """Take all items away; a million as quickly as a thousand."""
         at = self._at()
-        for key, _ in list(self._entries(at, None, None, reverse=False)):
-            self._put(at, key, None)
+        if self._metas[at][0] > _CLEARED_ONE_BY_ONE_MAX:
+            self._clear_range(at)
+        else:
+            for key, _ in list(self._entries(at, None, None, reverse=False)):
+                self._put(at, key, None)
         if self._metas[at][0]:
             self._set_meta(at, 0)
 
@@ -399,7 +418,8 @@ class MapHandle(ElementHandle):
         assert self._prefixes is not None
         first = self._prefixes[at] + _ELEMENT if start is None else self._key(at, start)
         last = self._prefixes[at] + _BEHIND if stop is None else self._key(at, stop)
-        below = self._table.scan_stored(first, last, reverse=reverse) if first < last else iter(())
+        counts = first < last and at not in self._cleared
+        below = self._table.scan_stored(first, last, reverse=reverse) if counts else iter(())
         changes = self._changes[at]
         if not changes:
             return below

@@ -239,6 +239,10 @@ class HybridBackend(StateBackend):
         self._hold = WriteHold()
         return self._hold
 
+    def writes_wait(self) -> bool:
+        """See ``StateBackend``."""
+        return self._hold is not None and not self._hold.is_released
+
     def _wait_for_hold(self) -> None:
         """Before a write, and before the lock: whoever ends the hold may need that."""
         if self._hold is not None:
@@ -640,32 +644,6 @@ class HybridBackend(StateBackend):
             self.client(migrating.address).delete_range(*state_bounds(migrating.group, state_id))
         with self._lock:
             self._cleaning.discard(migrating.group)
-
-    def prefetch(self, keys: Sequence[bytes]) -> int:
-        """Fetch keys of migrating groups before they are asked for; gives how many came.
-
-        Keys of other groups, of groups no longer owned too, are skipped.
-        """
-        fetched = 0
-        for start in range(0, len(keys), _KEPT_AT_ONCE):
-            by_group: dict[MigratingGroup, list[bytes]] = {}
-            with self._lock:
-                for key in keys[start : start + _KEPT_AT_ONCE]:
-                    place = self._places.by_group.get(key[:2])
-                    if isinstance(place, MigratingGroup):
-                        by_group.setdefault(place, []).append(key)
-            versions = {migrating: migrating.version for migrating in by_group}
-            for address in {migrating.address for migrating in by_group}:
-                asked = [(m, key) for m, wanted in by_group.items() if m.address == address for key in wanted]
-                values = self.client(address).get_many([key for _, key in asked])
-                chunks: dict[MigratingGroup, list[tuple[bytes, bytes]]] = {}
-                for (migrating, key), value in zip(asked, values, strict=True):
-                    if value is not None:
-                        chunks.setdefault(migrating, []).append((key, value))
-                for migrating, chunk in chunks.items():
-                    if self._keep_absent(migrating, versions[migrating], chunk):
-                        fetched += len(chunk)
-        return fetched
 
 
 def _bytes_of(entries: Sequence[tuple[bytes, bytes]]) -> int:

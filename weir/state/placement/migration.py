@@ -45,7 +45,6 @@ class _Task:
     backend: HybridBackend
     on_complete: Callable[[int], None] | None
     on_error: Callable[[WeirError], None]
-    hot_keys: Sequence[bytes]
     left: int
     total: int
     started_s: float
@@ -79,7 +78,6 @@ class Migrator:
         self,
         backend: HybridBackend,
         *,
-        hot_keys: Sequence[bytes] = (),
         on_complete: Callable[[int], None] | None = None,
         on_error: Callable[[WeirError], None],
     ) -> None:
@@ -87,7 +85,6 @@ class Migrator:
 
         Args:
             backend: the subtask's state.
-            hot_keys: fetched before everything else.
             on_complete: called in the migrator's thread for each group that is complete here and gone there.
             on_error: called once if a store fails; the subtask's migration stops, and its job must fail.
         """
@@ -96,12 +93,11 @@ class Migrator:
             groups = backend.unsettled_count()
             if task is None or task.left == 0:
                 started_s = self._clock.monotonic_s()
-                task = _Task(backend, on_complete, on_error, hot_keys, groups, groups, started_s)
+                task = _Task(backend, on_complete, on_error, groups, groups, started_s)
                 self._tasks[backend] = task
             else:
                 task.total += groups - task.left
                 task.left = groups
-                task.hot_keys = [*task.hot_keys, *hot_keys]
                 task.on_complete, task.on_error = on_complete, on_error
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="migrator", daemon=True)
@@ -160,11 +156,7 @@ class Migrator:
             task.on_error(error)
 
     def _advance(self, task: _Task) -> None:
-        """Fetch a subtask's hot keys, or the group it wants most."""
-        hot_keys, task.hot_keys = task.hot_keys, ()
-        if hot_keys:
-            task.backend.prefetch(hot_keys)
-            return
+        """Fetch the group that a subtask wants most."""
         group = max(task.backend.migrating(), key=lambda migrating: migrating.wanted, default=None)
         if group is None:
             with self._changed:
@@ -194,9 +186,6 @@ class Migrator:
                     self._changed.wait_for(lambda: self._closed, pause_s)
                 if self._closed or self._tasks.get(task.backend) is not task:
                     return False
-                hot_keys, task.hot_keys = task.hot_keys, ()
-            if hot_keys:
-                task.backend.prefetch(hot_keys)
         return True
 
 

@@ -45,6 +45,11 @@ class Capture:
         self._write = None
         self._ended.set()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is written or given up."""
+        return self._ended.is_set()
+
     def wait(self) -> bool:
         """Wait until it is written or given up; False: the entries are still to be written."""
         self._is_awaited.set()

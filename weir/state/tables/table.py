@@ -75,10 +75,6 @@ class StateTable(ABC):
 
     # --- the cache goes ahead of its groups ---
 
-    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
-        """State keys of these groups that are used most, for their new owner to fetch first; before the handover."""
-        return []
-
     def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedPart | None:
         """What is cached of these groups, for their next owner: at most so many keys and bytes; None: not supported.
 

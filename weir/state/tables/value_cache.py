@@ -1,8 +1,11 @@
-"""A write-back cache of bytes over any backend, bounded in bytes, least recently used first out.
+"""A write-back cache of bytes over any backend, bounded in bytes, least recently used first out (about).
 
 Reads fill it; writes stay in it until :meth:`WriteBackCache.flush` or eviction writes them down; deletes are
 kept as tombstones until then. It does not see what others write to the backend behind its back: one cache
-per owner of a range of keys. A batch of writes is atomic for readers of the cache; the backend gets it in chunks.
+per owner of a range of keys. The backend gets what was written in chunks.
+
+Rows wait for every call, so none takes long: writing goes bit by bit; a capture exchanges two dictionaries, which
+another thread writes, and old values are kept of what changes meanwhile; what is forgotten is given back bit by bit.
 
 After a failed write-down (StateError) the dirty entries are still there; ``flush`` may be tried again.
 """
@@ -11,336 +14,269 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 from weir.errors import StateError
 from weir.state.api import StateBackend, StateSnapshot, StoreStats, prefix_end
 from weir.state.tables.capture import Capture
+from weir.state.tables.value_buckets import Bucket, Buckets
 
-#: What an entry occupies beside its bytes: two object headers and a slot of the ordered dictionary.
-ENTRY_OVERHEAD_BYTES = 230
 #: Bounds of one write batch to the backend, so that the GIL is not held for long.
 WRITE_ENTRIES_MAX = 2_000
 WRITE_BYTES_MAX = 1 << 20
-#: Entries that rows wait for when dirty ones are written bit by bit.
+#: The same for batches that rows wait for, one at a time: 1 ms.
 FLUSH_ENTRIES_MAX = 250
-#: Keys of reads that are remembered for a rescale, beyond those of the latest read.
-_READ_KEYS_MAX = 20_000
-_MISSING = object()
+FLUSH_BYTES_MAX = 256 << 10
+#: What one :meth:`WriteBackCache.flush_part` writes at most, whatever its share: about 5 ms.
+_PART_ENTRIES_MAX = 1_500
+_PART_BYTES_MAX = 2 << 20
+#: While writing has to wait, the cache may become larger by this share of its bound.
+_OVERSHOOT = 0.25
+#: Of so many times as many keys as are written at a time is asked whether they are dirty.
+_LOOK = 4
+_MISSING: Any = object()
+
+
+@dataclass(eq=False)
+class _Captured:
+    """What another thread is writing."""
+
+    #: By key the bucket that it was in.
+    entries: dict[bytes, Bucket]
+    #: Owners whose entries are to be deleted first.
+    cleared: dict[bytes, None]
+    #: Values of keys that have changed since.
+    saved: dict[bytes, bytes | None] = field(default_factory=dict)
+    #: Buckets that were set aside before this do not count.
+    time: int = 0
 
 
 class WriteBackCache(StateBackend):
-    """See the module. Methods may be called from any thread; one lock guards them.
+    """See the module. One thread calls the methods; another one writes captures.
 
-    ``snapshot`` first writes all dirty entries down. ``close`` flushes; the
-    backend, which is shared, stays open.
+    ``snapshot`` first writes all dirty entries down. ``close`` flushes; the backend, which is shared, stays open.
     """
 
     def __init__(
         self, backend: StateBackend, bytes_max: int, owner_of: Callable[[bytes], bytes] | None = None
     ) -> None:
-        """``owner_of``: the prefix that a key shares with those that are scanned together, such as elements of a list.
+        """``owner_of``: the prefix that a key shares with those that are scanned and cleared with it, as in a list.
 
-        Then a scan below one such prefix looks at the dirty keys below it only.
+        Then a scan below one such prefix looks at the unwritten keys below it only, and there is :meth:`clear_owner`.
         """
         self._backend = backend
         self._owner_of = owner_of
-        #: Dirty and captured keys by what ``owner_of`` says.
-        self._dirty_of: dict[bytes, set[bytes]] = {}
         self._bytes_max = bytes_max
-        self._lock = threading.RLock()
-        #: None stands for a key that is known to be absent: a tombstone if dirty.
-        self._entries: OrderedDict[bytes, bytes | None] = OrderedDict()
-        self._dirty: dict[bytes, object] = {}
-        #: What another thread is writing, and its keys; they are clean, and stay until it is written.
-        self._captured: tuple[Capture, list[bytes]] | None = None
+        #: Guards everything against the thread that writes a capture; not held while that is waited for.
+        self._lock = threading.Lock()
+        self._buckets = Buckets(owner_of)
+        #: Keys to be written, in the order in which they changed first. Their buckets may have been set aside.
+        self._dirty: dict[bytes, Bucket] = {}
+        #: Owners whose entries in the backend are to be deleted, before anything else is written.
+        self._cleared: dict[bytes, None] = {}
+        self._captured: tuple[Capture, _Captured] | None = None
         #: Keys that :meth:`flush_part` has to write, and how many of them it has.
         self._to_flush: list[bytes] | None = None
         self._flushed = 0
-        self._bytes = 0
         self._closed = False
         self._gets = self._puts = self._deletes = self._hits = 0
-        #: Prefixes below which nothing that is cached counts.
-        self._left: set[bytes] = set()
-        #: Keys of the latest reads, oldest first, and how many they are.
-        self._read_lately: deque[Sequence[bytes]] = deque()
-        self._read_count = 0
 
     def _check_open(self) -> None:
         if self._closed:
             raise StateError("this state cache is closed")
 
+    # --- reads and writes --------------------------------------------------------------------------------------
+
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``; what is not cached comes in one read, in key order."""
+        self._begin()
         with self._lock:
-            self._check_open()
-            entries = self._entries
-            missing = sorted({key for key in keys if key not in entries})
-            found = dict(zip(missing, self._backend.get_many(missing), strict=True)) if missing else {}
-            self._note_read(keys)
-            # Values are taken before anything is evicted to make room for what was read.
-            values = [entries[key] if key in entries else found[key] for key in keys]
+            use = self._buckets.use
+            values = [use(key, _MISSING) for key in keys]
             self._gets += len(keys)
-            self._hits += len(keys) - len(missing)
-            for key in keys:
-                if key in entries:
-                    entries.move_to_end(key)
-            for key, value in found.items():
-                self._store(key, value)
-            self._shrink()
-            return values
+            self._hits += len(keys)
+            if _MISSING in values:
+                self._load(keys, values)
+        self._shrink()
+        return values
 
-    def _note_read(self, keys: Sequence[bytes]) -> None:
-        self._read_lately.append(keys)
-        self._read_count += len(keys)
-        while self._read_count > _READ_KEYS_MAX and len(self._read_lately) > 1:
-            self._read_count -= len(self._read_lately.popleft())
+    def _load(self, keys: Sequence[bytes], values: list[Any]) -> None:
+        """Fill in values that are not cached."""
+        missing = sorted({key for key, value in zip(keys, values, strict=True) if value is _MISSING})
+        self._hits -= len(missing)
+        found: dict[bytes, bytes | None] = {}
+        if self._owner_of is not None and (self._cleared or self._captured):
+            found = {key: None for key in missing if self._is_cleared(self._owner_of(key))}
+            missing = [key for key in missing if key not in found]
+        if missing:
+            loaded = dict(zip(missing, self._backend.get_many(missing), strict=True))
+            for key, value in loaded.items():
+                self._buckets.store(self._buckets.make(key), key, value)
+            found |= loaded
+        for index, value in enumerate(values):
+            if value is _MISSING:
+                values[index] = found[keys[index]]
+
+    def _is_cleared(self, owner: bytes) -> bool:
+        """Whether the backend still has entries of an owner that do not count."""
+        return owner in self._cleared or (self._captured is not None and owner in self._captured[1].cleared)
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
-        """Apply puts, then deletes, to the cache; other threads see all of them or none."""
+        """Apply puts, then deletes, to the cache."""
+        self._begin()
         with self._lock:
-            self._check_open()
             for key, value in puts:
-                self._store(key, value)
-                self._dirty[key] = None
+                self._change(key, value)
             for key in deletes:
-                self._store(key, None)
-                self._dirty[key] = None
-            if self._owner_of is not None:
-                self._note_dirty([*(key for key, _ in puts), *deletes], self._owner_of)
+                self._change(key, None)
             self._puts += len(puts)
             self._deletes += len(deletes)
-            self._shrink()
+        self._shrink()
+
+    def _change(self, key: bytes, value: bytes | None) -> None:
+        bucket = self._buckets.make(key)
+        if self._captured is not None:
+            captured = self._captured[1]
+            if captured.entries.get(key) is bucket:
+                captured.saved.setdefault(key, bucket.entries[key])
+        self._buckets.store(bucket, key, value)
+        bucket.unwritten.add(key)
+        self._dirty[key] = bucket
+
+    def clear_owner(self, owner: bytes) -> None:
+        """Delete all entries of an owner, however many they are: rows do not wait longer for many."""
+        self._begin()
+        with self._lock:
+            self._buckets.set_aside(owner[:2], owner)
+            # Behind others: what was written of it before is deleted with the rest.
+            self._cleared[owner] = None
+            self._deletes += 1
 
     def scan(
         self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Entries of a range as they are now: the backend's, with dirty entries laid over them."""
+        """Entries of a range as they are now: the backend's, with unwritten entries laid over them."""
+        self._begin()
+        hides_all = False
+        if self._owner_of is not None and (self._cleared or self._captured):
+            if start is not None and stop is not None and self._buckets.is_of_one_owner(start, stop):
+                hides_all = self._is_cleared(self._owner_of(start))
+            else:
+                self._settle()
+                with self._lock:
+                    self._write_clears()
         with self._lock:
-            self._check_open()
-            keys = [
-                key
-                for key in self._not_in_backend(start, stop)
-                if (start is None or key >= start) and (stop is None or key < stop)
-            ]
-            overlay = [(key, self._entries[key]) for key in sorted(keys, reverse=reverse)]
-            return merged(self._backend.scan(start, stop, reverse=reverse), overlay, reverse)
+            overlay = sorted(self._buckets.unwritten(start, stop), reverse=reverse)
+            below = iter(()) if hides_all else self._backend.scan(start, stop, reverse=reverse)
+            return merged(below, overlay, reverse)
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range, here and in the backend."""
+        self._settle()
         with self._lock:
             self._check_open()
-            self._settle()
             self._backend.delete_range(start, stop)
-            self.forget(start, stop)
+        self.forget(start, stop)
 
     def forget(self, start: bytes | None, stop: bytes | None) -> None:
-        """Drop a range from the cache, unwritten changes too; the backend keeps what it has."""
+        """Drop a range from the cache, unwritten changes too; the backend keeps what it has. Walks over everything."""
+        self._settle()
         with self._lock:
             self._check_open()
-            self._settle()
-            gone = [
-                key
-                for key in self._entries
-                if (start is None or key >= start) and (stop is None or key < stop)
-            ]
-            for key in gone:
-                self._drop(key)
-
-    def flush_prefixes(self, prefixes: Collection[bytes]) -> None:
-        """Write the dirty entries whose keys start with one of these, all of the same length; they stay cached."""
-        with self._lock:
-            self._check_open()
-            self._settle()
-            keys = sorted(_starting_with(prefixes, self._dirty))
-            while keys:
-                del keys[: self._write_down(keys)]
-
-    def leave_prefixes(self, prefixes: Collection[bytes]) -> None:
-        """What is cached below these prefixes, clean by now, is of no use, but stays until it is evicted.
-
-        So nobody waits for a walk over all entries (70 ns each). Nothing below them is asked for or written before
-        :meth:`return_to_prefixes` was called for them.
-        """
-        with self._lock:
-            self._check_open()
-            self._left.update(prefixes)
-
-    def return_to_prefixes(self, prefixes: Collection[bytes]) -> None:
-        """Drop what is left below these prefixes; others than those that were left have nothing here."""
-        with self._lock:
-            self._check_open()
-            left = self._left.intersection(prefixes)
-            if left:
-                self._settle()
-                for key in _starting_with(left, self._entries):
-                    self._drop(key)
-                self._left -= left
-
-    def recent_keys(self, prefixes: Collection[bytes], count_max: int) -> list[bytes]:
-        """Keys that start with one of these and were read lately, the last read first, ``count_max`` at most.
-
-        Keys that were only written are no use to who fetches them.
-        """
-        with self._lock:
-            self._check_open()
-            latest = dict.fromkeys(key for keys in reversed(self._read_lately) for key in reversed(keys))
-            return _starting_with(prefixes, latest)[:count_max]
+            for group in list(self._buckets.groups.values()):
+                for owner, bucket in list(group.buckets.items()):
+                    for key in [key for key in bucket.entries if _is_within(key, start, stop)]:
+                        bucket.unwritten.discard(key)
+                        self._dirty.pop(key, None)
+                        self._buckets.drop(bucket, key)
+                    self._buckets.forget_empty(bucket, owner)
 
     def snapshot(self) -> StateSnapshot:
         """A consistent view of now, read from the backend after everything dirty was written to it."""
-        with self._lock:
-            self.write_dirty()
-            return self._backend.snapshot()
+        self.write_dirty()
+        return self._backend.snapshot()
+
+    # --- writing down ------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Write everything dirty to the backend and make it durable."""
-        with self._lock:
-            self.write_dirty()
-            self._backend.flush()
+        self.write_dirty()
+        self._backend.flush()
 
     def write_dirty(self) -> None:
         """Write everything dirty to the backend, which need not have made it durable when this returns."""
+        self._settle()
         with self._lock:
             self._check_open()
-            self._settle()
-            keys = sorted(self._dirty)
-            while keys:
-                del keys[: self._write_down(keys)]
+            self._write_clears()
+            self._write_all(list(self._dirty))
 
     def flush_part(self, share: float) -> bool:
-        """Write what is dirty at the first call bit by bit, at least ``share`` of it (0 to 1); True: all of it."""
+        """Write what is dirty at the first call bit by bit; True: all of it.
+
+        At least ``share`` of it (0 to 1), but not so much at a time that rows notice, and nothing while writing would
+        have to wait for a checkpoint.
+        """
+        self._begin()
+        if self._captured is not None or self._backend.writes_wait():
+            return False
         with self._lock:
-            self._check_open()
-            self._settle()
             if self._to_flush is None:
-                self._to_flush, self._flushed = sorted(self._dirty), 0
-            wanted = math.ceil(share * len(self._to_flush))
-            while self._flushed < wanted:
-                # An entry may have been written or dropped meanwhile; if it is dirty it has to go.
-                part = self._to_flush[self._flushed : self._flushed + FLUSH_ENTRIES_MAX]
-                self._flushed += len(part)
-                keys = [key for key in part if key in self._dirty]
-                while keys:
-                    del keys[: self._write_down(keys)]
+                self._to_flush, self._flushed = list(self._dirty), 0
+            self._write_clears()
+            wanted = min(math.ceil(share * len(self._to_flush)), self._flushed + _PART_ENTRIES_MAX)
+            left_bytes = _PART_BYTES_MAX
+            while self._flushed < wanted and left_bytes > 0:
+                part = self._to_flush[self._flushed : self._flushed + _LOOK * FLUSH_ENTRIES_MAX]
+                count, size_bytes = self._write_down(part, FLUSH_ENTRIES_MAX)
+                self._flushed += count
+                left_bytes -= size_bytes
             if self._flushed < len(self._to_flush):
                 return False
             self._to_flush = None
             return True
 
-    def capture(self) -> Capture | None:
-        """Note all dirty entries as they are now; another thread writes them. None: nothing is dirty.
-
-        If writing fails, they are dirty again. The caller flushes the backend.
-        """
-        with self._lock:
-            self._check_open()
-            self._settle()
-            if not self._dirty:
-                return None
-            entries = [(key, self._entries[key]) for key in sorted(self._dirty)]
-            self._dirty.clear()
-            capture = Capture(lambda: self._write_entries(entries, capture.pause))
-            self._captured = capture, [key for key, _ in entries]
-            return capture
-
-    def stats(self) -> StoreStats:
-        """This cache's counters and its memory; the backend has its own."""
-        with self._lock:
-            self._check_open()
-            return StoreStats(
-                gets=self._gets,
-                puts=self._puts,
-                deletes=self._deletes,
-                cache_hits=self._hits,
-                cache_misses=self._gets - self._hits,
-                memory_bytes=self._bytes,
-            )
-
-    def close(self) -> None:
-        """Flush and drop the entries; the backend stays open. Safe to call twice."""
-        with self._lock:
-            if self._closed:
-                return
-            try:
-                self.flush()
-            finally:
-                self._closed = True
-                self._entries.clear()
-                self._dirty.clear()
-                self._dirty_of.clear()
-                self._bytes = 0
-
-    def _store(self, key: bytes, value: bytes | None) -> None:
-        if key in self._entries:
-            self._bytes -= _entry_bytes(key, self._entries[key])
-        self._entries[key] = value
-        self._entries.move_to_end(key)
-        self._bytes += _entry_bytes(key, value)
-
-    def _drop(self, key: bytes) -> None:
-        self._bytes -= _entry_bytes(key, self._entries.pop(key))
-        if self._dirty.pop(key, _MISSING) is None:
-            self._forget_dirty((key,))
-
-    def _shrink(self) -> None:
-        """Evict down to the bound; dirty entries are written first, a whole chunk of the oldest at a time."""
-        if self._bytes > self._bytes_max:
-            self._settle()
-        while self._bytes > self._bytes_max and self._entries:
-            oldest = next(iter(self._entries))
-            if oldest in self._dirty:
-                self._write_down(key for key in self._entries if key in self._dirty)
-            self._drop(oldest)
-
-    def _not_in_backend(self, start: bytes | None, stop: bytes | None) -> Iterable[bytes]:
-        """All that is dirty or captured of a range, and perhaps more."""
-        if self._owner_of is not None and start is not None and stop is not None:
-            owner = self._owner_of(start)
-            end = prefix_end(owner)
-            if owner and (end is None or stop <= end):
-                return self._dirty_of.get(owner, ())
-        return self._dirty if self._captured is None else {*self._dirty, *self._captured[1]}
-
-    def _note_dirty(self, keys: Iterable[bytes], owner_of: Callable[[bytes], bytes]) -> None:
-        for key in keys:
-            self._dirty_of.setdefault(owner_of(key), set()).add(key)
-
-    def _forget_dirty(self, keys: Iterable[bytes]) -> None:
-        """These keys are neither dirty nor captured any more."""
-        if self._owner_of is None:
-            return
-        for key in keys:
-            owner = self._owner_of(key)
-            keys_of = self._dirty_of.get(owner)
-            if keys_of is not None:
-                keys_of.discard(key)
-                if not keys_of:
-                    del self._dirty_of[owner]
-
-    def _settle(self) -> None:
-        """Wait until what was captured is written; if that failed it is dirty again."""
-        if self._captured is not None:
-            (capture, keys), self._captured = self._captured, None
-            if not capture.wait():
-                self._dirty.update(dict.fromkeys(keys))
-            else:
-                self._forget_dirty(key for key in keys if key not in self._dirty)
-
-    def _write_entries(
-        self, entries: Sequence[tuple[bytes, bytes | None]], pause: Callable[[], None]
-    ) -> None:
-        """Write what was captured; the cache's lock is not needed."""
+    def _write_all(self, keys: Sequence[bytes]) -> None:
         start = 0
-        while start < len(entries):
-            stop, size = start, 0
-            while stop < len(entries) and stop - start < WRITE_ENTRIES_MAX and size < WRITE_BYTES_MAX:
-                size += len(entries[stop][0]) + len(entries[stop][1] or b"")
-                stop += 1
-            self._write_chunk(entries[start:stop])
-            start = stop
-            pause()
+        while start < len(keys):
+            part = keys[start : start + _LOOK * WRITE_ENTRIES_MAX]
+            start += self._write_down(part, WRITE_ENTRIES_MAX)[0]
+
+    def _write_clears(self) -> None:
+        """Delete in the backend what was cleared; before anything else is written."""
+        while self._cleared:
+            owner = next(iter(self._cleared))
+            self._backend.delete_range(owner, prefix_end(owner))
+            del self._cleared[owner]
+
+    def _write_down(self, keys: Iterable[bytes], entries_max: int) -> tuple[int, int]:
+        """Write one chunk of those keys that are dirty; returns how many were looked at, and bytes.
+
+        They stay cached; no key is there twice.
+        """
+        bytes_max = WRITE_BYTES_MAX if entries_max == WRITE_ENTRIES_MAX else FLUSH_BYTES_MAX
+        chunk: list[tuple[bytes, bytes | None]] = []
+        count = size_bytes = 0
+        for key in keys:
+            count += 1
+            bucket = self._dirty.get(key)
+            if bucket is not None and bucket.died is not None:
+                del self._dirty[key]
+            elif bucket is not None:
+                value = bucket.entries[key]
+                chunk.append((key, value))
+                size_bytes += len(key) + len(value or b"")
+            if len(chunk) >= entries_max or size_bytes >= bytes_max:
+                break
+        if chunk:
+            chunk.sort()
+            self._write_chunk(chunk)
+            for key, _ in chunk:
+                self._dirty.pop(key).unwritten.discard(key)
+        return count, size_bytes
 
     def _write_chunk(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         self._backend.write(
@@ -348,31 +284,207 @@ class WriteBackCache(StateBackend):
             deletes=[key for key, value in entries if value is None],
         )
 
-    def _write_down(self, dirty_keys: Iterable[bytes]) -> int:
-        """Write one chunk of dirty keys, which stay cached, clean; returns how many."""
-        chunk: list[bytes] = []
-        size = 0
-        for key in dirty_keys:
-            chunk.append(key)
-            size += len(key) + len(self._entries[key] or b"")
-            if len(chunk) >= WRITE_ENTRIES_MAX or size >= WRITE_BYTES_MAX:
-                break
+    # --- captures ----------------------------------------------------------------------------------------------
+
+    def capture(self) -> Capture | None:
+        """Note all dirty entries as they are now; another thread writes them. None: nothing is dirty.
+
+        Takes no longer for many. If writing fails, they are dirty again. The caller flushes the backend.
+        """
+        self._settle()
+        self._check_open()
+        self._to_flush = None
+        if not self._dirty and not self._cleared:
+            return None
+        with self._lock:
+            self._buckets.time += 1
+            captured = _Captured(self._dirty, self._cleared, time=self._buckets.time)
+            self._dirty, self._cleared = {}, {}
+            capture = Capture(lambda: self._write_captured(captured, capture.pause))
+            self._captured = capture, captured
+            return capture
+
+    def _write_captured(self, captured: _Captured, pause: Callable[[], None]) -> None:
+        """Write what was captured; called by another thread."""
+        for owner in list(captured.cleared):
+            self._backend.delete_range(owner, prefix_end(owner))
+            with self._lock:
+                del captured.cleared[owner]
+        keys = list(captured.entries)
+        start = 0
+        while start < len(keys):
+            with self._lock:
+                stop, chunk = self._captured_chunk(captured, keys, start)
+            self._write_chunk(chunk)
+            with self._lock:
+                for key in keys[start:stop]:
+                    bucket = captured.entries.pop(key)
+                    captured.saved.pop(key, None)
+                    if self._dirty.get(key) is not bucket:
+                        bucket.unwritten.discard(key)
+            start = stop
+            pause()
+
+    @staticmethod
+    def _captured_chunk(
+        captured: _Captured, keys: Sequence[bytes], start: int
+    ) -> tuple[int, list[tuple[bytes, bytes | None]]]:
+        """What to write next, in key order, and the position behind it."""
+        chunk: list[tuple[bytes, bytes | None]] = []
+        stop, size_bytes = start, 0
+        while stop < len(keys) and stop - start < FLUSH_ENTRIES_MAX and size_bytes < WRITE_BYTES_MAX:
+            key = keys[stop]
+            stop += 1
+            bucket = captured.entries[key]
+            if bucket.died is None or bucket.died >= captured.time:
+                value = captured.saved[key] if key in captured.saved else bucket.entries[key]
+                chunk.append((key, value))
+                size_bytes += len(key) + len(value or b"")
         chunk.sort()
-        self._write_chunk([(key, self._entries[key]) for key in chunk])
-        for key in chunk:
-            del self._dirty[key]
-        self._forget_dirty(chunk)
-        return len(chunk)
+        return stop, chunk
+
+    def _begin(self) -> None:
+        """Before an operation: take note of a capture that has ended, give back some of what was forgotten."""
+        self._check_open()
+        if self._captured is None:
+            self._buckets.sweep()
+        elif self._captured[0].has_ended:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait until what was captured is written; if that failed it is dirty again. Not called with the lock."""
+        if self._captured is None:
+            return
+        capture, captured = self._captured
+        is_written = capture.wait()
+        self._captured = None
+        if not is_written:
+            self._cleared = captured.cleared | self._cleared
+            alive = {key: bucket for key, bucket in captured.entries.items() if bucket.died is None}
+            # Those that changed since are dirty in any case.
+            self._dirty = alive | self._dirty
+
+    # --- room --------------------------------------------------------------------------------------------------
+
+    def _shrink(self) -> None:
+        """Evict down to the bound, about the least recently used first; dirty entries are written first."""
+        if self._buckets.size_bytes <= self._bytes_max:
+            return
+        if self._captured is None and not self._backend.writes_wait():
+            self._evict(may_write=True)
+            return
+        self._evict(may_write=False)
+        if self._buckets.size_bytes > self._bytes_max * (1 + _OVERSHOOT):
+            self._settle()
+            self._evict(may_write=True)
+
+    def _evict(self, *, may_write: bool) -> None:
+        tries_left = 2 * len(self._buckets.groups)
+        with self._lock:
+            while self._buckets.size_bytes > self._bytes_max and tries_left > 0:
+                bucket, owner, keys = self._buckets.oldest()
+                if may_write and not bucket.unwritten.isdisjoint(keys):
+                    self._write_clears()
+                    # Together with others that changed long ago: small writes cost as much as large ones.
+                    more = islice(self._dirty, FLUSH_ENTRIES_MAX)
+                    self._write_down(list(dict.fromkeys([*keys, *more])), FLUSH_ENTRIES_MAX + len(keys))
+                gone = [key for key in keys if key not in bucket.unwritten]
+                for key in gone:
+                    if self._buckets.size_bytes <= self._bytes_max:
+                        break
+                    self._buckets.drop(bucket, key)
+                if len(gone) < len(keys) and self._owner_of is not None:
+                    bucket.group.buckets.move_to_end(owner)
+                self._buckets.forget_empty(bucket, owner)
+                self._buckets.forget_group_if_empty(bucket.group)
+                tries_left = 2 * len(self._buckets.groups) if gone else tries_left - 1
+
+    # --- key groups --------------------------------------------------------------------------------------------
+
+    def flush_prefixes(self, prefixes: Collection[bytes]) -> None:
+        """Write the dirty entries of these key groups (2 bytes each); they stay cached."""
+        self._settle()
+        with self._lock:
+            self._check_open()
+            self._write_clears()
+            for prefix in prefixes:
+                group = self._buckets.groups.get(prefix)
+                buckets = group.buckets.values() if group is not None else ()
+                self._write_all([key for bucket in buckets for key in bucket.unwritten])
+
+    def forget_prefixes(self, prefixes: Iterable[bytes]) -> None:
+        """Forget these key groups, clean by now: nobody waits for a walk over their entries."""
+        self._begin()
+        for prefix in prefixes:
+            self._buckets.set_aside(prefix)
+
+    def copy_prefixes(
+        self, prefixes: Collection[bytes], count_max: int, bytes_max: int
+    ) -> list[tuple[bytes, bytes | None]]:
+        """What is cached of these key groups, of each those used last; notes from now on what changes."""
+        self._begin()
+        found: list[tuple[bytes, bytes | None]] = []
+        share = max(len(prefixes), 1)
+        for prefix in prefixes:
+            self._buckets.group(prefix).touched = {}
+            found += self._buckets.latest(prefix, count_max // share, bytes_max // share)
+        return found
+
+    def has_good_copy(self, prefix: bytes) -> bool:
+        """Whether a copy of this key group and what changed since make up all that is worth having."""
+        group = self._buckets.groups.get(prefix)
+        return group is not None and group.touched is not None
+
+    def changed_since_copy(self, prefixes: Iterable[bytes]) -> list[tuple[bytes, bytes | None]]:
+        """What came or changed in these key groups since :meth:`copy_prefixes`, as it is now."""
+        found: list[tuple[bytes, bytes | None]] = []
+        for prefix in prefixes:
+            group = self._buckets.groups.get(prefix)
+            for key in (group.touched or ()) if group is not None else ():
+                bucket = self._buckets.find(key)
+                if bucket is not None and key in bucket.entries:
+                    found.append((key, bucket.entries[key]))
+        return found
+
+    def take_copy(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Cache entries of key groups that are not ours yet; what does not fit is left out, and not there at all."""
+        self._begin()
+        buckets = self._buckets
+        for key, value in entries:
+            bucket = buckets.find(key)
+            if buckets.size_bytes + len(value or b"") < self._bytes_max:
+                buckets.store(bucket if bucket is not None else buckets.make(key), key, value)
+            elif bucket is not None and key in bucket.entries:
+                buckets.drop(bucket, key)
+
+    # --- the rest ----------------------------------------------------------------------------------------------
+
+    def stats(self) -> StoreStats:
+        """This cache's counters and its memory; the backend has its own."""
+        self._check_open()
+        return StoreStats(
+            gets=self._gets,
+            puts=self._puts,
+            deletes=self._deletes,
+            cache_hits=self._hits,
+            cache_misses=self._gets - self._hits,
+            memory_bytes=self._buckets.size_bytes,
+        )
+
+    def close(self) -> None:
+        """Flush and drop the entries; the backend stays open. Safe to call twice."""
+        if self._closed:
+            return
+        try:
+            self.flush()
+        finally:
+            self._closed = True
+            self._buckets = Buckets(self._owner_of)
+            self._dirty.clear()
 
 
-def _starting_with(prefixes: Collection[bytes], keys: Iterable[bytes]) -> list[bytes]:
-    wanted = frozenset(prefixes)
-    length = len(next(iter(wanted), b""))
-    return [key for key in keys if key[:length] in wanted]
-
-
-def _entry_bytes(key: bytes, value: bytes | None) -> int:
-    return len(key) + len(value or b"") + ENTRY_OVERHEAD_BYTES
+def _is_within(key: bytes, start: bytes | None, stop: bytes | None) -> bool:
+    return (start is None or key >= start) and (stop is None or key < stop)
 
 
 def merged(

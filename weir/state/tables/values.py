@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from weir import keys as weir_keys
+from weir.errors import StateError
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
+from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.capture import Capture
 from weir.state.tables.table import StateTable
 from weir.state.tables.value_cache import WriteBackCache
@@ -32,6 +34,8 @@ class ValueTable(StateTable):
         self._cache = WriteBackCache(backend, cache_bytes, owner_of)
         self.state_id = state_id
         self.max_parallelism = max_parallelism
+        #: Groups that are not ours yet, whose cached entries count when they are adopted.
+        self._kept: set[int] = set()
 
     def groups(self, hashes: np.ndarray) -> np.ndarray:
         """Key groups of key hashes; uint16, as long as ``hashes``."""
@@ -86,27 +90,72 @@ class ValueTable(StateTable):
         """Note all changes, for another thread to write; None: there are none."""
         return self._cache.capture()
 
+    def clear_owner(self, owner: bytes) -> None:
+        """Delete all entries of an owner (what ``owner_of`` returns); as quick for a million as for one."""
+        self._cache.clear_owner(owner)
+
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write the changes of these key groups; they stay cached."""
-        self._cache.flush_prefixes(self._prefixes(groups))
+        self._cache.flush_prefixes(_prefixes(groups))
 
     def release_groups(self, groups: Iterable[int]) -> None:
         """Write the changes of these key groups, then forget them: they have a new owner."""
-        prefixes = self._prefixes(groups)
+        prefixes = _prefixes(groups)
         self._cache.flush_prefixes(prefixes)
-        self._cache.leave_prefixes(prefixes)
+        self._cache.forget_prefixes(prefixes)
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
-        """Read these key groups from the store: what is cached of them is older."""
-        self._cache.return_to_prefixes(self._prefixes(groups))
+        """Read these key groups from the store, unless a complete copy of what their owner had cached came before."""
+        listed = set(groups)
+        self._cache.forget_prefixes(_prefixes(listed - self._kept))
+        self._kept -= listed
 
-    def hot_keys(self, groups: Iterable[int], count_max: int) -> list[bytes]:
-        """State keys of these key groups that were used last, the latest first."""
-        return self._cache.recent_keys(self._prefixes(groups), count_max)
+    # --- copies for a new owner ---
 
-    def _prefixes(self, groups: Iterable[int]) -> frozenset[bytes]:
-        return frozenset(layout.state_prefix(group, self.state_id) for group in groups)
+    def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedValues:
+        """See ``StateTable``; 0.3 µs a key."""
+        return self._entries(self._cache.copy_prefixes(_prefixes(groups), count_max, bytes_max))
+
+    def good_copies(self, groups: Iterable[int]) -> list[int]:
+        """See ``StateTable``: not those of which something was evicted that had changed."""
+        return [group for group in groups if self._cache.has_good_copy(group.to_bytes(2, "big"))]
+
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedValues:
+        """See ``StateTable``: what was loaded or changed since."""
+        return self._entries(self._cache.changed_since_copy(_prefixes(groups)))
+
+    def _entries(self, found: Sequence[tuple[bytes, bytes | None]]) -> CachedValues:
+        return CachedValues(self.state_id, [key for key, _ in found], [value for _, value in found])
+
+    def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
+        """See ``StateTable``.
+
+        Raises:
+            StateError: the entries are cells.
+        """
+        if entries.state_id != self.state_id:
+            return False
+        if not isinstance(entries, CachedValues):
+            raise StateError("cached state came as cells, not as values of any length")
+        wanted = frozenset(_prefixes(groups))
+        pairs = zip(entries.keys, entries.values, strict=True)
+        self._cache.take_copy(pair for pair in pairs if pair[0][:2] in wanted)
+        return True
+
+    def keep_copies(self, groups: Iterable[int]) -> None:
+        """See ``StateTable``."""
+        self._kept.update(groups)
+
+    def clear_groups(self, groups: Iterable[int]) -> None:
+        """See ``StateTable``."""
+        listed = set(groups)
+        self._kept -= listed
+        self._cache.forget_prefixes(_prefixes(listed))
 
     def stats(self) -> StoreStats:
         """Counters and memory of the cache."""
         return self._cache.stats()
+
+
+def _prefixes(groups: Iterable[int]) -> list[bytes]:
+    return [group.to_bytes(2, "big") for group in groups]

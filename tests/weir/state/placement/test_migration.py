@@ -68,8 +68,7 @@ def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
         state = HybridBackend(here, "here:1", [1, STATE], peer.connect, use_migrate=True)
         state.adopt({0: 2, 1: 2, 2: 2, 3: 2}, peer.address)
         outcome, migrator = Outcome(), Migrator(2_000_000, 512, SystemClock())
-        hot = [key(number) for number in range(100)]
-        migrator.add(state, hot_keys=hot, on_complete=outcome.completed, on_error=outcome.failed)
+        migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
         steps = 0
         while not migrator.progress(state).complete or steps < 100:
             steps += 1
@@ -130,22 +129,6 @@ def test_the_group_that_is_wanted_most_comes_first_and_progress_is_visible():
         assert (progress.groups_done, progress.groups_total, progress.keys) == (4, 4, 400)
         assert progress.bytes == 400 * (11 + 90)
         assert progress.complete
-
-
-def test_hot_keys_come_before_the_groups():
-    there, here = MemoryBackend(), MemoryBackend()
-    there.write([(key(number), b"v") for number in range(4_000)])
-    with serving(there) as peer:
-        state = HybridBackend(here, "here:1", [STATE], peer.connect, use_migrate=True)
-        state.adopt({0: 1, 1: 1}, peer.address)
-        asked = [key(number) for number in range(8)]
-        assert state.prefetch([*asked, key(100_000)]) == 4
-        calls = peer.server
-        calls.stop(0).wait()
-        # Groups 0 and 1: what was prefetched needs no peer any more.
-        assert state.get_many([key(0), key(1), key(4), key(5)]) == [b"v"] * 4
-        with pytest.raises(ConnectionLostError):
-            state.get_many([key(8)])
 
 
 def test_a_migration_in_two_parts_is_counted_once():

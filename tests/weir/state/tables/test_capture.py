@@ -118,7 +118,7 @@ def test_entries_are_not_evicted_or_forgotten_before_they_are_written() -> None:
     cache = WriteBackCache(backend, 2_000)
     cache.put_many([b"a", b"b"], [b"1", b"2"])
     capture = captured(cache)
-    thread = waits(lambda: cache.put_many([b"k%d" % index for index in range(20)], [b"x" * 100] * 20))
+    thread = waits(lambda: cache.put_many([b"k%d" % index for index in range(40)], [b"x" * 100] * 40))
     capture.write()
     thread.join()
     assert cache.get_many([b"a", b"b"]) == [b"1", b"2"]

@@ -3,7 +3,8 @@ import pytest
 from tests.weir.state.failing_backend import FailingBackend
 from weir.errors import StateError
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.value_cache import ENTRY_OVERHEAD_BYTES, WRITE_ENTRIES_MAX, WriteBackCache
+from weir.state.tables.value_buckets import ENTRY_OVERHEAD_BYTES
+from weir.state.tables.value_cache import WRITE_ENTRIES_MAX, WriteBackCache
 
 
 def test_writes_reach_the_backend_at_flush_in_chunks() -> None:
@@ -22,15 +23,15 @@ def test_writes_reach_the_backend_at_flush_in_chunks() -> None:
 def test_the_bound_in_bytes_holds_and_the_least_recently_used_goes_first() -> None:
     below = MemoryBackend()
     cache = WriteBackCache(below, 2000)
-    cache.put_many([b"old", b"kept"], [b"1", b"2"])
+    cache.put_many([b"00old", b"00kept"], [b"1", b"2"])
     for index in range(20):
-        cache.put_many([b"k%d" % index], [b"x" * 100])
-        assert cache.get_many([b"kept"]) == [b"2"]
+        cache.put_many([b"00k%d" % index], [b"x" * 100])
+        assert cache.get_many([b"00kept"]) == [b"2"]
         assert cache.stats().memory_bytes <= 2000
-    assert below.get_many([b"old"]) == [b"1"]
+    assert below.get_many([b"00old"]) == [b"1"]
     hits = cache.stats().cache_hits
     assert hits == 20
-    assert cache.get_many([b"old"]) == [b"1"]
+    assert cache.get_many([b"00old"]) == [b"1"]
     assert cache.stats().cache_misses == 1
 
 
@@ -76,27 +77,65 @@ def test_forget_drops_a_range_unwritten_changes_too() -> None:
     assert cache.stats().cache_misses == 1
 
 
-def test_what_was_left_gives_way_to_others_and_does_not_count_when_its_owner_is_back() -> None:
+def test_key_groups_that_were_given_away_are_forgotten_at_once_and_read_anew() -> None:
     below = MemoryBackend()
-    cache = WriteBackCache(below, 10 * (ENTRY_OVERHEAD_BYTES + 4))
-    cache.put_many([b"a%d" % number for number in range(4)], [b"1"] * 4)
-    cache.put_many([b"b%d" % number for number in range(4)], [b"2"] * 4)
-    cache.flush()
-    cache.leave_prefixes([b"a"])
-    held = cache.stats().memory_bytes
+    cache = WriteBackCache(below, 1 << 20)
+    cache.put_many([b"aa%d" % number for number in range(4)], [b"1"] * 4)
+    cache.put_many([b"bb%d" % number for number in range(4)], [b"2"] * 4)
+    cache.flush_prefixes([b"aa"])
+    assert below.stats().puts == 4
+    cache.forget_prefixes([b"aa", b"cc"])
+    assert cache.stats().memory_bytes == 4 * (ENTRY_OVERHEAD_BYTES + 4)
     # Of another owner, unknown to this cache.
-    below.put_many([b"a%d" % number for number in range(4)], [b"9"] * 4)
-    cache.put_many([b"b%d" % number for number in range(4, 8)], [b"2"] * 4)
-    assert cache.stats().memory_bytes < held + 4 * ENTRY_OVERHEAD_BYTES
-    assert cache.get_many([b"b%d" % number for number in range(8)]) == [b"2"] * 8
-    assert cache.stats().cache_misses == 0
-    cache.return_to_prefixes([b"a", b"b"])
-    assert cache.get_many([b"a0", b"a3", b"b7"]) == [b"9", b"9", b"2"]
+    below.put_many([b"aa%d" % number for number in range(4)], [b"9"] * 4)
+    assert cache.get_many([b"aa0", b"aa3", b"bb3"]) == [b"9", b"9", b"2"]
     assert cache.stats().cache_misses == 2
-    # It is its owner's again, and what comes next is kept.
-    cache.put_many([b"a0"], [b"10"])
-    cache.return_to_prefixes([b"b"])
-    assert cache.get_many([b"a0"]) == [b"10"]
+
+
+def test_an_owner_is_cleared_at_once_also_in_the_backend_in_front_of_what_came_later() -> None:
+    below = MemoryBackend()
+    cache = WriteBackCache(below, 1 << 20, owner_of=lambda key: key[:3])
+    cache.put_many([b"00a1", b"00a2", b"00b1"], [b"old"] * 3)
+    cache.flush()
+    cache.put_many([b"00a3"], [b"never written"])
+    cache.clear_owner(b"00a")
+    cache.put_many([b"00a2"], [b"new"])
+    assert cache.get_many([b"00a1", b"00a2", b"00a3", b"00b1"]) == [None, b"new", None, b"old"]
+    assert list(cache.scan(b"00a", b"00b")) == [(b"00a2", b"new")]
+    assert list(cache.scan()) == [(b"00a2", b"new"), (b"00b1", b"old")]
+    cache.clear_owner(b"00a")
+    capture = cache.capture()
+    assert capture is not None
+    cache.put_many([b"00a1"], [b"newer"])
+    cache.clear_owner(b"00b")
+    assert cache.get_many([b"00a1", b"00a2", b"00b1"]) == [b"newer", None, None]
+    capture.write()
+    assert list(below.scan()) == [(b"00b1", b"old")], "as it was at the barrier"
+    assert cache.get_many([b"00a1", b"00a2", b"00b1"]) == [b"newer", None, None]
+    assert cache.flush_part(1.0)
+    assert list(below.scan()) == [(b"00a1", b"newer")]
+
+
+def test_what_was_cleared_behind_the_barrier_is_in_the_capture() -> None:
+    below = FailingBackend()
+    cache = WriteBackCache(below, 1 << 20, owner_of=lambda key: key[:3])
+    cache.put_many([b"00a1", b"00b1"], [b"1", b"1"])
+    capture = cache.capture()
+    assert capture is not None
+    cache.clear_owner(b"00a")
+    cache.put_many([b"00a1"], [b"2"])
+    assert not cache.flush_part(1.0), "rows do not wait for what another thread writes"
+    capture.write()
+    assert list(below.scan()) == [(b"00a1", b"1"), (b"00b1", b"1")]
+    below.full = True
+    capture = cache.capture()
+    assert capture is not None
+    with pytest.raises(StateError, match="no space"):
+        capture.write()
+    below.full = False
+    assert cache.get_many([b"00a1"]) == [b"2"]
+    cache.flush()
+    assert list(below.scan()) == [(b"00a1", b"2"), (b"00b1", b"1")]
 
 
 def test_closing_the_cache_flushes_and_leaves_the_backend_open() -> None:
