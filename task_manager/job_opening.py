@@ -6,22 +6,31 @@ import json
 import logging
 from collections.abc import Callable
 
+from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from task_manager.checkpoints.restore_listener import RestoreListener
+from task_manager.exchange.inboxes import Inboxes
+from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.job_runtime import JobRuntime
-from task_manager.job_state import open_job_state
+from task_manager.job_state import JobState, open_job_state
 from task_manager.link.control_calls import ControlCalls
 from task_manager.metrics import TaskManagerMetrics
-from task_manager.subtasks.subtask_factory import JobSettings
-from task_manager.topology import topology_from_proto
+from task_manager.rescale.rescaling import RescaleParticipant
+from task_manager.subtasks.job_settings import JobSettings
+from task_manager.subtasks.running import RunningSubtask
+from task_manager.subtasks.step_parts import StepParts
+from task_manager.subtasks.subtask_factory import SubtaskFactory
+from task_manager.topology import Topology, topology_from_proto
 from weir.clock import Clock
-from weir.config import Config
+from weir.config import Config, TaskManagerConfig
 from weir.errors import FailureKind, HandshakeError, JobCodeError
 from weir.graph import physical_graph
 from weir.job_loading import load_deployed_job
+from weir.operators.registry import preload_operators
 from weir.operators.user_errors import UserErrors
 from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, strategy_from_proto
+from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +72,7 @@ def open_job(
     topology = topology_from_proto(
         physical_graph(loaded.graph), request.stages, request.locations, request.routing_tables
     )
+    preload_operators(topology.graph)
     here = [subtask for subtask, place in topology.locations.items() if place == address]
     restore = (
         request.restore.checkpoint_uri,
@@ -79,22 +89,72 @@ def open_job(
         here,
         request.state_ids,
     )
-    runtime = JobRuntime(
+    settings = _settings(request, parameters, config)
+    runtime = _connect(
+        identity, topology, settings, config.task_manager, address, state, metrics, clock, on_change, control,
+        restores, errors,
+    )  # fmt: skip
+    runtime.checkpoints.ended_id = request.ended_checkpoint_id
+    return runtime
+
+
+def _connect(
+    identity: JobIdentity,
+    topology: Topology,
+    settings: JobSettings,
+    config: TaskManagerConfig,
+    address: str,
+    state: JobState,
+    metrics: TaskManagerMetrics,
+    clock: Clock,
+    on_change: Callable[[], None],
+    control: ControlCalls,
+    restores: RestoreListener,
+    errors: UserErrors,
+) -> JobRuntime:
+    """Make the parts of a job on this task manager and tell each of those that it needs."""
+    metrics.show_store(address, config.state_backend, state.store)
+    inboxes = Inboxes(address, topology)
+    network = PeerNetwork(identity, address, config, clock, inboxes.open)
+    steps = StepParts(identity, settings, config, state, metrics, clock, errors)
+    factory = SubtaskFactory(address, settings, config, state, network, steps, clock, control.locate, errors)
+    checkpoints = CheckpointParticipant(
         identity,
-        topology,
-        _settings(request, parameters, config),
-        config.task_manager,
+        address,
+        state.checkpoint_store,
+        state.publisher,
+        network.connection,
+        control,
+        state.images_by_id,
+    )
+    running: dict[SubtaskId, RunningSubtask] = {}
+    rescaling = RescaleParticipant(
+        identity,
+        address,
+        running,
+        inboxes,
+        network,
+        state.store,
+        config,
+        settings.strategy,
+        on_change,
+        clock,
+    )
+    return JobRuntime(
+        identity,
         address,
         state,
+        inboxes,
+        running,
+        network,
+        factory,
+        checkpoints,
+        rescaling,
+        restores,
         metrics,
         clock,
         on_change,
-        control,
-        restores,
-        errors,
     )
-    runtime.checkpoints.ended_id = request.ended_checkpoint_id
-    return runtime
 
 
 def _settings(

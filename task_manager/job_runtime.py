@@ -6,33 +6,30 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from concurrent.futures import Future
-from copy import copy
 from functools import partial
 
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from task_manager.checkpoints.restore_listener import RestoreListener
-from task_manager.exchange.channels import ChannelOpened, Delivery, Inbox, no_release
+from task_manager.exchange.channels import Inbox
+from task_manager.exchange.inboxes import Inboxes
+from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.exchange.remote_channel import check_channel_job
 from task_manager.job_state import JobState
-from task_manager.link.control_calls import ControlCalls
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.rescale.rescaling import RescaleParticipant
 from task_manager.subtasks.progress import FINAL_STATES, SubtaskProgress, SubtaskState
-from task_manager.subtasks.rejects import rejects_of
+from task_manager.subtasks.progress_reports import current_progress
+from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.source_subtask import SourceSubtask
-from task_manager.subtasks.subtask_factory import JobSettings, RunningSubtask, SubtaskFactory
+from task_manager.subtasks.subtask_factory import SubtaskFactory, SubtaskPorts
 from task_manager.subtasks.task_subtask import TaskSubtask
 from task_manager.topology import Topology
 from weir.clock import Clock
-from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, FailureKind, HandshakeError, WeirError, kind_of
 from weir.graph import PhysicalGraph
 from weir.metrics import SubtaskLabels
 from weir.operators.chain import StepError
-from weir.operators.registry import preload_operators
-from weir.operators.user_errors import UserErrors
 from weir.protocol.fencing import EpochFence
-from weir.records import EndOfStream
 from weir.rpc.wire import JobIdentity
 from weir.types import ChannelId, SubtaskId
 
@@ -48,71 +45,38 @@ class JobRuntime:
     def __init__(
         self,
         identity: JobIdentity,
-        topology: Topology,
-        settings: JobSettings,
-        config: TaskManagerConfig,
         address: str,
         state: JobState,
+        inboxes: Inboxes,
+        running: dict[SubtaskId, RunningSubtask],
+        network: PeerNetwork,
+        factory: SubtaskFactory,
+        checkpoints: CheckpointParticipant,
+        rescaling: RescaleParticipant,
+        restores: RestoreListener,
         metrics: TaskManagerMetrics,
         clock: Clock,
         on_change: Callable[[], None],
-        control: ControlCalls,
-        restores: RestoreListener,
-        errors: UserErrors,
     ) -> None:
-        preload_operators(topology.graph)
+        """``running`` is filled here and read by the parts; ``on_change``: there is something to report."""
         self.identity = identity
         self.store = state.store
-        self._state = state
         self.fence = EpochFence()
-        self._topology = topology
+        self.checkpoints = checkpoints
+        self.rescaling = rescaling
         self._address = address
-        self._metrics = metrics
-        self._on_change = on_change
-        self._clock = clock
+        self._state = state
+        self._inboxes = inboxes
+        self._running = running
+        self._network = network
+        self._factory = factory
         self._restores = restores
-        metrics.show_store(address, config.state_backend, state.store)
-        self._inboxes: dict[SubtaskId, Inbox] = {}
-        self._running: dict[SubtaskId, RunningSubtask] = {}
-        #: Channels that a subtask was made with and that were not opened yet.
-        self._expected: dict[SubtaskId, set[ChannelId]] = {}
-        self._opened: set[ChannelId] = set()
+        self._metrics = metrics
+        self._clock = clock
+        self._on_change = on_change
         self._cancelled = False
         #: Subtasks that have finished, and all of whose output is covered by a checkpoint.
         self._delivered: set[SubtaskId] = set()
-        self._factory = SubtaskFactory(
-            identity,
-            settings,
-            config,
-            address,
-            state,
-            metrics,
-            clock,
-            self._open_local,
-            control.locate,
-            errors,
-        )
-        self.checkpoints = CheckpointParticipant(
-            identity,
-            address,
-            state.checkpoint_store,
-            state.publisher,
-            self._factory.connection,
-            control,
-            state.images_by_id,
-        )
-        self.rescaling = RescaleParticipant(
-            identity,
-            address,
-            self._running,
-            self._inboxes,
-            self._factory,
-            state.store,
-            config,
-            settings.strategy,
-            on_change,
-            clock,
-        )
 
     def deploy(self, subtasks: Sequence[SubtaskId], topology: Topology) -> None:
         """Create subtasks and connect them to their consumers, which run already.
@@ -123,21 +87,20 @@ class JobRuntime:
         if not subtasks:
             # Only the job was to be loaded and the store to be opened; what is known may be newer.
             return
-        self._topology = topology
+        self._inboxes.topology = topology
         for subtask in subtasks:
             # Before the channels, because a subtask's own consumers may be asked for while it is made.
-            self._inboxes[subtask] = Inbox()
-            self._expected[subtask] = set(topology.input_channels(subtask))
+            self._inboxes.add(subtask)
         for subtask in subtasks:
-            running = self._factory.create(
-                subtask,
-                self._inboxes[subtask],
-                topology,
+            inbox = self._inboxes.of(subtask)
+            ports = SubtaskPorts(
                 self._on_change,
+                self.checkpoints,
+                self.checkpoints.ended_id,
                 self.rescaling.reports_of(subtask),
                 self.rescaling.adopted(subtask),
-                self.checkpoints,
             )
+            running = self._factory.create(subtask, inbox, topology, ports)
             self._restores.began(
                 subtask,
                 running.subtask.progress,
@@ -145,9 +108,7 @@ class JobRuntime:
                 _restoring_groups(running),
             )
             self._running[subtask] = running
-            self._metrics.subtasks.add(
-                self._labels(subtask), running.subtask.progress, self._inboxes[subtask].__len__
-            )
+            self._metrics.subtasks.add(self._labels(subtask), running.subtask.progress, inbox.__len__)
             running.subtask.start()
             if self._cancelled:
                 # The order to stop came while this subtask was made.
@@ -156,7 +117,7 @@ class JobRuntime:
     @property
     def graph(self) -> PhysicalGraph:
         """The job's graph with the subtasks that it has now."""
-        return self._topology.graph
+        return self._inboxes.topology.graph
 
     def reroute(
         self,
@@ -168,7 +129,7 @@ class JobRuntime:
         retiring: Sequence[int],
     ) -> None:
         """Switch upstream subtasks here to the present subtasks of a stage; see ``rescaling``."""
-        self._topology = topology
+        self._inboxes.topology = topology
         self.rescaling.reroute(upstream, owners, stage_index, version, topology, retiring)
 
     def begin(self, job_start_us: int) -> None:
@@ -239,35 +200,20 @@ class JobRuntime:
         return failures
 
     def find_inbox(self, identity: JobIdentity, channel: ChannelId) -> Inbox:
-        """The inbox of a channel's consumer; one that runs already learns of a channel that it did not expect.
+        """Returns the inbox of a channel's consumer; see ``Inboxes.open``.
 
         Raises:
             HandshakeError: another job, or no such channel.
         """
         check_channel_job(self.identity, identity)
-        return self._open_local(channel)
+        return self._inboxes.open(channel)
 
     def progress(self) -> dict[SubtaskId, tuple[SubtaskProgress, int]]:
         """Counters and number of waiting elements per subtask; called by the heartbeat and by metrics."""
         result = {}
         for subtask, running in list(self._running.items()):
             self._restores.progressed(subtask, _restoring_groups(running))
-            kept = running.subtask.progress
-            # The state is read before the counters, so that the report that tells of the end has all of them. Those
-            # that the subtask does not write itself are kept for the metrics page too.
-            progress = copy(kept)
-            progress.rejected = rejects_of(running)
-            kept.records_rejected = progress.records_rejected = sum(r.rejected for r in progress.rejected)
-            # Read here, because a subtask that is held back cannot write it.
-            kept.backpressured_s = progress.backpressured_s = running.chain.output.waited_s
-            kept.channels = progress.channels = (
-                () if progress.state in FINAL_STATES else running.chain.output.queues()
-            )
-            counts = [getattr(operator, "distinct_keys", None) for operator in running.chain.operators]
-            known = [count for count in counts if count is not None]
-            kept.distinct_keys = progress.distinct_keys = sum(known) if known else None
-            inbox = self._inboxes.get(subtask)
-            result[subtask] = (progress, 0 if inbox is None else len(inbox))
+            result[subtask] = current_progress(running), self._inboxes.queue_depth(subtask)
         return result
 
     def forget(self, subtasks: Sequence[SubtaskId]) -> None:
@@ -281,11 +227,10 @@ class JobRuntime:
                 running.subtask.cancel(end_stream=True)
                 continue
             self._restores.gave_up(subtask)
-            del self._running[subtask], self._inboxes[subtask], self._expected[subtask]
+            del self._running[subtask]
+            self._inboxes.forget(subtask)
             self._metrics.subtasks.remove(self._labels(subtask))
             self.rescaling.forget(subtask, running.group_state)
-            ended = [c for c in list(self._opened) if subtask in (c.producer, c.consumer)]
-            self._opened.difference_update(ended)
 
     @property
     def ended(self) -> bool:
@@ -320,8 +265,7 @@ class JobRuntime:
 
     def end_channels_of(self, producers: Sequence[SubtaskId]) -> None:
         """Producers are gone before they sent a row: their channels end here."""
-        for channel in [channel for channel in list(self._opened) if channel.producer in producers]:
-            self._inboxes[channel.consumer].put(Delivery(channel, EndOfStream(), no_release))
+        self._inboxes.end_channels_of(producers)
 
     def close(self, timeout_s: float) -> None:
         """Stop everything and release the store; called once."""
@@ -337,7 +281,7 @@ class JobRuntime:
                 running.isolation.close()
         self.rescaling.close()
         # First, so that nobody waits for an image of a peer that is paused or cut off.
-        self._factory.close()
+        self._network.close()
         self.checkpoints.close()
         self._metrics.hide_store()
         for subtask in self._running:
@@ -345,27 +289,10 @@ class JobRuntime:
             self._metrics.subtasks.remove(self._labels(subtask))
         self._state.close()
 
-    def _open_local(self, channel: ChannelId) -> Inbox:
-        """The inbox in which a channel ends, for a producer here or on another task manager."""
-        consumer = channel.consumer
-        inbox = self._inboxes.get(consumer)
-        stage = self._topology.graph.stage(consumer.stage_index)
-        edges = [edge for edge in stage.inputs if edge.index == channel.edge_index]
-        if inbox is None or not edges or edges[0].producer_stage != channel.producer.stage_index:
-            raise HandshakeError(f"channel {channel} does not end on task manager {self._address}")
-        if channel not in self._expected[consumer]:
-            # In order before everything that comes on the channel, and before any later end of another input.
-            inbox.put(Delivery(channel, ChannelOpened(), no_release))
-        # An index can be in use again later: then the channel is a new one.
-        self._expected[consumer].discard(channel)
-        self._opened.add(channel)
-        return inbox
-
     def _labels(self, subtask: SubtaskId) -> SubtaskLabels:
-        stage = self._topology.graph.stage(subtask.stage_index)
-        return SubtaskLabels(
-            self._topology.graph.logical.name, stage.index, stage.name, subtask.subtask_index
-        )
+        graph = self._inboxes.topology.graph
+        stage = graph.stage(subtask.stage_index)
+        return SubtaskLabels(graph.logical.name, stage.index, stage.name, subtask.subtask_index)
 
 
 def _restoring_groups(running: RunningSubtask) -> int:

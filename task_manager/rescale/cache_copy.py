@@ -27,8 +27,9 @@ from weir.state.tables.cached_entries import CachedChanges, CachedPart
 from weir.types import SubtaskId
 
 if TYPE_CHECKING:
+    from task_manager.exchange.peer_network import PeerNetwork
     from task_manager.rescale.group_state import SubtaskGroupState
-    from task_manager.subtasks.subtask_factory import RunningSubtask, SubtaskFactory
+    from task_manager.subtasks.running import RunningSubtask
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class CacheCopier:
         identity: JobIdentity,
         address: str,
         running: Mapping[SubtaskId, RunningSubtask],
-        factory: SubtaskFactory,
+        network: PeerNetwork,
         locations: Mapping[SubtaskId, str],
         clock: Clock,
         *,
@@ -151,7 +152,7 @@ class CacheCopier:
         self._identity = identity
         self._address = address
         self._running = running
-        self._factory = factory
+        self._network = network
         self._locations = locations
         self._clock = clock
         self._copies = copies
@@ -235,7 +236,7 @@ class CacheCopier:
         at_handover: bool = False,
         deadline_s: float = float("inf"),
     ) -> CopySender:
-        stub = control_pb2_grpc.TaskManagerStub(self._factory.connection(self._locations[target]))
+        stub = control_pb2_grpc.TaskManagerStub(self._network.connection(self._locations[target]))
         return CopySender(
             stub, self._identity, target, version, self._clock, timeout_s, at_handover, deadline_s
         )

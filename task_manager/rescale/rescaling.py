@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from task_manager.exchange.channels import Inbox
+from task_manager.exchange.inboxes import Inboxes
 from task_manager.rescale.cache_copy import CacheCopier
 from task_manager.rescale.cached_wire import entries_of
 from task_manager.rescale.group_ownership import GivenGroups, RescaleReports
@@ -35,8 +35,9 @@ from weir.state.placement.migration import Migrator, ship_groups
 from weir.types import SubtaskId
 
 if TYPE_CHECKING:
+    from task_manager.exchange.peer_network import PeerNetwork
     from task_manager.rescale.group_state import SubtaskGroupState
-    from task_manager.subtasks.subtask_factory import RunningSubtask, SubtaskFactory
+    from task_manager.subtasks.running import RunningSubtask
     from task_manager.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -58,8 +59,8 @@ class RescaleParticipant:
         identity: JobIdentity,
         address: str,
         running: Mapping[SubtaskId, RunningSubtask],
-        inboxes: Mapping[SubtaskId, Inbox],
-        factory: SubtaskFactory,
+        inboxes: Inboxes,
+        network: PeerNetwork,
         store: StateBackend,
         config: TaskManagerConfig,
         strategy: StateStrategy,
@@ -71,7 +72,7 @@ class RescaleParticipant:
         self._address = address
         self._running = running
         self._inboxes = inboxes
-        self._factory = factory
+        self._network = network
         self._store = store
         self._ships = strategy.move is StateMove.SHIPPED
         self._ship_bytes_per_second = config.migration_bytes_per_second
@@ -82,7 +83,7 @@ class RescaleParticipant:
             identity,
             address,
             running,
-            factory,
+            network,
             self._locations,
             clock,
             copies=strategy.move is StateMove.FETCHED,
@@ -309,8 +310,8 @@ class RescaleParticipant:
         table = topology.routing.get(edge.consumer_stage)
         known = set(running.chain.output.consumers(edge))
         added = {
-            channel.consumer.subtask_index: self._factory.channel(
-                channel, self._inboxes[subtask], topology.locations[channel.consumer]
+            channel.consumer.subtask_index: self._network.open_channel(
+                channel, self._inboxes.of(subtask), topology.locations[channel.consumer]
             )
             for channel in topology.graph.output_channels(subtask, edge)
             if channel.consumer.subtask_index not in known
@@ -368,7 +369,7 @@ class RescaleParticipant:
     def _ship(self, handover: _Handover, target_address: str) -> None:
         """Strategy local: the state goes first, and each group follows its last entry."""
         stage_index = handover.source.stage_index
-        client = self._factory.state_client(stage_index, target_address, handover.groups)
+        client = self._network.state_client(stage_index, target_address, handover.groups)
 
         def shipped(group: int, size_bytes: int) -> None:
             groups = {group: handover.groups[group]}
@@ -403,7 +404,7 @@ class RescaleParticipant:
             state_location=location,
             bytes_shipped=bytes_shipped,
         )
-        stub = control_pb2_grpc.TaskManagerStub(self._factory.connection(target_address))
+        stub = control_pb2_grpc.TaskManagerStub(self._network.connection(target_address))
         try:
             stub.HandOver(request, timeout=_HANDOVER_TIMEOUT_S)
         except grpc.RpcError as error:

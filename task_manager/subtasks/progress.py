@@ -66,6 +66,8 @@ class SubtaskProgress:
     #: Output channels on which rows wait; looked at before each report.
     channels: Sequence[ChannelQueue] = ()
     watermark_ms: int = WATERMARK_MIN_MS
+    #: The last checkpoint whose barrier was passed on; 0 before.
+    passed_id: int = 0
     #: Epoch µs at which the first batch came and the last one was done; 0 before.
     first_batch_us: int = 0
     last_batch_us: int = 0

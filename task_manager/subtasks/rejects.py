@@ -12,7 +12,7 @@ from weir.operators.stateless.functions import FunctionOperator
 from weir.protocol.rejects import FirstReject, Rejects
 
 if TYPE_CHECKING:
-    from task_manager.subtasks.subtask_factory import RunningSubtask
+    from task_manager.subtasks.running import RunningSubtask
 
 #: Steps that have rows put aside: what all their subtasks were given counts.
 _JUDGED = (FunctionOperator, FilterOperator, WithColumnsOperator, UserStep)

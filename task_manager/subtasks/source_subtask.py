@@ -5,15 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from task_manager.checkpoints.checkpoint_parts import Checkpoints
-from task_manager.exchange.output import Output
-from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.subtask import Subtask, SubtaskTimers
-from weir.clock import Clock
+from task_manager.subtasks.subtask import Subtask, SubtaskParts
 from weir.operators.base import Json, OperatorContext, SourceReader
-from weir.operators.chain import OperatorChain, check_is_json, name_step, naming_step
+from weir.operators.chain import check_is_json, name_step, naming_step
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
-from weir.types import SubtaskId
 
 
 class SourceSubtask(Subtask):
@@ -21,19 +16,13 @@ class SourceSubtask(Subtask):
 
     def __init__(
         self,
-        subtask: SubtaskId,
-        chain: OperatorChain[Output],
-        mailbox: Mailbox,
-        timers: SubtaskTimers,
-        clock: Clock,
-        on_change: Callable[[], None],
-        checkpoints: Checkpoints,
+        parts: SubtaskParts,
         reader: SourceReader,
         reader_context: Callable[[int], OperatorContext],
         rows_max: int,
     ) -> None:
         """``reader_context`` makes the reader's context from the job's start (epoch µs)."""
-        super().__init__(subtask, chain, mailbox, timers, clock, on_change, checkpoints)
+        super().__init__(parts)
         self._reader = reader
         self._reader_context = reader_context
         self._rows_max = rows_max

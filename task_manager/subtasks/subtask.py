@@ -55,37 +55,43 @@ class SubtaskTimers:
     gathering: Gathering | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SubtaskParts:
+    """What a subtask of any kind is made of."""
+
+    subtask: SubtaskId
+    chain: OperatorChain[Output]
+    mailbox: Mailbox
+    timers: SubtaskTimers
+    clock: Clock
+    #: There is something to report.
+    on_change: Callable[[], None]
+    checkpoints: Checkpoints
+    progress: SubtaskProgress
+    #: Logs what the code of the job's author raises.
+    errors: UserErrors
+
+
 class Subtask(ABC):
     """Common frame of source and task subtasks. Other threads call ``start``, ``cancel`` and read ``progress``."""
 
-    def __init__(
-        self,
-        subtask: SubtaskId,
-        chain: OperatorChain[Output],
-        mailbox: Mailbox,
-        timers: SubtaskTimers,
-        clock: Clock,
-        on_change: Callable[[], None],
-        checkpoints: Checkpoints,
-    ) -> None:
+    def __init__(self, parts: SubtaskParts) -> None:
+        subtask, timers = parts.subtask, parts.timers
         self.subtask = subtask
-        self.mailbox = mailbox
-        self.progress = SubtaskProgress()
-        #: Logs what the code of the job's author raises; set before the start to one that outlives the subtask.
-        self.errors = UserErrors()
-        self._chain = chain
+        self.mailbox = parts.mailbox
+        self.progress = parts.progress
+        self._errors = parts.errors
+        self._chain = parts.chain
         self._timers = timers
-        self._clock = clock
-        self._on_change = on_change
-        self._checkpoints = checkpoints
+        self._clock = parts.clock
+        self._on_change = parts.on_change
+        self._checkpoints = parts.checkpoints
         self._pace = Pace(timers.batch_rows_max, timers.batch_timeout_ms, timers.gathering)
         self._job_start_us: int | None = None
         self._next_flush_s = 0.0
         #: Monotonic second at which the flush under way began; 0: none.
         self._flush_began_s = 0.0
         self._ends_stream_when_cancelled = False
-        #: The last checkpoint whose barrier was passed on.
-        self._passed_id = 0
         self._last_commit = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"subtask {subtask}", daemon=True)
 
@@ -110,11 +116,6 @@ class Subtask(ABC):
         """Wait for the thread; False if it still runs."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
-
-    @property
-    def passed_id(self) -> int:
-        """The last checkpoint whose barrier was passed on; 0 before."""
-        return self._passed_id
 
     @abstractmethod
     def _loop(self) -> None:
@@ -160,7 +161,7 @@ class Subtask(ABC):
         self._abandon()
         self.progress.failure_kind = error.kind if isinstance(error, StepError) else kind_of(error)
         if isinstance(error, StepError) and error.__cause__ is not None:
-            self.errors.tell(error.step, error.__cause__, error.batch)
+            self._errors.tell(error.step, error.__cause__, error.batch)
         if isinstance(error, WeirError | StepError):
             self.progress.failed_step = error.step
             self._change(SubtaskState.FAILED, str(error))
@@ -176,13 +177,18 @@ class Subtask(ABC):
     def _snapshot(self, checkpoint_id: int) -> TakenPart | None:
         """The barrier is here: pass it on, and note the state; None if that fails, which fails the checkpoint only."""
         self._chain.output.broadcast(Barrier(checkpoint_id))
-        self._passed_id = checkpoint_id
+        self.progress.passed_id = checkpoint_id
         began_s = self._clock.monotonic_s()
         try:
             position = self._position()
             operators, captures = self._chain.snapshot(checkpoint_id)
             part = self._checkpoints.take(
-                self.subtask, checkpoint_id, position | operators, captures, self._backend, self._passed_id
+                self.subtask,
+                checkpoint_id,
+                position | operators,
+                captures,
+                self._backend,
+                self.progress.passed_id,
             )
             part.counts = self._counts()
             return part
@@ -198,7 +204,7 @@ class Subtask(ABC):
         position = self._position()
         operators, captures = self._chain.snapshot(0)
         part = self._checkpoints.take(
-            self.subtask, 0, position | operators, captures, self._backend, self._passed_id
+            self.subtask, 0, position | operators, captures, self._backend, self.progress.passed_id
         )
         part.counts = self._counts()
         # The state is closed behind it.

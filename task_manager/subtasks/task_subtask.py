@@ -8,15 +8,10 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
-from task_manager.checkpoints.checkpoint_parts import Checkpoints
 from task_manager.exchange.channels import ChannelOpened, Delivery
-from task_manager.exchange.output import Output
 from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleReports
-from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.subtask import Subtask, SubtaskTimers
-from weir.clock import Clock
+from task_manager.subtasks.subtask import Subtask, SubtaskParts
 from weir.errors import StateError
-from weir.operators.chain import OperatorChain
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine
 from weir.protocol.watermark_forward import WatermarkForward
@@ -32,7 +27,7 @@ from weir.records import (
     Watermark,
 )
 from weir.state.placement.hybrid import HybridBackend
-from weir.types import ChannelId, SubtaskId
+from weir.types import ChannelId
 
 #: Parked rows up to this size give their credit back at once; beyond, upstream has to wait for the handover.
 _PARKED_BYTES_MAX = 64 << 20
@@ -43,27 +38,21 @@ class TaskSubtask(Subtask):
 
     def __init__(
         self,
-        subtask: SubtaskId,
-        chain: OperatorChain[Output],
-        mailbox: Mailbox,
-        timers: SubtaskTimers,
-        clock: Clock,
-        on_change: Callable[[], None],
-        checkpoints: Checkpoints,
+        parts: SubtaskParts,
         inputs: Sequence[ChannelId],
         ended_checkpoint_id: int = 0,
         restored_rows: Sequence[pa.RecordBatch] = (),
     ) -> None:
         """``ended_checkpoint_id``: checkpoints up to it are over; ``restored_rows`` come before all input."""
-        super().__init__(subtask, chain, mailbox, timers, clock, on_change, checkpoints)
+        super().__init__(parts)
         self._watermarks = WatermarkTracker(inputs)
         self._hold = WatermarkHold()
         self._ownership: Ownership | None = None
         self._held_releases: deque[Callable[[], None]] = deque()
-        self._forward = WatermarkForward(timers.watermark_interval_ms)
+        self._forward = WatermarkForward(parts.timers.watermark_interval_ms)
         self._shown_ms = WATERMARK_MIN_MS
         self._idle_forwarded = False
-        self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id), clock)
+        self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id), parts.clock)
         self._restored_rows = deque(restored_rows)
         self._state: HybridBackend | None = None
 

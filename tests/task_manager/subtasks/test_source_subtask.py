@@ -12,10 +12,12 @@ import pytest
 from task_manager.checkpoints.checkpoint_parts import TakenPart
 from task_manager.exchange.channels import Inbox
 from task_manager.subtasks.mailbox import Mailbox
+from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.source_subtask import SourceSubtask
-from task_manager.subtasks.subtask import SubtaskTimers
+from task_manager.subtasks.subtask import SubtaskParts, SubtaskTimers
 from weir.clock import SystemClock
 from weir.operators.base import NEVER_US, Poll
+from weir.operators.user_errors import UserErrors
 from weir.types import SubtaskId
 
 SUBTASK = SubtaskId(0, 0)
@@ -74,7 +76,7 @@ def source():
     )
     timers = SubtaskTimers(200, 0, 1000, 1000, 1000, 5, 100)
     context = SimpleNamespace(operator_name="source")
-    subtask = SourceSubtask(
+    parts = SubtaskParts(
         SUBTASK,
         chain,
         Mailbox(Inbox()),
@@ -82,10 +84,10 @@ def source():
         SystemClock(),
         lambda: None,
         Parts(),
-        Reader(),
-        lambda start_us: context,
-        10,
+        SubtaskProgress(),
+        UserErrors(),
     )
+    subtask = SourceSubtask(parts, Reader(), lambda start_us: context, 10)
     subtask.start()
     subtask.begin(1)
     wait_for_reads(subtask)

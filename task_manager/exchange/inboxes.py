@@ -1,0 +1,73 @@
+"""Where channels end on this task manager: the inbox of each subtask, and which channels were opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from task_manager.exchange.channels import ChannelOpened, Delivery, Inbox, no_release
+from task_manager.topology import Topology
+from weir.errors import HandshakeError
+from weir.records import EndOfStream
+from weir.types import ChannelId, SubtaskId
+
+
+class Inboxes:
+    """One for each deployed job; producers' threads find inboxes while deployments add them."""
+
+    def __init__(self, address: str, topology: Topology) -> None:
+        """``address`` is this task manager's, for messages; ``topology`` is replaced when a stage is rescaled."""
+        self._address = address
+        self.topology = topology
+        self._inboxes: dict[SubtaskId, Inbox] = {}
+        #: Channels that a subtask was made with and that were not opened yet.
+        self._expected: dict[SubtaskId, set[ChannelId]] = {}
+        self._opened: set[ChannelId] = set()
+
+    def add(self, subtask: SubtaskId) -> Inbox:
+        """Make the inbox of a subtask; called before the subtask is made, because its consumers may be asked for it."""
+        self._expected[subtask] = set(self.topology.input_channels(subtask))
+        self._inboxes[subtask] = Inbox()
+        return self._inboxes[subtask]
+
+    def of(self, subtask: SubtaskId) -> Inbox:
+        """Returns the inbox of a subtask that was added."""
+        return self._inboxes[subtask]
+
+    def queue_depth(self, subtask: SubtaskId) -> int:
+        """Returns how many elements wait; 0 for a subtask that has gone."""
+        inbox = self._inboxes.get(subtask)
+        return 0 if inbox is None else len(inbox)
+
+    def open(self, channel: ChannelId) -> Inbox:
+        """Returns the inbox in which a channel ends, for a producer here or on another task manager.
+
+        A consumer that runs already learns of a channel that it did not expect.
+
+        Raises:
+            HandshakeError: no such channel ends here.
+        """
+        consumer = channel.consumer
+        inbox = self._inboxes.get(consumer)
+        stage = self.topology.graph.stage(consumer.stage_index)
+        edges = [edge for edge in stage.inputs if edge.index == channel.edge_index]
+        if inbox is None or not edges or edges[0].producer_stage != channel.producer.stage_index:
+            raise HandshakeError(f"channel {channel} does not end on task manager {self._address}")
+        if channel not in self._expected[consumer]:
+            # In order before everything that comes on the channel, and before any later end of another input.
+            inbox.put(Delivery(channel, ChannelOpened(), no_release))
+        # An index can be in use again later: then the channel is a new one.
+        self._expected[consumer].discard(channel)
+        self._opened.add(channel)
+        return inbox
+
+    def end_channels_of(self, producers: Iterable[SubtaskId]) -> None:
+        """End the channels of producers that are gone before they sent a row."""
+        gone = set(producers)
+        for channel in [channel for channel in list(self._opened) if channel.producer in gone]:
+            self._inboxes[channel.consumer].put(Delivery(channel, EndOfStream(), no_release))
+
+    def forget(self, subtask: SubtaskId) -> None:
+        """Drop the inbox of a subtask that is not part of the job any more."""
+        del self._inboxes[subtask], self._expected[subtask]
+        ended = [channel for channel in list(self._opened) if subtask in (channel.producer, channel.consumer)]
+        self._opened.difference_update(ended)

@@ -1,0 +1,92 @@
+"""The other task managers of a job, as this one reaches them: one connection and one link of channels for each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+import grpc
+
+from task_manager.exchange.channels import Channel, Inbox, LocalChannel
+from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.gathering import Gathering
+from task_manager.exchange.remote_channel import PeerLink, connect
+from task_manager.state.state_client import GrpcStateClient
+from weir.clock import Clock
+from weir.config import TaskManagerConfig
+from weir.rpc.wire import JobIdentity, message_size_options
+from weir.state.placement.remote import RemoteStateClient
+from weir.types import ChannelId
+
+
+class PeerNetwork:
+    """One for each deployed job; any thread may call it."""
+
+    def __init__(
+        self,
+        identity: JobIdentity,
+        address: str,
+        config: TaskManagerConfig,
+        clock: Clock,
+        find_local_inbox: Callable[[ChannelId], Inbox],
+    ) -> None:
+        """``address`` is this task manager's: channels to it go to an inbox that ``find_local_inbox`` returns."""
+        self._identity = identity
+        self._address = address
+        self._config = config
+        self._clock = clock
+        self._find_local_inbox = find_local_inbox
+        #: How long rows and messages gather while the process is busy.
+        self.gathering = Gathering(clock.monotonic_s)
+        self._connections: dict[str, grpc.Channel] = {}
+        self._links: dict[str, PeerLink] = {}
+        self._lock = threading.Lock()
+
+    def open_channel(self, channel: ChannelId, sender: Inbox, location: str) -> Channel:
+        """Open a channel; a remote one is accepted when this returns.
+
+        Raises:
+            ConnectionLostError, HandshakeError: the consumer's task manager does not take it.
+        """
+        limits = ChannelLimits(
+            self._config.operator_buffer_size, self._config.channel_buffer_bytes, self._config.in_flight_ms
+        )
+        gate = CreditGate(limits, sender, self._clock)
+        if location == self._address:
+            return LocalChannel(gate, self._find_local_inbox(channel), channel)
+        remote = self._link(location).open(channel, gate, self._config.message_bytes_max)
+        remote.wait_accepted()
+        return remote
+
+    def connection(self, location: str) -> grpc.Channel:
+        """Returns the connection to another task manager."""
+        with self._lock:
+            if location not in self._connections:
+                options = message_size_options(self._config.message_bytes_max)
+                self._connections[location] = connect(location, options)
+            return self._connections[location]
+
+    def state_client(self, stage_index: int, address: str, epochs: Mapping[int, int]) -> RemoteStateClient:
+        """Returns access to the store of another task manager, with an owner's epochs."""
+        return GrpcStateClient(
+            self.connection(address), address, self._identity, stage_index, epochs, self._clock
+        )
+
+    def close(self) -> None:
+        """Close all links and connections."""
+        with self._lock:
+            links, connections = list(self._links.values()), list(self._connections.values())
+        for link in links:
+            link.close()
+        for connection in connections:
+            connection.close()
+
+    def _link(self, location: str) -> PeerLink:
+        """What all channels to another task manager go through."""
+        connection = self.connection(location)
+        with self._lock:
+            if location not in self._links or self._links[location].is_broken:
+                self._links[location] = PeerLink(
+                    connection, location, self._identity, self._clock, self.gathering
+                )
+            return self._links[location]

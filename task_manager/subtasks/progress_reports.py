@@ -1,0 +1,30 @@
+"""What a heartbeat and the metrics page read of a subtask that runs."""
+
+from __future__ import annotations
+
+from copy import copy
+
+from task_manager.subtasks.progress import FINAL_STATES, SubtaskProgress
+from task_manager.subtasks.rejects import rejects_of
+from task_manager.subtasks.running import RunningSubtask
+
+
+def current_progress(running: RunningSubtask) -> SubtaskProgress:
+    """Returns a copy of a subtask's progress as it is now; called by any thread.
+
+    The state is read before the counters, so that the report that tells of the end has all of them. Counters that the
+    subtask does not write itself are kept for the metrics page too.
+    """
+    kept = running.subtask.progress
+    progress = copy(kept)
+    progress.rejected = rejects_of(running)
+    kept.records_rejected = progress.records_rejected = sum(r.rejected for r in progress.rejected)
+    # Read here, because a subtask that is held back cannot write it.
+    kept.backpressured_s = progress.backpressured_s = running.chain.output.waited_s
+    kept.channels = progress.channels = (
+        () if progress.state in FINAL_STATES else running.chain.output.queues()
+    )
+    counts = [getattr(operator, "distinct_keys", None) for operator in running.chain.operators]
+    known = [count for count in counts if count is not None]
+    kept.distinct_keys = progress.distinct_keys = sum(known) if known else None
+    return progress

@@ -1,0 +1,151 @@
+"""What the steps of a subtask are made with: operators, contexts, files for rows that are put aside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from task_manager.job_state import JobState
+from task_manager.metrics import TaskManagerMetrics
+from task_manager.subtasks.isolation import Isolation
+from task_manager.subtasks.job_settings import JobSettings
+from task_manager.topology import Topology
+from weir.clock import Clock
+from weir.config import TaskManagerConfig
+from weir.errors import GraphError
+from weir.graph import Node, Stage
+from weir.metrics import SubtaskLabels
+from weir.operators.base import Operator, OperatorContext, SourceReader
+from weir.operators.chain import StepError, naming_step
+from weir.operators.dead_letters import DeadLetterFile, letters_stem
+from weir.operators.factories import make_operator, make_reader
+from weir.operators.known_rows import KnownRows
+from weir.operators.user_errors import UserErrors
+from weir.rpc.wire import JobIdentity
+from weir.specs import SourceSpec
+from weir.state.tables.opened import StateTables
+from weir.types import SubtaskId
+
+
+class StepParts:
+    """One for each deployed job; used by the subtask factory."""
+
+    def __init__(
+        self,
+        identity: JobIdentity,
+        settings: JobSettings,
+        config: TaskManagerConfig,
+        state: JobState,
+        metrics: TaskManagerMetrics,
+        clock: Clock,
+        errors: UserErrors,
+    ) -> None:
+        """``errors`` logs what the code of the job's author raises."""
+        self._identity = identity
+        self._settings = settings
+        self._config = config
+        self._state = state
+        self._metrics = metrics
+        self._clock = clock
+        self._errors = errors
+        #: By step: rows put aside before the restart that led here.
+        self._known_rows: dict[str, KnownRows] = {}
+        self._lock = threading.Lock()
+
+    def operator(self, node: Node) -> Operator:
+        """Returns the operator of a step; the factory of a sink may be the author's."""
+        with self._telling(node):
+            return make_operator(node)
+
+    def reader(self, node: Node) -> SourceReader:
+        """Returns the reader of a source; its factory may be the author's."""
+        with self._telling(node):
+            return make_reader(node)
+
+    def context(
+        self,
+        subtask: SubtaskId,
+        stage: Stage,
+        node: Node,
+        tables: StateTables,
+        dead_letters: DeadLetterFile | None,
+        job_start_us: int,
+        topology: Topology,
+    ) -> OperatorContext:
+        """Returns what a step is opened with; ``job_start_us``: epoch µs, 0: the job has not begun."""
+        logical = topology.graph.logical
+        labels = SubtaskLabels(logical.name, stage.index, stage.name, subtask.subtask_index)
+        state_ids = {name: self._settings.state_ids[state] for name, state in node.states.items()}
+        return OperatorContext(
+            job_name=logical.name,
+            operator_name=node.name,
+            stage_index=subtask.stage_index,
+            subtask_index=subtask.subtask_index,
+            parallelism=stage.parallelism,
+            max_parallelism=logical.max_parallelism,
+            batch_size=self._config.batch_size,
+            job_start_us=job_start_us or self._settings.deployed_us,
+            clock=self._clock,
+            tables=tables.of(node.name, state_ids) if node.is_keyed else None,
+            dead_letters=dead_letters,
+            is_sink=node.is_sink,
+            observe_latencies_us=self._metrics.observe_latencies(labels) if node.is_sink else None,
+            run_facts=self._settings.run_facts,
+            idle_timeout_ms=self._settings.idle_timeout_ms,
+            generation=self._identity.generation,
+            restored=self._state.restored(subtask, node.name),
+            subtask_indices=tuple(stage.subtask_indices),
+        )
+
+    def isolation(self, subtask: SubtaskId, stage: Stage, passed_id: Callable[[], int]) -> Isolation | None:
+        """Returns what puts rows aside; None: no step of the stage raised again and again.
+
+        ``passed_id`` returns the last checkpoint whose barrier the subtask passed on.
+        """
+        if not {node.name for node in stage.nodes} & set(self._settings.isolated_steps):
+            return None
+        return Isolation(
+            self._settings.isolated_steps,
+            lambda step: DeadLetterFile(
+                self._config.dead_letter_path,
+                self._identity.job_id,
+                step,
+                subtask.subtask_index,
+                raw_bytes_max=self._config.dead_letter_raw_bytes_max,
+                known_rows=self._known_rows_of(step),
+                passed_id=passed_id,
+            ),
+            self._errors,
+        )
+
+    def dead_letters(self, subtask: SubtaskId, node: Node) -> DeadLetterFile | None:
+        """Returns where a source puts what it cannot read; None: the node is no source."""
+        if not isinstance(node.spec, SourceSpec):
+            return None
+        return DeadLetterFile(
+            self._config.dead_letter_path,
+            self._identity.job_id,
+            node.name,
+            subtask.subtask_index,
+            node.spec.bad_records,
+            self._config.dead_letter_raw_bytes_max,
+        )
+
+    def _known_rows_of(self, step: str) -> KnownRows:
+        stem = letters_stem(self._config.dead_letter_path, self._identity.job_id, step)
+        with self._lock:
+            if step not in self._known_rows:
+                self._known_rows[step] = KnownRows(stem, self._identity.generation, self._state.restored_id)
+            return self._known_rows[step]
+
+    @contextmanager
+    def _telling(self, node: Node) -> Iterator[None]:
+        """Log what the author's factory raises."""
+        try:
+            with naming_step(node.name, is_sink=node.is_sink):
+                yield
+        except (StepError, GraphError) as error:
+            if error.__cause__ is not None:
+                self._errors.tell(node.name, error.__cause__)
+            raise
