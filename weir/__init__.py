@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from weir.schemas import Nullable
     from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from weir.streams import KeyedStream, Stream
+    from weir.ttl import Ttl
 
 __version__ = "0.1.0"
 
@@ -75,6 +76,7 @@ __all__ = [
     "SourceReader",
     "Stream",
     "TransactionId",
+    "Ttl",
     "TwoPhaseSink",
     "UserSink",
     "UserSource",
@@ -146,6 +148,7 @@ _MODULES = {
         "KeyedStream",
         "Stream",
     ),
+    "ttl": ("Ttl",),
 }
 _LAZY = {name: f"weir.{module}" for module, names in _MODULES.items() for name in names}
 

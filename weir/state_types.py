@@ -40,6 +40,10 @@ from weir.errors import GraphError, StateMismatchError
 VERSION = b"\x01"
 #: First byte of a value that is bytes.
 _RAW = b"\x02"
+#: First byte of the values of a state with a TTL (``weir.state.tables.expiry``): a time follows, then the value.
+STAMPED = b"\x80"
+#: Bytes before the value then.
+STAMP_BYTES = 9
 #: A type as JSON, for snapshots: a name, or ``{"list": form}``, ``{"struct": [[name, form], ...]}``, ...
 Form = Any
 
@@ -93,6 +97,9 @@ class ValueType(ABC):
             StateMismatchError: another version of Weir wrote them.
         """
         if data[:1] != VERSION:
+            if data[:1] == STAMPED:
+                # The state had a TTL once.
+                return self.decode(data[STAMP_BYTES:])
             raise StateMismatchError(
                 f"a stored value has format version {data[:1].hex()}, this program reads {VERSION.hex()}: use the "
                 "version of Weir that wrote it"

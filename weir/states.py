@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from weir.errors import GraphError, StateError
 from weir.state_types import Form, MapKeyType, ValueType, value_type
+from weir.ttl import Ttl, checked_ttl
 
 if TYPE_CHECKING:
     from typing import Self
@@ -40,8 +41,10 @@ class State(ABC):
 
     kind: ClassVar[str] = ""
 
-    def __init__(self) -> None:
+    def __init__(self, ttl: Ttl | None = None) -> None:
         self._name = ""
+        #: After what time values, elements of lists and items of maps expire; None: never.
+        self.ttl = checked_ttl(ttl)
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take the attribute's name as the state's."""
@@ -89,9 +92,9 @@ class State(ABC):
 class SingleState(State):
     """Base of states with one value of each key, or one accumulator."""
 
-    def __init__(self, dtype: object, default: Any = None) -> None:
+    def __init__(self, dtype: object, default: Any = None, ttl: Ttl | None = None) -> None:
         """Declare it; see :class:`ValueState`."""
-        super().__init__()
+        super().__init__(ttl)
         self.type: ValueType = value_type(dtype)
         self.default = default
         if default is not None:
@@ -114,17 +117,18 @@ class ValueState(SingleState):
 
     kind = "value"
 
-    def __init__(self, dtype: object, default: Any = None) -> None:
+    def __init__(self, dtype: object, default: Any = None, *, ttl: Ttl | None = None) -> None:
         """Declare it.
 
         Args:
             dtype: a Polars type, int, float, str, bytes, bool, or a dataclass; see ``weir.state_types``.
-            default: what a key without a value has.
+            default: what a key without a value has, and one whose value has expired.
+            ttl: when values expire; None: never.
 
         Raises:
             GraphError: state cannot have this type, or the default is of another one.
         """
-        super().__init__(dtype, default)
+        super().__init__(dtype, default, ttl)
 
     if TYPE_CHECKING:
 
@@ -140,13 +144,15 @@ class ReducingState(SingleState):
 
     kind = "reducing"
 
-    def __init__(self, dtype: object, function: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, dtype: object, function: Callable[[Any, Any], Any], *, ttl: Ttl | None = None) -> None:
         """``function(value, added)`` returns the new value; the first one that is added is the first value.
+
+        ``ttl``: when values expire; None: never.
 
         Raises:
             GraphError: as :class:`ValueState`, or ``function`` cannot be called.
         """
-        super().__init__(dtype)
+        super().__init__(dtype, ttl=ttl)
         if not callable(function):
             raise GraphError(f"a ReducingState needs a function of two values, got {type(function).__name__}")
         self.function = function
@@ -171,6 +177,8 @@ class AggregatingState(SingleState):
         start: Any,
         add: Callable[[Any, Any], Any],
         result: Callable[[Any], Any] | None = None,
+        *,
+        ttl: Ttl | None = None,
     ) -> None:
         """Declare it.
 
@@ -179,11 +187,12 @@ class AggregatingState(SingleState):
             start: the accumulator of a new key.
             add: ``add(accumulator, value)`` returns the new accumulator.
             result: ``result(accumulator)``; None: the accumulator is the result.
+            ttl: when accumulators expire; None: never.
 
         Raises:
             GraphError: as :class:`ValueState`, or a function cannot be called.
         """
-        super().__init__(dtype, start)
+        super().__init__(dtype, start, ttl)
         for function in (add, result):
             if function is not None and not callable(function):
                 raise GraphError(f"an AggregatingState needs functions, got {type(function).__name__}")
@@ -203,13 +212,13 @@ class ListState(State):
 
     kind = "list"
 
-    def __init__(self, dtype: object) -> None:
-        """``dtype`` is of an element.
+    def __init__(self, dtype: object, *, ttl: Ttl | None = None) -> None:
+        """``dtype`` is of an element; ``ttl``: when each element expires; None: never.
 
         Raises:
             GraphError: state cannot have this type.
         """
-        super().__init__()
+        super().__init__(ttl)
         self.type = value_type(dtype)
 
     @property
@@ -231,13 +240,15 @@ class MapState(State):
 
     kind = "map"
 
-    def __init__(self, key: object, value: object) -> None:
+    def __init__(self, key: object, value: object, *, ttl: Ttl | None = None) -> None:
         """``key`` is a type of integers, text, bytes, dates or times, or a tuple of such types.
+
+        ``ttl``: when each item expires; None: never.
 
         Raises:
             GraphError: state cannot have these types.
         """
-        super().__init__()
+        super().__init__(ttl)
         self.key_type = MapKeyType(key)
         self.type = value_type(value)
 

@@ -15,6 +15,7 @@ from weir.operators.delegate import UserStep
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.keyed_records import Batches, Records, known_hashes
 from weir.operators.keyed.keyed_rows import declared_tables
+from weir.operators.keyed.operator_times import OperatorTimes
 from weir.operators.keyed.state_codec import (
     check_declared,
     check_key_columns,
@@ -42,6 +43,7 @@ class KeyedProcessOperator(UserStep):
         self._user = made
         self._spec = spec
         self._states = declared_states(type(made))
+        self._times = OperatorTimes(self._states)
         self._checker = OutputChecker(spec.schema, spec.key_columns)
         self._context: KeyContext | None = None
         self._runner: Records | Batches | None = None
@@ -59,9 +61,11 @@ class KeyedProcessOperator(UserStep):
             StateError: it cannot read the checkpoint's state, or the stage has no store.
         """
         needed = self._codec()
-        for value in kept_snapshots(context, self._spec.kind).values():
+        kept = kept_snapshots(context, self._spec.kind)
+        for value in kept.values():
             check_key_columns(context.operator_name, value["codec"], needed)
             check_declared(context.operator_name, value["codec"].get("states", {}), needed["states"])
+        self._times.restore(context, kept.values())
         cursor = Cursor()
         handles: dict[str, Handle] = {}
         if self._states:
@@ -88,7 +92,7 @@ class KeyedProcessOperator(UserStep):
     def _codec(self) -> dict[str, Json]:
         return {
             "keys": list(self._spec.key_columns),
-            "states": {state.name: {"kind": state.kind, "type": state.form} for state in self._states},
+            "states": self._times.forms(),
         }
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -106,7 +110,8 @@ class KeyedProcessOperator(UserStep):
             raise
 
     def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
-        """What the user's operator makes of a watermark."""
+        """What the user's operator makes of a watermark, which may let values expire."""
+        self._times.advance(time_ms)
         return self._checked("on_watermark", self._user.on_watermark(time_ms))
 
     def finish(self) -> Iterable[pa.RecordBatch]:
@@ -117,8 +122,8 @@ class KeyedProcessOperator(UserStep):
         return self._checker.each(method, () if made is None else made, None)
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """What the bytes of the states mean."""
-        return keyed_snapshot(self._spec.kind, self._codec())
+        """What the bytes of the states mean, and what time it is for their TTLs."""
+        return keyed_snapshot(self._spec.kind, self._codec(), **self._times.to_json())
 
     def close(self) -> None:
         """Close the user's operator, if it was opened."""

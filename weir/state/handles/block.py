@@ -5,12 +5,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from weir import keys as weir_keys
 from weir.errors import StateError
-from weir.state.tables.values import ValueTable
+
+
+class StoredValues(Protocol):
+    """Bytes by whole state keys: what handles need of a :class:`weir.state.tables.values.ValueTable`."""
+
+    def key_prefix(self, group: int) -> bytes:
+        """What the state keys of one key group start with."""
+        ...
+
+    def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of these state keys; None where there is none."""
+        ...
+
+    def write_stored(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
+        """Write pairs and delete others, by state keys."""
+        ...
 
 
 class Keys:
@@ -68,12 +84,12 @@ class Keys:
         groups = weir_keys.key_groups(self.hashes, self._max_parallelism)
         return list(zip(groups.tolist(), self.column.to_list(), strict=True))
 
-    def state_keys(self, table: ValueTable) -> list[bytes]:
+    def state_keys(self, table: StoredValues) -> list[bytes]:
         """State key of each of them in a table of values."""
         prefixes = {group: table.key_prefix(group) for group in {group for group, _ in self._groups_and_keys}}
         return [prefixes[group] + key for group, key in self._groups_and_keys]
 
-    def element_prefixes(self, table: ValueTable) -> list[bytes]:
+    def element_prefixes(self, table: StoredValues) -> list[bytes]:
         """What the state keys of each one's elements begin with; no key's begin like another's."""
         prefixes = {group: table.key_prefix(group) for group in {group for group, _ in self._groups_and_keys}}
         return [prefixes[group] + len(key).to_bytes(4, "big") + key for group, key in self._groups_and_keys]

@@ -15,12 +15,14 @@ So adding to a list costs two writes however long it is, and a map is read in th
 from __future__ import annotations
 
 import struct
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from weir.errors import StateMismatchError
-from weir.state.handles.block import Cursor, Handle, element_owner
+from weir.state.handles.block import Cursor, Handle, Keys, element_owner
 from weir.state.tables.value_cache import merged
+from weir.state_types import STAMP_BYTES, STAMPED
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
@@ -42,7 +44,7 @@ class ElementHandle(Handle):
 
     def __init__(self, state: ListState | MapState, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
-        self._table = tables.values(state.name, element_owner)
+        self._table = tables.values(state.name, element_owner, ttl=state.ttl)
         self._encode, self._decode = state.type.encode, state.type.decode
         #: Of the block, by key: prefix, meta entry, and changed elements by their store keys (None: deleted).
         self._prefixes: list[bytes] | None = None
@@ -65,12 +67,43 @@ class ElementHandle(Handle):
             if self._prefixes is None:
                 prefixes = block.element_prefixes(self._table)
                 stored = self._table.get_stored([prefix + _META for prefix in prefixes])
-                self._metas = [self._read_meta(data) for data in stored]
                 self._changes = [None] * len(prefixes)
                 self._changed_metas = set()
                 self._prefixes = prefixes
+                self._take_metas(block, stored)
             return index
         return self._cursor.index
+
+    def _take_metas(self, block: Keys, stored: list[bytes | None]) -> None:
+        """Take in the meta entries of the block's keys."""
+        try:
+            self._metas = [self._read_meta(data) for data in stored]
+        except struct.error:
+            # The state had a TTL when these keys were written last. What is left of them is written as without one.
+            timed = [at for at, data in enumerate(stored) if data is not None and data[:1] == STAMPED]
+            self._metas = [self._read_meta(None if at in timed else data) for at, data in enumerate(stored)]
+            for at in timed:
+                entries = list(self._entries(at, None, None, reverse=False))
+                self._take_all(at, [(key, data[STAMP_BYTES:]) for key, data in entries])
+
+    @abstractmethod
+    def _take_all(self, at: int, entries: list[tuple[bytes, bytes]]) -> None:
+        """Have these elements, which the store holds under these keys with their times, without times."""
+
+    def _entries(
+        self, at: int, start: bytes | None, stop: bytes | None, *, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Store keys and bytes of ``start <= key < stop`` below a key (None: all), with this batch's changes."""
+        assert self._prefixes is not None
+        first = self._prefixes[at] + _ELEMENT if start is None else start
+        last = self._prefixes[at] + _BEHIND if stop is None else stop
+        counts = first < last and at not in self._cleared
+        below = self._table.scan_stored(first, last, reverse=reverse) if counts else iter(())
+        changes = self._changes[at]
+        if not changes:
+            return below
+        overlay = sorted((item for item in changes.items() if first <= item[0] < last), reverse=reverse)
+        return merged(below, overlay, reverse)
 
     def _read_meta(self, data: bytes | None) -> tuple[int, ...]:
         if data is None:
@@ -81,6 +114,9 @@ class ElementHandle(Handle):
                 f"state {self.name!r} has format version {version}, this program reads {_VERSION}"
             )
         return tuple(numbers)
+
+    def _pack_meta(self, at: int) -> bytes:
+        return self._meta_format.pack(_VERSION, *self._metas[at])
 
     def _get(self, at: int, keys: list[bytes]) -> list[bytes | None]:
         """Elements of one key, as they are now."""
@@ -134,7 +170,7 @@ class ElementHandle(Handle):
             for at in self._changed_metas:
                 numbers, key = self._metas[at], self._prefixes[at] + _META
                 if numbers[-1]:
-                    puts.append((key, self._meta_format.pack(_VERSION, *numbers)))
+                    puts.append((key, self._pack_meta(at)))
                 else:
                     deletes.append(key)
             if puts or deletes:
@@ -166,6 +202,13 @@ class ListHandle(ElementHandle):
     def _key(self, at: int, position: int) -> bytes:
         assert self._prefixes is not None
         return self._prefixes[at] + _ELEMENT + (position + 2**63).to_bytes(8, "big")
+
+    def _take_all(self, at: int, entries: list[tuple[bytes, bytes]]) -> None:
+        for key, _ in entries:
+            self._put(at, key, None)
+        for position, (_, data) in enumerate(entries):
+            self._put(at, self._key(at, position), data)
+        self._set_meta(at, 0, len(entries))
 
     def _position(self, at: int, index: int) -> int:
         head, count = self._metas[at]
@@ -306,6 +349,11 @@ class MapHandle(ElementHandle):
     def __bool__(self) -> bool:
         return len(self) > 0
 
+    def _take_all(self, at: int, entries: list[tuple[bytes, bytes]]) -> None:
+        for key, data in entries:
+            self._put(at, key, data)
+        self._set_meta(at, len(entries))
+
     def _key(self, at: int, key: Any) -> bytes:
         assert self._prefixes is not None
         return self._prefixes[at] + _ELEMENT + self._key_type.encode(key)
@@ -408,20 +456,11 @@ class MapHandle(ElementHandle):
         version = self._version
         assert self._prefixes is not None
         skipped = len(self._prefixes[at]) + 1
-        for key, data in self._entries(at, start, stop, reverse=reverse):
+        for key, data in self._entries(at, *self._bounds(at, start, stop), reverse=reverse):
             self._check_unchanged(at, version)
             yield self._key_type.decode(key[skipped:]), self._decode(data)
         self._check_unchanged(at, version)
 
-    def _entries(self, at: int, start: Any, stop: Any, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-        """Store keys and bytes of a range: what the table has, with this batch's changes laid over it."""
-        assert self._prefixes is not None
-        first = self._prefixes[at] + _ELEMENT if start is None else self._key(at, start)
-        last = self._prefixes[at] + _BEHIND if stop is None else self._key(at, stop)
-        counts = first < last and at not in self._cleared
-        below = self._table.scan_stored(first, last, reverse=reverse) if counts else iter(())
-        changes = self._changes[at]
-        if not changes:
-            return below
-        overlay = sorted((item for item in changes.items() if first <= item[0] < last), reverse=reverse)
-        return merged(below, overlay, reverse)
+    def _bounds(self, at: int, start: Any, stop: Any) -> tuple[bytes | None, bytes | None]:
+        first = None if start is None else self._key(at, start)
+        return first, None if stop is None else self._key(at, stop)

@@ -5,9 +5,25 @@ from __future__ import annotations
 from weir.errors import GraphError
 from weir.state.handles.block import Cursor, Handle
 from weir.state.handles.elements import ListHandle, MapHandle
-from weir.state.handles.values import AggregatingHandle, ReducingHandle, open_value
+from weir.state.handles.expiring_elements import ExpiringListHandle, ExpiringMapHandle
+from weir.state.handles.expiring_values import ExpiringBytesHandle, ExpiringCellHandle
+from weir.state.handles.values import (
+    AggregatingHandle,
+    BytesHandle,
+    CellHandle,
+    ReducingHandle,
+    ValueHandle,
+)
 from weir.state.tables.opened import OperatorTables
-from weir.states import AggregatingState, ListState, MapState, ReducingState, State, ValueState
+from weir.states import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    SingleState,
+    State,
+    ValueState,
+)
 
 
 def open_handle(state: State, tables: OperatorTables, cursor: Cursor) -> Handle:
@@ -18,13 +34,19 @@ def open_handle(state: State, tables: OperatorTables, cursor: Cursor) -> Handle:
         GraphError: it is of a class that Weir does not know.
     """
     if isinstance(state, ReducingState):
-        return ReducingHandle(open_value(state, tables, cursor), state.function)
+        return ReducingHandle(_open_value(state, tables, cursor), state.function)
     if isinstance(state, AggregatingState):
-        return AggregatingHandle(open_value(state, tables, cursor), state.add, state.result)
+        return AggregatingHandle(_open_value(state, tables, cursor), state.add, state.result)
     if isinstance(state, ValueState):
-        return open_value(state, tables, cursor)
+        return _open_value(state, tables, cursor)
     if isinstance(state, ListState):
-        return ListHandle(state, tables, cursor)
+        return (ListHandle if state.ttl is None else ExpiringListHandle)(state, tables, cursor)
     if isinstance(state, MapState):
-        return MapHandle(state, tables, cursor)
+        return (MapHandle if state.ttl is None else ExpiringMapHandle)(state, tables, cursor)
     raise GraphError(f"{type(state).__name__} is no kind of state that Weir has")
+
+
+def _open_value(state: SingleState, tables: OperatorTables, cursor: Cursor) -> ValueHandle:
+    if state.type.cell_kind:
+        return (CellHandle if state.ttl is None else ExpiringCellHandle)(state, tables, cursor)
+    return (BytesHandle if state.ttl is None else ExpiringBytesHandle)(state, tables, cursor)

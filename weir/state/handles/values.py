@@ -10,9 +10,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.state.handles.block import Cursor, Handle, Keys, one_value_each
+from weir.state.handles.block import Cursor, Handle, Keys, StoredValues, one_value_each
 
 if TYPE_CHECKING:
+    from weir.state.tables.cells import CellTable
     from weir.state.tables.opened import OperatorTables
     from weir.states import SingleState
 
@@ -21,12 +22,6 @@ _UNREAD: Any = object()
 _ABSENT: Any = object()
 
 _VIEWS = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.int64}
-
-
-def open_value(state: SingleState, tables: OperatorTables, cursor: Cursor) -> ValueHandle:
-    """The handle that fits the type."""
-    kind = CellHandle if state.type.cell_kind else BytesHandle
-    return kind(state, tables, cursor)
 
 
 class ValueHandle(Handle):
@@ -85,9 +80,10 @@ class CellHandle(ValueHandle):
 
     def __init__(self, state: SingleState, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
-        self._table = tables.cells(1, state.name, drops_empty=True)
+        self._table = self._open_table(state, tables)
         self._type = state.type
         self._kind = state.type.cell_kind
+        self._view = _VIEWS[self._kind]
         self._default = state.default
         self._to_cell: Callable[[Any], Any] = getattr(state.type, "to_cell", state.type.to_plain)
         is_plain = state.type.dtype is not None and (state.type.dtype.is_numeric() or self._kind == "b")
@@ -96,6 +92,10 @@ class CellHandle(ValueHandle):
         self._values: Any = None
         self._changed = bytearray()
         self._to_write: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def _open_table(self, state: SingleState, tables: OperatorTables) -> CellTable:
+        # Values may have a time from when the state had a TTL.
+        return tables.cells(1, state.name, drops_empty=True, other_cell_count=2)
 
     @property
     def value(self) -> Any:
@@ -140,7 +140,7 @@ class CellHandle(ValueHandle):
 
     def _read(self, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
         cells, presence = self._table.read(keys.hashes, keys.column.data, keys.column.offsets)
-        return cells.reshape(-1).view(_VIEWS[self._kind]), (presence.reshape(-1) & 1) != 0
+        return cells.reshape(-1).view(self._view), (presence.reshape(-1) & 1) != 0
 
     def _write(self, keys: Keys, rows: np.ndarray, cells: np.ndarray, present: np.ndarray) -> None:
         column = keys.column
@@ -245,7 +245,7 @@ class BytesHandle(ValueHandle):
 
     def __init__(self, state: SingleState, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
-        self._table = tables.values(state.name)
+        self._table = self._open_table(state, tables)
         self._type = state.type
         self._default = state.default
         self._default_bytes = None if state.default is None else state.type.encode(state.default)
@@ -253,6 +253,9 @@ class BytesHandle(ValueHandle):
         self._stored: list[bytes | None] = []
         self._values: Any = None
         self._changed: dict[int, bytes | None] = {}
+
+    def _open_table(self, state: SingleState, tables: OperatorTables) -> StoredValues:
+        return tables.values(state.name)
 
     @property
     def value(self) -> Any:

@@ -75,3 +75,32 @@ def decode_rows(rows: np.ndarray, cell_count: int) -> tuple[np.ndarray, np.ndarr
     split = 1 + presence_bytes(cell_count)
     cells = np.ascontiguousarray(rows[:, split:]).view("<i8")
     return cells, np.ascontiguousarray(rows[:, 1:split])
+
+
+def pack_mixed(
+    values: Sequence[bytes | None], cell_count: int, other_count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """As ``packed.pack_values``, of values some of which have another number of cells (both at most 8).
+
+    Missing cells are without a value; those too many are left out.
+
+    Raises:
+        StateMismatchError: a value has neither length, or another format version.
+    """
+    present = np.array([value is not None for value in values], dtype=np.bool_)
+    found = [value for value in values if value is not None]
+    sizes = np.fromiter(map(len, found), np.int64, len(found))
+    is_other = sizes == value_bytes(other_count)
+    rows = np.zeros((len(found), value_bytes(cell_count)), dtype=np.uint8)
+    _, own = pack_values(
+        [v for v, other in zip(found, is_other.tolist(), strict=True) if not other], rows.shape[1]
+    )
+    rows[~is_other] = own
+    others = [value for value, other in zip(found, is_other.tolist(), strict=True) if other]
+    if others:
+        cells, presence = decode_values(others, other_count)
+        shared = min(cell_count, other_count)
+        kept = np.zeros((len(others), cell_count), dtype=np.int64)
+        kept[:, :shared] = cells[:, :shared]
+        rows[is_other] = encode_rows(kept, presence & ((1 << shared) - 1))
+    return present, rows

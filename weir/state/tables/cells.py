@@ -23,6 +23,7 @@ from weir.state.packed import PackedKeys, split_rows
 from weir.state.tables import accumulators
 from weir.state.tables.cached_entries import CachedEntries, CachedPart
 from weir.state.tables.capture import Capture
+from weir.state.tables.expiry import Expiry
 from weir.state.tables.slot_table import SlotTable
 from weir.state.tables.table import StateTable
 
@@ -49,6 +50,9 @@ class CellTable(StateTable):
         bytes_max: bound of the memory for cached keys, arrays and key bytes included.
         max_parallelism: number of key groups.
         drops_empty: a key none of whose cells has a value is deleted from the store, not written to it.
+        other_cell_count: stored values may also have so many cells (8 at most); missing ones are without a value, and
+            those too many are left out. 0: that is an error.
+        expiry: of a state with a TTL, whose last cell is the time.
     """
 
     def __init__(
@@ -60,6 +64,8 @@ class CellTable(StateTable):
         max_parallelism: int,
         *,
         drops_empty: bool = False,
+        other_cell_count: int = 0,
+        expiry: Expiry | None = None,
     ) -> None:
         self._backend = backend
         self.state_id = state_id
@@ -80,6 +86,10 @@ class CellTable(StateTable):
         #: What another thread is writing, and its slots; they are clean, and stay until it is written.
         self._captured: tuple[Capture, np.ndarray] | None = None
         self._drops_empty = drops_empty
+        self._other_cell_count = other_cell_count
+        #: Some stored values have the other number of cells.
+        self._is_mixed = False
+        self.expiry = expiry
         #: Hashes, time and slots of the latest :meth:`read`, for the :meth:`write` that follows.
         self._latest_read: tuple[np.ndarray, int, np.ndarray] | None = None
         #: Keys that had no state anywhere when they were first met.
@@ -234,7 +244,7 @@ class CellTable(StateTable):
         order = self._table.in_key_order(slots, groups)
         slots, groups = slots[order], groups[order]
         keys = self._table.state_keys(slots, groups, self.state_id)
-        present, rows = self._backend.get_packed(keys, self._value_bytes)
+        present, rows = self._stored_rows(keys)
         self.keys_created -= len(rows)
         if not len(rows):
             return
@@ -243,6 +253,21 @@ class CellTable(StateTable):
         cells, presence = accumulators.decode_rows(rows, self._cell_count)
         self._table.cells[slots] = cells
         self._table.presence[slots] = presence
+
+    def _stored_rows(self, keys: PackedKeys) -> tuple[np.ndarray, np.ndarray]:
+        """See ``StateBackend.get_packed``."""
+        if not self._is_mixed:
+            try:
+                return self._backend.get_packed(keys, self._value_bytes)
+            except StateError:
+                if not self._other_cell_count:
+                    raise
+        # What fails for another reason fails again here.
+        found = accumulators.pack_mixed(
+            self._backend.get_many(keys.to_list()), self._cell_count, self._other_cell_count
+        )
+        self._is_mixed = True
+        return found
 
     def _check_groups(self, groups: np.ndarray) -> None:
         """Find out, once for each key group, whether the backend holds any key of this state."""
@@ -383,6 +408,8 @@ class CellTable(StateTable):
         wanted = self._wanted(groups)
         self._settle()
         self._write(self._table.slots_in_groups(wanted, dirty_only=True))
+        if self.expiry is not None:
+            self.expiry.release_groups(np.flatnonzero(wanted).tolist())
         self._group_status[wanted] = _UNCHECKED
         self._copied[wanted] = -1
 
@@ -392,6 +419,8 @@ class CellTable(StateTable):
         self.clear_groups(np.flatnonzero(wanted & ~self._kept).tolist())
         self._kept[wanted] = False
         self._group_status[wanted] = _MAY_BE_STORED
+        if self.expiry is not None:
+            self.expiry.adopt_groups(np.flatnonzero(wanted).tolist())
 
     def clear_groups(self, groups: Iterable[int]) -> None:
         """Forget what is cached of these key groups, which are not ours."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from weir.errors import StateError
 from weir.state.api import StateBackend
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
+from weir.state.tables.expiry import Expiry, StateTimes
 from weir.state.tables.table import StateTable
 from weir.state.tables.timers import TimerTable
 from weir.state.tables.values import ValueTable
+from weir.ttl import Ttl
 
 #: Name of the only state of an operator that does not name its states.
 UNNAMED = ""
@@ -115,6 +117,8 @@ class OperatorTables:
     state_ids: Mapping[str, int]
     #: Bound of the cache of one state.
     cache_bytes: int
+    #: What the TTLs of its states go by.
+    times: StateTimes = field(default_factory=StateTimes)
 
     @property
     def max_parallelism(self) -> int:
@@ -126,8 +130,18 @@ class OperatorTables:
         """The stage's store."""
         return self.tables.backend
 
-    def cells(self, cell_count: int, name: str = UNNAMED, *, drops_empty: bool = False) -> CellTable:
-        """Open a state of ``cell_count`` fixed-width cells a key; ``drops_empty`` as for :class:`CellTable`.
+    def cells(
+        self,
+        cell_count: int,
+        name: str = UNNAMED,
+        *,
+        drops_empty: bool = False,
+        other_cell_count: int = 0,
+        ttl: Ttl | None = None,
+    ) -> CellTable:
+        """Open a state of ``cell_count`` fixed-width cells a key; the last three as for :class:`CellTable`.
+
+        ``ttl``: its last cell is the time, see ``weir.state.tables.expiry``.
 
         Raises:
             StateError: the operator has declared no such state.
@@ -139,18 +153,33 @@ class OperatorTables:
             self.cache_bytes,
             self.max_parallelism,
             drops_empty=drops_empty,
+            other_cell_count=other_cell_count,
+            expiry=self._expiry(name, ttl),
         )
         self.tables.add(table)
         return table
 
-    def values(self, name: str = UNNAMED, owner_of: Callable[[bytes], bytes] | None = None) -> ValueTable:
+    def values(
+        self,
+        name: str = UNNAMED,
+        owner_of: Callable[[bytes], bytes] | None = None,
+        *,
+        ttl: Ttl | None = None,
+    ) -> ValueTable:
         """Open a state of values of any length; ``owner_of`` as for :class:`ValueTable`.
+
+        ``ttl``: values begin with their time, see ``weir.state.tables.expiry``.
 
         Raises:
             StateError: the operator has declared no such state.
         """
         table = ValueTable(
-            self.backend, self._state_id(name), self.cache_bytes, self.max_parallelism, owner_of
+            self.backend,
+            self._state_id(name),
+            self.cache_bytes,
+            self.max_parallelism,
+            owner_of,
+            self._expiry(name, ttl),
         )
         self.tables.add(table)
         return table
@@ -169,6 +198,11 @@ class OperatorTables:
         )
         self.tables.add(table)
         return table
+
+    def _expiry(self, name: str, ttl: Ttl | None) -> Expiry | None:
+        if ttl is None:
+            return None
+        return Expiry(ttl, self.times, name, self.backend, self._state_id(name), self.max_parallelism)
 
     def _state_id(self, name: str) -> int:
         if name not in self.state_ids:

@@ -12,6 +12,7 @@ from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.capture import Capture
+from weir.state.tables.expiry import Expiry
 from weir.state.tables.table import StateTable
 from weir.state.tables.value_cache import WriteBackCache
 
@@ -29,8 +30,13 @@ class ValueTable(StateTable):
         cache_bytes: int,
         max_parallelism: int,
         owner_of: Callable[[bytes], bytes] | None = None,
+        expiry: Expiry | None = None,
     ) -> None:
-        """``owner_of``: as for :class:`WriteBackCache`, of tables whose keys are scanned below such prefixes."""
+        """``owner_of``: as for :class:`WriteBackCache`, of tables whose keys are scanned below such prefixes.
+
+        ``expiry``: of a state with a TTL; its values begin with their time, which is the business of its handle.
+        """
+        self.expiry = expiry
         self._cache = WriteBackCache(backend, cache_bytes, owner_of)
         self.state_id = state_id
         self.max_parallelism = max_parallelism
@@ -100,8 +106,11 @@ class ValueTable(StateTable):
 
     def release_groups(self, groups: Iterable[int]) -> None:
         """Write the changes of these key groups, then forget them: they have a new owner."""
-        prefixes = _prefixes(groups)
+        listed = list(groups)
+        prefixes = _prefixes(listed)
         self._cache.flush_prefixes(prefixes)
+        if self.expiry is not None:
+            self.expiry.release_groups(listed)
         self._cache.forget_prefixes(prefixes)
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
@@ -109,6 +118,8 @@ class ValueTable(StateTable):
         listed = set(groups)
         self._cache.forget_prefixes(_prefixes(listed - self._kept))
         self._kept -= listed
+        if self.expiry is not None:
+            self.expiry.adopt_groups(listed)
 
     # --- copies for a new owner ---
 

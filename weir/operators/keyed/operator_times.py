@@ -1,0 +1,86 @@
+"""The times that TTLs of a keyed operator's states go by, in its snapshots: what a restored operator goes on with.
+
+Beside the codec (``weir.operators.keyed.state_codec``), a snapshot of an operator that has a state with a TTL holds::
+
+    "times": {"watermark_ms": 1700000000000, "since_ms": {"seen": 1699999990000}}
+
+and the form of a state whose values have times in the store says so: ``{"kind": "value", "type": "int64", "stamps":
+"event"}``, also when the state has a TTL no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from weir.errors import StateMismatchError
+from weir.operators.base import Json, OperatorContext
+from weir.state.tables.expiry import StateTimes
+from weir.states import State
+
+
+class OperatorTimes:
+    """One for each keyed operator in a subtask."""
+
+    def __init__(self, states: Sequence[State]) -> None:
+        """``states``: that the operator declares."""
+        self._states = states
+        #: In which kind of time the entries of states in the store have times.
+        self._stamps: dict[str, str] = {}
+        #: None: no state has a TTL.
+        self._times: StateTimes | None = None
+
+    def restore(self, context: OperatorContext, kept: Iterable[Mapping[str, Any]]) -> None:
+        """Go on where a checkpoint ends; called before the states are opened.
+
+        Args:
+            context: of the operator.
+            kept: the snapshots that it starts from.
+
+        Raises:
+            StateMismatchError: a state had a TTL in the other kind of time.
+        """
+        listed = list(kept)
+        for snapshot in listed:
+            for name, form in snapshot["codec"].get("states", {}).items():
+                if form.get("stamps"):
+                    self._stamps[name] = form["stamps"]
+        timed = [state for state in self._states if state.ttl is not None]
+        for state in timed:
+            assert state.ttl is not None
+            before = self._stamps.setdefault(state.name, state.ttl.time)
+            if before != state.ttl.time:
+                raise StateMismatchError(
+                    f"step {context.operator_name!r}: state {state.name!r} has times of {before} time in the "
+                    f"checkpoint, its ttl now says time={state.ttl.time!r}; declare it as it was, or give the state "
+                    "another name if it may begin empty"
+                )
+        if timed and context.tables is not None:
+            self._times = context.tables.times
+            names = {state.name for state in timed}
+            self._times.begin(
+                context.clock, [_of_states(part["times"], names) for part in listed if "times" in part]
+            )
+
+    def advance(self, watermark_ms: int) -> None:
+        """The operator's watermark has risen; called before anything else learns of it."""
+        if self._times is not None:
+            self._times.advance(watermark_ms)
+
+    def forms(self) -> Json:
+        """Kind, type and times of each state, by name, for the codec."""
+        found: dict[str, Json] = {}
+        for state in self._states:
+            found[state.name] = {"kind": state.kind, "type": state.form}
+            if state.name in self._stamps:
+                found[state.name]["stamps"] = self._stamps[state.name]
+        return found
+
+    def to_json(self) -> dict[str, Json]:
+        """What the snapshot holds besides."""
+        return {} if self._times is None else {"times": self._times.to_json()}
+
+
+def _of_states(times: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Without what is known of states that had no TTL in between: their values count as written now."""
+    return {**times, "since_ms": {name: at for name, at in times["since_ms"].items() if name in names}}

@@ -1,0 +1,306 @@
+"""Handles of lists and maps with a TTL: each element has a time of its own, and is gone when it has expired.
+
+The store keys are those without a TTL (``weir.state.handles.elements``), each value begins with its time
+(``weir.state.tables.expiry``), and the entry ``00`` has another form:
+
+=====  ===============================================================================================================
+list   the time of its newest element; ``02``; position of the first element, number of elements and a time before
+       which no element was written (int64 each); whether the times never decrease from the first one to the last
+map    the time of its newest item; ``02``; number of items, a time before which no item was written (int64 each)
+=====  ===============================================================================================================
+
+Elements that have expired may be there still, or may have been swept: the entry ``00`` does not say. It says when
+something may have: then, at the first use in a batch, a list is made good, that is, expired elements are taken out
+(from its beginning on if times do not decrease; else all of it is read). A map is made good when its length is asked
+for: all of it is read; otherwise expired items are passed over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from weir.errors import StateMismatchError
+from weir.state.handles.block import Cursor, Keys
+from weir.state.handles.elements import ElementHandle, ListHandle, MapHandle
+from weir.state.tables.expiry import UNDATED, Expiry
+from weir.state_types import STAMP_BYTES, STAMPED
+
+if TYPE_CHECKING:
+    from weir.state.tables.opened import OperatorTables
+    from weir.states import ListState, MapState
+
+_VERSION = 2
+_NEVER = 2**63 - 1
+#: Elements that are read at a time.
+_READ_COUNT = 1_000
+
+
+class _Bounds:
+    """What is known of the times of the elements of one key."""
+
+    __slots__ = ("in_order", "is_good", "newest", "oldest")
+
+    def __init__(self, oldest: int = _NEVER, newest: int = UNDATED, in_order: bool = True) -> None:
+        self.oldest, self.newest, self.in_order = oldest, newest, in_order
+        #: Nothing among the elements has expired, as the time is in this batch.
+        self.is_good = False
+
+
+class ExpiringElements(ElementHandle):
+    """What lists and maps with a TTL share. Changes of the batch have their times, as in the table."""
+
+    _timed_format: struct.Struct
+
+    def __init__(self, state: ListState | MapState, tables: OperatorTables, cursor: Cursor) -> None:
+        super().__init__(state, tables, cursor)
+        assert state.ttl is not None
+        assert self._table.expiry is not None
+        self._expiry: Expiry = self._table.expiry
+        self._is_refreshed_by_access = state.ttl.refreshed_by == "access"
+        self._bounds_of: list[_Bounds] = []
+
+    # --- the entry 00 ---
+
+    def _take_metas(self, block: Keys, stored: list[bytes | None]) -> None:
+        self._expiry.begin(block.hashes)
+        self._metas, self._bounds_of = [], []
+        for data in stored:
+            numbers, bounds = self._read_timed(data)
+            self._metas.append(numbers)
+            self._bounds_of.append(bounds)
+
+    def _read_timed(self, data: bytes | None) -> tuple[tuple[int, ...], _Bounds]:
+        plain = self._expiry.live(data)
+        if data is None or plain is None:
+            # If its newest element has expired, all have.
+            return self._read_meta(None), _Bounds()
+        if data[:1] != STAMPED:
+            return self._read_meta(data), _Bounds(UNDATED)
+        version, *numbers = self._timed_format.unpack(plain)
+        if version != _VERSION:
+            raise StateMismatchError(
+                f"state {self.name!r} has format version {version}, this program reads {_VERSION}"
+            )
+        return self._from_timed(numbers, self._expiry.stamp_of(data))
+
+    def _from_timed(self, numbers: list[int], newest: int) -> tuple[tuple[int, ...], _Bounds]:
+        raise NotImplementedError
+
+    def _oldest(self, at: int) -> int:
+        """What to store: undated elements are as old as the state's knowledge of the time."""
+        oldest = self._bounds_of[at].oldest
+        return self._expiry.since_ms if oldest == UNDATED else oldest
+
+    def _set_meta(self, at: int, *numbers: int) -> None:
+        super()._set_meta(at, *numbers)
+        if not numbers[-1]:
+            self._bounds_of[at] = _Bounds()
+
+    def _may_have_expired(self, at: int) -> bool:
+        return bool(self._metas[at][-1]) and self._expiry.is_expired(self._bounds_of[at].oldest)
+
+    # --- elements ---
+
+    def _raw(self, at: int, keys: list[bytes]) -> list[bytes | None]:
+        return super()._get(at, keys)
+
+    def _raw_entries(self, at: int) -> Iterator[tuple[bytes, bytes]]:
+        return super()._entries(at, None, None, reverse=False)
+
+    def _get(self, at: int, keys: list[bytes]) -> list[bytes | None]:
+        live = self._expiry.live
+        return [live(data) for data in super()._get(at, keys)]
+
+    def _entries(
+        self, at: int, start: bytes | None, stop: bytes | None, *, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        for key, data in super()._entries(at, start, stop, reverse=reverse):
+            plain = self._expiry.live(data)
+            if plain is not None:
+                yield key, plain
+
+    def _put(self, at: int, key: bytes, data: bytes | None) -> None:
+        if data is None:
+            super()._put(at, key, None)
+        else:
+            super()._put(at, key, self._expiry.prefix + data)
+            self._note_written(at)
+
+    def _note_written(self, at: int) -> None:
+        """An element has the time of now: the entry 00 has to say so."""
+        bounds, stamp = self._bounds_of[at], self._expiry.stamp
+        bounds.oldest = min(bounds.oldest, stamp)
+        if stamp < bounds.newest:
+            bounds.in_order = False
+        else:
+            bounds.newest = stamp
+        self._changed_metas.add(at)
+
+    def _change(self, at: int, key: bytes, data: bytes | None) -> None:
+        """Change an entry, with its time, without the author's doing: iterations go on."""
+        changes = self._changes[at]
+        if changes is None:
+            changes = self._changes[at] = {}
+        changes[key] = data
+
+    def _refresh(self, at: int, keys: list[bytes]) -> None:
+        """Let the time of these elements, those that are there, begin anew."""
+        stamp = self._expiry.stamp
+        for key, data in zip(keys, self._raw(at, keys), strict=True):
+            if data is None or self._expiry.live(data) is None or self._expiry.stamp_of(data) >= stamp:
+                continue
+            plain = data[STAMP_BYTES:] if data[:1] == STAMPED else data
+            self._change(at, key, self._expiry.prefix + plain)
+            self._note_written(at)
+            self._bounds_of[at].in_order = False
+
+    def discard(self) -> None:
+        """See :class:`weir.state.handles.block.Handle`."""
+        super().discard()
+        self._bounds_of = []
+        self._expiry.end()
+
+
+class ExpiringListHandle(ExpiringElements, ListHandle):
+    """The list of the current key without what has expired; later elements move up."""
+
+    _timed_format = struct.Struct("<BqqqB")
+
+    def _from_timed(self, numbers: list[int], newest: int) -> tuple[tuple[int, ...], _Bounds]:
+        head, count, oldest, in_order = numbers
+        return (head, count), _Bounds(oldest, newest, bool(in_order))
+
+    def _pack_meta(self, at: int) -> bytes:
+        numbers = (*self._metas[at], self._oldest(at), self._bounds_of[at].in_order)
+        return self._expiry.prefix + self._timed_format.pack(_VERSION, *numbers)
+
+    def _at(self) -> int:
+        at = super()._at()
+        if not self._bounds_of[at].is_good:
+            self._bounds_of[at].is_good = True
+            if self._may_have_expired(at):
+                self._make_good(at)
+        return at
+
+    def _make_good(self, at: int) -> None:
+        if self._bounds_of[at].in_order:
+            self._drop_first(at)
+        else:
+            self._drop_everywhere(at)
+        self._bounds_of[at].is_good = True
+        self._changed_metas.add(at)
+
+    def _drop_first(self, at: int) -> None:
+        """Take out what has expired at the beginning; after the first live element there is nothing more."""
+        head, count = self._metas[at]
+        for start in range(head, head + count, _READ_COUNT):
+            stop = min(head + count, start + _READ_COUNT)
+            keys = [self._key(at, position) for position in range(start, stop)]
+            for position, key, data in zip(range(start, stop), keys, self._raw(at, keys), strict=True):
+                if data is not None and self._expiry.live(data) is not None:
+                    self._metas[at] = (position, head + count - position)
+                    self._bounds_of[at].oldest = self._expiry.stamp_of(data)
+                    return
+                if data is not None:
+                    self._change(at, key, None)
+        self._set_meta(at, 0, 0)
+
+    def _drop_everywhere(self, at: int) -> None:
+        """Take out what has expired anywhere; what comes after it moves up."""
+        head, count = self._metas[at]
+        kept: list[tuple[int, bytes]] = []
+        for start in range(head, head + count, _READ_COUNT):
+            positions = range(start, min(head + count, start + _READ_COUNT))
+            found = self._raw(at, [self._key(at, position) for position in positions])
+            kept += [
+                (position, data)
+                for position, data in zip(positions, found, strict=True)
+                if data is not None and self._expiry.live(data) is not None
+            ]
+        for target, (position, data) in enumerate(kept, head):
+            if position != target:
+                self._change(at, self._key(at, target), data)
+        for position in range(head + len(kept), head + count):
+            self._change(at, self._key(at, position), None)
+        if not kept:
+            self._set_meta(at, 0, 0)
+            return
+        stamps = [self._expiry.stamp_of(data) for _, data in kept]
+        self._metas[at] = (head, len(kept))
+        bounds = self._bounds_of[at]
+        bounds.oldest, bounds.in_order = min(stamps), stamps == sorted(stamps)
+
+    def appendleft(self, value: Any) -> None:
+        """Add an element at the beginning; raises as :meth:`append`."""
+        super().appendleft(value)
+        self._lose_order()
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        super().__setitem__(index, value)
+        self._lose_order()
+
+    def _lose_order(self) -> None:
+        at = self._at()
+        if self._metas[at][1] > 1:
+            self._bounds_of[at].in_order = False
+
+    def _read(self, at: int, keys: list[bytes]) -> list[Any]:
+        values = super()._read(at, keys)
+        if self._is_refreshed_by_access:
+            self._refresh(at, keys)
+        return values
+
+
+class ExpiringMapHandle(ExpiringElements, MapHandle):
+    """The map of the current key without what has expired."""
+
+    _timed_format = struct.Struct("<Bqq")
+
+    def _from_timed(self, numbers: list[int], newest: int) -> tuple[tuple[int, ...], _Bounds]:
+        count, oldest = numbers
+        return (count,), _Bounds(oldest, newest)
+
+    def _pack_meta(self, at: int) -> bytes:
+        return self._expiry.prefix + self._timed_format.pack(_VERSION, *self._metas[at], self._oldest(at))
+
+    def __len__(self) -> int:
+        at = self._at()
+        if self._may_have_expired(at):
+            self._make_good(at)
+        return self._metas[at][0]
+
+    def _make_good(self, at: int) -> None:
+        """Take out what has expired, and count what is left."""
+        count, oldest = 0, _NEVER
+        for key, data in list(self._raw_entries(at)):
+            if self._expiry.live(data) is None:
+                self._change(at, key, None)
+            else:
+                count, oldest = count + 1, min(oldest, self._expiry.stamp_of(data))
+        if count:
+            self._metas[at] = (count,)
+            self._bounds_of[at].oldest = oldest
+        else:
+            self._metas[at] = (0,)
+            self._bounds_of[at] = _Bounds()
+        self._changed_metas.add(at)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key; ``default`` if it has none."""
+        value = super().get(key, default)
+        if self._is_refreshed_by_access:
+            at = self._at()
+            self._refresh(at, [self._key(at, key)])
+        return value
+
+    def range(
+        self, start: Any = None, stop: Any = None, *, reverse: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        """Items with ``start <= key < stop`` in the order of their keys, or the reverse; None: no bound."""
+        for key, value in super().range(start, stop, reverse=reverse):
+            if self._is_refreshed_by_access:
+                at = self._at()
+                self._refresh(at, [self._key(at, key)])
+            yield key, value

@@ -1,0 +1,234 @@
+"""When the entries of a state with a TTL expire, and the bytes that tell it. A promise: the tests have golden bytes.
+
+=================  ==================================================================================================
+cells              one more cell: the time of the last refresh, ms (int64). Its presence bit says that there is one
+values, elements   ``80``, the time (int64, little endian), then the value as without a TTL
+group clock        namespace ``ttl``, empty key: ``01``, the time and :attr:`Expiry.since_ms` (int64, little endian)
+=================  ==================================================================================================
+
+An entry without a time is *undated*: it was written before the state had a TTL, or before the first watermark. It
+counts as written when this state first knew the time (``since_ms``), which checkpoints and group clocks keep.
+
+Event time never goes back: a restored operator goes on from the watermark of its checkpoint, and whoever takes over a
+key group reads the clock that its former owner left there. So what has expired stays expired.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from weir import keys as weir_keys
+from weir.clock import Clock, SystemClock
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.state import layout
+from weir.state.api import StateBackend
+from weir.state_types import STAMP_BYTES, STAMPED
+from weir.ttl import Ttl, TtlTime
+
+#: Stands for the time of an undated entry.
+UNDATED = -(2**63)
+CLOCK_NAMESPACE = b"ttl"
+_CLOCK = struct.Struct("<Bqq")
+_CLOCK_VERSION = 1
+_STAMP = struct.Struct("<q")
+
+
+class StateTimes:
+    """The times of one operator in one subtask; called by its thread."""
+
+    def __init__(self) -> None:
+        """The machine's clock, and no watermark yet."""
+        self._clock: Clock = SystemClock()
+        #: The highest watermark that the operator, or a former owner of its key groups, has seen.
+        self.watermark_ms = WATERMARK_MIN_MS
+        #: By state name: when it first knew the time.
+        self._since_ms: dict[str, int] = {}
+        #: States that go by event time.
+        self._event_states: set[str] = set()
+
+    def begin(self, clock: Clock, restored: Iterable[Mapping[str, Any]]) -> None:
+        """Take the clock, and go on where checkpoints end, before states are opened.
+
+        Args:
+            clock: for processing time.
+            restored: results of :meth:`to_json`, of all subtasks then.
+        """
+        self._clock = clock
+        for kept in restored:
+            if kept["watermark_ms"] is not None:
+                self.advance(kept["watermark_ms"])
+            for name, since_ms in kept["since_ms"].items():
+                self.note_since(name, since_ms)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the snapshot of the operator."""
+        known = None if self.watermark_ms == WATERMARK_MIN_MS else self.watermark_ms
+        return {"watermark_ms": known, "since_ms": dict(sorted(self._since_ms.items()))}
+
+    def add(self, name: str, time: TtlTime) -> None:
+        """A state with a TTL is opened."""
+        if time == "event":
+            self._event_states.add(name)
+        now_ms = self.now_ms(time)
+        if now_ms is not None and name not in self._since_ms:
+            self._since_ms[name] = now_ms
+
+    def advance(self, watermark_ms: int) -> None:
+        """The watermark has risen; that of the end of all input is no time."""
+        if self.watermark_ms < watermark_ms < WATERMARK_MAX_MS:
+            self.watermark_ms = watermark_ms
+            for name in self._event_states - self._since_ms.keys():
+                self._since_ms[name] = watermark_ms
+
+    def since_ms(self, name: str) -> int:
+        """When a state first knew the time; UNDATED: it does not yet."""
+        return self._since_ms.get(name, UNDATED)
+
+    def note_since(self, name: str, since_ms: int) -> None:
+        """A state knew the time then, perhaps elsewhere."""
+        self._since_ms[name] = min(since_ms, self._since_ms.get(name, since_ms))
+
+    def now_ms(self, time: TtlTime) -> int | None:
+        """Milliseconds since the epoch; None: there was no watermark yet."""
+        if time == "processing":
+            return self._clock.now_us() // 1000
+        return None if self.watermark_ms == WATERMARK_MIN_MS else self.watermark_ms
+
+
+class Expiry:
+    """What of one state has expired. The time stands still between :meth:`begin` and :meth:`end`, that is in a batch.
+
+    Args:
+        ttl: as declared.
+        times: of the operator.
+        name: of the state.
+        backend: where the state lives.
+        state_id: its number there.
+        max_parallelism: number of key groups.
+    """
+
+    def __init__(
+        self,
+        ttl: Ttl,
+        times: StateTimes,
+        name: str,
+        backend: StateBackend,
+        state_id: int,
+        max_parallelism: int,
+    ) -> None:
+        self.ttl = ttl
+        self._times = times
+        self._name = name
+        self._backend = backend
+        self._state_id = state_id
+        self._max_parallelism = max_parallelism
+        #: Key groups whose clock in the store was not read since they came.
+        self._unread = np.ones(max_parallelism, dtype=np.bool_)
+        self._has_unread = True
+        times.add(name, ttl.time)
+        self._is_frozen = False
+        self._latest_ms = UNDATED
+        #: The time of what is written now.
+        self.stamp = UNDATED
+        #: What begins with it is a value of now.
+        self.prefix = STAMPED + _STAMP.pack(UNDATED)
+        #: Entries of this time and of earlier ones have expired, and whether undated ones have.
+        self.cut_ms = UNDATED
+        self.is_undated_expired = False
+
+    def begin(self, hashes: np.ndarray | None = None) -> None:
+        """Set the time, unless it stands still; ``hashes``: of the keys (uint64) that are looked at next."""
+        if self._has_unread and hashes is not None:
+            groups = weir_keys.key_groups(hashes, self._max_parallelism)
+            found = groups[self._unread[groups]]
+            if len(found):
+                self._read_clocks(np.unique(found).tolist())
+        if not self._is_frozen:
+            self.look()
+            self._is_frozen = True
+
+    def end(self) -> None:
+        """The batch is over: time goes on."""
+        self._is_frozen = False
+
+    def look(self) -> None:
+        """Set the time; it never goes back."""
+        now_ms = self._times.now_ms(self.ttl.time)
+        if now_ms is None:
+            return
+        if now_ms > self._latest_ms:
+            self._latest_ms = self.stamp = now_ms
+            self.prefix = STAMPED + _STAMP.pack(now_ms)
+            self.cut_ms = max(now_ms - self.ttl.duration_ms, UNDATED + 1)
+        # A former owner of a key group may have known the time earlier.
+        self.is_undated_expired = self.since_ms <= self.cut_ms
+
+    @property
+    def since_ms(self) -> int:
+        """When the state first knew the time; UNDATED: it does not yet."""
+        return self._times.since_ms(self._name)
+
+    # --- values of any length ---
+
+    def is_expired(self, stamp: int) -> bool:
+        """Of the time of one entry."""
+        return self.is_undated_expired if stamp == UNDATED else stamp <= self.cut_ms
+
+    def stamp_of(self, data: bytes) -> int:
+        """The time of a stored entry."""
+        if data[:1] != STAMPED:
+            return UNDATED
+        stamp: int = _STAMP.unpack_from(data, 1)[0]
+        return stamp
+
+    def live(self, data: bytes | None) -> bytes | None:
+        """The value of a stored entry as without a TTL; None: it has expired, or there is none."""
+        if data is None:
+            return None
+        if data[:1] != STAMPED:
+            return None if self.is_undated_expired else data
+        stamp: int = _STAMP.unpack_from(data, 1)[0]
+        expired = self.is_undated_expired if stamp == UNDATED else stamp <= self.cut_ms
+        return None if expired else data[STAMP_BYTES:]
+
+    # --- arrays ---
+
+    def expired(self, stamps: np.ndarray) -> np.ndarray:
+        """Which of these times (int64) are past, bool."""
+        past: np.ndarray = stamps <= self.cut_ms
+        if not self.is_undated_expired:
+            past &= stamps != UNDATED
+        return past
+
+    # --- key groups come and go ---
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """These key groups came: their clocks in the store count."""
+        self._unread[list(groups)] = True
+        self._has_unread = True
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """Leave the clock to the new owners of these key groups, before the store lets go of them."""
+        self.look()
+        if self._latest_ms != UNDATED:
+            data = _CLOCK.pack(_CLOCK_VERSION, self._latest_ms, self.since_ms)
+            keys = [self._clock_key(group) for group in groups]
+            self._backend.put_many(keys, [data] * len(keys))
+
+    def _read_clocks(self, groups: list[int]) -> None:
+        for data in self._backend.get_many([self._clock_key(group) for group in groups]):
+            if data is not None and data[:1] == bytes([_CLOCK_VERSION]):
+                _, watermark_ms, since_ms = _CLOCK.unpack(data)
+                self._times.note_since(self._name, since_ms)
+                if self.ttl.time == "event":
+                    self._times.advance(watermark_ms)
+        self._unread[groups] = False
+        self._has_unread = bool(self._unread.any())
+        self._is_frozen = False
+
+    def _clock_key(self, group: int) -> bytes:
+        return layout.encode_key(group, self._state_id, b"", CLOCK_NAMESPACE)
