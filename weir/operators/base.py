@@ -147,8 +147,15 @@ class Operator(ABC):
 NEVER_US = 2**62
 
 
+#: Is told of what made an operator raise, as a row, and of the error; returns whether that was put aside.
+SetAside = Callable[[pa.RecordBatch, BaseException], bool]
+
+
 class TimedOperator(Operator):
     """An operator that has something to do when a moment of the clock comes, also while no rows do."""
+
+    #: Set while the step's rows are isolated: what is due, and makes the author's code raise, is put aside.
+    set_aside: SetAside | None = None
 
     @abstractmethod
     def due_us(self) -> int:

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.operators.keyed.keyed_rows import row_hashes
+from weir.operators.keyed.timer_sides import TimerSide
+from weir.operators.keyed.timers import NoTimers, Timers
 from weir.records import EVENT_TIME_COLUMN, int64_column
 from weir.state.handles.block import Cursor, Handle, Keys, write_back
 
@@ -16,12 +18,15 @@ from weir.state.handles.block import Cursor, Handle, Keys, write_back
 class KeyContext:
     """Given to ``process`` and ``process_batch`` of a :class:`weir.KeyedProcess`; one for each subtask.
 
-    Timers will be registered here.
+    In ``on_timer`` it is of the timer's key. See :class:`weir.operators.keyed.timers.Timers` for ``timers``.
     """
 
     def __init__(
         self, cursor: Cursor, handles: Sequence[Handle], key_columns: tuple[str, ...], max_parallelism: int
     ) -> None:
+        #: Registers and deletes timers; set by the runtime.
+        self.timers: Timers | NoTimers
+        self._timer_sides: tuple[TimerSide, ...] = ()
         self._cursor = cursor
         self._handles = handles
         self._key_columns = key_columns
@@ -35,7 +40,7 @@ class KeyContext:
 
     @property
     def event_time_ms(self) -> int:
-        """Event time of the row that is processed, ms since the epoch; per record only."""
+        """Event time of the row that is processed, or of the timer, ms since the epoch; per record only."""
         if self._times is None:
             if self._batch is None:
                 raise RuntimeError("there is no row here; read the column _event_time_ms of a batch")
@@ -80,6 +85,21 @@ class KeyContext:
         self._batch, self._hashes, self._keys, self._times = batch, hashes, None, None
         self._cursor.block = self._cursor.index = None
 
+    def use_timers(self, timers: Timers | NoTimers, sides: Sequence[TimerSide] = ()) -> None:
+        """What authors register timers with, and what that changes; before the first batch."""
+        self.timers = timers
+        self._timer_sides = tuple(sides)
+
+    def begin_block(self, keys: Keys) -> None:
+        """Timers of these distinct keys are about to fire, one by one."""
+        self._batch = self._hashes = self._keys = None
+        self._cursor.block, self._cursor.index = keys, None
+
+    def begin_timer(self, position: int, time_ms: int) -> None:
+        """The timer of a key of the block fires."""
+        self._cursor.index = position
+        self._times, self.row_index = [time_ms], 0
+
     def end(self) -> None:
         """Write back what the batch changed.
 
@@ -88,12 +108,16 @@ class KeyContext:
             StateError: the store cannot be written.
         """
         write_back(self._handles)
+        for side in self._timer_sides:
+            side.end()
         self._forget()
 
     def abandon(self) -> None:
         """The batch failed: forget what it changed."""
         for handle in self._handles:
             handle.discard()
+        for side in self._timer_sides:
+            side.abandon()
         self._forget()
 
     def _forget(self) -> None:

@@ -84,6 +84,20 @@ class Keys:
         groups = weir_keys.key_groups(self.hashes, self._max_parallelism)
         return list(zip(groups.tolist(), self.column.to_list(), strict=True))
 
+    @property
+    def groups(self) -> np.ndarray:
+        """Key group of each of them, uint16."""
+        return weir_keys.key_groups(self.hashes, self._max_parallelism)
+
+    @property
+    def user_keys(self) -> list[bytes]:
+        """Canonical bytes of each of them (``weir.key_encoding``)."""
+        return self.column.to_list()
+
+    def group_and_key(self, index: int) -> tuple[int, bytes]:
+        """Key group and canonical bytes of one of them."""
+        return self._groups_and_keys[index]
+
     def state_keys(self, table: StoredValues) -> list[bytes]:
         """State key of each of them in a table of values."""
         prefixes = {group: table.key_prefix(group) for group in {group for group, _ in self._groups_and_keys}}

@@ -1,0 +1,232 @@
+"""Fires the timers of a keyed operator: in the order of time, in blocks whose states are read and written at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.errors import UserFunctionError, WeirError
+from weir.operators.base import NEVER_US, OperatorContext, SetAside
+from weir.operators.keyed.key_context import KeyContext
+from weir.operators.keyed.timer_sides import Firing, TimerSide
+from weir.operators.keyed.timers import Timers
+from weir.operators.stateless.functions import FlatMapOperator
+from weir.operators.user_operator import OutputChecker
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
+from weir.specs import FlatMapSpec
+from weir.state.handles.block import Keys
+from weir.state.tables.time_first import times_of, user_key_of
+from weir.state.tables.timer_group import NEVER_MS
+
+log = logging.getLogger(__name__)
+
+#: Timers that are taken at a time: their states are in memory together.
+BLOCK_TIMERS_MAX = 8_192
+#: Timers that are counted when the job ends, for a message.
+_COUNTED_MAX = 100_000
+#: Column of a timer's time, where a timer is shown as a row.
+TIMER_COLUMN = "timer_ms"
+
+#: ``on_timer(key, time_ms, context)`` returns rows, or None.
+TimerFunction = Callable[[tuple[Any, ...], int, KeyContext], Iterable[dict[str, Any]] | None]
+#: ``on_timers(batch, context)`` returns batches, or None.
+TimersFunction = Callable[[pa.RecordBatch, KeyContext], Iterable[pa.RecordBatch] | None]
+
+
+class TimerCalls:
+    """Calls the author's ``on_timer`` or ``on_timers`` with a block of timers."""
+
+    def __init__(
+        self,
+        one: TimerFunction | None,
+        many: TimersFunction | None,
+        schema: pa.Schema,
+        key_schema: pa.Schema,
+        checker: OutputChecker,
+        context: KeyContext,
+    ) -> None:
+        """``many`` counts if both are there; ``key_schema`` has the key columns as they come in."""
+        self._one, self._many = one, many
+        self._rows = _TimerRows(FlatMapSpec(lambda row: (), schema))
+        self._key_schema = key_schema
+        self._checker = checker
+        self._context = context
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether the author takes one timer at a time."""
+        return self._many is None
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the step's name and the size of batches."""
+        self._rows.open(context)
+        self._max_parallelism = context.max_parallelism
+        self._clock = context.clock
+
+    def run(self, firing: Firing) -> Iterator[pa.RecordBatch]:
+        """What the author's function makes of timers, as it leaves the step. Ends the block.
+
+        Raises:
+            UserFunctionError: the function raised, or returned something else than was declared.
+        """
+        column = weir_keys.KeyColumn.from_list([user_key_of(key) for key in firing.keys])
+        keys = Keys(weir_keys.hash_keys(column), column, self._max_parallelism)
+        if self._many is None:
+            return self._run_one_by_one(firing, keys)
+        return self._run_batch(firing, keys, self._many)
+
+    def row(self, firing: Firing) -> pa.RecordBatch:
+        """The first timer, as a row of its key and its time."""
+        key = firing.keys[0]
+        arrays = weir_keys.decode_keys(weir_keys.KeyColumn.from_list([user_key_of(key)]), self._key_schema.types)
+        return pa.record_batch(
+            [*arrays, pa.array(times_of([key]))], names=[*self._key_schema.names, TIMER_COLUMN]
+        )
+
+    def _run_one_by_one(self, firing: Firing, keys: Keys) -> Iterator[pa.RecordBatch]:
+        function, context, rows = self._one, self._context, self._rows
+        assert function is not None
+        tuples = self._tuples(keys.distinct)
+        context.begin_block(keys.distinct)
+        results: list[dict[str, Any]] = []
+        times: list[int] = []
+        position = time_ms = 0
+        try:
+            for time_ms, position in firing.each(keys.inverse.tolist()):
+                context.begin_timer(position, time_ms)
+                made = function(tuples[position], time_ms, context)
+                if made is None:
+                    continue
+                for result in made:
+                    results.append(result)
+                    times.append(time_ms)
+                if len(results) >= rows.batch_size:
+                    yield rows.built(results, times, self._clock.now_us())
+                    results, times = [], []
+        except Exception as error:
+            # What our own code says is about the store, not about the timer.
+            if isinstance(error, WeirError):
+                raise
+            raise rows.failed(tuples[position], time_ms, error) from error
+        context.end()
+        if results:
+            yield rows.built(results, times, self._clock.now_us())
+
+    def _run_batch(self, firing: Firing, keys: Keys, function: TimersFunction) -> Iterator[pa.RecordBatch]:
+        arrays = weir_keys.decode_keys(keys.column, self._key_schema.types)
+        plain = pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)
+        batch = with_times(plain, times_of(firing.keys), self._clock.now_us())
+        self._context.begin(batch, keys.hashes)
+        made = function(batch, self._context)
+        yield from self._checker.each("on_timers", () if made is None else made, batch)
+        self._context.end()
+
+    def _tuples(self, keys: Keys) -> list[tuple[Any, ...]]:
+        arrays = weir_keys.decode_keys(keys.column, self._key_schema.types)
+        frame = pl.from_arrow(pa.RecordBatch.from_arrays(arrays, schema=self._key_schema))
+        assert isinstance(frame, pl.DataFrame)
+        return frame.rows()
+
+
+class _TimerRows(FlatMapOperator):
+    """Rows that ``on_timer`` returned: checked, with the time of the timer."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows at which a batch is cut."""
+        return self._batch_size
+
+    def built(self, results: list[dict[str, Any]], times_ms: list[int], now_us: int) -> pa.RecordBatch:
+        """A batch as it leaves the step.
+
+        Raises:
+            UserFunctionError: a result is not what was declared.
+        """
+        names = self._names
+        for result in results:
+            if not isinstance(result, dict) or result.keys() != names:
+                self._check_row(result)
+        ingest_us = pa.array(np.full(len(results), now_us, dtype=np.int64))
+        return self._build(results, [pa.array(times_ms, pa.int64()), ingest_us])
+
+    def failed(self, key: tuple[Any, ...], time_ms: int, error: Exception) -> UserFunctionError:
+        """What to raise when the function raised."""
+        return self._error(f"on_timer for key {key!r} at {time_ms} raised {type(error).__name__}: {error}")
+
+
+class TimerFirer:
+    """Knows what is due, and fires it. One for each keyed operator that has timers, in a subtask."""
+
+    def __init__(
+        self, calls: TimerCalls, timers: Timers, event: TimerSide, processing: TimerSide, context: KeyContext
+    ) -> None:
+        self._calls = calls
+        self._timers = timers
+        self._event = event
+        self._processing = processing
+        self._context = context
+        self._step = ""
+        #: Takes timers that make the author's code raise; they fire one by one then.
+        self.set_aside: SetAside | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the step's name."""
+        self._step = context.operator_name
+        self._calls.open(context)
+
+    def due_us(self) -> int:
+        """Wall clock (epoch µs) at which a timer is due, 0: now; ``NEVER_US``."""
+        watermark_ms = self._timers.watermark_ms
+        if watermark_ms != WATERMARK_MIN_MS and self._event.table.next_ms() <= watermark_ms:
+            return 0
+        next_ms = self._processing.table.next_ms()
+        return NEVER_US if next_ms == NEVER_MS else next_ms * 1000
+
+    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
+        """Fire what is due by event time."""
+        self._timers.watermark_ms = max(time_ms, self._timers.watermark_ms)
+        yield from self._fire(self._event, time_ms)
+
+    def on_time(self) -> Iterator[pa.RecordBatch]:
+        """Fire what is due by the clock, and by event time what was registered late."""
+        if self._timers.watermark_ms != WATERMARK_MIN_MS:
+            yield from self._fire(self._event, self._timers.watermark_ms)
+        self._timers.is_processing = True
+        try:
+            yield from self._fire(self._processing, self._timers.now_ms)
+        finally:
+            self._timers.is_processing = False
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The input has ended: fire everything by event time, and tell of what is left."""
+        yield from self.on_watermark(WATERMARK_MAX_MS)
+        left = sum(1 for _ in islice(self._processing.table.pending(), _COUNTED_MAX))
+        if left:
+            log.warning(
+                "step %r: the input has ended; %s%d timers by the clock do not fire any more",
+                self._step,
+                "at least " if left == _COUNTED_MAX else "",
+                left,
+            )
+
+    def _fire(self, side: TimerSide, until_ms: int) -> Iterator[pa.RecordBatch]:
+        until_ms = min(until_ms, NEVER_MS - 1)
+        while True:
+            due = side.table.take(until_ms, BLOCK_TIMERS_MAX if self.set_aside is None else 1)
+            if not due.keys:
+                return
+            firing = side.begin(due, one_by_one=self._calls.is_one_by_one)
+            try:
+                yield from self._calls.run(firing)
+            except BaseException as error:
+                self._context.abandon()
+                if self.set_aside is None or not self.set_aside(self._calls.row(firing), error):
+                    raise
+                side.table.change(dict.fromkeys(due.keys, False))
