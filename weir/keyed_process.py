@@ -62,6 +62,34 @@ class KeyedProcess:
         """
         raise NotImplementedError
 
+    def on_timer(
+        self, key: tuple[Any, ...], time_ms: int, context: KeyContext, /
+    ) -> Iterable[Mapping[str, Any]] | None:
+        """Override it to use ``context.timers``: called when a timer of a key fires; states stand for that key.
+
+        Args:
+            key: the values of the key columns.
+            time_ms: what the timer was registered for, ms since the epoch.
+            context: of this timer; ``context.timers.is_processing`` says whether it was registered by the clock.
+
+        Returns:
+            Dicts of exactly the declared columns, or None. Rows have the timer's time as their event time.
+        """
+        raise NotImplementedError
+
+    def on_timers(self, batch: pa.RecordBatch, context: KeyContext, /) -> Iterable[pa.RecordBatch] | None:
+        """The batch form of :meth:`on_timer`, which counts if both are there.
+
+        Args:
+            batch: at least one row, with the key columns, and in ``_event_time_ms`` the timer's time, ascending. A key
+                may be there several times.
+            context: ``context.keys(batch)`` are what ``get`` and ``put`` of states take.
+
+        Returns:
+            Batches of the declared columns, or None. One with as many rows as ``batch`` may leave the time columns out.
+        """
+        raise NotImplementedError
+
     def on_watermark(self, time_ms: int, /) -> Iterable[pa.RecordBatch] | None:
         """Called when the minimum watermark over all inputs rises; what it yields precedes the watermark.
 

@@ -36,6 +36,7 @@ from weir.specs import (
 from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
 from weir.states import declared_states
+from weir.timer_hooks import timer_states
 
 #: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
 Columns: TypeAlias = Mapping[str, object] | pa.Schema
@@ -318,7 +319,11 @@ class KeyedStream(Stream):
         """
         made = _callable(name, factory)
         states = process_states(str(name), made)
-        spec = KeyedProcessSpec(self.key_columns, made, self._schema(name, schema), states)
+        has_timers = any(state.kind == "timers" for state in states)
+        key_schema = pa.schema([self.schema.field(column) for column in self.key_columns])
+        spec = KeyedProcessSpec(
+            self.key_columns, made, self._schema(name, schema), states, key_schema if has_timers else None
+        )
         absent = [column for column in self.key_columns if column not in spec.schema.names]
         if absent:
             raise GraphError(
@@ -363,9 +368,10 @@ def process_states(step: str, factory: Any) -> tuple[DeclaredState, ...]:
     try:
         process_form(made)
         states = declared_states(made)
+        timers = timer_states(made)
     except GraphError as error:
         raise GraphError(f"step {step!r}: {error}") from error
-    return tuple(DeclaredState(state.name, state.kind, describe(state.form)) for state in states)
+    return (*(DeclaredState(state.name, state.kind, describe(state.form)) for state in states), *timers)
 
 
 def type_name(value: object) -> str:

@@ -61,7 +61,7 @@ class DeclaredState:
     """A state that a user's keyed operator declares."""
 
     name: str
-    #: "value", "list", "map", "reducing" or "aggregating".
+    #: "value", "list", "map", "reducing", "aggregating" or "timers".
     kind: str
     #: Its type, as text.
     dtype: str
@@ -78,10 +78,17 @@ class KeyedProcessSpec(KeyedSpec):
     schema: pa.Schema
     #: By name.
     states: tuple[DeclaredState, ...] = field(default=(), metadata={"came_later": True})
+    #: The key columns as they come in, if it has timers: their keys are read from the store.
+    key_schema: pa.Schema | None = field(default=None, metadata={"came_later": True})
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether its class has something to be called when a timer fires."""
+        return self.key_schema is not None
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """Those that the author declared."""
+        """Those that the author declared, and those of timers."""
         return tuple(state.name for state in self.states)
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:

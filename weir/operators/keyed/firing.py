@@ -13,17 +13,20 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.errors import UserFunctionError, WeirError
+from weir.keyed_process import KeyedProcess
 from weir.operators.base import NEVER_US, OperatorContext, SetAside
 from weir.operators.keyed.key_context import KeyContext
+from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.timer_sides import Firing, TimerSide
-from weir.operators.keyed.timers import Timers
+from weir.operators.keyed.timers import NoTimers, Timers
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
-from weir.specs import FlatMapSpec
-from weir.state.handles.block import Keys
+from weir.specs import FlatMapSpec, KeyedProcessSpec
+from weir.state.handles.block import Cursor, Keys
 from weir.state.tables.time_first import times_of, user_key_of
 from weir.state.tables.timer_group import NEVER_MS
+from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS, timer_hooks
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ _COUNTED_MAX = 100_000
 TIMER_COLUMN = "timer_ms"
 
 #: ``on_timer(key, time_ms, context)`` returns rows, or None.
-TimerFunction = Callable[[tuple[Any, ...], int, KeyContext], Iterable[dict[str, Any]] | None]
+TimerFunction = Callable[[tuple[Any, ...], int, KeyContext], Iterable[Any] | None]
 #: ``on_timers(batch, context)`` returns batches, or None.
 TimersFunction = Callable[[pa.RecordBatch, KeyContext], Iterable[pa.RecordBatch] | None]
 
@@ -85,7 +88,9 @@ class TimerCalls:
     def row(self, firing: Firing) -> pa.RecordBatch:
         """The first timer, as a row of its key and its time."""
         key = firing.keys[0]
-        arrays = weir_keys.decode_keys(weir_keys.KeyColumn.from_list([user_key_of(key)]), self._key_schema.types)
+        arrays = weir_keys.decode_keys(
+            weir_keys.KeyColumn.from_list([user_key_of(key)]), self._key_schema.types
+        )
         return pa.record_batch(
             [*arrays, pa.array(times_of([key]))], names=[*self._key_schema.names, TIMER_COLUMN]
         )
@@ -173,8 +178,6 @@ class TimerFirer:
         self._processing = processing
         self._context = context
         self._step = ""
-        #: Takes timers that make the author's code raise; they fire one by one then.
-        self.set_aside: SetAside | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Take the step's name."""
@@ -189,24 +192,24 @@ class TimerFirer:
         next_ms = self._processing.table.next_ms()
         return NEVER_US if next_ms == NEVER_MS else next_ms * 1000
 
-    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
-        """Fire what is due by event time."""
+    def on_watermark(self, time_ms: int, set_aside: SetAside | None) -> Iterator[pa.RecordBatch]:
+        """Fire what is due by event time; ``set_aside`` takes timers that make the author's code raise."""
         self._timers.watermark_ms = max(time_ms, self._timers.watermark_ms)
-        yield from self._fire(self._event, time_ms)
+        yield from self._fire(self._event, time_ms, set_aside)
 
-    def on_time(self) -> Iterator[pa.RecordBatch]:
+    def on_time(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch]:
         """Fire what is due by the clock, and by event time what was registered late."""
         if self._timers.watermark_ms != WATERMARK_MIN_MS:
-            yield from self._fire(self._event, self._timers.watermark_ms)
+            yield from self._fire(self._event, self._timers.watermark_ms, set_aside)
         self._timers.is_processing = True
         try:
-            yield from self._fire(self._processing, self._timers.now_ms)
+            yield from self._fire(self._processing, self._timers.now_ms, set_aside)
         finally:
             self._timers.is_processing = False
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
+    def finish(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch]:
         """The input has ended: fire everything by event time, and tell of what is left."""
-        yield from self.on_watermark(WATERMARK_MAX_MS)
+        yield from self.on_watermark(WATERMARK_MAX_MS, set_aside)
         left = sum(1 for _ in islice(self._processing.table.pending(), _COUNTED_MAX))
         if left:
             log.warning(
@@ -216,10 +219,10 @@ class TimerFirer:
                 left,
             )
 
-    def _fire(self, side: TimerSide, until_ms: int) -> Iterator[pa.RecordBatch]:
+    def _fire(self, side: TimerSide, until_ms: int, set_aside: SetAside | None) -> Iterator[pa.RecordBatch]:
         until_ms = min(until_ms, NEVER_MS - 1)
         while True:
-            due = side.table.take(until_ms, BLOCK_TIMERS_MAX if self.set_aside is None else 1)
+            due = side.table.take(until_ms, BLOCK_TIMERS_MAX if set_aside is None else 1)
             if not due.keys:
                 return
             firing = side.begin(due, one_by_one=self._calls.is_one_by_one)
@@ -227,6 +230,41 @@ class TimerFirer:
                 yield from self._calls.run(firing)
             except BaseException as error:
                 self._context.abandon()
-                if self.set_aside is None or not self.set_aside(self._calls.row(firing), error):
+                if set_aside is None or not set_aside(self._calls.row(firing), error):
                     raise
                 side.table.change(dict.fromkeys(due.keys, False))
+
+
+def open_timers(
+    user: KeyedProcess,
+    spec: KeyedProcessSpec,
+    context: OperatorContext,
+    key_context: KeyContext,
+    cursor: Cursor,
+    checker: OutputChecker,
+) -> TimerFirer | None:
+    """Open the timers of a user's keyed process; None if its class has nothing to be called when one fires.
+
+    Raises:
+        StateError: the stage has no store.
+    """
+    if spec.key_schema is None:
+        key_context.use_timers(NoTimers(context.operator_name, type(user).__name__))
+        return None
+    tables = declared_tables(context)
+    event = TimerSide(tables.timers(EVENT_TIMERS))
+    processing = TimerSide(tables.timers(PROCESSING_TIMERS))
+    timers = Timers(event, processing, cursor, context.clock)
+    key_context.use_timers(timers, (event, processing))
+    hooks = timer_hooks(type(user))
+    calls = TimerCalls(
+        user.on_timer if "on_timer" in hooks else None,
+        user.on_timers if "on_timers" in hooks else None,
+        spec.schema,
+        spec.key_schema,
+        checker,
+        key_context,
+    )
+    firer = TimerFirer(calls, timers, event, processing, key_context)
+    firer.open(context)
+    return firer

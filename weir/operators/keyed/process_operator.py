@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.keyed_process import KeyedProcess, process_form
-from weir.operators.base import Json, OperatorContext
+from weir.operators.base import NEVER_US, Json, OperatorContext, TimedOperator
 from weir.operators.delegate import UserStep
+from weir.operators.keyed.firing import TimerFirer, open_timers
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.keyed_records import Batches, Records, known_hashes
 from weir.operators.keyed.keyed_rows import declared_tables
@@ -19,6 +20,7 @@ from weir.operators.keyed.operator_times import OperatorTimes
 from weir.operators.keyed.state_codec import (
     check_declared,
     check_key_columns,
+    check_timers,
     kept_snapshots,
     keyed_snapshot,
 )
@@ -28,9 +30,10 @@ from weir.specs import KeyedProcessSpec
 from weir.state.handles.block import Cursor, Handle
 from weir.state.handles.opening import open_handle
 from weir.states import bind_handles, declared_states
+from weir.timer_hooks import TIMERS_FORM
 
 
-class KeyedProcessOperator(UserStep):
+class KeyedProcessOperator(UserStep, TimedOperator):
     """Opens the declared states, calls the user's process, and checks what it yields as that of ``apply`` is."""
 
     def __init__(self, spec: KeyedProcessSpec) -> None:
@@ -47,6 +50,7 @@ class KeyedProcessOperator(UserStep):
         self._checker = OutputChecker(spec.schema, spec.key_columns)
         self._context: KeyContext | None = None
         self._runner: Records | Batches | None = None
+        self._firer: TimerFirer | None = None
         self._is_open = False
 
     @property
@@ -65,6 +69,7 @@ class KeyedProcessOperator(UserStep):
         for value in kept.values():
             check_key_columns(context.operator_name, value["codec"], needed)
             check_declared(context.operator_name, value["codec"].get("states", {}), needed["states"])
+            check_timers(context.operator_name, value["codec"].get("timers"))
         self._times.restore(context, kept.values())
         cursor = Cursor()
         handles: dict[str, Handle] = {}
@@ -76,6 +81,7 @@ class KeyedProcessOperator(UserStep):
             cursor, tuple(handles.values()), self._spec.key_columns, context.max_parallelism
         )
         self._checker.open(context)
+        self._firer = open_timers(self._user, self._spec, context, self._context, cursor, self._checker)
         self._runner = self._make_runner(context, cursor, self._context)
         self._is_open = True
         self._user.open(replace(context, tables=None, restored={}))
@@ -90,10 +96,11 @@ class KeyedProcessOperator(UserStep):
         return records
 
     def _codec(self) -> dict[str, Json]:
-        return {
+        codec = {
             "keys": list(self._spec.key_columns),
             "states": self._times.forms(),
         }
+        return codec | {"timers": TIMERS_FORM} if self._spec.has_timers else codec
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """What the user's operator makes of a batch."""
@@ -109,14 +116,28 @@ class KeyedProcessOperator(UserStep):
             context.abandon()
             raise
 
-    def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
-        """What the user's operator makes of a watermark, which may let values expire."""
-        self._times.advance(time_ms)
-        return self._checked("on_watermark", self._user.on_watermark(time_ms))
+    def due_us(self) -> int:
+        """When a timer is due."""
+        return NEVER_US if self._firer is None else self._firer.due_us()
 
-    def finish(self) -> Iterable[pa.RecordBatch]:
-        """What the user's operator makes of the end."""
-        return self._checked("finish", self._user.finish())
+    def on_time(self) -> Iterator[pa.RecordBatch]:
+        """What the user's operator makes of timers by the clock, and of late ones."""
+        if self._firer is not None:
+            yield from self._firer.on_time(self.set_aside)
+
+    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
+        """What the user's operator makes of timers that are due, then of the watermark."""
+        if self._firer is not None:
+            yield from self._firer.on_watermark(time_ms, self.set_aside)
+        # Values expire after that: timers that were due before find them.
+        self._times.advance(time_ms)
+        yield from self._checked("on_watermark", self._user.on_watermark(time_ms))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What the user's operator makes of all timers by event time, then of the end."""
+        if self._firer is not None:
+            yield from self._firer.finish(self.set_aside)
+        yield from self._checked("finish", self._user.finish())
 
     def _checked(self, method: str, made: object) -> Iterator[pa.RecordBatch]:
         return self._checker.each(method, () if made is None else made, None)

@@ -24,6 +24,7 @@ from weir.operators.base import Json, OperatorContext
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.tables.accumulators import FORMAT_VERSION
 from weir.state_types import describe, key_reads, reads
+from weir.timer_hooks import TIMERS_FORM
 
 _VERSION = 1
 _MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
@@ -138,6 +139,19 @@ def check_declared(step: str, stored: Mapping[str, Any], needed: Mapping[str, An
                 f"{_state_text(now)}; declare it as it was, give the state another name if it may begin empty, or "
                 "start without the checkpoint"
             )
+
+
+def check_timers(step: str, stored: Mapping[str, Any] | None) -> None:
+    """Can timers that were written in this form be read? None: there were none.
+
+    Raises:
+        StateMismatchError: they were written by another version of Weir.
+    """
+    if stored is not None and stored != TIMERS_FORM:
+        raise StateMismatchError(
+            f"step {step!r}: the checkpoint's timers have the form {stored}; this version of Weir reads {TIMERS_FORM}; "
+            f"{_MEND}"
+        )
 
 
 def _reads_state(stored: Mapping[str, Any], needed: Mapping[str, Any]) -> bool:

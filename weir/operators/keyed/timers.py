@@ -15,9 +15,6 @@ from weir.operators.keyed.timer_sides import TimerSide
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.state.handles.block import Cursor, Keys
 
-#: Names of the states that timers are kept in.
-EVENT_TIMERS = "_event_timers"
-PROCESSING_TIMERS = "_processing_timers"
 #: Times of timers are between the years 1 and 9999: what is outside is in another unit.
 TIME_MS_MIN = -62_135_596_800_000
 TIME_MS_MAX = 253_402_300_799_999
@@ -106,8 +103,8 @@ class NoTimers:
 
     def __init__(self, step: str, name: str) -> None:
         self._told = (
-            f"step {step!r}: {name} uses context.timers, but has no on_timer(self, key, time_ms, context), which is called "
-            "when a timer fires; define it"
+            f"step {step!r}: {name} uses context.timers, but has no on_timer(self, key, time_ms, context) for when one "
+            "fires; define it"
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -1,0 +1,49 @@
+"""What a keyed process has to be called with when a timer fires, and the states that its timers are kept in. Inert."""
+
+from __future__ import annotations
+
+import inspect
+
+from weir.errors import GraphError
+from weir.keyed_process import KeyedProcess
+from weir.specs.keyed import DeclaredState
+
+#: Names of the states that timers are kept in.
+EVENT_TIMERS = "_event_timers"
+PROCESSING_TIMERS = "_processing_timers"
+#: What their entries mean, for checkpoints: (time, key) pairs, version 1.
+TIMERS_FORM = {"version": 1}
+#: By name of a hook, how many arguments it takes besides ``self``, and which.
+_HOOKS = {"on_timer": (3, "(self, key, time_ms, context)"), "on_timers": (2, "(self, batch, context)")}
+
+
+def timer_hooks(kind: type[KeyedProcess]) -> frozenset[str]:
+    """Which of ``on_timer`` and ``on_timers`` a class has.
+
+    Raises:
+        GraphError: one cannot be called as it is.
+    """
+    hooks = frozenset(name for name in _HOOKS if getattr(kind, name) is not getattr(KeyedProcess, name))
+    for name in hooks:
+        count, told = _HOOKS[name]
+        try:
+            inspect.signature(getattr(kind, name)).bind(*[None] * (count + 1))
+        except TypeError:
+            raise GraphError(f"{kind.__name__}: {name} is called with {told}; it cannot be") from None
+        except ValueError:
+            continue
+    return hooks
+
+
+def timer_states(kind: type[KeyedProcess]) -> tuple[DeclaredState, ...]:
+    """The states that the timers of a class are kept in; empty if it has nothing to be called when one fires.
+
+    Raises:
+        GraphError: that cannot be called as it is.
+    """
+    if not timer_hooks(kind):
+        return ()
+    return (
+        DeclaredState(EVENT_TIMERS, "timers", "times"),
+        DeclaredState(PROCESSING_TIMERS, "timers", "times"),
+    )
