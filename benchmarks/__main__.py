@@ -21,6 +21,8 @@ from benchmarks.command_line import (
     SettleS,
     StateBytes,
     TaskManagers,
+    WhoseState,
+    check_state,
     execute,
 )
 from weir.entry_point import run as run_command
@@ -250,6 +252,7 @@ def startup(json: Json = None, repeat: Repeat = 5) -> None:
 def rescale(
     json: Json = None,
     strategy: Annotated[str, typer.Option(help="local, hybrid, hybrid-no-cache or migrate.")] = "migrate",
+    state: WhoseState = "count",
     state_bytes: StateBytes = 1e9,
     payload_bytes: PayloadBytes = 1024,
     rate: OfferedRate = 50_000,
@@ -275,6 +278,7 @@ def rescale(
         return benchmark.run(
             benchmark.RescaleOptions(
                 strategy=benchmark.check_strategy(strategy),
+                state=check_state(state),
                 state_bytes=state_bytes,
                 payload_bytes=payload_bytes,
                 rate=rate,
@@ -333,6 +337,7 @@ def checkpoint(
 @app.command()
 def recovery(
     json: Json = None,
+    state: WhoseState = "count",
     state_bytes: StateBytes = 1e9,
     payload_bytes: PayloadBytes = 1024,
     rate: OfferedRate = 50_000,
@@ -349,6 +354,7 @@ def recovery(
         from benchmarks import recovery as benchmark
 
         options = benchmark.RecoveryOptions(
+            state=check_state(state),
             state_bytes=state_bytes,
             payload_bytes=payload_bytes,
             rate=rate,

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from benchmarks.results import result_table, write_json
 from weir.entry_point import run as run_command
+from weir.errors import ConfigError
 
 Json = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
 Repeat = Annotated[int, typer.Option(min=1, help="Runs; medians are reported.")]
@@ -28,12 +29,31 @@ SettleS = Annotated[float, typer.Option(min=0, help="Not measured, after the pre
 ChangeShare = Annotated[
     float, typer.Option(min=1e-6, max=1, help="Part of the state that changes between checkpoints.")
 ]
+WhoseState = Annotated[
+    str,
+    typer.Option(
+        "--state", help="Who counts: count (built in), user (a KeyedProcess of batches) or user-records."
+    ),
+]
 Compare = Annotated[
     bool, typer.Option("--compare/--no-compare", help="Run with a tenth of the state too, for the ratio.")
 ]
+#: What ``--state`` takes.
+STATES = ("count", "user", "user-records")
 Report = Callable[[str, float], None]
 
 _console = Console(stderr=True)
+
+
+def check_state(name: str) -> str:
+    """What was given as ``--state``.
+
+    Raises:
+        ConfigError: there is no such one.
+    """
+    if name not in STATES:
+        raise ConfigError(f"--state {name}: there are {', '.join(STATES)}")
+    return name
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record_sink import read_records
-from benchmarks.rescale import wait_finished
+from benchmarks.rescale import flush_hold_ms_max, wait_finished
 from benchmarks.rescale_figures import latencies, nothing_lost, recovered_ms
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.state_load import JOB, SMALL_SHARE, STAGE, StateLoad, StateOptions
@@ -28,6 +28,8 @@ BARS = (
     Bar("duplicated", "at most", 0),
     Bar("first_output_ratio_to_small", "at most", 1.25),
 )
+#: Of a user's state.
+HOLD_BAR = Bar("flush_hold_ms_max", "at most", 20)
 SETTINGS = {
     "controlPlane.checkpoint_interval_ms": 1000,
     "controlPlane.lease_timeout_ms": 1000,
@@ -78,6 +80,7 @@ def run(options: RecoveryOptions, report: Callable[[str, float], None]) -> Bench
         runs.append(figures)
     config = {
         "job": JOB,
+        "state": options.state,
         "state_bytes": options.state_bytes,
         "keys": options.load().keys,
         "payload_bytes": options.payload_bytes,
@@ -90,7 +93,9 @@ def run(options: RecoveryOptions, report: Callable[[str, float], None]) -> Bench
         "task_managers": "2 and a standby",
         "small_share": SMALL_SHARE if options.compare else None,
     }
-    return BenchmarkResult(f"recovery_{options.state_bytes / 1e6:.0f}_mb", config, runs, BARS)
+    whose = "" if options.state == "count" else f"_{options.state}"
+    name = f"recovery{whose}_{options.state_bytes / 1e6:.0f}_mb"
+    return BenchmarkResult(name, config, runs, BARS if options.state == "count" else (*BARS, HOLD_BAR))
 
 
 def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], None]) -> dict[str, Any]:
@@ -115,8 +120,7 @@ def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], No
             sleep_until_ms(before_ms + 1e3 * before_s)
             report(f"{label}: killed", 0.6)
             kill = _kill(cluster, round(1e3 * before_ms))
-            wait_finished(cluster, load.timeout_s)
-            status = cluster.status()
+            status = wait_finished(cluster, load.timeout_s)
             peaks = {key: process.peak_rss_bytes for key, process in cluster.processes.items()}
         records = read_records(output)
         after = read_records(output, kill.generation + 1)
@@ -124,7 +128,8 @@ def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], No
     return {
         **kill_figures(records, after, kill.before_us, kill.killed_us),
         "running_ms": kill.running_ms,
-        "restarts": None if status is None else status["restarts"],
+        "restarts": status["restarts"],
+        "flush_hold_ms_max": flush_hold_ms_max(status),
         **checked,
         "peak_rss_bytes_max": max(peaks.values()),
     }

@@ -53,6 +53,8 @@ class RescaleOptions:
     """Command-line options."""
 
     strategy: Strategy = "migrate"
+    #: Who counts, see ``rescale_job``.
+    state: str = "count"
     state_bytes: float = 1e9
     payload_bytes: int = 1024
     rate: float = 50_000
@@ -119,8 +121,10 @@ def run(options: RescaleOptions, report: Callable[[str, float], None]) -> Benchm
         "task_managers": 2,
     }
     direction = "_in" if options.scale_in else ""
-    name = f"rescale{direction}_{options.strategy}_{options.state_bytes / 1e6:.0f}_mb"
-    return BenchmarkResult(name, config, runs, (*_BARS[options.strategy], *_NONE_LOST))
+    whose = "" if options.state == "count" else f"_{options.state}"
+    name = f"rescale{direction}{whose}_{options.strategy}_{options.state_bytes / 1e6:.0f}_mb"
+    holds = () if options.state == "count" else (Bar("flush_hold_ms_max", "at most", 20),)
+    return BenchmarkResult(name, config, runs, (*_BARS[options.strategy], *_NONE_LOST, *holds))
 
 
 def _one_run(
@@ -139,6 +143,7 @@ def _one_run(
         "payload_bytes": options.payload_bytes,
         "parallelism": before,
         "max_parallelism": options.max_parallelism,
+        "state": options.state,
     }
     settings = SETTINGS[options.strategy]
     with Cluster(directory / "cluster", task_managers=2, settings=settings, poll_s=_POLL_S) as cluster:
@@ -162,7 +167,7 @@ def _one_run(
         finally:
             jitter.close()
         report(f"{label}: steady load after the rescale", 0.8)
-        wait_finished(cluster, 120 + len(numbers) / options.rate * 3)
+        status = wait_finished(cluster, 120 + len(numbers) / options.rate * 3)
         peaks = {name: process.peak_rss_bytes for name, process in cluster.processes.items()}
     records = read_records(directory / "records")
     checked = nothing_lost(records, numbers)
@@ -173,6 +178,7 @@ def _one_run(
     return {
         **around(records, moved, *times_us),
         **_rescale_figures(done),
+        "flush_hold_ms_max": flush_hold_ms_max(status),
         "machine_stall_ms_max": max(
             (late_ms for end_us, late_ms in stalls if end_us >= 1e3 * done.requested_ms), default=0.0
         ),
@@ -185,8 +191,8 @@ def _one_run(
 
 def wait_finished(
     cluster: Cluster, timeout_s: float, on_status: Callable[[dict[str, Any]], None] | None = None
-) -> None:
-    """Wait until the job has finished.
+) -> dict[str, Any]:
+    """Wait until the job has finished; returns its last status.
 
     Raises:
         ClusterError: it failed, or did not finish in time.
@@ -196,6 +202,13 @@ def wait_finished(
     )
     if status["state"] != "FINISHED":
         raise ClusterError(f"the job failed: {status['cause']}\n{cluster.logs()}")
+    return status
+
+
+def flush_hold_ms_max(status: dict[str, Any]) -> float:
+    """The longest time for which rows of the scaled stage waited while state was written or noted."""
+    subtasks = status["stages"][STAGE]["subtasks"]
+    return float(max(subtask["state_hold_ms_max"] for subtask in subtasks))
 
 
 def _rescale_figures(done: Rescale) -> dict[str, Any]:

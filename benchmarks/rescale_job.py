@@ -1,13 +1,15 @@
 """The job of the rescale, checkpoint and recovery benchmarks: state of a given size, every event recorded.
 
-Source -> HASH -> running count, payload of keys, record of each event: the stages of the throughput job. A key gets its
-payload with its first event, so an input that begins with one event of every key fills the state through the job.
+Source -> HASH -> running count, payload of keys, record of each event: the stages of the throughput job. The count may
+be a user's operator that keeps count and payload itself. A key gets its payload with its first event, so an input that
+begins with one event of every key fills the state through the job.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,6 +27,7 @@ def build(
     rewrite_every: int = 0,
     parallelism: int = 1,
     max_parallelism: int = 128,
+    state: str = "count",
 ) -> weir.Dataflow:
     """The dataflow.
 
@@ -36,14 +39,20 @@ def build(
         rewrite_every: about one of so many events writes its key's payload anew; 0: only the first event of a key does.
         parallelism: subtasks of the counts.
         max_parallelism: number of key groups.
+        state: who counts: ``count``, the built-in step; ``user``, a process of batches that declares its states; or
+            ``user-records``, the same for each record.
     """
     flow = weir.Dataflow("rescale", max_parallelism=max_parallelism)
     source = weir.JsonLines(input, schema={"id": pl.Int64, "server_name": pl.String}, rate=rate)
-    counts = (
-        flow.source("events", source)
-        .key_by("server_name")
-        .count("count", output="n", parallelism=parallelism)
-    )
+    keyed = flow.source("events", source).key_by("server_name")
+    if state != "count":
+        kind = UserCounts if state == "user" else UserRecordCounts
+        process = functools.partial(kind, payload_bytes, rewrite_every)
+        columns = {"id": pl.Int64, "server_name": pl.String, "n": pl.Int64}
+        mine = keyed.process("count", process, columns, parallelism=parallelism)
+        mine.sink("record", weir.UserSink(functools.partial(RecordSink, output)))
+        return flow
+    counts = keyed.count("count", output="n", parallelism=parallelism)
     if not output:
         counts.sink("out", weir.Blackhole())
         return flow
@@ -80,3 +89,52 @@ class Payloads(weir.KeyedProcess):
             values = [self._payload[len(name) :] + name for name in names]
             self.payload.put(context.keys(written), values, last=True)
         return (batch,)
+
+
+class UserCounts(weir.KeyedProcess):
+    """Counts and keeps payloads in one operator, as a job author would."""
+
+    total = weir.ValueState(pl.Int64, default=0)
+    payload = weir.ValueState(pl.Binary)
+
+    def __init__(self, payload_bytes: int, rewrite_every: int) -> None:
+        self._payload = np.random.default_rng(7).bytes(payload_bytes)
+        self._rewrite_every = rewrite_every
+
+    def process_batch(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterable[pa.RecordBatch]:
+        """The input with the counts of its keys."""
+        keys = context.keys(batch)
+        rows = pl.DataFrame({"key": batch.column("server_name"), "before": self.total.get(keys)})
+        # A key that comes several times in a batch: 1, 2 and so on.
+        rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("key")
+        counts = rows.select(pl.col("before") + rank).to_series().alias("n")
+        self.total.put(keys, counts, last=True)
+        numbers = batch.column("id").to_numpy()
+        writes = writes_payload(numbers, counts.to_numpy(), self._rewrite_every)
+        if self._payload and writes.any():
+            written = batch.filter(pa.array(writes))
+            names = written.column("server_name").cast(pa.binary()).to_pylist()
+            values = [self._payload[len(name) :] + name for name in names]
+            self.payload.put(context.keys(written), values, last=True)
+        yield batch.add_column(2, "n", counts.to_arrow())
+
+
+class UserRecordCounts(weir.KeyedProcess):
+    """The same for each record. Reading or writing one payload reads those of all keys of the batch."""
+
+    total = weir.ValueState(pl.Int64, default=0)
+    payload = weir.ValueState(pl.Binary)
+
+    def __init__(self, payload_bytes: int, rewrite_every: int) -> None:
+        self._payload = np.random.default_rng(7).bytes(payload_bytes)
+        self._rewrite_every = rewrite_every
+
+    def process(
+        self, key: tuple[str], row: dict[str, Any], context: weir.KeyContext
+    ) -> Iterable[dict[str, Any]]:
+        """The row with the count of its key."""
+        count = self.total.value = self.total.value + 1
+        number, name = row["id"], key[0].encode()
+        if count == 1 or (self._rewrite_every and (number + count) % self._rewrite_every == 0):
+            self.payload.value = self._payload[len(name) :] + name
+        yield {"id": number, "server_name": key[0], "n": count}

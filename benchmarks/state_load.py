@@ -32,6 +32,8 @@ class StateLoad:
     interval_ms: int
     parallelism: int
     data_root: Path = DATA_DIRECTORY
+    #: Who counts, see ``rescale_job``.
+    state: str = "count"
 
     @property
     def keys(self) -> int:
@@ -78,6 +80,7 @@ class StateLoad:
             "payload_bytes": self.payload_bytes,
             "rewrite_every": self.rewrite_every,
             "parallelism": self.parallelism,
+            "state": self.state,
         }
 
 
@@ -97,6 +100,7 @@ class StateOptions:
     compare: bool = True
     repeat: int = 1
     data_root: Path = DATA_DIRECTORY
+    state: str = "count"
 
     def load(self, share: float = 1.0) -> StateLoad:
         """The load on this share of the state; the same share of it changes."""
@@ -110,4 +114,5 @@ class StateOptions:
             interval_ms=self.interval_ms,
             parallelism=self.parallelism,
             data_root=self.data_root,
+            state=self.state,
         )

@@ -150,6 +150,7 @@ def _subtask_view(
         watermark_ms=report.watermark_ms if has_watermark else None,
         distinct_keys=known_distinct_keys([report]),
         restoring_groups=report.restoring_groups,
+        state_hold_ms_max=report.state_hold_us_max / 1e3,
     )
 
 

@@ -36,6 +36,9 @@ class SubtaskView(BaseModel):
         None, description="keys that its aggregates have met; null: nothing counts them"
     )
     restoring_groups: int = Field(0, description="key groups whose state still comes from a checkpoint")
+    state_hold_ms_max: float = Field(
+        0.0, description="the longest time for which rows waited while state was written or noted"
+    )
 
 
 class StageView(BaseModel):

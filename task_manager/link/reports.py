@@ -38,6 +38,7 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         watermark_ms=progress.watermark_ms,
         first_batch_us=progress.first_batch_us,
         last_batch_us=progress.last_batch_us,
+        state_hold_us_max=int(progress.state_hold_s_max * 1e6),
         distinct_keys=progress.distinct_keys,
         restoring_groups=progress.restoring_groups,
         restore_groups=progress.restore_groups,

@@ -71,6 +71,8 @@ class SubtaskProgress:
     #: Epoch µs at which the first batch came and the last one was done; 0 before.
     first_batch_us: int = 0
     last_batch_us: int = 0
+    #: The longest time for which rows waited while state was written, or noted for a checkpoint.
+    state_hold_s_max: float = 0.0
     #: None where no step counts its keys.
     distinct_keys: int | None = None
     #: Key groups that have state in the checkpoint from which the subtask was restored; 0: it was not.

@@ -197,7 +197,7 @@ class Subtask(ABC):
             return None
         finally:
             self._next_flush_s, self._flush_began_s = self._flush_time_s(), 0.0
-            self.progress.busy_s += self._clock.monotonic_s() - began_s
+            self._note_hold(began_s)
 
     def _deliver_last_part(self) -> None:
         """What there is at the end counts for every later checkpoint."""
@@ -334,7 +334,13 @@ class Subtask(ABC):
             self._flush_began_s = 0.0
         else:
             self._next_flush_s = now_s + _FLUSH_STEP_S
-        self.progress.busy_s += self._clock.monotonic_s() - now_s
+        self._note_hold(now_s)
+
+    def _note_hold(self, began_s: float) -> None:
+        """State was written or noted since then, and rows waited."""
+        hold_s = self._clock.monotonic_s() - began_s
+        self.progress.busy_s += hold_s
+        self.progress.state_hold_s_max = max(self.progress.state_hold_s_max, hold_s)
 
     def _poll(self, until_s: float, gather_until_s: float = 0.0) -> Delivery | None:
         """Sleep until an element, a wake-up or a moment comes; elements may gather until a second moment."""

@@ -51,6 +51,7 @@ class Counters:
     restore_groups: int = 0
     restoring_groups: int = 0
     restore_s: float = 0.0
+    state_hold_s_max: float = 0.0
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_every_counter_of_a_subtask_has_its_own_sample(registry):
     names = [
         name
         for name in Counters.__annotations__
-        if name != "watermark_ms" and not name.startswith(("restor", "output"))
+        if name != "watermark_ms" and not name.startswith(("restor", "output", "state_hold"))
     ]
     SubtaskMetrics(registry, ManualClock()).add(
         LABELS, Counters(**{name: 100 + i for i, name in enumerate(names)}), lambda: 0
@@ -90,8 +91,9 @@ def test_every_counter_of_a_subtask_has_its_own_sample(registry):
 
 
 def test_rows_that_wait_on_output_channels(registry):
-    counters = Counters(output_queued_rows=7, output_queued_age_s=0.25)
+    counters = Counters(output_queued_rows=7, output_queued_age_s=0.25, state_hold_s_max=0.125)
     SubtaskMetrics(registry, ManualClock()).add(LABELS, counters, lambda: 0)
+    assert registry.get_sample_value("weir_subtask_state_hold_seconds_max", SHOWN) == 0.125
     assert registry.get_sample_value("weir_subtask_output_queued_rows", SHOWN) == 7
     assert registry.get_sample_value("weir_subtask_output_queued_age_seconds", SHOWN) == 0.25
 

@@ -81,6 +81,11 @@ RESTORING_GROUPS = _subtask(
 RESTORE_SECONDS = _subtask(
     "restore_seconds", "gauge", "How long its restore took, or has taken so far; 0: it was not restored."
 )
+STATE_HOLD_MAX = _subtask(
+    "state_hold_seconds_max",
+    "gauge",
+    "The longest time for which rows waited while state was written or noted for a checkpoint.",
+)
 
 LATENCY = _define(
     "weir_latency_seconds",

@@ -42,6 +42,7 @@ class SubtaskCounters(Protocol):
     restore_groups: int
     restoring_groups: int
     restore_s: float
+    state_hold_s_max: float
     #: Event time in ms since the epoch; ``WATERMARK_MIN_MS`` before the first watermark.
     watermark_ms: int
 
@@ -76,6 +77,7 @@ _ATTRIBUTES = {
     d.RESTORE_GROUPS: "restore_groups",
     d.RESTORING_GROUPS: "restoring_groups",
     d.RESTORE_SECONDS: "restore_s",
+    d.STATE_HOLD_MAX: "state_hold_s_max",
 }
 
 

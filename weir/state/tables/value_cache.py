@@ -30,9 +30,9 @@ WRITE_BYTES_MAX = 1 << 20
 #: The same for batches that rows wait for, one at a time: 1 ms.
 FLUSH_ENTRIES_MAX = 250
 FLUSH_BYTES_MAX = 256 << 10
-#: What one :meth:`WriteBackCache.flush_part` writes at most, whatever its share: about 5 ms.
-_PART_ENTRIES_MAX = 1_500
-_PART_BYTES_MAX = 2 << 20
+#: What one :meth:`WriteBackCache.flush_part` writes at most, whatever its share: about 3 ms.
+_PART_ENTRIES_MAX = 1_000
+_PART_BYTES_MAX = 1 << 20
 #: While writing has to wait, the cache may become larger by this share of its bound.
 _OVERSHOOT = 0.25
 #: Of so many times as many keys as are written at a time is asked whether they are dirty.
