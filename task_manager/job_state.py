@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from task_manager.state.store_opening import open_job_store, rocksdb_settings
 from task_manager.topology import Topology
 from weir.checkpoints.checkpoint_store import CheckpointStore
@@ -18,6 +16,7 @@ from weir.config import TaskManagerConfig
 from weir.errors import StateError
 from weir.protocol.manifest import Json, StoreImage
 from weir.protocol.restore_plan import RestorePlan, restore_plan
+from weir.records import InputRows
 from weir.state.api import StateBackend
 from weir.state.images.image_client import image_address, is_image
 from weir.state.images.image_publisher import ImagePublisher
@@ -125,14 +124,14 @@ class JobState:
         """Access to an image under the address that ``adoptions`` gives; None: it is the address of a peer."""
         return self._images.connect(address) if self._images is not None and is_image(address) else None
 
-    def rows_for(self, subtask: SubtaskId, topology: Topology) -> list[pa.RecordBatch]:
+    def rows_for(self, subtask: SubtaskId, topology: Topology) -> list[InputRows]:
         """Rows that were under way to a subtask's stage when the checkpoint was made, as far as they are its own."""
         files = self._plan.rows.get(subtask.stage_index, ())
         if not files or subtask not in self._restored or self._restored_store is None:
             return []
         rows = load_rows(self._restored_store, files)
-        lowest = min(topology.graph.stage(subtask.stage_index).subtask_indices)
-        return rows_of_subtask(rows, topology.routing.get(subtask.stage_index), subtask.subtask_index, lowest)
+        stage = topology.graph.stage(subtask.stage_index)
+        return rows_of_subtask(rows, stage, topology.routing.get(stage.index), subtask.subtask_index)
 
     def close(self) -> None:
         """Release the store and the images.

@@ -131,7 +131,12 @@ class Stage:
     @property
     def has_groups(self) -> bool:
         """Whether its subtasks own key groups, because rows come by HASH."""
-        return any(edge.exchange is Exchange.HASH for edge in self.inputs)
+        return bool(self.keyed_inputs)
+
+    @property
+    def keyed_inputs(self) -> frozenset[int]:
+        """Indices of the inputs whose rows come by HASH: to the owner of their key group."""
+        return frozenset(edge.index for edge in self.inputs if edge.exchange is Exchange.HASH)
 
     def subtasks(self) -> list[SubtaskId]:
         """This stage's subtasks, by index."""

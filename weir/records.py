@@ -60,6 +60,15 @@ class EndOfStream:
     """The last element of a channel."""
 
 
+@dataclass(frozen=True, slots=True)
+class InputRows:
+    """Rows with the input of the stage that they came from."""
+
+    #: Position among the inputs of the stage's first step (``weir.graph.Edge.index``).
+    input_index: int
+    batch: pa.RecordBatch
+
+
 ControlElement = Watermark | Idle | RouteMarker | Barrier | EndOfStream
 Element = pa.RecordBatch | ControlElement
 

@@ -14,7 +14,7 @@ from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
 from task_manager.exchange.channels import Delivery, take_rows
 from weir.clock import Clock
 from weir.protocol.alignment import BarrierAligner
-from weir.records import batch_bytes
+from weir.records import InputRows, batch_bytes
 from weir.types import ChannelId
 
 #: Rows that a barrier may overtake; more, and the checkpoint fails.
@@ -37,7 +37,7 @@ class CheckpointInputs:
         #: Was put aside, and can be taken now.
         self._ready: deque[Delivery] = deque()
         self._part: TakenPart | None = None
-        self._recorded: list[pa.RecordBatch] = []
+        self._recorded: list[InputRows] = []
         self._recorded_bytes = 0
 
     @property
@@ -49,9 +49,11 @@ class CheckpointInputs:
         """The next of what was put aside earlier."""
         return self._ready.popleft() if self._ready else None
 
-    def ready_rows(self, rows_max: int, schema: pa.Schema) -> list[Delivery] | None:
+    def ready_rows(
+        self, rows_max: int, schema: pa.Schema, edge_index: int | None = None
+    ) -> list[Delivery] | None:
         """The batches that come next of what was put aside, see ``channels.take_rows``; None: none is left."""
-        return take_rows(self._ready, rows_max, schema) if self._ready else None
+        return take_rows(self._ready, rows_max, schema, edge_index) if self._ready else None
 
     def put_aside(self, delivery: Delivery) -> bool:
         """Keep an element that comes behind the barrier of its input; False: take it now."""
@@ -86,7 +88,7 @@ class CheckpointInputs:
             return
         self._recorded_bytes += batch_bytes(batch)
         if self._recorded_bytes <= self._recorded_bytes_max:
-            self._recorded.append(batch)
+            self._recorded.append(InputRows(channel.edge_index, batch))
             return
         cause = (
             f"barriers overtook more than {self._recorded_bytes_max} bytes of rows; raise "

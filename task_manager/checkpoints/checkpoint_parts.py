@@ -7,11 +7,10 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import pyarrow as pa
-
 from weir.errors import CheckpointError
 from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.manifest import GroupPlace, Json, StoreImage
+from weir.records import InputRows
 from weir.state.images.image_publisher import PendingImage
 from weir.state.placement.hybrid import HybridBackend
 from weir.state.tables.capture import Capture
@@ -67,7 +66,7 @@ class Checkpoints(Protocol):
         """Note where the state is; what was dirty was captured, and is written in another thread."""
         ...
 
-    def deliver(self, part: TakenPart, rows: Sequence[pa.RecordBatch] = ()) -> None:
+    def deliver(self, part: TakenPart, rows: Sequence[InputRows] = ()) -> None:
         """Publish the part, with rows that were under way; returns at once."""
         ...
 

@@ -15,7 +15,6 @@ from functools import partial
 
 import grpc
 import orjson
-import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
 from task_manager.link.control_calls import ControlCalls
@@ -32,6 +31,7 @@ from weir.protocol.manifest import (
     image_to_json,
     part_to_json,
 )
+from weir.records import InputRows
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import JobIdentity, handshake_to_proto
 from weir.state.images.image_client import image_ids_of, is_image, joined_ids
@@ -161,7 +161,7 @@ class CheckpointParticipant:
             )
         part.bases = [self._restored_images[image_id] for image_id in sorted(bases)]
 
-    def deliver(self, part: TakenPart, rows: Sequence[pa.RecordBatch] = ()) -> None:
+    def deliver(self, part: TakenPart, rows: Sequence[InputRows] = ()) -> None:
         """Publish a part and tell the control plane; ``rows`` were under way to the subtask."""
         self._submit(part.subtask, part.checkpoint_id, lambda: self._publish(part, rows))
 
@@ -239,7 +239,7 @@ class CheckpointParticipant:
             reply = stub.CollectImage(request, timeout=_COLLECT_TIMEOUT_S)
         return image_from_json(orjson.loads(reply.image_json)), int(reply.new_bytes)
 
-    def _publish(self, part: TakenPart, rows: Sequence[pa.RecordBatch]) -> bytes:
+    def _publish(self, part: TakenPart, rows: Sequence[InputRows]) -> bytes:
         part.wait()
         images = list(part.bases)
         new_bytes = 0
@@ -265,7 +265,7 @@ class CheckpointParticipant:
         )
         return orjson.dumps(part_to_json(finished))
 
-    def _save_rows(self, part: TakenPart, rows: Sequence[pa.RecordBatch]) -> tuple[FileRef, ...]:
+    def _save_rows(self, part: TakenPart, rows: Sequence[InputRows]) -> tuple[FileRef, ...]:
         assert self._store is not None
         name = f"rows-{part.subtask.stage_index}-{part.subtask.subtask_index}-{self._identity.generation}"
         return save_rows(self._store, part.checkpoint_id, name, rows)

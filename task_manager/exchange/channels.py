@@ -40,14 +40,21 @@ def no_release() -> None:
     """Release of a control element: it took no credit."""
 
 
-def take_rows(deliveries: deque[Delivery], rows_max: int, schema: pa.Schema) -> list[Delivery]:
-    """Take leading batches of one schema off a queue, up to so many rows together; nothing else is passed by."""
+def take_rows(
+    deliveries: deque[Delivery], rows_max: int, schema: pa.Schema, edge_index: int | None = None
+) -> list[Delivery]:
+    """Take leading batches of one schema off a queue, up to so many rows together; nothing else is passed by.
+
+    ``edge_index``: the only input that they may come from; None: any.
+    """
     taken: list[Delivery] = []
     while deliveries:
         element = deliveries[0].element
         if not isinstance(element, pa.RecordBatch) or element.num_rows > rows_max:
             break
         if element.schema is not schema and not element.schema.equals(schema):
+            break
+        if edge_index is not None and deliveries[0].channel.edge_index != edge_index:
             break
         rows_max -= element.num_rows
         taken.append(deliveries.popleft())
@@ -101,10 +108,10 @@ class Inbox:
             self._gathered -= 1
             return self._elements.popleft() if self._elements else None
 
-    def poll_rows(self, rows_max: int, schema: pa.Schema) -> list[Delivery]:
-        """The batches at the head that have this schema, up to so many rows together; never waits."""
+    def poll_rows(self, rows_max: int, schema: pa.Schema, edge_index: int | None = None) -> list[Delivery]:
+        """The batches at the head that :func:`take_rows` takes; never waits."""
         with self._condition:
-            taken = take_rows(self._elements, rows_max, schema)
+            taken = take_rows(self._elements, rows_max, schema, edge_index)
             self._gathered -= len(taken)
             return taken
 

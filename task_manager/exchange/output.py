@@ -83,15 +83,16 @@ class OutputEdge:
     ) -> list[ChannelWriter]:
         """Switch to other consumers at a batch boundary; see docs/design/0001.
 
-        Rows that were not sent yet follow the new table. With HASH a route marker separates old from new rows on
-        every channel; the end of the stream goes to retired consumers. Where the stream has ended already nothing
-        follows. Gives the writers of added channels that have yet to learn the present watermark.
+        Rows that were not sent yet follow the new table. To a stage with key groups a route marker separates old from
+        new rows on every channel, also of an input without keys: owners wait for those of all inputs. The end of the
+        stream goes to retired consumers. Where the stream has ended already nothing follows. Gives the writers of added
+        channels that have yet to learn the present watermark.
         """
         unsent = {index: writer.take_back() for index, writer in self._writers.items()}
         new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
         self._writers.update(new)
         self.writers = self._in_order()
-        if self.edge.exchange is Exchange.HASH:
+        if group_to_subtask is not None:
             for writer in self.writers:
                 if not writer.has_ended:
                     writer.channel.send(RouteMarker(version))

@@ -5,7 +5,7 @@ Everything is called by the subtask's thread, between two batches. Decisions are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,7 +24,7 @@ from weir.protocol.rescale_owner import (
     StartFlush,
     TakeOwnership,
 )
-from weir.records import KEY_HASH_COLUMN
+from weir.records import KEY_HASH_COLUMN, InputRows
 from weir.state.tables.cached_entries import CachedChanges
 
 #: Rows that come out of the park at a time, so that credit and commands are looked at in between.
@@ -84,12 +84,15 @@ class Ownership:
         machine: OwnerMachine,
         state: GroupState,
         reports: RescaleReports,
-        process: Callable[[pa.RecordBatch], None],
+        process: Callable[[InputRows], None],
+        keyed_inputs: Collection[int],
     ) -> None:
+        """``keyed_inputs``: rows of others belong to no key group, and never wait for one."""
         self._machine = machine
         self._state = state
         self._reports = reports
         self._process = process
+        self._keyed_inputs = keyed_inputs
         self._parked = ParkedRows(len(machine.owned_mask))
 
     @property
@@ -108,22 +111,23 @@ class Ownership:
         return self._machine.may_finish
 
     @property
-    def is_moving(self) -> bool:
-        """Whether a rescale concerns the subtask now."""
-        return self._machine.is_moving
+    def may_park(self) -> bool:
+        """Whether rows that come now may have to wait: those of different inputs must not be joined."""
+        return self._machine.is_moving or bool(self._parked)
 
-    def admit(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    def admit(self, rows: InputRows) -> pa.RecordBatch | None:
         """The rows that can be processed now; the others are parked, in order.
 
         Outside a rescale upstream sends only rows of groups that are owned, so nothing is looked at.
         """
-        if not self._machine.is_moving and not self._parked:
+        batch = rows.batch
+        if not self.may_park or rows.input_index not in self._keyed_inputs:
             return batch
         groups = self._groups(batch)
         owned = self._machine.owned_mask[groups]
         if owned.all():
             return batch
-        self._parked.add(batch.filter(pa.array(~owned)), groups[~owned])
+        self._parked.add(InputRows(rows.input_index, batch.filter(pa.array(~owned))), groups[~owned])
         return batch.filter(pa.array(owned)) if owned.any() else None
 
     def handle(self, event: OwnerEvent) -> None:
@@ -153,7 +157,7 @@ class Ownership:
 
     def _unpark(self, groups: Iterable[int]) -> None:
         """Process the parked rows of these groups, which are owned by now; of each group in order of arrival."""
-        rows = self._parked.take(groups)
-        for start in range(0, 0 if rows is None else rows.num_rows, _UNPARKED_ROWS_MAX):
-            assert rows is not None
-            self._process(rows.slice(start, _UNPARKED_ROWS_MAX))
+        for rows in self._parked.take(groups):
+            for start in range(0, rows.batch.num_rows, _UNPARKED_ROWS_MAX):
+                part = rows.batch.slice(start, _UNPARKED_ROWS_MAX)
+                self._process(InputRows(rows.input_index, part))

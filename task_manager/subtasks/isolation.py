@@ -15,6 +15,7 @@ import pyarrow as pa
 from task_manager.exchange.credits import CancelledError
 from weir.errors import FailureKind, kind_in_step
 from weir.operators.base import Operator, OperatorContext
+from weir.operators.chain import process
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
 from weir.operators.stateless.functions import FunctionOperator
@@ -56,7 +57,7 @@ class Isolation:
         self._is_relaxed = True
 
     def process(
-        self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch
+        self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch, input_index: int = 0
     ) -> list[pa.RecordBatch]:
         """What the operator makes of the batch, without the rows that make it raise.
 
@@ -68,9 +69,9 @@ class Isolation:
         """
         if not isinstance(operator, _STATELESS) and batch.num_rows > 1:
             rows = (batch.slice(row, 1) for row in range(batch.num_rows))
-            return [out for row in rows for out in self.process(operator, context, row)]
+            return [out for row in rows for out in self.process(operator, context, row, input_index)]
         try:
-            return list(operator.process(batch))
+            return list(process(operator, batch, input_index))
         except CancelledError:
             raise
         except Exception as error:
@@ -82,7 +83,7 @@ class Isolation:
         # Outside of the except clause: what a half raises is not to be told as a consequence of this.
         half = batch.num_rows // 2
         parts = (batch.slice(0, half), batch.slice(half))
-        return [out for part in parts for out in self.process(operator, context, part)]
+        return [out for part in parts for out in self.process(operator, context, part, input_index)]
 
     def close(self) -> None:
         """Close the files."""

@@ -96,6 +96,7 @@ class StepParts:
             generation=self._identity.generation,
             restored=self._state.restored(subtask, node.name),
             subtask_indices=tuple(stage.subtask_indices),
+            schema=node.schema,
         )
 
     def isolation(self, subtask: SubtaskId, stage: Stage, passed_id: Callable[[], int]) -> Isolation | None:

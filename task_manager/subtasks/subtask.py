@@ -266,10 +266,11 @@ class Subtask(ABC):
         self.progress.state = state
         self._on_change()
 
-    def _process(self, batch: pa.RecordBatch, size_bytes: int | None = None) -> None:
+    def _process(self, batch: pa.RecordBatch, size_bytes: int | None = None, input_index: int = 0) -> None:
         """Run one batch through the chain and account for the time, also for the pace.
 
-        ``size_bytes``: ``batch_bytes`` of the batch, or nearly, where it is known already.
+        ``size_bytes``: ``batch_bytes`` of the batch, or nearly, where it is known already; ``input_index``: the input
+        that it came from, if the first step tells its inputs apart.
         """
         progress, output = self.progress, self._chain.output
         progress.records_in += batch.num_rows
@@ -277,7 +278,7 @@ class Subtask(ABC):
         progress.bytes_in += batch_bytes(batch) if size_bytes is None else size_bytes
         progress.first_batch_us = progress.first_batch_us or self._clock.now_us()
         began_s, waited_s = self._clock.monotonic_s(), output.waited_s
-        self._chain.process(batch)
+        self._chain.process(batch, input_index=input_index)
         progress.last_batch_us = self._clock.now_us()
         waited_s = output.waited_s - waited_s
         progress.backpressured_s = output.waited_s

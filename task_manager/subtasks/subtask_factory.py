@@ -144,7 +144,7 @@ class SubtaskFactory:
             machine = OwnerMachine(subtask.subtask_index, topology.routing[stage.index], inputs)
             # Without states there is nothing to keep.
             backend = group_state.backend if group_state.state_ids else None
-            task.own_groups(machine, group_state, ports.reports, backend)
+            task.own_groups(machine, group_state, ports.reports, backend, stage.keyed_inputs)
         return task
 
     def _group_state(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from weir.records import (
     Barrier,
     EndOfStream,
     Idle,
+    InputRows,
     RouteMarker,
     Watermark,
 )
@@ -41,7 +42,7 @@ class TaskSubtask(Subtask):
         parts: SubtaskParts,
         inputs: Sequence[ChannelId],
         ended_checkpoint_id: int = 0,
-        restored_rows: Sequence[pa.RecordBatch] = (),
+        restored_rows: Sequence[InputRows] = (),
     ) -> None:
         """``ended_checkpoint_id``: checkpoints up to it are over; ``restored_rows`` come before all input."""
         super().__init__(parts)
@@ -55,6 +56,7 @@ class TaskSubtask(Subtask):
         self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id), parts.clock)
         self._restored_rows = deque(restored_rows)
         self._state: HybridBackend | None = None
+        self._tells_inputs_apart = self._chain.tells_inputs_apart
 
     def own_groups(
         self,
@@ -62,10 +64,11 @@ class TaskSubtask(Subtask):
         state: GroupState,
         reports: RescaleReports,
         backend: HybridBackend | None,
+        keyed_inputs: Collection[int],
     ) -> None:
-        """Make this a subtask of a stage with a HASH input; called before the thread starts."""
+        """Make this a subtask of a stage with HASH inputs; called before the thread starts."""
         self._state = backend
-        self._ownership = Ownership(machine, state, reports, self._process)
+        self._ownership = Ownership(machine, state, reports, self._process_input, keyed_inputs)
 
     def handle(self, event: OwnerEvent) -> None:
         """Take an event of a rescale in; runs in the subtask's thread, between two batches."""
@@ -83,7 +86,7 @@ class TaskSubtask(Subtask):
 
     def _loop(self) -> None:
         while self._restored_rows:
-            self._process(self._restored_rows.popleft())
+            self._process_input(self._restored_rows.popleft())
             self.mailbox.run_commands()
         while self._watermarks.open_inputs or not self._may_finish:
             delivery = self._next()
@@ -158,6 +161,9 @@ class TaskSubtask(Subtask):
         part = self._snapshot(self._barriers.aligner.checkpoint_id)
         self._barriers.overtake(part)
 
+    def _process_input(self, rows: InputRows) -> None:
+        self._process(rows.batch, input_index=rows.input_index)
+
     def _take_rows(self, delivery: Delivery, first: pa.RecordBatch) -> None:
         """Process a batch, together with those right behind it: many small ones cost as much as large ones."""
         taken, rises = self._gather_rows(delivery, first)
@@ -167,9 +173,10 @@ class TaskSubtask(Subtask):
             batches.append(item.element)
         self._end_idleness()
         batch = first if len(batches) == 1 else pa.concat_batches(batches)
-        rows = batch if self._ownership is None else self._ownership.admit(batch)
+        index = delivery.channel.edge_index
+        rows = batch if self._ownership is None else self._ownership.admit(InputRows(index, batch))
         if rows is not None:
-            self._process(rows, sum(item.size_bytes for item in taken) if rows is batch else None)
+            self._process(rows, sum(item.size_bytes for item in taken) if rows is batch else None, index)
         if self._ownership is not None and self._ownership.parked_bytes > _PARKED_BYTES_MAX:
             self._held_releases.extend(item.release for item in taken)
         else:
@@ -181,15 +188,18 @@ class TaskSubtask(Subtask):
     def _gather_rows(self, delivery: Delivery, first: pa.RecordBatch) -> tuple[list[Delivery], bool]:
         """A batch and those that wait behind it, of any channel: each channel's rows stay in order.
 
+        Of any input too, unless somebody must know the input of each row.
         Watermarks of single inputs, which mostly do not make the combined one rise, are taken in on the way; the
         first that does is the last thing that is taken, and True tells of it.
         """
         taken = [delivery]
         self._note_rows(delivery)
         rows_left = self._pace.rows_max - first.num_rows
+        is_apart = self._tells_inputs_apart or (self._ownership is not None and self._ownership.may_park)
+        edge = delivery.channel.edge_index if is_apart else None
         while rows_left > 0:
-            ready = self._barriers.ready_rows(rows_left, first.schema)
-            more = self.mailbox.inbox.poll_rows(rows_left, first.schema) if ready is None else ready
+            ready = self._barriers.ready_rows(rows_left, first.schema, edge)
+            more = self.mailbox.inbox.poll_rows(rows_left, first.schema, edge) if ready is None else ready
             for item in more:
                 if not self._barriers.put_aside(item):
                     self._note_rows(item)

@@ -248,3 +248,34 @@ def test_the_traceback_of_a_function_begins_in_it_and_has_no_earlier_attempts(as
     assert first.count("Traceback") == 1
     assert "in fails" in first
     assert "in _call" not in first
+
+
+class Joins(Operator):
+    """Stands for steps whose inputs are not alike."""
+
+    tells_inputs_apart = True
+
+    def process(self, batch):
+        raise AssertionError("called without the input")
+
+    def process_input(self, input_index, batch):
+        if 2 in batch.column("id").to_pylist() and input_index == 1:
+            raise ValueError("two")
+        yield batch.set_column(
+            0, "id", pa.array([10 * input_index + n for n in batch.column("id").to_pylist()])
+        )
+
+
+def test_a_step_that_tells_its_inputs_apart_learns_the_input():
+    output = FakeOutput()
+    chain = chain_of(Joins(), Passes(), output=output)
+    assert (chain.tells_inputs_apart, chain_of(Passes(), Joins()).tells_inputs_apart) == (True, False)
+    chain.process(BATCH)
+    chain.process(BATCH, input_index=3)
+    assert output.rows == [1, 2, 3, 31, 32, 33]
+
+
+def test_rows_that_are_put_aside_come_from_an_input_too(aside):
+    output = FakeOutput()
+    chain_of(Joins(), output=output, isolation=aside).process(BATCH, input_index=1)
+    assert output.rows == [11, 13]

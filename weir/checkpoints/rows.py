@@ -1,78 +1,112 @@
-"""Rows that were under way to a subtask when barriers overtook them: files of a checkpoint."""
+"""Rows that were under way to a subtask when barriers overtook them: files of a checkpoint.
+
+A file is an Arrow IPC file of rows of one input and one schema; the metadata of its schema say which input that was.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError
+from weir.graph import Stage
 from weir.keys import key_groups
 from weir.protocol.manifest import FileRef
 from weir.protocol.routing import RoutingTable
-from weir.records import KEY_HASH_COLUMN
+from weir.records import KEY_HASH_COLUMN, InputRows
+
+#: Metadata of a file's schema: position of the rows' input among those of the stage, in decimal digits. Files of older
+#: versions have none; a stage could only merge its inputs then.
+_INPUT_KEY = b"weir.input_index"
 
 
 def save_rows(
-    store: CheckpointStore, checkpoint_id: int, name: str, rows: Sequence[pa.RecordBatch]
+    store: CheckpointStore, checkpoint_id: int, name: str, rows: Sequence[InputRows]
 ) -> tuple[FileRef, ...]:
-    """Write rows that were under way to the checkpoint store: one Arrow IPC file for each schema, in order.
+    """Write rows that were under way to the checkpoint store; the rows of each input stay in order.
 
     Raises:
         CheckpointError: they cannot be written.
     """
-    by_schema: dict[str, list[pa.RecordBatch]] = {}
-    for batch in rows:
-        by_schema.setdefault(str(batch.schema), []).append(batch)
     files = []
-    for number, batches in enumerate(by_schema.values()):
+    for number, part in enumerate(_parts(rows)):
         with tempfile.TemporaryDirectory(prefix="weir-rows-") as directory:
             path = Path(directory) / "rows.arrow"
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batches[0].schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
+            schema = part[0].batch.schema
+            note = {_INPUT_KEY: str(part[0].input_index).encode()}
+            noted = schema.with_metadata({**(schema.metadata or {}), **note})
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, noted) as writer:
+                for item in part:
+                    writer.write_batch(item.batch.replace_schema_metadata(noted.metadata))
             files.append(store.publish(path, f"files/{checkpoint_id:012d}/rows/{name}-{number}.arrow"))
     return tuple(files)
 
 
-def load_rows(store: CheckpointStore, files: Sequence[FileRef]) -> list[pa.RecordBatch]:
-    """Read what :func:`save_rows` wrote.
+def _parts(rows: Sequence[InputRows]) -> list[list[InputRows]]:
+    """Rows of one input and one schema; a new part begins where the schema of an input changes."""
+    parts: list[list[InputRows]] = []
+    latest: dict[int, list[InputRows]] = {}
+    for item in rows:
+        part = latest.get(item.input_index)
+        if part is None or not part[0].batch.schema.equals(item.batch.schema, check_metadata=True):
+            part = latest[item.input_index] = []
+            parts.append(part)
+        part.append(item)
+    return parts
+
+
+def load_rows(store: CheckpointStore, files: Sequence[FileRef]) -> list[InputRows]:
+    """Read what :func:`save_rows` wrote; of files of older versions of Weir the first input counts.
 
     Raises:
         CheckpointError: a file is gone or damaged.
     """
-    batches = []
+    rows = []
     for file in files:
         with tempfile.TemporaryDirectory(prefix="weir-rows-") as directory:
             path = Path(directory) / "rows.arrow"
             store.fetch(file, path)
             try:
                 with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
-                    batches += [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            except (OSError, pa.ArrowException) as error:
+                    rows += _read(reader)
+            except (OSError, ValueError, pa.ArrowException) as error:
                 raise CheckpointError(f"checkpoint file {file.path} is damaged: {error}") from error
-    return batches
+    return rows
+
+
+def _read(reader: pa.RecordBatchFileReader) -> list[InputRows]:
+    metadata = dict(reader.schema.metadata or {})
+    index = int(metadata.pop(_INPUT_KEY, b"0"))
+    batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+    return [InputRows(index, batch.replace_schema_metadata(metadata or None)) for batch in batches]
 
 
 def rows_of_subtask(
-    rows: Sequence[pa.RecordBatch], table: RoutingTable | None, subtask_index: int, lowest_index: int
-) -> list[pa.RecordBatch]:
+    rows: Sequence[InputRows], stage: Stage, table: RoutingTable | None, subtask_index: int
+) -> list[InputRows]:
     """Of rows that were under way to a stage those that belong to one of its subtasks now.
 
     Args:
-        rows: of the whole stage; with their key hashes if it has key groups.
-        table: who owns the key groups; None: the stage has none, and its lowest subtask takes all rows.
+        rows: of the whole stage; with their key hashes if they came by HASH.
+        stage: as it is now. Rows of an input that it has not got any more count as those of its first one.
+        table: who owns the key groups; None: the stage has none. Its lowest subtask takes rows without a key group.
         subtask_index: the subtask.
-        lowest_index: the lowest index of the stage's subtasks.
     """
-    if table is None:
-        return list(rows) if subtask_index == lowest_index else []
-    owners = table.group_to_subtask
+    known = [item if item.input_index < len(stage.inputs) else replace(item, input_index=0) for item in rows]
+    is_lowest = subtask_index == min(stage.subtask_indices)
     mine = []
-    for batch in rows:
-        groups = key_groups(batch.column(KEY_HASH_COLUMN).to_numpy(), len(table.groups))
-        mine.append(batch.filter(pa.array(owners[groups] == subtask_index)))
-    return [batch for batch in mine if batch.num_rows]
+    for item in known:
+        if table is None or item.input_index not in stage.keyed_inputs:
+            mine += [item] if is_lowest else []
+            continue
+        owners = table.group_to_subtask
+        groups = key_groups(item.batch.column(KEY_HASH_COLUMN).to_numpy(), len(table.groups))
+        owned = item.batch.filter(pa.array(owners[groups] == subtask_index))
+        if owned.num_rows:
+            mine.append(InputRows(item.input_index, owned))
+    return mine

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from weir.clock import Clock
 from weir.graph import Node, PhysicalGraph, Stage
 from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
@@ -19,6 +17,7 @@ from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
 from weir.protocol.routing import RoutingTable
+from weir.records import InputRows
 from weir.specs import CollectSpec
 from weir.state.api import StateBackend
 from weir.state.tables.opened import StateTables
@@ -113,13 +112,13 @@ class Deployment:
         for source in self.sources:
             source.begin()
 
-    def take_rows(self, rows_of: Callable[[Stage, int, RoutingTable | None], list[pa.RecordBatch]]) -> None:
+    def take_rows(self, rows_of: Callable[[Stage, int, RoutingTable | None], list[InputRows]]) -> None:
         """Process what a checkpoint holds of rows that were under way; before the first round."""
         for subtask in self.subtasks:
             stage = self._parts.graph.stage(subtask.subtask.stage_index)
             table = self._routing.get(stage.index)
-            for batch in rows_of(stage, subtask.subtask.subtask_index, table):
-                subtask.chain.process(batch)
+            for rows in rows_of(stage, subtask.subtask.subtask_index, table):
+                subtask.chain.process(rows.batch, input_index=rows.input_index)
 
     @property
     def running_sources(self) -> list[LocalSource]:
@@ -298,6 +297,7 @@ class Deployment:
             generation=self._generation,
             restored=self._restored(node.name),
             subtask_indices=tuple(stage.subtask_indices),
+            schema=node.schema,
         )
 
     def _dead_letter_file(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 
-import pyarrow as pa
-
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import load_rows, rows_of_subtask
 from weir.graph import Node, PhysicalGraph, Stage
@@ -22,6 +20,7 @@ from weir.operators.chain import OperatorChain
 from weir.protocol.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
 from weir.protocol.restore_plan import RestorePlan, restore_plan
 from weir.protocol.routing import RoutingTable
+from weir.records import InputRows
 from weir.state.api import StateBackend, prefix_end
 from weir.state.images.image_client import image_address
 from weir.state.images.image_publisher import ImagePublisher
@@ -127,13 +126,11 @@ class DurableState:
         """What the subtasks of a step gave in the checkpoint, by their index then."""
         return self._plan.operators.get(step, {})
 
-    def rows_under_way(
-        self, stage: Stage, subtask_index: int, table: RoutingTable | None
-    ) -> list[pa.RecordBatch]:
+    def rows_under_way(self, stage: Stage, subtask_index: int, table: RoutingTable | None) -> list[InputRows]:
         """Rows that barriers had overtaken on task managers: they come before everything else."""
         files = self._plan.rows.get(stage.index, ())
         rows = load_rows(self._checkpoints, files) if files else []
-        return rows_of_subtask(rows, table, subtask_index, min(stage.subtask_indices))
+        return rows_of_subtask(rows, stage, table, subtask_index)
 
     def image(self, checkpoint_id: int) -> StoreImage:
         """Bring the store as it is now into the checkpoint store."""

@@ -124,7 +124,7 @@ class LocalTask(LocalSubtask):
             return
         else:
             self._watermarks.mark_active(channel)
-            self.chain.process(element)
+            self.chain.process(element, input_index=channel.edge_index)
             return
         self._show_watermark(self._watermarks.combined_ms)
 

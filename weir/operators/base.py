@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -93,10 +93,16 @@ class OperatorContext:
     idle_timeout_ms: float = 1000
     #: Facts for sidecars: configuration of the run, as JSON-able values.
     run_facts: dict[str, object] = field(default_factory=dict)
+    #: User columns of what the operator yields, as the graph has them; None where nobody asks for them (tests).
+    schema: pa.Schema | None = None
 
 
 class Operator(ABC):
     """Turns input batches into output batches. All methods are called by the subtask's thread."""
+
+    #: A step whose inputs are not alike, such as a join, gets the rows of one input at a time in ``process_input``; any
+    #: other gets those of all inputs in ``process``.
+    tells_inputs_apart: ClassVar[bool] = False
 
     def open(self, context: OperatorContext) -> None:
         """Called once before the first batch; may block and read files."""
@@ -108,6 +114,15 @@ class Operator(ABC):
         Raises:
             Exception: anything raised here fails the job, with the operator's name as the cause.
         """
+
+    def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """As :meth:`process`, with the input that the rows came from; called if ``tells_inputs_apart``.
+
+        Args:
+            input_index: position among the step's inputs.
+            batch: at least one row, of this input only.
+        """
+        return self.process(batch)
 
     def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
         """Called when the minimum watermark over all inputs rises; what it yields precedes the watermark."""

@@ -39,10 +39,17 @@ class RowIsolation(Protocol):
         ...
 
     def process(
-        self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch
+        self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch, input_index: int = 0
     ) -> Iterable[pa.RecordBatch]:
         """What the operator makes of the batch, without the rows that make it raise."""
         ...
+
+
+def process(operator: Operator, batch: pa.RecordBatch, input_index: int) -> Iterable[pa.RecordBatch]:
+    """What an operator makes of a batch of one of its inputs."""
+    if operator.tells_inputs_apart:
+        return operator.process_input(input_index, batch)
+    return operator.process(batch)
 
 
 #: No operator can yield it, whatever its author wrote.
@@ -174,8 +181,16 @@ class OperatorChain(Generic[OutputT]):
             with self._naming(context):
                 operator.open(context)
 
-    def process(self, batch: pa.RecordBatch, start: int = 0) -> None:
-        """Send one batch through the operators from index ``start`` on; may wait for credit."""
+    @property
+    def tells_inputs_apart(self) -> bool:
+        """Whether the first operator must get the rows of one input at a time."""
+        return bool(self._operators) and self._operators[0][0].tells_inputs_apart
+
+    def process(self, batch: pa.RecordBatch, start: int = 0, input_index: int = 0) -> None:
+        """Send one batch through the operators from index ``start`` on; may wait for credit.
+
+        ``input_index``: the input of the first operator that the rows came from.
+        """
         if start == len(self._operators):
             self.output.emit(batch)
             return
@@ -183,9 +198,9 @@ class OperatorChain(Generic[OutputT]):
         self.rows_into[start] += batch.num_rows
         isolation = self.isolation
         if isolation is None or not isolation.concerns(operator, context.operator_name):
-            self._send_on(start, lambda: operator.process(batch), batch)
+            self._send_on(start, lambda: process(operator, batch, input_index), batch)
         else:
-            self._send_on(start, lambda: isolation.process(operator, context, batch), batch)
+            self._send_on(start, lambda: isolation.process(operator, context, batch, input_index), batch)
 
     def on_watermark(self, time_ms: int) -> None:
         """Tell every operator of a new watermark, in order."""

@@ -95,7 +95,7 @@ class UnionSpec(OperatorSpec):
 
     kind: ClassVar[str] = "union"
     takes_several_inputs: ClassVar[bool] = True
-    runtime: ClassVar[str] = "weir.operators.stateless.expressions:PassThroughOperator"
+    runtime: ClassVar[str] = "weir.operators.stateless.expressions:UnionOperator"
 
 
 @dataclass(frozen=True)

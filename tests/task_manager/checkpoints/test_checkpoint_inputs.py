@@ -10,10 +10,10 @@ from task_manager.checkpoints.checkpoint_parts import TakenPart
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.records import batch_bytes
 from weir.testing.manual_clock import ManualClock
-from weir.types import SubtaskId
+from weir.types import ChannelId, SubtaskId
 
-FAST, SLOW = "fast", "slow"
 SUBTASK = SubtaskId(1, 0)
+FAST, SLOW = (ChannelId(SubtaskId(0, 0), SUBTASK, edge) for edge in (0, 1))
 BATCH = pa.record_batch({"id": list(range(100))})
 
 
@@ -24,7 +24,7 @@ class Parts:
         self.delivered, self.failed = [], []
 
     def deliver(self, part, rows=()):
-        self.delivered.append((part.checkpoint_id, len(rows)))
+        self.delivered.append((part.checkpoint_id, [item.input_index for item in rows]))
 
     def fail(self, subtask, checkpoint_id, cause):
         self.failed.append((subtask, checkpoint_id, cause))
@@ -49,7 +49,7 @@ def test_rows_before_the_missing_barrier_are_recorded(inputs):
         inputs.record(channel, BATCH, parts)
     assert inputs.aligner.barrier(SLOW, 7) is Step.RECORDED
     inputs.deliver_recorded(parts)
-    assert (parts.delivered, parts.failed) == ([(7, 3)], [])
+    assert (parts.delivered, parts.failed) == ([(7, [1, 1, 1])], [])
 
 
 def test_beyond_the_bound_the_checkpoint_fails_at_once_and_nothing_is_kept(inputs):

@@ -192,3 +192,13 @@ def test_what_has_gathered_comes_without_another_wait():
     assert inbox.poll(60.0, gather_s=30.0).element == elements[2]
     assert time.monotonic() - began_s < 15.0
     assert inbox.poll_watermark() is None
+
+
+def test_rows_of_other_inputs_are_left_where_the_input_counts():
+    inbox = Inbox()
+    rows = batch(2)
+    for edge_index in (0, 0, 1, 0):
+        inbox.put(Delivery(ChannelId(CHANNEL.producer, CHANNEL.consumer, edge_index), rows, no_release))
+    assert len(inbox.poll_rows(100, rows.schema, 0)) == 2
+    assert inbox.poll_rows(100, rows.schema, 0) == []
+    assert [item.channel.edge_index for item in inbox.poll_rows(100, rows.schema)] == [1, 0]

@@ -261,6 +261,19 @@ def test_reroute_moves_unsent_rows_marks_every_channel_and_ends_retired_ones():
     assert sorted(rows) == list(range(200))
 
 
+def test_an_input_without_keys_of_a_stage_with_key_groups_has_markers_too():
+    """An owner waits for those of all its inputs."""
+    before = initial_table(1, 1, 128)
+    after, _ = rescaled(before, 2)
+    (old, old_inbox), (new, new_inbox) = channel(0), channel(1)
+    edge = OutputEdge(
+        edge_of(Exchange.ROUND_ROBIN), {0: old}, BatchPolicy(1000, 10.0), before.group_to_subtask
+    )
+    output = Output([edge], never_waits, SystemClock())
+    output.reroute(edge_of(Exchange.ROUND_ROBIN), after.version, after.group_to_subtask, {1: new}, [])
+    assert [drain(inbox) for inbox in (old_inbox, new_inbox)] == [[RouteMarker(after.version)]] * 2
+
+
 def test_a_reroute_while_the_rest_is_sent_loses_nothing():
     """One consumer has credit for all, the other one for nothing: its rows go to the first one when it retires."""
     before = initial_table(1, 2, 128)

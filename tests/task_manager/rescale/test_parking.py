@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.rescale.parking import ParkedRows
+from weir.records import InputRows
 
 GROUPS = 16
 
@@ -11,7 +12,7 @@ GROUPS = 16
 def parked(park, model, rng, number):
     groups = rng.integers(0, GROUPS, rng.integers(1, 40)).astype(np.uint16)
     values = [number * 1000 + row for row in range(len(groups))]
-    park.add(pa.RecordBatch.from_pydict({"value": values}), groups)
+    park.add(InputRows(0, pa.RecordBatch.from_pydict({"value": values})), groups)
     for group, value in zip(groups.tolist(), values, strict=True):
         model.setdefault(group, []).append(value)
 
@@ -25,16 +26,15 @@ def test_each_group_gives_its_rows_once_and_in_order_of_arrival():
                 parked(park, model, rng, number)
             else:
                 groups = rng.permutation(GROUPS)[: rng.integers(1, 5)].tolist()
-                rows = park.take(groups)
+                taken = park.take(groups)
                 expected = [value for group in groups for value in model.pop(group, [])]
-                assert ([] if rows is None else rows.column("value").to_pylist()) == expected
+                assert [n for item in taken for n in item.batch.column("value").to_pylist()] == expected
             left = sum(map(len, model.values()))
             assert bool(park) == bool(left)
             assert park.size_bytes == 8 * left
-        rows = park.take(range(GROUPS))
-        assert (rows.num_rows if rows else 0) == left
+        assert sum(item.batch.num_rows for item in park.take(range(GROUPS))) == left
         assert not park
-        assert park.take(range(GROUPS)) is None
+        assert park.take(range(GROUPS)) == []
 
 
 def test_asking_for_each_group_alone_costs_each_row_once():
@@ -43,11 +43,12 @@ def test_asking_for_each_group_alone_costs_each_row_once():
     rng = np.random.default_rng(4)
     for number in range(1000):
         groups = rng.integers(0, 128, 500).astype(np.uint16)
-        park.add(pa.RecordBatch.from_pydict({"value": np.full(500, number)}), groups)
+        park.add(InputRows(0, pa.RecordBatch.from_pydict({"value": np.full(500, number)})), groups)
     copied = 0
     for group in range(128):
-        park.add(pa.RecordBatch.from_pydict({"value": [0]}), np.array([127], dtype=np.uint16))
-        rows = park.take([group])
+        park.add(InputRows(0, pa.RecordBatch.from_pydict({"value": [0]})), np.array([127], dtype=np.uint16))
+        [item] = park.take([group])
+        rows = item.batch
         copied += rows.num_rows
         assert np.all(np.diff(rows.column("value").to_numpy()[:3000]) >= 0)
     assert copied == 500_128

@@ -16,7 +16,7 @@ import pyarrow as pa
 from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.stateless.small_predicates import ROWS_MAX, SmallPredicate, small_predicate
-from weir.records import SYSTEM_COLUMNS
+from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, system_schema
 from weir.schemas import small_type
 from weir.specs import FilterSpec, PassThroughSpec, UnionSpec, WithColumnsSpec
 
@@ -133,14 +133,35 @@ class WithColumnsOperator(Operator):
 
 
 class PassThroughOperator(Operator):
-    """Forwards batches by reference; serves union and pass_through."""
+    """Forwards batches by reference."""
 
-    def __init__(self, spec: PassThroughSpec | UnionSpec) -> None:
+    def __init__(self, spec: PassThroughSpec) -> None:
         self._spec = spec
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """The very input."""
         return (batch,)
+
+
+class UnionOperator(Operator):
+    """Forwards the rows of all inputs, which differ at most in what may be null, under one schema."""
+
+    def __init__(self, spec: UnionSpec) -> None:
+        self._spec = spec
+        self._schema: pa.Schema | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Learn the schema of the output."""
+        self._schema = None if context.schema is None else system_schema(context.schema)
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """The input; the very one where its schema is that of the output."""
+        if self._schema is None or batch.schema.equals(self._schema, check_metadata=True):
+            return (batch,)
+        index = batch.schema.get_field_index(KEY_HASH_COLUMN)
+        schema = self._schema if index < 0 else self._schema.append(batch.schema.field(index))
+        columns = [batch.column(name) for name in schema.names]
+        return (pa.RecordBatch.from_arrays(columns, schema=schema),)
 
 
 def _to_arrow(series: pl.Series, dtype: pa.DataType) -> pa.Array:

@@ -4,10 +4,14 @@ import polars.selectors as cs
 import pyarrow as pa
 import pytest
 
+import weir
+from weir import testing
 from weir.errors import WeirError
+from weir.exchange import with_key_hash
 from weir.operators.base import OperatorContext
+from weir.operators.registry import create_operator
 from weir.operators.stateless.expressions import FilterOperator, PassThroughOperator, WithColumnsOperator
-from weir.records import with_system_columns
+from weir.records import KEY_HASH_COLUMN, system_schema, with_system_columns
 from weir.specs import FilterSpec, PassThroughSpec, UnionSpec, WithColumnsSpec
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
@@ -141,3 +145,26 @@ def test_pass_through_hands_over_the_same_batch(spec):
     batch = batch_of([1])
     (result,) = PassThroughOperator(spec).process(batch)
     assert result is batch
+
+
+def test_a_union_gives_rows_of_one_schema():
+    """A column may be null if it may be so in one of the inputs; metadata of files go."""
+    flow = weir.Dataflow("union")
+    streams = [
+        flow.source(n, weir.JsonLines(n, schema={"id": t}))
+        for n, t in (("a", int), ("b", weir.Nullable(int)))
+    ]
+    streams[0].union("all", streams[1]).sink("out", weir.Collect())
+    node = flow.build().node("all")
+    union = create_operator(node.spec)
+    union.open(OperatorContext("job", "all", 2, 0, 1, schema=node.schema))
+    for nullable, metadata in ((False, None), (True, {"pandas": "{}"}), (True, None)):
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=nullable)], metadata)
+        given = with_system_columns(pa.record_batch([[1, 2]], schema=schema), 1, 2)
+        (out,) = union.process(given)
+        assert out.schema.equals(system_schema(node.schema), check_metadata=True)
+        assert out.to_pylist() == given.to_pylist()
+        (hashed,) = union.process(with_key_hash(given, ["id"])[0])
+        assert hashed.drop_columns([KEY_HASH_COLUMN]).schema.equals(out.schema)
+    rows = {"a": [{"id": 1}], "b": [{"id": None}]}
+    assert testing.run(flow, rows)["out"].to_dicts() == [{"id": 1}, {"id": None}]
