@@ -11,6 +11,7 @@ import typer
 from benchmarks.command_line import (
     ChangeShare,
     Compare,
+    CorpusName,
     Json,
     Keys,
     OfferedRate,
@@ -34,6 +35,7 @@ Examples:
 python -m benchmarks throughput --json data/benchmarks/results/throughput.json
 python -m benchmarks throughput --one-core --repeat 5
 python -m benchmarks throughput --events 30000000
+python -m benchmarks throughput --input wikipedia
 python -m benchmarks latency --rate 100
 python -m benchmarks wide_job --rate 200
 python -m benchmarks state --keys 10000000
@@ -62,7 +64,10 @@ def _describe() -> None:
 @app.command()
 def throughput(
     json: Json = None,
-    events: Annotated[int, typer.Option(min=1, help="Events of one run.")] = 10_000_000,
+    input: Annotated[CorpusName, typer.Option(help="What the lines look like.")] = "flat",
+    events: Annotated[
+        int | None, typer.Option(min=1, help="Events of one run (10 million of flat, else 1 million).")
+    ] = None,
     keys: Keys = 100_000,
     repeat: Repeat = 3,
     parallelism: Parallelism = 2,
@@ -75,13 +80,27 @@ def throughput(
         typer.Option(min=1, help="Run with so many events too: do larger files run slower per event?"),
     ] = None,
 ) -> None:
-    """Events per second of the whole engine with durable state, beside Polars on the same input."""
+    """Events per second of the whole engine with durable state, beside batch queries on the same input."""
+    if input != "flat":
+        _corpus_throughput(json, input, events or 1_000_000, repeat)
+        return
 
     def measure(report: Report) -> dict[str, Any]:
         from benchmarks import throughput as benchmark
 
-        options = benchmark.ThroughputOptions(events, keys, repeat, parallelism, task_managers, one_core)
+        options = benchmark.ThroughputOptions(
+            events or 10_000_000, keys, repeat, parallelism, task_managers, one_core
+        )
         return benchmark.run(options, report, compare_events=compare_events).as_json()
+
+    execute(measure, json)
+
+
+def _corpus_throughput(json: Path | None, corpus: str, events: int, repeat: int) -> None:
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import corpus_throughput as benchmark
+
+        return benchmark.run(benchmark.CorpusOptions(corpus, events, repeat), report).as_json()
 
     execute(measure, json)
 

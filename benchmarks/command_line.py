@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -41,6 +41,7 @@ Compare = Annotated[
 #: What ``--state`` takes.
 STATES = ("count", "user", "user-records")
 Report = Callable[[str, float], None]
+CorpusName = Literal["flat", "wikipedia", "github", "logs", "numbers", "wide"]
 
 _console = Console(stderr=True)
 

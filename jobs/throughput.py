@@ -19,6 +19,8 @@ def build(
     events: int | None = None,
     sink: Literal["blackhole", "latency", "json_lines", "print"] = "blackhole",
     output: str = "zout",
+    id_path: str = "id",
+    key_path: str = "server_name",
     *,
     max_parallelism: int,
 ) -> weir.Dataflow:
@@ -31,11 +33,14 @@ def build(
         events: stop after this many events; None: read everything.
         sink: where the counts go.
         output: directory of the latency and the json_lines sink.
+        id_path: where ``id`` is in a line, with dots between the keys of nested objects.
+        key_path: the same of ``server_name``.
         max_parallelism: number of key groups; config.json's value unless given.
     """
     flow = weir.Dataflow("throughput", max_parallelism=max_parallelism)
     schema = {"id": pl.Int64, "server_name": pl.String}
-    source = weir.JsonLines(input, schema=schema, rate=rate, events=events)
+    paths = {"id": id_path, "server_name": key_path}
+    source = weir.JsonLines(input, schema=schema, rate=rate, events=events, paths=paths)
     kept = flow.source("events", source, parallelism=parallelism).filter("keep", pl.col("id") % 4 != 0)
     counts = kept.key_by("server_name").count("count")
     if sink == "latency":
