@@ -14,7 +14,7 @@ from task_manager.job_runtime import JobRuntime
 from task_manager.job_state import JobState, open_job_state
 from task_manager.link.control_calls import ControlCalls
 from task_manager.metrics import TaskManagerMetrics
-from task_manager.rescale.rescaling import RescaleParticipant
+from task_manager.rescale.rescale_opening import open_rescaling
 from task_manager.subtasks.job_settings import JobSettings
 from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.step_parts import StepParts
@@ -128,7 +128,7 @@ def _connect(
         state.images_by_id,
     )
     running: dict[SubtaskId, RunningSubtask] = {}
-    rescaling = RescaleParticipant(
+    rescaling = open_rescaling(
         identity,
         address,
         running,

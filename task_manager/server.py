@@ -19,6 +19,7 @@ from task_manager.job_runtime import JobRuntime
 from task_manager.link.control_calls import ControlCalls
 from task_manager.link.reports import report_to_proto
 from task_manager.metrics import TaskManagerMetrics
+from task_manager.rescale.cached_wire import entries_of
 from task_manager.state.state_service import StateService
 from task_manager.topology import topology_from_proto
 from weir.clock import Clock
@@ -34,7 +35,9 @@ from weir.errors import (
 )
 from weir.operators.chain import StepError
 from weir.operators.user_errors import UserErrors
+from weir.protocol.cache_copy import CopyArrived
 from weir.protocol.fencing import EpochFence
+from weir.protocol.rescale_owner import HandoverReceived
 from weir.protocol.routing import GroupMove
 from weir.rpc import common_pb2, control_pb2, control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
 from weir.rpc.wire import (
@@ -238,7 +241,11 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
     ) -> control_pb2.HandOverReply:
         """Take key groups over from another task manager."""
         with _errors_to(context):
-            self._current(handshake_from_proto(request.handshake)).rescaling.receive(request)
+            self._current(handshake_from_proto(request.handshake)).rescaling.receive(
+                subtask_from_proto(request.target),
+                HandoverReceived(request.routing_version, _groups_of(request.groups), request.state_location),
+                request.bytes_shipped,
+            )
         return control_pb2.HandOverReply()
 
     def TakeCopy(
@@ -246,7 +253,17 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
     ) -> control_pb2.TakeCopyReply:
         """Take what the old owner of key groups had cached."""
         with _errors_to(context):
-            self._current(handshake_from_proto(request.handshake)).rescaling.take_copy(request)
+            self._current(handshake_from_proto(request.handshake)).rescaling.take_copy(
+                subtask_from_proto(request.target),
+                CopyArrived(
+                    request.routing_version,
+                    _groups_of(request.groups),
+                    at_handover=request.at_handover,
+                    anew=request.anew,
+                    complete=request.complete,
+                ),
+                entries_of(request),
+            )
         return control_pb2.TakeCopyReply()
 
     def AbortRescale(
@@ -389,6 +406,11 @@ class TaskManagerServer(control_pb2_grpc.TaskManagerServicer):
     def _find_store(self, identity: JobIdentity) -> tuple[StateBackend, EpochFence]:
         runtime = self._current(identity)
         return runtime.store, runtime.fence
+
+
+def _groups_of(groups: Iterable[control_pb2.OwnedGroup]) -> dict[int, int]:
+    """Owner epoch by key group."""
+    return {item.key_group: item.owner_epoch for item in groups}
 
 
 @contextlib.contextmanager

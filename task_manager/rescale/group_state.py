@@ -112,23 +112,9 @@ class SubtaskGroupState:
         """The rescale was taken back."""
         self._handle(CopyAborted(version))
 
-    def take_copy(
-        self,
-        version: int,
-        groups: Mapping[int, int],
-        entries: CachedPart | None,
-        *,
-        anew: bool,
-        complete: bool,
-        at_handover: bool,
-    ) -> None:
-        """Cache what the owner of groups has cached, before they are adopted with these epochs.
-
-        ``anew``: what came of these groups before is void. ``complete``: nothing more of them will come.
-        ``at_handover``: it was sent after everything for which this does not hold.
-        """
-        event = CopyArrived(version, groups, at_handover=at_handover, anew=anew, complete=complete)
-        self._handle(event, entries)
+    def take_copy(self, arrived: CopyArrived, entries: CachedPart | None) -> None:
+        """Cache what the owner of groups has cached, before they are adopted; None: a word on the groups only."""
+        self._handle(arrived, entries)
 
     def _changes_since_copy(self, version: int, groups: Sequence[int]) -> CachedChanges:
         """What the new owner of these groups is to have of the cache; called before they are released."""

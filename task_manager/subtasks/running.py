@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from task_manager.exchange.output import Output
 from task_manager.rescale.group_state import SubtaskGroupState
 from task_manager.subtasks.isolation import Isolation
+from task_manager.subtasks.progress import FINAL_STATES
 from task_manager.subtasks.subtask import Subtask
+from task_manager.subtasks.task_subtask import TaskSubtask
+from weir.errors import HandshakeError
 from weir.operators.base import SourceReader
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
+from weir.protocol.rescale_owner import OwnerEvent
 
 
 @dataclass(frozen=True)
@@ -25,3 +31,23 @@ class RunningSubtask:
     isolation: Isolation | None = None
     #: Of a source.
     reader: SourceReader | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the subtask has ended."""
+        return self.subtask.progress.state in FINAL_STATES
+
+    def tell(self, event: OwnerEvent) -> Future[None] | None:
+        """Let the subtask take an event of a rescale in, between two batches; None: it has ended.
+
+        Raises:
+            HandshakeError: it is a source, which owns nothing.
+        """
+        task = self.subtask
+        if not isinstance(task, TaskSubtask):
+            raise HandshakeError(f"subtask {task.subtask} is a source: it owns no key groups")
+        return task.mailbox.post(lambda: task.handle(event))
+
+    def post(self, command: Callable[[], None]) -> Future[None] | None:
+        """Run this between two of the subtask's batches; None: it has ended."""
+        return self.subtask.mailbox.post(command)

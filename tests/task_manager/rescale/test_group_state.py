@@ -16,6 +16,7 @@ from weir.errors import HandshakeError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
+from weir.protocol.cache_copy import CopyArrived
 from weir.records import with_times
 from weir.rpc import control_pb2
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
@@ -102,7 +103,7 @@ def owners(
 def copy_ahead(old: Owner, new: Owner, version: int) -> None:
     old.state.want_copy(version, range(GROUPS))
     for entries in old.state.copy_groups(range(GROUPS)):
-        new.state.take_copy(version, NEW, entries, anew=False, complete=False, at_handover=False)
+        new.state.take_copy(CopyArrived(version, NEW, at_handover=False), entries)
     old.state.copy_taken(version, range(GROUPS))
 
 
@@ -111,12 +112,13 @@ def hand_over(old: Owner, new: Owner, version: int, address: str) -> None:
     changes = old.state.give_groups(version, range(GROUPS)).cached
     if changes.anew:
         new.state.take_copy(
-            version, dict.fromkeys(changes.anew, 2), None, anew=True, complete=False, at_handover=True
+            CopyArrived(version, dict.fromkeys(changes.anew, 2), anew=True, at_handover=True),
+            None,
         )
     meant = dict.fromkeys(changes.groups, 2)
     for entries in changes.entries:
-        new.state.take_copy(version, meant, entries, anew=False, complete=False, at_handover=True)
-    new.state.take_copy(version, meant, None, anew=False, complete=True, at_handover=True)
+        new.state.take_copy(CopyArrived(version, meant, at_handover=True), entries)
+    new.state.take_copy(CopyArrived(version, meant, complete=True, at_handover=True), None)
     new.state.adopt_groups(NEW, address)
 
 
@@ -156,7 +158,7 @@ def test_a_copy_for_a_rescale_that_was_aborted_is_void(owners):
     copy_ahead(old, new, 2)
     old.count(KEYS)
     # The next attempt has nothing to copy but the groups of a few keys, and must not use what came for the first.
-    new.state.take_copy(3, {0: 2}, None, anew=False, complete=True, at_handover=True)
+    new.state.take_copy(CopyArrived(3, {0: 2}, complete=True, at_handover=True), None)
     old.state.give_groups(3, range(GROUPS))
     new.state.adopt_groups(NEW, peer.address)
     assert new.count(KEYS) == [3] * 400
@@ -182,7 +184,7 @@ def test_what_comes_after_the_handover_changes_nothing(owners):
     new.state.adopt_groups(NEW, peer.address)
     assert new.count(KEYS) == [2] * 400
     for entries in late:
-        new.state.take_copy(2, NEW, entries, anew=True, complete=True, at_handover=True)
+        new.state.take_copy(CopyArrived(2, NEW, anew=True, complete=True, at_handover=True), entries)
     assert new.count(KEYS) == [3] * 400
 
 
@@ -193,11 +195,11 @@ def test_a_copy_that_was_given_up_and_comes_after_that_of_the_handover_changes_n
     old.state.want_copy(2, range(GROUPS))
     old.count(KEYS)
     changes = old.state.give_groups(2, range(GROUPS)).cached
-    new.state.take_copy(2, NEW, None, anew=True, complete=False, at_handover=True)
+    new.state.take_copy(CopyArrived(2, NEW, anew=True, at_handover=True), None)
     for entries in [*changes.entries, *late]:
         given_up = any(entries is each for each in late)
-        new.state.take_copy(2, NEW, entries, anew=False, complete=False, at_handover=not given_up)
-    new.state.take_copy(2, NEW, None, anew=False, complete=True, at_handover=True)
+        new.state.take_copy(CopyArrived(2, NEW, at_handover=not given_up), entries)
+    new.state.take_copy(CopyArrived(2, NEW, complete=True, at_handover=True), None)
     new.state.adopt_groups(NEW, peer.address)
     assert new.count(KEYS) == [3] * 400
     assert new.state.backend.stats().remote_gets == 0

@@ -1,0 +1,87 @@
+"""Connects the parts of a job's rescales on this task manager to threads, gRPC and the job's stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from task_manager.exchange.inboxes import Inboxes
+from task_manager.exchange.peer_network import PeerNetwork
+from task_manager.rescale.cache_copy import CacheCopier
+from task_manager.rescale.fetching import Fetching
+from task_manager.rescale.handovers import Handovers
+from task_manager.rescale.ownership_reports import OwnershipReports
+from task_manager.rescale.peer_calls import PeerCalls, Shipper
+from task_manager.rescale.rescaling import RescaleParticipant
+from task_manager.rescale.switching import Switching
+from task_manager.subtasks.running import RunningSubtask
+from weir.clock import Clock
+from weir.config import StateMove, StateStrategy, TaskManagerConfig
+from weir.rpc.wire import JobIdentity
+from weir.state.api import StateBackend
+from weir.state.placement.migration import Migrator
+from weir.types import SubtaskId
+
+_THREADS = 8
+
+
+def open_rescaling(
+    identity: JobIdentity,
+    address: str,
+    running: Mapping[SubtaskId, RunningSubtask],
+    inboxes: Inboxes,
+    network: PeerNetwork,
+    store: StateBackend,
+    config: TaskManagerConfig,
+    strategy: StateStrategy,
+    on_change: Callable[[], None],
+    clock: Clock,
+) -> RescaleParticipant:
+    """Returns a job's part in rescales; ``running`` and ``inboxes`` are the job's own and change."""
+    threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="rescale")
+    locations: dict[SubtaskId, str] = {}
+    ships = strategy.move is StateMove.SHIPPED
+    shipper = Shipper(store, network, config.migration_bytes_per_second, clock)
+    # Without a migration the groups are wanted at once, and strategy local ships everything anyway.
+    copier = CacheCopier(
+        identity,
+        address,
+        running,
+        network,
+        locations,
+        clock,
+        copies=strategy.move is StateMove.FETCHED,
+        hurries=not ships,
+    )
+    reports = OwnershipReports(address, on_change)
+    handovers = Handovers(
+        address,
+        running,
+        locations,
+        PeerCalls(identity, network),
+        copier,
+        shipper if ships else None,
+        reports,
+        lambda work: _submit(threads, work),
+    )
+    migrator = Migrator(config.migration_bytes_per_second, config.migration_chunk_bytes, clock)
+
+    def close() -> None:
+        shipper.close()
+        threads.shutdown(wait=True, cancel_futures=True)
+
+    return RescaleParticipant(
+        address,
+        running,
+        locations,
+        copier,
+        Switching(running, inboxes, network),
+        handovers,
+        Fetching(running, migrator, reports, handovers.fail),
+        reports,
+        close,
+    )
+
+
+def _submit(threads: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    threads.submit(work)
