@@ -114,7 +114,7 @@ def _duckdb(
     )
     connection = duckdb.connect(config={"threads": threads})
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
-    table = connection.execute(query).to_arrow_table()
+    table = connection.sql(query).to_arrow_table()
     seconds, cpu_seconds = time.perf_counter() - began_s, time.process_time() - began_cpu_s
     counts = pl.from_arrow(table)
     assert isinstance(counts, pl.DataFrame)
