@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from benchmarks import function_timers
 from benchmarks.command_line import Report
 from benchmarks.engine_run import EngineSetup, run_engine
 from benchmarks.events_file import DATA_DIRECTORY, events_directory
@@ -104,6 +105,11 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         "per_batch",
         (Bar("per_batch_events_per_second", "at least", 1_500_000),),
         functools.partial(_count, "batch"),
+    ),
+    Measurement(
+        "timers",
+        (Bar("timers_fire_ms", "at most", 1_000), Bar("timers_idle_ms", "at most", 1)),
+        lambda options, directory, on_part: function_timers.measure(directory, on_part),
     ),
 )
 
