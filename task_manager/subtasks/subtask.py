@@ -36,6 +36,10 @@ _SLEEP_S_MAX = 0.5
 #: A flush of dirty state takes this share of its interval, in steps at least this far apart.
 _FLUSH_SPREAD = 0.5
 _FLUSH_STEP_S = 0.005
+#: After a step of the sweep of expired state: so many times its duration is for rows.
+_SWEEP_REST = 9
+#: Whether there is something to sweep is asked so often.
+_SWEEP_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,8 @@ class Subtask(ABC):
         self._pace = Pace(timers.batch_rows_max, timers.batch_timeout_ms, timers.gathering)
         self._job_start_us: int | None = None
         self._next_flush_s = 0.0
+        #: Monotonic second at which expired state is swept next, when it was last, and how idle the subtask was then.
+        self._next_sweep_s = self._swept_s = self._swept_idle_s = 0.0
         #: Monotonic second at which the flush under way began; 0: none.
         self._flush_began_s = 0.0
         self._ends_stream_when_cancelled = False
@@ -308,6 +314,10 @@ class Subtask(ABC):
         now_s = self._clock.monotonic_s()
         if now_s >= self._next_flush_s:
             self._flush_part(now_s)
+        if self._chain.tables.sweeps:
+            if now_s >= self._next_sweep_s:
+                self._sweep(now_s)
+            deadline_s = min(deadline_s, self._next_sweep_s)
         return min(deadline_s, self._next_flush_s)
 
     def _call_on_time(self) -> float:
@@ -342,6 +352,16 @@ class Subtask(ABC):
         hold_s = self._clock.monotonic_s() - began_s
         self.progress.busy_s += hold_s
         self.progress.state_hold_s_max = max(self.progress.state_hold_s_max, hold_s)
+
+    def _sweep(self, now_s: float) -> None:
+        """Give space of expired state back: in a tenth of the time at most, in half of it if there is little else."""
+        has_more = self._chain.tables.sweeps.step(clock=self._clock)
+        idle_s, self._swept_idle_s = self.progress.idle_s - self._swept_idle_s, self.progress.idle_s
+        ended_s = self._clock.monotonic_s()
+        is_idle = idle_s > (now_s - self._swept_s) / 2
+        pause_s = (ended_s - now_s) * (1 if is_idle else _SWEEP_REST) if has_more else _SWEEP_LOOK_S
+        self._swept_s, self._next_sweep_s = ended_s, ended_s + pause_s
+        self.progress.busy_s += ended_s - now_s
 
     def _poll(self, until_s: float, gather_until_s: float = 0.0) -> Delivery | None:
         """Sleep until an element, a wake-up or a moment comes; elements may gather until a second moment."""

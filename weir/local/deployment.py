@@ -161,6 +161,8 @@ class Deployment:
         """Process everything that is under way."""
         if self._parts.interleaving is not None:
             self._parts.interleaving.settle(everything=True)
+        for subtask in self.subtasks:
+            subtask.chain.tables.sweeps.step()
 
     def end_input(self) -> None:
         """Read nothing more: what was read is processed as at the end of the input."""

@@ -119,6 +119,13 @@ class StateBackend(StateReader):
         """
         return _PlainEntries(self, entries)
 
+    def is_settled(self, group: int) -> bool:
+        """Whether all state of a key group is in one store, where it may be swept; not while it is on its way."""
+        return True
+
+    def give_back(self, group: int, state_id: int, size_bytes: int) -> None:
+        """So many bytes of a state were deleted in a key group: give them back to the system soon. Returns at once."""
+
     def writes_wait(self) -> bool:
         """Whether a write would wait now, until images of a checkpoint are taken."""
         return False

@@ -65,6 +65,7 @@ def source():
         bytes_sent=0,
     )
     chain = SimpleNamespace(
+        tables=SimpleNamespace(sweeps=()),
         open=lambda: None,
         close=lambda: None,
         output=output,

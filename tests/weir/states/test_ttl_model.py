@@ -306,6 +306,12 @@ class Handles(RuleBasedStateMachine):
     def flush_part(self, share):
         self.owner.tables.flush_part(share)
 
+    @rule(budget_s=st.sampled_from([0.0, 1.0]))
+    def sweep(self, budget_s):
+        self.owner.tables.sweeps.step(budget_s)
+        if self.other is not None:
+            self.other.tables.sweeps.step(budget_s)
+
     @rule(fails=st.booleans())
     def capture(self, fails):
         for capture in self.owner.tables.capture():

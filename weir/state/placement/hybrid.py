@@ -243,6 +243,19 @@ class HybridBackend(StateBackend):
         """See ``StateBackend``."""
         return self._hold is not None and not self._hold.is_released
 
+    def is_settled(self, group: int) -> bool:
+        """See ``StateBackend``."""
+        with self._lock:
+            place = self._places.by_group.get(group.to_bytes(2, "big"), MigratingGroup(group, ""))
+            return not isinstance(place, MigratingGroup)
+
+    def give_back(self, group: int, state_id: int, size_bytes: int) -> None:
+        """See ``StateBackend``; what is at a peer, its store gives back when it merges its files."""
+        with self._lock:
+            is_local = self._places.by_group.get(group.to_bytes(2, "big"), "") is None
+        if is_local:
+            self._local.give_back(group, state_id, size_bytes)
+
     def _wait_for_hold(self) -> None:
         """Before a write, and before the lock: whoever ends the hold may need that."""
         if self._hold is not None:

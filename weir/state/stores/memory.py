@@ -17,21 +17,43 @@ ENTRY_OVERHEAD_BYTES = 170
 
 
 class _SortedView(StateReader):
-    """An immutable set of entries; the keys are sorted at the first range read and then kept."""
+    """A set of entries; the keys are sorted at the first range read, and then kept in order as they come and go."""
 
     def __init__(self, entries: dict[bytes, bytes]) -> None:
         self.entries = entries
         self._sorted_keys: list[bytes] | None = None
+        #: Since the keys were sorted: which came, and which of the sorted ones went.
+        self._added: list[bytes] = []
+        self._removed: set[bytes] = set()
+
+    def note_added(self, key: bytes) -> None:
+        """A key is new among the entries."""
+        if key in self._removed:
+            self._removed.discard(key)
+        elif self._sorted_keys is not None:
+            self._added.append(key)
+
+    def note_removed(self, key: bytes) -> None:
+        """A key is no more among the entries."""
+        if self._sorted_keys is not None:
+            self._removed.add(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return list(map(self.entries.get, keys))
 
     def keys_between(self, start: bytes | None, stop: bytes | None) -> list[bytes]:
-        if self._sorted_keys is None:
+        if self._sorted_keys is None or len(self._removed) > len(self.entries):
             self._sorted_keys = sorted(self.entries)
+            self._added, self._removed = [], set()
+        elif self._added:
+            self._sorted_keys += [key for key in self._added if key in self.entries]
+            self._sorted_keys.sort()
+            self._removed.difference_update([key for key in self._added if key not in self.entries])
+            self._added = []
         keys = self._sorted_keys
         first = 0 if start is None else bisect_left(keys, start)
-        return keys[first : len(keys) if stop is None else bisect_left(keys, stop)]
+        found = keys[first : len(keys) if stop is None else bisect_left(keys, stop)]
+        return [key for key in found if key in self.entries] if self._removed else found
 
     def scan(
         self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
@@ -92,34 +114,35 @@ class MemoryBackend(StateBackend):
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes, atomically."""
         with self._lock:
-            entries = self._open_view().entries
-            count = len(entries)
+            view = self._open_view()
+            entries = view.entries
             for key, value in puts:
                 old = entries.get(key)
-                self._bytes += len(value) - (len(old) if old is not None else -len(key))
                 entries[key] = value
-            new_keys = len(entries) - count
-            removed = self._remove(entries, deletes)
+                if old is None:
+                    self._bytes += len(value) + len(key)
+                    view.note_added(key)
+                else:
+                    self._bytes += len(value) - len(old)
+            self._remove(view, deletes)
             self._puts += len(puts)
             self._deletes += len(deletes)
-            if new_keys or removed:
-                self._view = _SortedView(entries)
 
-    def _remove(self, entries: dict[bytes, bytes], keys: Sequence[bytes]) -> int:
-        count = len(entries)
+    def _remove(self, view: _SortedView, keys: Sequence[bytes]) -> int:
+        count = len(view.entries)
         for key in keys:
-            value = entries.pop(key, None)
+            value = view.entries.pop(key, None)
             if value is not None:
                 self._bytes -= len(key) + len(value)
-        return count - len(entries)
+                view.note_removed(key)
+        return count - len(view.entries)
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range."""
         with self._lock:
             view = self._open_view()
             keys = view.keys_between(start, stop)
-            self._deletes += self._remove(view.entries, keys)
-            self._view = _SortedView(view.entries)
+            self._deletes += self._remove(view, keys)
 
     def snapshot(self) -> StateSnapshot:
         """A copy of the dictionary; keys and values are shared."""

@@ -21,6 +21,7 @@ from typing import cast
 from rocksdict import (
     AccessType,
     Checkpoint,
+    CompactOptions,
     IngestExternalFileOptions,
     Rdict,
     RdictIter,
@@ -31,6 +32,7 @@ from rocksdict import (
 from weir.errors import StateError
 from weir.state.api import StagedEntries, StateBackend, StateSnapshot, StoreStats
 from weir.state.stores.directory_lock import StoreDirectory, claim_directory
+from weir.state.stores.rocksdb_compaction import Compaction
 from weir.state.stores.rocksdb_errors import state_error
 from weir.state.stores.rocksdb_settings import (
     RocksDbSettings,
@@ -99,6 +101,7 @@ class RocksDbBackend(StateBackend):
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[_Scan | _RocksDbSnapshot] = weakref.WeakSet()
         self._gets = self._puts = self._deletes = 0
+        self._compaction = Compaction(self._compact_range, self._disk_bytes)
 
     def check_open(self) -> None:
         """Raise StateError if the store is closed."""
@@ -259,6 +262,27 @@ class RocksDbBackend(StateBackend):
         except Exception as error:
             raise state_error(error, self.path) from error
 
+    def give_back(self, group: int, state_id: int, size_bytes: int) -> None:
+        """See ``StateBackend``; another thread merges the files."""
+        self._compaction.give_back(group, state_id, size_bytes)
+
+    @property
+    def is_giving_back(self) -> bool:
+        """Whether files are being merged for :meth:`give_back`; for benchmarks and tests."""
+        return self._compaction.is_busy
+
+    def _compact_range(self, start: bytes, stop: bytes) -> None:
+        options = CompactOptions()
+        # Merges that RocksDB wants to do go on.
+        options.set_exclusive_manual_compaction(False)
+        try:
+            self._store.compact_range(start, stop, options)
+        except Exception as error:
+            raise state_error(error, self.path) from error
+
+    def _disk_bytes(self) -> int:
+        return self._store.property_int_value("rocksdb.live-sst-files-size") or 0
+
     def stats(self) -> StoreStats:
         """Counters, memory (block cache with memory tables, table readers) and bytes of live tables."""
         self.check_open()
@@ -269,7 +293,7 @@ class RocksDbBackend(StateBackend):
             deletes=self._deletes,
             memory_bytes=self.memory.cache.get_usage()
             + (store.property_int_value("rocksdb.estimate-table-readers-mem") or 0),
-            disk_bytes=store.property_int_value("rocksdb.live-sst-files-size") or 0,
+            disk_bytes=self._disk_bytes(),
         )
 
     def close(self) -> None:
@@ -281,6 +305,7 @@ class RocksDbBackend(StateBackend):
             readers = list(self._readers)
         for reader in readers:
             reader.release()
+        self._compaction.close()
         try:
             self._store.close()
         except Exception as error:

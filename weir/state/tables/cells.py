@@ -11,7 +11,7 @@ met it, and from which no key was evicted or dropped since. Then all its keys ar
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from weir.state.packed import PackedKeys, split_rows
 from weir.state.tables import accumulators
 from weir.state.tables.cached_entries import CachedEntries, CachedPart
 from weir.state.tables.capture import Capture
-from weir.state.tables.expiry import Expiry
+from weir.state.tables.expiry import Expiry, cell_stamps
 from weir.state.tables.slot_table import SlotTable
 from weir.state.tables.table import StateTable
 
@@ -430,6 +430,31 @@ class CellTable(StateTable):
         self._latest_read = None
         if len(self._table.slots_in_groups(wanted, dirty_only=False)):
             self._table.remove_groups(wanted)
+
+    # --- expired entries go ------------------------------------------------------------------------------------
+
+    def stamps_of(self, values: Sequence[bytes]) -> np.ndarray:
+        """See ``weir.state.tables.sweep.SweptTable``."""
+        return cell_stamps(values)
+
+    def drop_written(self, keys: Sequence[bytes], *, has_more: bool) -> list[bytes]:
+        """See ``weir.state.tables.sweep.SweptTable``."""
+        self._check_usable()
+        if self._captured is not None:
+            if not self._captured[0].has_ended:
+                return []
+            self._settle()
+        users = [key[layout.NO_NAMESPACE_HEADER_BYTES :] for key in keys]
+        offsets = np.zeros(len(users) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, users), np.int64, len(users)), out=offsets[1:])
+        column = weir_keys.KeyColumn(np.frombuffer(b"".join(users), dtype=np.uint8), offsets)
+        slots, _ = self._table.probe(weir_keys.hash_keys(column), column.data, offsets, changes=False)
+        self._latest_read = None
+        dirty = self._table.is_dirty(slots)
+        cached = slots[(slots >= 0) & ~dirty]
+        if len(cached):
+            self._table.remove(cached)
+        return [key for key, is_dirty in zip(keys, dirty.tolist(), strict=True) if not is_dirty]
 
     # --- copies for a new owner --------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ key group reads the clock that its former owner left there. So what has expired 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ CLOCK_NAMESPACE = b"ttl"
 _CLOCK = struct.Struct("<Bqq")
 _CLOCK_VERSION = 1
 _STAMP = struct.Struct("<q")
+#: See ``weir.state.tables.accumulators``.
+_TIMED_CELLS = np.dtype([("version", "u1"), ("presence", "u1"), ("value", "<i8"), ("time", "<i8")])
 
 
 class StateTimes:
@@ -109,6 +111,7 @@ class Expiry:
         backend: where the state lives.
         state_id: its number there.
         max_parallelism: number of key groups.
+        groups: those that are owned now.
     """
 
     def __init__(
@@ -119,8 +122,12 @@ class Expiry:
         backend: StateBackend,
         state_id: int,
         max_parallelism: int,
+        groups: Iterable[int],
     ) -> None:
         self.ttl = ttl
+        #: By key group whether it is owned.
+        self.owned = np.zeros(max_parallelism, dtype=np.bool_)
+        self.owned[list(groups)] = True
         self._times = times
         self._name = name
         self._backend = backend
@@ -208,12 +215,19 @@ class Expiry:
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
         """These key groups came: their clocks in the store count."""
-        self._unread[list(groups)] = True
+        listed = list(groups)
+        self.owned[listed] = self._unread[listed] = True
         self._has_unread = True
 
     def release_groups(self, groups: Iterable[int]) -> None:
         """Leave the clock to the new owners of these key groups, before the store lets go of them."""
+        groups = list(groups)
+        # What a former owner knew must not be lost.
+        unread = [group for group in groups if self._unread[group]]
+        if unread:
+            self._read_clocks(unread)
         self.look()
+        self.owned[groups] = False
         if self._latest_ms != UNDATED:
             data = _CLOCK.pack(_CLOCK_VERSION, self._latest_ms, self.since_ms)
             keys = [self._clock_key(group) for group in groups]
@@ -232,3 +246,24 @@ class Expiry:
 
     def _clock_key(self, group: int) -> bytes:
         return layout.encode_key(group, self._state_id, b"", CLOCK_NAMESPACE)
+
+
+def cell_stamps(values: Sequence[bytes]) -> np.ndarray:
+    """The times of stored values of a state whose last of two cells is the time; those of one cell are undated."""
+    sizes = set(map(len, values))
+    timed = _TIMED_CELLS.itemsize
+    if sizes == {timed}:
+        rows = np.frombuffer(b"".join(values), dtype=_TIMED_CELLS)
+        return np.where(rows["presence"] & 2, rows["time"], UNDATED)
+    stamps = np.full(len(values), UNDATED, dtype=np.int64)
+    at = [index for index, value in enumerate(values) if len(value) == timed]
+    if at:
+        stamps[at] = cell_stamps([values[index] for index in at])
+    return stamps
+
+
+def value_stamps(values: Sequence[bytes]) -> np.ndarray:
+    """The times of stored values of any length."""
+    undated = _STAMP.pack(UNDATED)
+    stamps = b"".join([value[1:STAMP_BYTES] if value[:1] == STAMPED else undated for value in values])
+    return np.frombuffer(stamps, dtype="<i8").astype(np.int64)

@@ -10,6 +10,7 @@ from weir.state.api import StateBackend
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import Expiry, StateTimes
+from weir.state.tables.sweep import Sweep, Sweeps
 from weir.state.tables.table import StateTable
 from weir.state.tables.timers import TimerTable
 from weir.state.tables.values import ValueTable
@@ -46,6 +47,8 @@ class StateTables:
         self.first_groups = tuple(range(max_parallelism) if groups is None else groups)
         self._cache_bytes = cache_bytes
         self._tables: list[StateTable] = []
+        #: Of the tables with a TTL.
+        self.sweeps = Sweeps()
         #: Tables that have written everything in the flush that is under way.
         self._flushed: set[int] = set()
 
@@ -61,6 +64,8 @@ class StateTables:
     def add(self, table: StateTable) -> None:
         """Drive this table from now on."""
         self._tables.append(table)
+        if isinstance(table, CellTable | ValueTable) and table.expiry is not None:
+            self.sweeps.add(Sweep(table, self.backend, table.state_id, table.expiry))
 
     def flush(self) -> None:
         """Make all dirty entries durable.
@@ -202,7 +207,15 @@ class OperatorTables:
     def _expiry(self, name: str, ttl: Ttl | None) -> Expiry | None:
         if ttl is None:
             return None
-        return Expiry(ttl, self.times, name, self.backend, self._state_id(name), self.max_parallelism)
+        return Expiry(
+            ttl,
+            self.times,
+            name,
+            self.backend,
+            self._state_id(name),
+            self.max_parallelism,
+            self.tables.first_groups,
+        )
 
     def _state_id(self, name: str) -> int:
         if name not in self.state_ids:

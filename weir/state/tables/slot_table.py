@@ -322,6 +322,11 @@ class SlotTable:
         dirty: np.ndarray = slots[self._flags[slots] & DIRTY != 0]
         return dirty
 
+    def is_dirty(self, slots: np.ndarray) -> np.ndarray:
+        """Which of these slots are in use and dirty, bool; -1 is not."""
+        found: np.ndarray = (slots >= 0) & (self._flags[slots] & DIRTY != 0)
+        return found
+
     def mark_clean(self, slots: np.ndarray) -> None:
         """Note that these slots were written."""
         self._flags[slots] &= 0xFF ^ DIRTY

@@ -399,6 +399,24 @@ class WriteBackCache(StateBackend):
                 self._buckets.forget_group_if_empty(bucket.group)
                 tries_left = 2 * len(self._buckets.groups) if gone else tries_left - 1
 
+    def drop_written(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Forget those of these keys that are not dirty; returns them. None while a capture is being written."""
+        self._begin()
+        if self._captured is not None:
+            return []
+        with self._lock:
+            written = []
+            for key in keys:
+                bucket = self._buckets.find(key)
+                if bucket is None:
+                    written.append(key)
+                elif key not in bucket.unwritten:
+                    written.append(key)
+                    # A copy for a new owner has it, and what becomes of it.
+                    if bucket.group.touched is None and key in bucket.entries:
+                        self._buckets.drop(bucket, key)
+            return written
+
     # --- key groups --------------------------------------------------------------------------------------------
 
     def flush_prefixes(self, prefixes: Collection[bytes]) -> None:

@@ -12,7 +12,7 @@ from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.capture import Capture
-from weir.state.tables.expiry import Expiry
+from weir.state.tables.expiry import Expiry, value_stamps
 from weir.state.tables.table import StateTable
 from weir.state.tables.value_cache import WriteBackCache
 
@@ -37,6 +37,7 @@ class ValueTable(StateTable):
         ``expiry``: of a state with a TTL; its values begin with their time, which is the business of its handle.
         """
         self.expiry = expiry
+        self._owner_of = owner_of
         self._cache = WriteBackCache(backend, cache_bytes, owner_of)
         self.state_id = state_id
         self.max_parallelism = max_parallelism
@@ -162,6 +163,23 @@ class ValueTable(StateTable):
         listed = set(groups)
         self._kept -= listed
         self._cache.forget_prefixes(_prefixes(listed))
+
+    # --- expired entries go ---
+
+    def stamps_of(self, values: Sequence[bytes]) -> np.ndarray:
+        """See ``weir.state.tables.sweep.SweptTable``."""
+        return value_stamps(values)
+
+    def drop_written(self, keys: Sequence[bytes], *, has_more: bool) -> list[bytes]:
+        """See ``weir.state.tables.sweep.SweptTable``.
+
+        What says how many elements a key has goes with the last of them.
+        """
+        wanted = list(keys)
+        if has_more and self._owner_of is not None and wanted:
+            owner = self._owner_of(wanted[-1])
+            wanted = [key for key in wanted if len(key) > len(owner) + 1 or not key.startswith(owner)]
+        return self._cache.drop_written(wanted)
 
     def stats(self) -> StoreStats:
         """Counters and memory of the cache."""
