@@ -25,6 +25,10 @@ from __future__ import annotations
 
 import errno
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class FailureKind(Enum):
@@ -122,6 +126,8 @@ class UserFunctionError(WeirError):
     failure_kind = FailureKind.ROWS
     #: Where in the step's batch the row is with which the function was called; None: it was called with all of them.
     row_index: int | None = None
+    #: What the function was called with, where the step was given no rows: timers that were due.
+    rows: pa.RecordBatch | None = None
 
 
 class SupersededError(CheckpointError):

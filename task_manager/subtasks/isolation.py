@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from task_manager.exchange.credits import CancelledError
 from weir.errors import FailureKind, kind_in_step
-from weir.operators.base import Operator, OperatorContext
+from weir.operators.base import Operator, OperatorContext, SetAside
 from weir.operators.chain import process
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
@@ -84,6 +84,21 @@ class Isolation:
         half = batch.num_rows // 2
         parts = (batch.slice(0, half), batch.slice(half))
         return [out for part in parts for out in self.process(operator, context, part, input_index)]
+
+    def timers_of(self, operator: Operator, context: OperatorContext) -> SetAside | None:
+        """Takes timers that make the operator raise, one by one, as rows; None: they are not looked at now."""
+        if not self.concerns(operator, context.operator_name):
+            return None
+
+        def set_aside(timer: pa.RecordBatch, error: BaseException) -> bool:
+            if isinstance(error, CancelledError) or not isinstance(error, Exception):
+                return False
+            if kind_in_step(error, is_sink=False, takes_rows=True) is not FailureKind.ROWS:
+                return False
+            self._reject(context.operator_name, timer, error)
+            return True
+
+        return set_aside
 
     def close(self) -> None:
         """Close the files."""

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 
 from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
-from weir.operators.base import NEVER_US, Json, Operator, OperatorContext, TimedOperator
+from weir.operators.base import NEVER_US, Json, Operator, OperatorContext, SetAside, TimedOperator
 from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
 
@@ -42,6 +42,10 @@ class RowIsolation(Protocol):
         self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch, input_index: int = 0
     ) -> Iterable[pa.RecordBatch]:
         """What the operator makes of the batch, without the rows that make it raise."""
+        ...
+
+    def timers_of(self, operator: Operator, context: OperatorContext) -> SetAside | None:
+        """Takes timers that make the operator raise; None: they are not looked at now."""
         ...
 
 
@@ -92,6 +96,8 @@ def name_step(
     if isinstance(error, WeirError) and not isinstance(error, UserFunctionError):
         error.step = error.step or step
         return
+    if batch is None and isinstance(error, UserFunctionError):
+        batch = error.rows
     kind = kind_in_step(error, is_sink=is_sink, takes_rows=batch is not None)
     raise StepError(step, error, kind, batch) from error
 
@@ -204,6 +210,7 @@ class OperatorChain(Generic[OutputT]):
 
     def on_watermark(self, time_ms: int) -> None:
         """Tell every operator of a new watermark, in order."""
+        self._isolate_timers()
         for index, (operator, _) in enumerate(self._operators):
             self._send_on(index, partial(operator.on_watermark, time_ms))
 
@@ -220,8 +227,14 @@ class OperatorChain(Generic[OutputT]):
 
     def on_time(self) -> None:
         """Let operators do what is due by the clock, in order."""
+        self._isolate_timers()
         for index, operator in self._timed:
             self._send_on(index, operator.on_time)
+
+    def _isolate_timers(self) -> None:
+        if self.isolation is not None:
+            for index, operator in self._timed:
+                operator.set_aside = self.isolation.timers_of(operator, self._operators[index][1])
 
     def _send_on(
         self, index: int, call: Callable[[], Iterable[pa.RecordBatch]], batch: pa.RecordBatch | None = None
@@ -300,6 +313,7 @@ class OperatorChain(Generic[OutputT]):
 
     def finish(self) -> None:
         """The input has ended: let operators emit what they hold, and flush."""
+        self._isolate_timers()
         for index, (operator, _) in enumerate(self._operators):
             self._send_on(index, operator.finish)
         self.flush()

@@ -85,15 +85,10 @@ class TimerCalls:
             return self._run_one_by_one(firing, keys)
         return self._run_batch(firing, keys, self._many)
 
-    def row(self, firing: Firing) -> pa.RecordBatch:
-        """The first timer, as a row of its key and its time."""
-        key = firing.keys[0]
-        arrays = weir_keys.decode_keys(
-            weir_keys.KeyColumn.from_list([user_key_of(key)]), self._key_schema.types
-        )
-        return pa.record_batch(
-            [*arrays, pa.array(times_of([key]))], names=[*self._key_schema.names, TIMER_COLUMN]
-        )
+    def shown(self, firing: Firing) -> pa.RecordBatch:
+        """The timers that are due, as rows of their keys and times."""
+        column = weir_keys.KeyColumn.from_list([user_key_of(key) for key in firing.keys])
+        return self._shown(weir_keys.decode_keys(column, self._key_schema.types), times_of(firing.keys))
 
     def _run_one_by_one(self, firing: Firing, keys: Keys) -> Iterator[pa.RecordBatch]:
         function, context, rows = self._one, self._context, self._rows
@@ -119,19 +114,42 @@ class TimerCalls:
             # What our own code says is about the store, not about the timer.
             if isinstance(error, WeirError):
                 raise
-            raise rows.failed(tuples[position], time_ms, error) from error
-        context.end()
-        if results:
-            yield rows.built(results, times, self._clock.now_us())
+            raise self._failed(tuples[position], time_ms, error) from error
+        built = rows.built(results, times, self._clock.now_us()) if results else None
+        self._end()
+        if built is not None:
+            yield built
+
+    def _failed(self, key: tuple[Any, ...], time_ms: int, error: Exception) -> UserFunctionError:
+        failed = self._rows.failed(f"on_timer for key {key!r} at {time_ms}", error)
+        failed.rows = self._shown([pa.array([value]) for value in key], np.array([time_ms]))
+        return failed
+
+    def _shown(self, key_columns: list[pa.Array], times_ms: np.ndarray) -> pa.RecordBatch:
+        """Timers as rows of their keys and times, for messages and dead letters."""
+        return pa.record_batch(
+            [*key_columns, pa.array(times_ms)], names=[*self._key_schema.names, TIMER_COLUMN]
+        )
 
     def _run_batch(self, firing: Firing, keys: Keys, function: TimersFunction) -> Iterator[pa.RecordBatch]:
         arrays = weir_keys.decode_keys(keys.column, self._key_schema.types)
         plain = pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)
         batch = with_times(plain, times_of(firing.keys), self._clock.now_us())
         self._context.begin(batch, keys.hashes)
-        made = function(batch, self._context)
-        yield from self._checker.each("on_timers", () if made is None else made, batch)
-        self._context.end()
+        try:
+            made = function(batch, self._context)
+            yield from self._checker.each("on_timers", () if made is None else made, batch)
+        except Exception as error:
+            if isinstance(error, WeirError):
+                raise
+            raise self._rows.failed(f"on_timers for {batch.num_rows:,} timers", error) from error
+        self._end()
+
+    def _end(self) -> None:
+        try:
+            self._context.end()
+        except (TypeError, ValueError) as error:
+            raise self._rows.failed("a state that on_timer changed", error) from error
 
     def _tuples(self, keys: Keys) -> list[tuple[Any, ...]]:
         arrays = weir_keys.decode_keys(keys.column, self._key_schema.types)
@@ -161,9 +179,9 @@ class _TimerRows(FlatMapOperator):
         ingest_us = pa.array(np.full(len(results), now_us, dtype=np.int64))
         return self._build(results, [pa.array(times_ms, pa.int64()), ingest_us])
 
-    def failed(self, key: tuple[Any, ...], time_ms: int, error: Exception) -> UserFunctionError:
-        """What to raise when the function raised."""
-        return self._error(f"on_timer for key {key!r} at {time_ms} raised {type(error).__name__}: {error}")
+    def failed(self, call: str, error: Exception) -> UserFunctionError:
+        """What to raise when a call of the author's function raised."""
+        return self._error(f"{call} raised {type(error).__name__}: {error}")
 
 
 class TimerFirer:
@@ -230,7 +248,9 @@ class TimerFirer:
                 yield from self._calls.run(firing)
             except BaseException as error:
                 self._context.abandon()
-                if set_aside is None or not set_aside(self._calls.row(firing), error):
+                if isinstance(error, UserFunctionError) and error.rows is None:
+                    error.rows = self._calls.shown(firing)
+                if set_aside is None or not set_aside(self._calls.shown(firing), error):
                     raise
                 side.table.change(dict.fromkeys(due.keys, False))
 
