@@ -11,6 +11,10 @@ from weir.state.tables.time_first import time_bytes, time_of
 
 #: The time of no timer: later than all.
 NEVER_MS = 2**63 - 1
+#: Where a group's place is in the store: beside the timers, under a namespace of its own.
+_PLACE_NAMESPACE = b"place"
+#: The place after all timers: no time begins like this.
+_AFTER_ALL = b"\xff" * 9
 #: A heap is made anew when most of what it holds was written.
 _STALE_MIN = 64
 
@@ -38,6 +42,12 @@ class TimerGroup:
     #: No live timer lies in the store before this key, and fired ones mostly do: scans begin here.
     place: bytes
     end: bytes
+    #: Where the place is in the store.
+    place_key: bytes
+    #: What the store has as the place, or later; ``end``: anything.
+    stored_place: bytes
+    #: Timers that have fired since.
+    fired_count: int = 0
     #: No live timer is earlier than this; None: nobody has looked.
     next_ms: int | None = None
     #: Timers that changed and are perhaps not in the store yet: True: registered, False: fired or deleted.
@@ -59,6 +69,25 @@ class TimerGroup:
         """The store has what is known of a timer: from now on scans have to find it."""
         if self.unwritten.pop(key):
             self.place = min(self.place, key)
+
+    def begin(self, stored: bytes | None) -> None:
+        """Go on from the place in the store, if there is one."""
+        if stored is not None:
+            self.place = self.stored_place = self.prefix + stored
+
+    def lowered_place(self, key: bytes) -> list[tuple[bytes, bytes]]:
+        """What to write of the place together with a live timer."""
+        return self._put_place(min(key, self.place)) if key < self.stored_place else []
+
+    def moved_place(self, fired_max: int) -> list[tuple[bytes, bytes]]:
+        """What to write of the place together with all that is dirty; it moves up when so many timers have fired."""
+        place = self._first(self.place)
+        is_due = place < self.stored_place or self.fired_count >= fired_max
+        return self._put_place(place) if is_due else []
+
+    def _put_place(self, place: bytes) -> list[tuple[bytes, bytes]]:
+        self.stored_place, self.fired_count = place, 0
+        return [(self.place_key, place[len(self.prefix) :] or _AFTER_ALL)]
 
     def trim(self) -> None:
         """Let go of what the heap holds for nothing."""
@@ -105,6 +134,7 @@ class TimerGroup:
     def fired(self, part: DuePart) -> None:
         """What was taken has fired; its keys are to be noted as deleted, too."""
         self.place, self.next_ms = part.place, part.next_ms
+        self.fired_count += len(part.keys)
 
     def give_back(self, part: DuePart) -> None:
         """What was taken has not fired."""
@@ -139,4 +169,5 @@ def timer_group(number: int, state_id: int) -> TimerGroup:
     prefix = layout.key_prefix(number, state_id)
     end = prefix_end(prefix)
     assert end is not None, "a prefix ends with the length of an empty namespace, 0"
-    return TimerGroup(prefix, prefix, end)
+    place_key = layout.key_prefix(number, state_id, _PLACE_NAMESPACE)
+    return TimerGroup(prefix, prefix, end, place_key, prefix)

@@ -24,6 +24,8 @@ from weir.state.tables.value_cache import FLUSH_ENTRIES_MAX, WRITE_ENTRIES_MAX
 
 #: The value of a timer: the version of its form.
 TIMER_VALUE = b"\x01"
+#: The place of a group is written when so many of its timers have fired since: a new owner walks over them.
+FIRED_MAX = 512
 #: What a timer that is not in the store yet occupies: its key, an entry in two dictionaries and in a heap.
 _ENTRY_BYTES = 300
 
@@ -46,9 +48,19 @@ class TimerTable(StateTable):
 
     order: ClassVar[EntryOrder] = "time"
 
-    def __init__(self, backend: StateBackend, state_id: int, cache_bytes: int, groups: Iterable[int]) -> None:
+    def __init__(
+        self,
+        backend: StateBackend,
+        state_id: int,
+        cache_bytes: int,
+        groups: Iterable[int],
+        fired_max: int = FIRED_MAX,
+    ) -> None:
         """``groups`` are owned from the beginning; ``cache_bytes`` bounds what is not written yet."""
         self.state_id = state_id
+        self._fired_max = fired_max
+        #: There are groups that nobody has looked at.
+        self._has_new = False
         self._backend = backend
         self._entries_max = max(cache_bytes // _ENTRY_BYTES, 1)
         self._groups: dict[bytes, TimerGroup] = {}
@@ -106,14 +118,20 @@ class TimerTable(StateTable):
     def next_ms(self) -> int:
         """No timer is due before this time; ``NEVER_MS`` if there is none. Costs a seek for each group that is new."""
         if self._next_ms is None:
-            times = []
-            for group in self._groups.values():
-                if group.next_ms is None:
-                    group.seek(self._backend)
-                assert group.next_ms is not None
-                times.append(group.next_ms)
+            self._look()
+            times = [group.next_ms for group in self._groups.values() if group.next_ms is not None]
             self._next_ms = min(times, default=NEVER_MS)
         return self._next_ms
+
+    def _look(self) -> None:
+        """Find the first timer of each group that is new."""
+        if self._has_new:
+            self._has_new = False
+            fresh = [group for group in self._groups.values() if group.next_ms is None]
+            places = self._backend.get_many([group.place_key for group in fresh])
+            for group, place in zip(fresh, places, strict=True):
+                group.begin(place)
+                group.seek(self._backend)
 
     def take(self, until_ms: int, count_max: int) -> Due:
         """Timers that are due at a time, about the earliest of each group, at most so many; without any none is due.
@@ -162,6 +180,7 @@ class TimerTable(StateTable):
     def flush(self) -> None:
         """See :class:`StateTable`."""
         self._settle()
+        self._write_places(self._groups.values())
         self._write_down(sorted(self._dirty))
 
     def flush_part(self, share: float) -> bool:
@@ -185,12 +204,19 @@ class TimerTable(StateTable):
         self._settle()
         if not self._dirty:
             return None
+        self._look()
         entries = sorted(self._dirty.items())
+        places = [put for group in self._groups.values() for put in group.moved_place(self._fired_max)]
         self._dirty.clear()
 
         def write() -> None:
+            self._backend.write(places)
             for start in range(0, len(entries), WRITE_ENTRIES_MAX):
-                self._write(entries[start : start + WRITE_ENTRIES_MAX])
+                part = entries[start : start + WRITE_ENTRIES_MAX]
+                self._backend.write(
+                    [(key, TIMER_VALUE) for key, is_live in part if is_live],
+                    [key for key, is_live in part if not is_live],
+                )
                 capture.pause()
 
         capture = Capture(write)
@@ -201,6 +227,7 @@ class TimerTable(StateTable):
         """See :class:`StateTable`."""
         wanted = {group.to_bytes(2, "big") for group in groups}
         self._settle()
+        self._write_places([group for group in self._groups.values() if group.prefix[:2] in wanted])
         self._write_down(sorted(key for key in self._dirty if key[:2] in wanted))
 
     def release_groups(self, groups: Iterable[int]) -> None:
@@ -216,6 +243,7 @@ class TimerTable(StateTable):
         for group in groups:
             self._groups[group.to_bytes(2, "big")] = timer_group(group, self.state_id)
         self._next_ms = None
+        self._has_new = True
 
     def stats(self) -> StoreStats:
         """See :class:`StateTable`."""
@@ -230,6 +258,8 @@ class TimerTable(StateTable):
             return
         (capture, keys), self._captured = self._captured, None
         is_written = capture.wait()
+        if not is_written:
+            self._forget_places()
         for key in keys:
             group = self._groups.get(key[:2])
             if group is None or key in self._dirty:
@@ -253,19 +283,40 @@ class TimerTable(StateTable):
 
     def _write_down(self, keys: Sequence[bytes]) -> None:
         """Write these dirty keys, which are sorted."""
+        self._look()
         dirty, groups = self._dirty, self._groups
         for start in range(0, len(keys), WRITE_ENTRIES_MAX):
             entries = [(key, dirty[key]) for key in keys[start : start + WRITE_ENTRIES_MAX]]
-            self._write(entries)
+            # Before its timers, a place that is too late is moved.
+            places = [
+                put for key, is_live in entries if is_live for put in groups[key[:2]].lowered_place(key)
+            ]
+            self._write(entries, places)
             for key, _ in entries:
                 groups[key[:2]].written(key)
                 del dirty[key]
 
-    def _write(self, entries: Sequence[tuple[bytes, bool]]) -> None:
-        self._backend.write(
-            puts=[(key, TIMER_VALUE) for key, is_live in entries if is_live],
-            deletes=[key for key, is_live in entries if not is_live],
-        )
+    def _write_places(self, groups: Iterable[TimerGroup]) -> None:
+        """Write where these groups have got to; all of their dirty keys are written next."""
+        self._look()
+        places = [put for group in groups for put in group.moved_place(self._fired_max)]
+        if places:
+            self._write((), places)
+
+    def _write(self, entries: Sequence[tuple[bytes, bool]], places: Sequence[tuple[bytes, bytes]]) -> None:
+        try:
+            self._backend.write(
+                puts=[*places, *((key, TIMER_VALUE) for key, is_live in entries if is_live)],
+                deletes=[key for key, is_live in entries if not is_live],
+            )
+        except BaseException:
+            self._forget_places()
+            raise
+
+    def _forget_places(self) -> None:
+        """A place may not have been written: it is written again before the next timer."""
+        for group in self._groups.values():
+            group.stored_place = group.end
 
     def _trim(self) -> None:
         for group in self._groups.values():

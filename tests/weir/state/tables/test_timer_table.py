@@ -1,6 +1,7 @@
 """Timers against a plain set, whatever the runtime does in between; and what finding due ones may look at."""
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -46,8 +47,22 @@ def test_order_of_bytes_is_order_of_times():
     assert keys[4].hex() == "0001000500" + "8000000000000001" + "6b"
 
 
+class Brittle(MemoryBackend):
+    """Cannot be written for a while."""
+
+    writes_left = 1 << 30
+
+    def write(self, puts=(), deletes=()):
+        if self.writes_left == 0:
+            raise StateError("disk full")
+        self.writes_left -= 1
+        super().write(puts, deletes)
+
+
 class Timers(RuleBasedStateMachine):
     cache_bytes = 1 << 20
+    #: Places are written after so many have fired.
+    fired_max = 2
 
     def __init__(self):
         super().__init__()
@@ -56,10 +71,10 @@ class Timers(RuleBasedStateMachine):
         self.model = set()
 
     def make_store(self):
-        return MemoryBackend()
+        return Brittle()
 
     def made(self, groups):
-        return TimerTable(self.backend, STATE_ID, self.cache_bytes, groups)
+        return TimerTable(self.backend, STATE_ID, self.cache_bytes, groups, self.fired_max)
 
     @rule(registered=ENTRIES, deleted=ENTRIES)
     def change(self, registered, deleted):
@@ -119,6 +134,21 @@ class Timers(RuleBasedStateMachine):
         if capture is not None:
             self.check()
             capture.write()
+
+    @rule(writes=st.integers(0, 2))
+    def flush_on_a_full_disk(self, writes):
+        if not isinstance(self.backend, Brittle):
+            return
+        self.backend.writes_left = writes
+        with suppress(StateError):
+            self.table.flush()
+        capture = None
+        with suppress(StateError):
+            capture = self.table.capture()
+        if capture is not None:
+            with suppress(StateError):
+                capture.write()
+        self.backend.writes_left = 1 << 30
 
     @rule()
     def restart(self):
@@ -216,6 +246,33 @@ def test_a_scan_begins_where_the_last_one_ended_and_nothing_due_looks_at_nothing
     table.change(dict.fromkeys(late, True))
     table.flush()
     assert table.take(600, 10).keys == late
+
+
+def test_a_new_owner_begins_where_the_last_one_had_got_to():
+    store = CountingStore()
+    table = TimerTable(store, STATE_ID, 1 << 20, [1])
+    keys = keys_of(table, [(1, time, b"k") for time in range(2000)])
+    table.change(dict.fromkeys(keys, True))
+    due = table.take(1499, 10_000)
+    table.fired(due, dict.fromkeys(due.keys, False))
+    table.flush()
+    store.scans.clear()
+    other = TimerTable(store, STATE_ID, 1 << 20, [1])
+    assert other.next_ms() == 1500
+    assert store.scans == [keys[1500]]
+    # An earlier one, and all that is left of the others is gone.
+    late = keys_of(other, [(1, 3, b"late")])
+    due = other.take(5000, 10_000)
+    other.fired(due, dict.fromkeys(due.keys, False) | dict.fromkeys(late, True))
+    other.flush_groups([1])
+    other.release_groups([1])
+    third = TimerTable(store, STATE_ID, 1 << 20, [])
+    third.adopt_groups([1])
+    assert third.next_ms() == 3
+    due = third.take(5000, 10)
+    third.fired(due, dict.fromkeys([*due.keys, *keys], False))
+    third.flush()
+    assert TimerTable(store, STATE_ID, 1 << 20, [1]).next_ms() == NEVER_MS
 
 
 def test_a_timer_of_a_group_that_is_not_here_is_refused():
