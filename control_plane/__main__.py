@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from weir.entry_point import LogFileOption, ParentOption, parameter_texts, run, set_up_logging, settings
+from weir.entry_point import (
+    LogFileOption,
+    ParentOption,
+    parameter_texts,
+    run,
+    set_up_logging,
+    settings,
+    settle_memory,
+)
 from weir.errors import ConfigError
 from weir.lifeline import Parent
 
@@ -101,7 +109,7 @@ def main(
     Without --exit-when-finished it stays up after the end of the job, so that you can look at it.
     """
     # First of all, so that this process never outlives the one that started it.
-    parent = None if parent_fd is None else Parent(parent_fd, _show)
+    parent = None if parent_fd is None else Parent.at(parent_fd, _show)
     set_up_logging("control_plane", verbose=verbose, path=log_file)
     if show_parameters:
         run("control_plane", lambda: _show_parameters(job))
@@ -167,6 +175,7 @@ def _serve(
     loaded = settings(path, set_flags, overrides, tells_of_absence=parent is None)
     from control_plane.process import serve
 
+    settle_memory()
     return asyncio.run(
         serve(
             loaded.config,

@@ -25,6 +25,7 @@ from experiments.processes import (
     held_to,
     signals_later,
 )
+from weir import bytecode
 
 _STOP_TIMEOUT_S = 20.0
 #: The ports that README.md names, which are the defaults of config.json.
@@ -71,7 +72,7 @@ class Cluster:
             "controlPlane.state_path": str(directory / "control_plane.json"),
             **(settings or {}),
         }
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**os.environ, **bytecode.variables(), **(environment or {})}
         directory.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Self:

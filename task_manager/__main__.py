@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import typer
 
-from weir.entry_point import LogFileOption, ParentOption, run, set_up_logging, settings
+from weir.entry_point import LogFileOption, ParentOption, run, set_up_logging, settings, settle_memory
 from weir.errors import ConfigError, HandshakeError
 from weir.kernel_compilation import prepare_kernels
 from weir.lifeline import Parent
@@ -69,7 +68,7 @@ def main(
     over what runs here, if they have room; Ctrl-C and a second SIGTERM end it at once.
     """
     # First of all, so that this process never outlives the one that started it.
-    parent = None if parent_fd is None else Parent(parent_fd)
+    parent = None if parent_fd is None else Parent.at(parent_fd)
     name = f"task_manager:{port}" if port else "task_manager"
     set_up_logging(name, verbose=verbose, path=log_file)
     run(
@@ -107,9 +106,7 @@ def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str], p
         # The control plane has read the settings by now: what is wrong with them is told once, and not by each process.
         overrides.update(_overrides(None, parent.receive()["control_plane"], None))
         loaded = settings(path, set_flags, overrides, tells_of_absence=False)
-    # Start-up objects live for ever: the collector need not look at them again.
-    gc.collect()
-    gc.freeze()
+    settle_memory()
     sys.setswitchinterval(_GIL_SWITCH_INTERVAL_S)
     process = TaskManagerProcess(
         loaded.config,

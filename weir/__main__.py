@@ -1,5 +1,19 @@
-"""``python -m weir``: the console command ``weir``."""
+"""``python -m weir``, and the console command ``weir``."""
 
-from weir.console.command_line import app
+import sys
 
-app(prog_name="weir")
+from weir import bytecode
+from weir.console import head_start
+
+
+def main() -> None:
+    """Run one command; never returns."""
+    bytecode.keep()
+    head_start.begin(sys.argv[1:])
+    from weir.console.command_line import app
+
+    app(prog_name="weir")
+
+
+if __name__ == "__main__":
+    main()

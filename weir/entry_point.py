@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -91,6 +92,12 @@ def settings(
     for warning in loaded.warnings:
         logging.getLogger("weir.config").warning(warning)
     return loaded
+
+
+def settle_memory() -> None:
+    """Switch the garbage collector on, for what comes from here on: what has been imported lives for ever."""
+    gc.freeze()
+    gc.enable()
 
 
 def parameter_texts(items: Sequence[str]) -> dict[str, str]:

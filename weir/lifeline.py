@@ -13,7 +13,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 Message = dict[str, Any]
 
@@ -24,12 +24,24 @@ _PARENT_GONE_EXIT_CODE = 1
 class Parent:
     """The process's end. From the beginning on the process ends at once when the other end is closed."""
 
+    _open: ClassVar[dict[int, Parent]] = {}
+
+    @classmethod
+    def at(cls, fd: int, on_text: Callable[[str], None] | None = None) -> Parent:
+        """That of this file descriptor, which may be open already; as the constructor."""
+        parent = cls._open.get(fd)
+        if parent is None:
+            cls._open[fd] = parent = cls(fd, on_text)
+        parent.on_text = on_text
+        return parent
+
     def __init__(self, fd: int, on_text: Callable[[str], None] | None = None) -> None:
-        """``fd``: inherited; ``on_text`` is called, by a thread, with text that is to be shown to the user."""
+        """``fd``: inherited; ``on_text``: see below."""
         self._socket = socket.socket(fileno=fd)
         # Processes that the job's own code starts must not keep it open.
         self._socket.set_inheritable(False)
-        self._on_text = on_text
+        #: Called, by a thread, with text that is to be shown to the user.
+        self.on_text = on_text
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         threading.Thread(target=self._watch, name="parent", daemon=True).start()
 
@@ -49,8 +61,8 @@ class Parent:
     def _take(self, message: Message) -> None:
         if "text" not in message:
             self._messages.put(message)
-        elif self._on_text is not None:
-            self._on_text(message["text"])
+        elif self.on_text is not None:
+            self.on_text(message["text"])
 
 
 def send(connection: socket.socket, message: Message) -> bool:

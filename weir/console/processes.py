@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from weir.clock import Clock
+from weir.console import head_start
 from weir.lifeline import Message, receive_all, send
+from weir.prepared_process import order
 
 #: How long processes may take to end in order before they are killed.
 _END_S = 5.0
@@ -92,21 +94,14 @@ class Children:
             arguments: of the command line.
             owns_terminal: it writes to the terminal itself, and only to standard error.
         """
-        ours, theirs = socket.socketpair()
         relays = self._terminal is not None and not owns_terminal
-        stdout: int | IO[str] | None = sys.stderr if owns_terminal else None
-        with theirs:
-            popen = subprocess.Popen(
-                # Without -P a module of the working directory would come before one beside the job's file.
-                [sys.executable, "-P", "-m", module, "--parent-fd", str(theirs.fileno()), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if relays and sys.stdout.isatty() else stdout,
-                stderr=subprocess.PIPE if relays else None,
-                env=self._environment,
-                pass_fds=[theirs.fileno()],
-                # Ctrl-C is for this process, which ends the others in order.
-                start_new_session=True,
+        found = head_start.take(module, is_relayed=relays)
+        if found is None:
+            found = head_start.start(
+                module, self._environment, is_relayed=relays, owns_terminal=owns_terminal
             )
+        send(found.connection, order(self._environment.get("PYTHONPATH", ""), list(arguments)))
+        popen, ours = found.popen, found.connection
         child = Child(name, popen, ours)
         self._children.append(child)
         for stream in filter(None, (popen.stdout, popen.stderr)):

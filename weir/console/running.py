@@ -59,8 +59,6 @@ def run_job(options: RunOptions) -> int:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(options.job.python_path(os.environ)),
-        # What the job prints is seen at once, and not lost if its process is killed.
-        "PYTHONUNBUFFERED": "1",
     }
     with options.directory.in_use():
         compile_missing(environment, console)
