@@ -130,6 +130,10 @@ class StateBackend(StateReader):
         """Whether a write would wait now, until images of a checkpoint are taken."""
         return False
 
+    def is_stalled(self) -> bool:
+        """Whether the store cannot keep up: a write would take long now, and hold up all threads of the process."""
+        return False
+
     @abstractmethod
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range."""

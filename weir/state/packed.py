@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import StateMismatchError
+from weir.keys import KeyColumn, select_keys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +47,11 @@ class PackedKeys:
             pa.large_binary(), len(self), buffers
         ).to_pylist()
         return keys
+
+    def take(self, positions: np.ndarray) -> PackedKeys:
+        """The keys at these positions (int64)."""
+        column = select_keys(KeyColumn(self.data, self.offsets), positions)
+        return PackedKeys(column.data, column.offsets, self.groups[positions])
 
     def part(self, start: int, stop: int) -> PackedKeys:
         """The keys ``start <= i < stop``; a view."""

@@ -51,6 +51,51 @@ def test_an_entry_that_was_evicted_while_it_was_to_be_written_is_written_once():
     assert stored(backend) == 600
 
 
+@pytest.mark.parametrize("waiting", ["writes_wait", "is_stalled"])
+def test_rows_do_not_wait_for_a_store_that_cannot_take_writes_now(waiting, monkeypatch):
+    backend = MemoryBackend()
+    monkeypatch.setattr(backend, waiting, lambda: True)
+    tables = StateTables(backend, 64 << 20, GROUPS)
+    values = tables.of("step", {"": 1}).values()
+    put(values, range(COUNT))
+    assert not tables.flush_part(1.0)
+    assert stored(backend) == 0
+    monkeypatch.undo()
+    assert tables.flush_part(1.0)
+    assert stored(backend) == COUNT
+
+
+def test_the_cache_outgrows_its_bound_a_little_instead_of_waiting_and_shrinks_later(monkeypatch):
+    backend = MemoryBackend()
+    monkeypatch.setattr(backend, "is_stalled", lambda: True)
+    table = make(backend, bytes_max=400 * 240)
+    put(table, range(440))
+    assert stored(backend) == 0
+    put(table, range(1000, 1200))
+    assert stored(backend) > 0, "but not without bound"
+    monkeypatch.undo()
+    put(table, range(2000, 2001))
+    assert table.stats().memory_bytes <= 400 * 240
+    table.flush()
+    assert stored(backend) == 641
+
+
+def test_one_part_of_a_flush_is_bounded_whatever_the_share():
+    backend = MemoryBackend()
+    table = make(backend)
+    put(table, range(20_000))
+    assert not table.flush_part(1.0)
+    assert stored(backend) <= 1_000
+    put(table, range(20_000), bytes(10_000))
+    before = sum(len(value) for _, value in backend.scan())
+    assert not table.flush_part(1.0)
+    assert sum(len(value) for _, value in backend.scan()) - before < 2 << 20
+    captured = table.capture()
+    assert captured is not None
+    captured.write()
+    assert stored(backend) == 20_000
+
+
 def test_all_tables_of_a_subtask_are_flushed_and_captured_together():
     backend = MemoryBackend()
     tables = StateTables(backend, 64 << 20, GROUPS)

@@ -256,6 +256,10 @@ class HybridBackend(StateBackend):
         if is_local:
             self._local.give_back(group, state_id, size_bytes)
 
+    def is_stalled(self) -> bool:
+        """See ``StateBackend``; of the local store."""
+        return self._local.is_stalled()
+
     def _wait_for_hold(self) -> None:
         """Before a write, and before the lock: whoever ends the hold may need that."""
         if self._hold is not None:

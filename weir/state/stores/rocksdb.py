@@ -83,6 +83,7 @@ class RocksDbBackend(StateBackend):
         self._settings = settings
         self._directory = directory
         self.memory = memory or StoreMemory(settings)
+        self._memory_tables_max = settings.write_buffer_count
         self._options = options = store_options(settings, self.memory)
         options.create_if_missing(not read_only)
         self._staged_path = directory.staged_path
@@ -282,6 +283,17 @@ class RocksDbBackend(StateBackend):
 
     def _disk_bytes(self) -> int:
         return self._store.property_int_value("rocksdb.live-sst-files-size") or 0
+
+    def is_stalled(self) -> bool:
+        """Whether all memory tables but one wait to be flushed, or RocksDB slows writes down; they keep the GIL."""
+        self.check_open()
+        waiting = self._store.property_int_value("rocksdb.num-immutable-mem-table") or 0
+        if waiting >= self._memory_tables_max - 1:
+            return True
+        return bool(
+            self._store.property_int_value("rocksdb.actual-delayed-write-rate")
+            or self._store.property_int_value("rocksdb.is-write-stopped")
+        )
 
     def stats(self) -> StoreStats:
         """Counters, memory (block cache with memory tables, table readers) and bytes of live tables."""

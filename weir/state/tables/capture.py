@@ -12,6 +12,9 @@ from collections.abc import Callable
 
 #: Between two chunks of what is written: whoever waits for the store's lock or the GIL goes first.
 _PAUSE_S = 0.0005
+#: While the store cannot keep up.
+_STALLED_PAUSE_S = 0.01
+_STALLED_PAUSES_MAX = 500
 
 
 class Capture:
@@ -36,9 +39,16 @@ class Capture:
         finally:
             self.abandon()
 
-    def pause(self) -> None:
-        """Called between two chunks by whoever writes; returns at once if the cache waits for the end."""
-        self._is_awaited.wait(_PAUSE_S)
+    def pause(self, is_stalled: Callable[[], bool] = lambda: False) -> None:
+        """Called between two chunks by whoever writes; returns at once if the cache waits for the end.
+
+        A store that cannot keep up gets more time (a write would hold up rows, too), but not for ever.
+        """
+        for _ in range(_STALLED_PAUSES_MAX):
+            if self._is_awaited.wait(_PAUSE_S) or not is_stalled():
+                return
+            if self._is_awaited.wait(_STALLED_PAUSE_S):
+                return
 
     def abandon(self) -> None:
         """Nobody will write it, unless somebody has."""

@@ -14,6 +14,8 @@ from weir.state.tables.accumulators import presence_bytes
 from weir.state.tables.slot_kernels import DIRTY, USED
 
 SLOTS_MIN = 1024
+#: Key group, state number and an empty namespace, see ``weir.state.layout``.
+STATE_KEY_PREFIX_BYTES = 5
 _ARENA_BYTES_MIN = 16 << 10
 #: Bytes of a slot beside cells, presence, index and key: hash, start, length, stamp, flags, free list.
 _SLOT_BYTES = 8 + 8 + 4 + 4 + 1 + 4
@@ -349,3 +351,14 @@ class SlotTable:
         words = np.empty(len(slots), dtype=np.uint64)
         kernels.sort_words(slots, groups, self._starts, self._lengths, self._arena, words)
         return np.argsort(words)
+
+
+def positions_in_key_order(keys: PackedKeys) -> np.ndarray:
+    """Positions (int64) that sort state keys about as the store does; for slots see :meth:`SlotTable.in_key_order`."""
+    words = np.empty(len(keys), dtype=np.uint64)
+    # The group counts by itself; the state number is the same in all of them.
+    starts = np.asarray(keys.offsets[:-1] + STATE_KEY_PREFIX_BYTES, dtype=np.int64)
+    lengths = (np.diff(keys.offsets) - STATE_KEY_PREFIX_BYTES).astype(np.int32)
+    positions = np.arange(len(keys), dtype=np.int32)
+    kernels.sort_words(positions, keys.groups, starts, lengths, keys.data, words)
+    return np.argsort(words)

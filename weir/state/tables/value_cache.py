@@ -221,7 +221,7 @@ class WriteBackCache(StateBackend):
         have to wait for a checkpoint.
         """
         self._begin()
-        if self._captured is not None or self._backend.writes_wait():
+        if self._captured is not None or self._has_to_wait():
             return False
         with self._lock:
             if self._to_flush is None:
@@ -229,7 +229,7 @@ class WriteBackCache(StateBackend):
             self._write_clears()
             wanted = min(math.ceil(share * len(self._to_flush)), self._flushed + _PART_ENTRIES_MAX)
             left_bytes = _PART_BYTES_MAX
-            while self._flushed < wanted and left_bytes > 0:
+            while self._flushed < wanted and left_bytes > 0 and not self._backend.is_stalled():
                 part = self._to_flush[self._flushed : self._flushed + _LOOK * FLUSH_ENTRIES_MAX]
                 count, size_bytes = self._write_down(part, FLUSH_ENTRIES_MAX)
                 self._flushed += count
@@ -300,11 +300,11 @@ class WriteBackCache(StateBackend):
             self._buckets.time += 1
             captured = _Captured(self._dirty, self._cleared, time=self._buckets.time)
             self._dirty, self._cleared = {}, {}
-            capture = Capture(lambda: self._write_captured(captured, capture.pause))
+            capture = Capture(lambda: self._write_captured(captured, capture))
             self._captured = capture, captured
             return capture
 
-    def _write_captured(self, captured: _Captured, pause: Callable[[], None]) -> None:
+    def _write_captured(self, captured: _Captured, capture: Capture) -> None:
         """Write what was captured; called by another thread."""
         for owner in list(captured.cleared):
             self._backend.delete_range(owner, prefix_end(owner))
@@ -323,7 +323,7 @@ class WriteBackCache(StateBackend):
                     if self._dirty.get(key) is not bucket:
                         bucket.unwritten.discard(key)
             start = stop
-            pause()
+            capture.pause(self._backend.is_stalled)
 
     @staticmethod
     def _captured_chunk(
@@ -364,13 +364,17 @@ class WriteBackCache(StateBackend):
             # Those that changed since are dirty in any case.
             self._dirty = alive | self._dirty
 
+    def _has_to_wait(self) -> bool:
+        """Whether rows would wait for a write, because of a checkpoint or of a store that cannot keep up."""
+        return self._backend.writes_wait() or self._backend.is_stalled()
+
     # --- room --------------------------------------------------------------------------------------------------
 
     def _shrink(self) -> None:
         """Evict down to the bound, about the least recently used first; dirty entries are written first."""
         if self._buckets.size_bytes <= self._bytes_max:
             return
-        if self._captured is None and not self._backend.writes_wait():
+        if self._captured is None and not self._has_to_wait():
             self._evict(may_write=True)
             return
         self._evict(may_write=False)
