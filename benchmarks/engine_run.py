@@ -62,6 +62,7 @@ class EngineRun:
         return {
             "events": self.events_in,
             "events_per_second": self.events_in / self.sustained_s,
+            "cores": self.job_cpu_s / self.sustained_s,
             "cpu_seconds_per_million_events": self.job_cpu_s / self.events_in * 1e6,
             "cpu_seconds_per_million_events_with_start_up": self.total_cpu_s / self.events_in * 1e6,
             "peak_rss_bytes_max": max(self.peak_rss_bytes.values()),
