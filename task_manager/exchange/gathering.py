@@ -3,13 +3,15 @@
 What a small batch costs is mostly fixed: threads that wake each other, the GIL, a few Arrow calls. In a job of many
 stages a few hundred events a second make thousands of such batches. So the process is watched: as long as it works more
 than a bound, subtasks with small batches wait longer for the next one, and less again when it works little. There are
-two bounds. Where few rows come, they are to cost a small part of a core. Where many come, they are to be quick, and are
-left alone until the process comes near the one core that its GIL gives it.
+two bounds. Where few rows come to many subtasks, they are to cost a small part of a core; in a job of few stages a row
+meets few threads, and is to be quick. Where many rows come, they are to be quick too, and are left alone until the
+process comes near the one core that its GIL gives it.
 """
 
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +19,8 @@ from dataclasses import dataclass
 SMALL_ROWS = 512.0
 #: A subtask that gets fewer rows a second is a trickle.
 TRICKLE_ROWS_PER_S = 400.0
+#: With so many subtasks that have inputs a trickle does not gather; with so many it may to the full.
+_SUBTASKS_FEW, _SUBTASKS_MANY = 3, 8
 _WAIT_S_FIRST, _GROWTH, _DECLINE = 0.002, 3.0, 0.8
 _LOOK_INTERVAL_S = 0.2
 
@@ -59,6 +63,11 @@ class Gathering:
         #: What every subtask waited lately: so long, what they share may wait too.
         self.common_s = 0.0
         self._least_s = float("inf")
+        self._subtasks: weakref.WeakSet[object] = weakref.WeakSet()
+
+    def join(self, subtask: object) -> None:
+        """Count a subtask that has inputs, for as long as this object of its own lives."""
+        self._subtasks.add(subtask)
 
     def wait_s(self, rows_mean: float, rows_per_s: float) -> float:
         """How long a subtask waits from the beginning of one batch to the next; its rows in a batch and a second."""
@@ -76,6 +85,8 @@ class Gathering:
         used_s = self._cpu_s()
         cores = (used_s - self._used_s) / (now_s - self._looked_s)
         self._looked_s, self._used_s = now_s, used_s
-        self._trickle_s = _TRICKLE.next_wait_s(self._trickle_s, cores)
+        wideness = (len(self._subtasks) - _SUBTASKS_FEW) / (_SUBTASKS_MANY - _SUBTASKS_FEW)
+        longest_s = _TRICKLE.wait_s_max * min(max(wideness, 0.0), 1.0)
+        self._trickle_s = min(_TRICKLE.next_wait_s(self._trickle_s, cores), longest_s)
         self._small_s = _SMALL.next_wait_s(self._small_s, cores)
         self.common_s, self._least_s = self._least_s if self._least_s < float("inf") else 0.0, float("inf")

@@ -37,6 +37,8 @@ class Pace:
             gathering: how long where it has not; None: no longer.
         """
         self._gathering = gathering
+        if gathering is not None:
+            gathering.join(self)
         self._rows_mean = SMALL_ROWS
         self._rows_per_s = 0.0
         self._batch_rows_max = batch_rows_max

@@ -11,9 +11,10 @@ from task_manager.exchange.pace import Pace
 class Process:
     """A process that has used ``cpu_s`` of processor time when ``now_s`` have passed."""
 
-    def __init__(self) -> None:
+    def __init__(self, subtasks: int = 10) -> None:
         self.now_s = self.cpu_s = 0.0
         self.gathering = Gathering(lambda: self.now_s, lambda: self.cpu_s)
+        self.paces = [Pace(32_768, 10.0, self.gathering) for _ in range(subtasks)]
 
     def run(self, seconds: float, cores: float, rows_mean: float, rows_per_s: float = 100) -> float:
         """How long batches of so many rows wait in the end."""
@@ -65,3 +66,12 @@ def test_a_subtask_with_tiny_batches_waits_so_long_and_one_with_large_ones_does_
     for step in range(300):
         pace.processed(2_000, began_s=10.0 + step * 0.02, elapsed_s=0.001)
     assert pace.next_s == 0.0
+
+
+def test_a_row_of_a_job_of_few_stages_waits_for_no_others():
+    assert Process(subtasks=2).run(60, 0.5, 1) == 0
+    assert 0 < Process(subtasks=5).run(60, 0.5, 1) < 0.08
+    process = Process()
+    process.run(60, 0.5, 1)
+    del process.paces[2:]
+    assert process.run(1, 0.5, 1) == 0
