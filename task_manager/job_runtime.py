@@ -109,6 +109,7 @@ class JobRuntime:
             )
             self._running[subtask] = running
             self._metrics.subtasks.add(self._labels(subtask), running.subtask.progress, inbox.__len__)
+            self._metrics.show_caches(self._labels(subtask), running.chain.tables.stats)
             running.subtask.start()
             if self._cancelled:
                 # The order to stop came while this subtask was made.
@@ -230,6 +231,7 @@ class JobRuntime:
             del self._running[subtask]
             self._inboxes.forget(subtask)
             self._metrics.subtasks.remove(self._labels(subtask))
+            self._metrics.hide_caches(self._labels(subtask))
             self.rescaling.forget(subtask, running.group_state)
 
     @property
@@ -287,6 +289,7 @@ class JobRuntime:
         for subtask in self._running:
             self._restores.gave_up(subtask)
             self._metrics.subtasks.remove(self._labels(subtask))
+            self._metrics.hide_caches(self._labels(subtask))
         self._state.close()
 
     def _labels(self, subtask: SubtaskId) -> SubtaskLabels:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from weir.metrics import (
     register_process_metrics,
     serve_metrics,
 )
-from weir.state.api import StateBackend
+from weir.state.api import StateBackend, StoreStats
 
 log = logging.getLogger("task_manager")
 
@@ -36,6 +37,8 @@ class TaskManagerMetrics:
         self._latencies = LatencyMetrics(self._registry)
         self._stores = StoreMetrics(self._registry)
         self._store_labels: tuple[str, str] | None = None
+        #: What tells about the caches of each subtask's states.
+        self._caches: dict[SubtaskLabels, Callable[[], StoreStats]] = {}
         self._server: MetricsServer | None = None
         self._pusher: MetricsPusher | None = None
 
@@ -55,9 +58,26 @@ class TaskManagerMetrics:
             )
 
     def show_store(self, task_manager: str, backend: str, store: StateBackend) -> None:
-        """Show a job's store from now on."""
+        """Show a job's store from now on, with the caches above it."""
         self._store_labels = (task_manager, backend)
-        self._stores.add(task_manager, backend, store.stats)
+        self._stores.add(task_manager, backend, lambda: self._with_caches(store.stats()))
+
+    def show_caches(self, labels: SubtaskLabels, stats: Callable[[], StoreStats]) -> None:
+        """Count the caches of a subtask's states to the store from now on; ``stats`` is called at each scrape."""
+        self._caches[labels] = stats
+
+    def hide_caches(self, labels: SubtaskLabels) -> None:
+        """Stop counting them; unknown labels are ignored."""
+        self._caches.pop(labels, None)
+
+    def _with_caches(self, store: StoreStats) -> StoreStats:
+        caches = [stats() for stats in list(self._caches.values())]
+        return replace(
+            store,
+            cache_hits=sum(each.cache_hits for each in caches),
+            cache_misses=sum(each.cache_misses for each in caches),
+            memory_bytes=store.memory_bytes + sum(each.memory_bytes for each in caches),
+        )
 
     def hide_store(self) -> None:
         """Stop showing it; called before it is closed."""

@@ -100,7 +100,9 @@ STORE_DELETES = _store("deletes_total", "counter", "Keys deleted from the store.
 STORE_CACHE_HITS = _store("cache_hits_total", "counter", "Keys that the write-back cache held.")
 STORE_CACHE_MISSES = _store("cache_misses_total", "counter", "Keys that had to be read from the store.")
 STORE_MEMORY = _store(
-    "memory_bytes", "gauge", "Memory that the store holds: block cache, memory tables, readers."
+    "memory_bytes",
+    "gauge",
+    "Memory of the store (block cache, memory tables, readers) and of the caches above it.",
 )
 STORE_DISK = _store("disk_bytes", "gauge", "Live files of the store on disk.")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from weir.errors import StateError
-from weir.state.api import StateBackend
+from weir.state.api import StateBackend, StoreStats
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import Expiry, StateTimes
@@ -104,6 +104,15 @@ class StateTables:
                 capture.abandon()
             raise
         return captures
+
+    def stats(self) -> StoreStats:
+        """Hits, misses and memory of all caches together; other threads may ask."""
+        stats = [table.stats() for table in list(self._tables)]
+        return StoreStats(
+            cache_hits=sum(each.cache_hits for each in stats),
+            cache_misses=sum(each.cache_misses for each in stats),
+            memory_bytes=sum(each.memory_bytes for each in stats),
+        )
 
     def close(self) -> None:
         """Forget the caches without writing; the store stays open."""
