@@ -196,12 +196,12 @@ def _views(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 def _integers(array: pa.Array) -> np.ndarray:
     """Values as int64, shape (rows,); 0 where null."""
-    if array.null_count:
-        array = pc.fill_null(array, pa.scalar(0, pa.int64()).cast(array.type))
     if pat.is_boolean(array.type):
         array = array.cast(pa.uint8())
     elif pat.is_temporal(array.type):
         array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+    if array.null_count:
+        array = pc.fill_null(array, pa.scalar(0, pa.int64()).cast(array.type))
     values: np.ndarray = array.to_numpy(zero_copy_only=True)
     if values.dtype == np.uint64:
         return values.view(np.int64)

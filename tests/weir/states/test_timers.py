@@ -9,7 +9,7 @@ import pytest
 
 import weir
 from weir import testing
-from weir.errors import GraphError, UserFunctionError
+from weir.errors import CheckpointError, GraphError, UserFunctionError
 
 SCHEMA = {"user": str, "at": int}
 OUT = {"user": str, "what": str, "n": int}
@@ -320,3 +320,56 @@ def test_timers_survive_restarts_and_a_savepoint_with_other_parallelism(tmp_path
         seen += [(row["user"], row["what"], row["n"]) for row in job.finish()["out"]]
     assert sorted((user, n) for user, _, n in seen) == expected
     assert len({(user, what) for user, what, _ in seen}) == len(seen), "fired states of a key count on"
+
+
+class CountOnly(weir.KeyedProcess):
+    events = weir.ValueState(pl.Int64, default=0)
+    ends = weir.ValueState(pl.Int64)
+
+    def process(self, key, row, context):
+        self.events.value += 1
+
+
+def test_a_class_that_gains_timers_reads_an_older_savepoint_and_one_that_loses_them_says_so(tmp_path):
+    with testing.start(flow_of(CountOnly), {"events": []}) as job:
+        job.push("events", [{"user": "ann", "at": 1}] * 3)
+        older = job.savepoint(tmp_path / "older")
+    with testing.start(flow_of(Sessions), {"events": []}, from_savepoint=older) as job:
+        job.push("events", [{"user": "ann", "at": 5}])
+        newer = job.savepoint(tmp_path / "newer")
+        job.advance_watermark("events", 20)
+        assert fired(job) == [("ann", "session", 4)]
+    with pytest.raises(CheckpointError, match="timed/_event_timers"):
+        testing.start(flow_of(CountOnly), {"events": []}, from_savepoint=newer)
+    with testing.start(
+        flow_of(CountOnly), {"events": []}, from_savepoint=newer, allow_dropped_state=True
+    ) as job:
+        job.push("events", [{"user": "ann", "at": 5}])
+
+
+KEYS = {
+    "user": [("ann", None), pl.String],
+    "at": [(7, None), pl.Int64],
+    "day": [(datetime.date(2024, 1, 2), None), pl.Date],
+    "yes": [(True, False), pl.Boolean],
+}
+
+
+def test_keys_of_every_type_come_back_as_they_were():
+    class Echo(weir.KeyedProcess):
+        def process(self, key, row, context):
+            context.timers.register(10)
+            yield {**dict(zip(KEYS, key, strict=True)), "what": repr(key)}
+
+        def on_timer(self, key, time_ms, context):
+            yield {**dict(zip(KEYS, key, strict=True)), "what": repr(key)}
+
+    columns = {name: weir.Nullable(dtype) for name, (_, dtype) in KEYS.items()}
+    flow = weir.Dataflow("keys")
+    events = flow.source("events", weir.JsonLines("/absent", schema=columns))
+    keyed = events.key_by(*KEYS).process("timed", Echo, {**columns, "what": str})
+    keyed.sink("out", weir.Collect())
+    rows = [{name: values[index] for name, (values, _) in KEYS.items()} for index in range(2)]
+    told = [row["what"] for row in testing.run(flow, {"events": rows})["out"]]
+    assert len(told) == 4
+    assert sorted(told[:2]) == sorted(told[2:])
