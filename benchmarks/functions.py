@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks import function_timers
+from benchmarks import function_timers, function_ttl
 from benchmarks.command_line import Report
 from benchmarks.engine_run import EngineSetup, run_engine
 from benchmarks.events_file import DATA_DIRECTORY, events_directory
@@ -110,6 +110,11 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         "timers",
         (Bar("timers_fire_ms", "at most", 1_000), Bar("timers_idle_ms", "at most", 1)),
         lambda options, directory, on_part: function_timers.measure(directory, on_part),
+    ),
+    Measurement(
+        "ttl",
+        (Bar("ttl_disk_ratio", "at most", 1.5),),
+        lambda options, directory, on_part: function_ttl.measure(directory, on_part),
     ),
 )
 
