@@ -36,6 +36,9 @@ _SLEEP_S_MAX = 0.5
 #: A flush of dirty state takes this share of its interval, in steps at least this far apart.
 _FLUSH_SPREAD = 0.5
 _FLUSH_STEP_S = 0.005
+#: Intervals after a checkpoint, which writes all dirty state itself: where the next one comes about as soon as a flush
+#: would, keys that change all the time are written once and not twice.
+_FLUSH_WAITS = 2
 #: After a step of the sweep of expired state: so many times its duration is for rows.
 _SWEEP_REST = 9
 #: Whether there is something to sweep is asked so often.
@@ -202,7 +205,7 @@ class Subtask(ABC):
             self._checkpoints.fail(self.subtask, checkpoint_id, str(error))
             return None
         finally:
-            self._next_flush_s, self._flush_began_s = self._flush_time_s(), 0.0
+            self._next_flush_s, self._flush_began_s = self._flush_time_s(_FLUSH_WAITS), 0.0
             self._note_hold(began_s)
 
     def _deliver_last_part(self) -> None:
@@ -301,8 +304,8 @@ class Subtask(ABC):
         self.progress.batches_out = output.batches
         self.progress.bytes_out = output.bytes_sent
 
-    def _flush_time_s(self) -> float:
-        return self._clock.monotonic_s() + self._timers.state_flush_interval_ms / 1e3
+    def _flush_time_s(self, intervals: int = 1) -> float:
+        return self._clock.monotonic_s() + intervals * self._timers.state_flush_interval_ms / 1e3
 
     def _housekeeping(self) -> float:
         """Call operators at their time, send rows that are due, write dirty state; returns when that is needed next.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -168,6 +168,25 @@ class Handle(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Forget the block without writing."""
+
+
+def listed(values: Any) -> list[Any]:
+    """A column in any form (a series, an array of numpy or Arrow, a list) as a list of Python values."""
+    for method in ("to_pylist", "to_list", "tolist"):
+        if hasattr(values, method):
+            found: list[Any] = getattr(values, method)()
+            return found
+    return list(values)
+
+
+def check_length(name: str, keys: Keys, values: Any) -> None:
+    """Check that there are as many values as keys.
+
+    Raises:
+        ValueError: there are more or fewer.
+    """
+    if len(values) != len(keys):
+        raise ValueError(f"state {name!r}: it was given {len(values):,} values for {len(keys):,} keys")
 
 
 def write_back(handles: Sequence[Handle]) -> None:

@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, overload
+
+import polars as pl
 
 from weir.errors import StateMismatchError
-from weir.state.handles.block import Cursor, Handle, Keys, element_owner
+from weir.state.handles.block import Cursor, Handle, Keys, check_length, element_owner, listed
 from weir.state.tables.value_cache import merged
 from weir.state_types import STAMP_BYTES, STAMPED
 
@@ -46,6 +49,7 @@ class ElementHandle(Handle):
         super().__init__(state.name, cursor)
         self._table = tables.values(state.name, element_owner, ttl=state.ttl)
         self._encode, self._decode = state.type.encode, state.type.decode
+        self._dtype = state.type.dtype
         #: Of the block, by key: prefix, meta entry, and changed elements by their store keys (None: deleted).
         self._prefixes: list[bytes] | None = None
         self._metas: list[tuple[int, ...]] = []
@@ -73,6 +77,29 @@ class ElementHandle(Handle):
                 self._take_metas(block, stored)
             return index
         return self._cursor.index
+
+    @contextmanager
+    def _together(self, keys: Keys) -> Iterator[Keys]:
+        """Use the elements of all of ``keys.distinct``, whose meta entries are read in one go; written in the end.
+
+        What was changed before, below ``context.visit``, is written first. After an error nothing is written.
+        """
+        self.apply()
+        cursor = self._cursor
+        before = cursor.block, cursor.index
+        cursor.block, cursor.index = keys.distinct, None
+        try:
+            yield keys.distinct
+            self.apply()
+        finally:
+            self.discard()
+            cursor.block, cursor.index = before
+
+    def _read_each(self, elements: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
+        """Elements of several keys, each with its position in the block; in one go."""
+        if any(self._changes):
+            return [self._get(at, [key])[0] for at, key in elements]
+        return self._table.get_stored([key for _, key in elements])
 
     def _take_metas(self, block: Keys, stored: list[bytes | None]) -> None:
         """Take in the meta entries of the block's keys."""
@@ -238,15 +265,59 @@ class ListHandle(ElementHandle):
         self._put(at, self._key(at, head - 1), data)
         self._set_meta(at, head - 1, count + 1)
 
-    def extend(self, values: Iterable[Any]) -> None:
-        """Add elements at the end, all or, if one is not of the declared type, none; raises as :meth:`append`."""
-        listed = [self._encode(value) for value in values]
+    @overload
+    def extend(self, values: Iterable[Any], /) -> None: ...
+    @overload
+    def extend(self, keys: Keys, values: Any, /) -> None: ...
+    def extend(self, first: Any, second: Any = _MISSING, /) -> None:
+        """Add elements at the end, all or, if one is not of the declared type, none.
+
+        ``extend(values)`` adds to the list of the current key. ``extend(keys, values)`` adds one value to the list of
+        each key, in order, at once, also if the batch fails later; of a key that is there twice both values count. The
+        values are a series, an array of numpy or Arrow, or a list.
+
+        Raises:
+            TypeError, ValueError: a value is not of the declared type, or there are more or fewer than keys.
+        """
+        if second is _MISSING:
+            self._extend([self._encode(value) for value in first])
+            return
+        keys: Keys = first
+        check_length(self.name, keys, second)
+        data = [self._encode(value) for value in listed(second)]
+        with self._together(keys) as distinct:
+            added: list[list[bytes]] = [[] for _ in range(len(distinct))]
+            for at, value in zip(keys.inverse.tolist(), data, strict=True):
+                added[at].append(value)
+            for at, values in enumerate(added):
+                self._cursor.index = at
+                self._extend(values)
+
+    def _extend(self, values: list[bytes]) -> None:
         at = self._at()
         head, count = self._metas[at]
-        for offset, data in enumerate(listed):
+        for offset, data in enumerate(values):
             self._put(at, self._key(at, head + count + offset), data)
-        if listed:
-            self._set_meta(at, head, count + len(listed))
+        if values:
+            self._set_meta(at, head, count + len(values))
+
+    def get(self, keys: Keys) -> Any:
+        """The lists of these keys, which may repeat: a Polars series of lists; of dataclasses a list of lists.
+
+        A key without elements has an empty list. All elements of all of these keys are read, in one go.
+        """
+        with self._together(keys) as distinct:
+            places: list[tuple[int, bytes]] = []
+            for index in range(len(distinct)):
+                self._cursor.index = index
+                at = self._at()
+                head, count = self._metas[at]
+                places += [(at, self._key(at, position)) for position in range(head, head + count)]
+            lists: list[list[Any]] = [[] for _ in range(len(distinct))]
+            for (at, _), data in zip(places, self._read_each(places), strict=True):
+                lists[at].append(self._decoded(data))
+        rows = [lists[at] for at in keys.inverse.tolist()]
+        return rows if self._dtype is None else pl.Series(self.name, rows, dtype=pl.List(self._dtype))
 
     def pop(self, index: int = -1) -> Any:
         """Take the last element away, or with index 0 the first one, and return it.
@@ -322,12 +393,12 @@ class ListHandle(ElementHandle):
                 yield value
 
     def _read(self, at: int, keys: list[bytes]) -> list[Any]:
-        values = []
-        for data in self._get(at, keys):
-            if data is None:
-                raise StateMismatchError(f"state {self.name!r}: the store lacks an element of a list")
-            values.append(self._decode(data))
-        return values
+        return [self._decoded(data) for data in self._get(at, keys)]
+
+    def _decoded(self, data: bytes | None) -> Any:
+        if data is None:
+            raise StateMismatchError(f"state {self.name!r}: the store lacks an element of a list")
+        return self._decode(data)
 
 
 class MapHandle(ElementHandle):
@@ -359,23 +430,66 @@ class MapHandle(ElementHandle):
         return self._prefixes[at] + _ELEMENT + self._key_type.encode(key)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a key; ``default`` if it has none."""
+        """The value of a key; ``default`` if it has none.
+
+        ``get(keys, map_keys)`` with the :class:`Keys` of rows returns the value of one item of each row's map, read in
+        one go: a Polars series, null where there is none; of dataclasses a list. Items may repeat.
+        """
+        if isinstance(key, Keys):
+            return self._get_column(key, default)
         at = self._at()
         (data,) = self._get(at, [self._key(at, key)])
         return default if data is None else self._decode(data)
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: Any, value: Any, values: Any = _MISSING) -> None:
         """Set the value of a key.
 
+        ``put(keys, map_keys, values)`` with the :class:`Keys` of rows sets one item of each row's map at once, also if
+        the batch fails later. Of an item that is there twice the last value counts; null takes an item away.
+
         Raises:
-            TypeError, ValueError: one of them is not of the declared type.
+            TypeError, ValueError: one of them is not of the declared type, or there are more or fewer than keys.
         """
+        if isinstance(key, Keys):
+            self._put_column(key, value, values)
+            return
         data = self._encode(value)
         at = self._at()
         stored = self._key(at, key)
         if self._get(at, [stored])[0] is None:
             self._set_meta(at, self._metas[at][0] + 1)
         self._put(at, stored, data)
+
+    def _items_of(self, keys: Keys, map_keys: Any) -> list[tuple[int, bytes]]:
+        """For each row the position of its key in the block, and the store key of its item."""
+        check_length(self.name, keys, map_keys)
+        places = []
+        for index, map_key in zip(keys.inverse.tolist(), listed(map_keys), strict=True):
+            self._cursor.index = index
+            at = self._at()
+            places.append((at, self._key(at, map_key)))
+        return places
+
+    def _get_column(self, keys: Keys, map_keys: Any) -> Any:
+        with self._together(keys):
+            found = self._read_each(self._items_of(keys, map_keys))
+        values = [None if data is None else self._decode(data) for data in found]
+        return values if self._dtype is None else pl.Series(self.name, values, dtype=self._dtype)
+
+    def _put_column(self, keys: Keys, map_keys: Any, values: Any) -> None:
+        check_length(self.name, keys, values)
+        column = [None if value is None else self._encode(value) for value in listed(values)]
+        with self._together(keys):
+            places = self._items_of(keys, map_keys)
+            wanted = dict(zip(places, column, strict=True))
+            there = self._read_each(list(wanted))
+            for ((at, key), data), before in zip(wanted.items(), there, strict=True):
+                if data is None and before is None:
+                    continue
+                self._put(at, key, data)
+                change = (data is not None) - (before is not None)
+                if change:
+                    self._set_meta(at, self._metas[at][0] + change)
 
     def __getitem__(self, key: Any) -> Any:
         value = self.get(key, _MISSING)

@@ -18,7 +18,7 @@ for: all of it is read; otherwise expired items are passed over.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weir.errors import StateMismatchError
@@ -127,6 +127,18 @@ class ExpiringElements(ElementHandle):
         else:
             super()._put(at, key, self._expiry.prefix + data)
             self._note_written(at)
+
+    def _read_each(self, elements: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
+        """Elements of several keys in one go, without what has expired; of those in use the time begins anew."""
+        if any(self._changes):
+            found = [self._get(at, [key])[0] for at, key in elements]
+        else:
+            stored = self._table.get_stored([key for _, key in elements])
+            found = [self._expiry.live(data) for data in stored]
+        if self._is_refreshed_by_access:
+            for at, key in elements:
+                self._refresh(at, [key])
+        return found
 
     def _note_written(self, at: int) -> None:
         """An element has the time of now: the entry 00 has to say so."""
@@ -288,9 +300,9 @@ class ExpiringMapHandle(ExpiringElements, MapHandle):
         self._changed_metas.add(at)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a key; ``default`` if it has none."""
+        """As of a map without a TTL, without what has expired."""
         value = super().get(key, default)
-        if self._is_refreshed_by_access:
+        if self._is_refreshed_by_access and not isinstance(key, Keys):
             at = self._at()
             self._refresh(at, [self._key(at, key)])
         return value

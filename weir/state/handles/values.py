@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.state.handles.block import Cursor, Handle, Keys, StoredValues, one_value_each
+from weir.state.handles.block import Cursor, Handle, Keys, StoredValues, check_length, listed, one_value_each
 
 if TYPE_CHECKING:
     from weir.state.tables.cells import CellTable
@@ -68,11 +68,6 @@ class ValueHandle(Handle):
             StateError: a key is there twice.
             TypeError, ValueError: a value is not of the declared type, or there are more or fewer than keys.
         """
-
-
-def _check_length(name: str, keys: Keys, values: Any) -> None:
-    if len(values) != len(keys):
-        raise ValueError(f"state {name!r}: put was given {len(values):,} values for {len(keys):,} keys")
 
 
 class CellHandle(ValueHandle):
@@ -197,7 +192,7 @@ class CellHandle(ValueHandle):
 
     def put(self, keys: Keys, values: Any, *, last: bool = False) -> None:
         """See :class:`ValueHandle`."""
-        _check_length(self.name, keys, values)
+        check_length(self.name, keys, values)
         rows = one_value_each(self.name, keys, last=last)
         cells, present = self._cells_of(values)
         self._end_visit()
@@ -340,18 +335,13 @@ class BytesHandle(ValueHandle):
 
     def put(self, keys: Keys, values: Any, *, last: bool = False) -> None:
         """See :class:`ValueHandle`."""
-        _check_length(self.name, keys, values)
+        check_length(self.name, keys, values)
         rows = one_value_each(self.name, keys, last=last)
-        if isinstance(values, pl.Series):
-            listed = values.to_list()
-        elif isinstance(values, pa.Array | pa.ChunkedArray):
-            listed = values.to_pylist()
-        else:
-            listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        column = listed(values)
         if rows is not None:
-            keys, listed = keys.distinct, [listed[row] for row in rows.tolist()]
+            keys, column = keys.distinct, [column[row] for row in rows.tolist()]
         encode = self._type.encode
-        data = [None if value is None else encode(value) for value in listed]
+        data = [None if value is None else encode(value) for value in column]
         self._end_visit()
         pairs = list(zip(keys.state_keys(self._table), data, strict=True))
         self._table.write_stored(
