@@ -21,7 +21,7 @@ from weir.state.api import StateBackend
 from weir.state.images.image_client import image_address, is_image
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images, drop_foreign
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
 from weir.types import SubtaskId
 
@@ -33,15 +33,15 @@ class Adoption:
     """Key groups whose state is in an image, or partly in the own store over an image."""
 
     groups: tuple[int, ...]
-    #: As ``HybridBackend`` names the image.
+    #: As ``PlacedStore`` names the image.
     location: str
     tombstones: Mapping[int, Sequence[bytes]]
     #: The own store has newer entries of these groups.
     keeps_own: bool
 
-    def carry_out(self, backend: HybridBackend, epochs: Mapping[int, int]) -> None:
+    def carry_out(self, backend: PlacedStore, epochs: Mapping[int, int]) -> None:
         """Let a subtask own the groups; called once, when it is made."""
-        backend.adopt(
+        backend.ownership.adopt(
             {group: epochs[group] for group in self.groups},
             self.location,
             migrate=True,

@@ -12,7 +12,7 @@ from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.manifest import GroupPlace, Json, StoreImage
 from weir.records import InputRows
 from weir.state.images.image_publisher import PendingImage
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.capture import Capture
 from weir.types import SubtaskId
 
@@ -60,7 +60,7 @@ class Checkpoints(Protocol):
         checkpoint_id: int,
         operators: Mapping[str, Json],
         captures: Sequence[Capture],
-        backend: HybridBackend | None,
+        backend: PlacedStore | None,
         passed_id: int,
     ) -> TakenPart:
         """Note where the state is; what was dirty was captured, and is written in another thread."""

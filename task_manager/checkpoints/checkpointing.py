@@ -36,7 +36,7 @@ from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import JobIdentity, handshake_to_proto
 from weir.state.images.image_client import image_ids_of, is_image, joined_ids
 from weir.state.images.image_publisher import ImagePublisher
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.capture import Capture, WriteHold
 from weir.types import SubtaskId
 
@@ -91,7 +91,7 @@ class CheckpointParticipant:
         checkpoint_id: int,
         operators: Mapping[str, Json],
         captures: Sequence[Capture],
-        backend: HybridBackend | None,
+        backend: PlacedStore | None,
         passed_id: int,
     ) -> TakenPart:
         """Note where the state of a subtask is; another thread writes what was captured and takes images of the stores.
@@ -129,7 +129,7 @@ class CheckpointParticipant:
         part: TakenPart,
         checkpoint_id: int,
         captures: Sequence[Capture],
-        backend: HybridBackend,
+        backend: PlacedStore,
         hold: WriteHold,
     ) -> None:
         hold.pass_here()
@@ -142,7 +142,7 @@ class CheckpointParticipant:
             raise CheckpointError(f"checkpoint {checkpoint_id} was given up")
         # In this order, and see the design note: what was captured may hide keys of a peer (tombstones), and a key only
         # ever moves from a peer's store to the own one.
-        places = backend.places()
+        places = backend.ownership.held()
         for held in places.values():
             if held.address and not is_image(held.address) and held.address not in part.peers:
                 part.peers[held.address] = self._take_at(held.address, checkpoint_id)

@@ -210,7 +210,7 @@ class CacheCopier:
     ) -> None:
         """Copy what is cached of groups until all is copied, the time is over or the new owner does not take it."""
         sender = self._sender(target, version, _COPY_TIMEOUT_S, deadline_s=deadline_s)
-        epochs = group_state.backend.epochs()
+        epochs = group_state.backend.ownership.epochs()
         # A command that comes late finds groups that are gone.
         groups = [group for group in groups if group in epochs]
         at_once = _COPIED_AT_FIRST

@@ -35,7 +35,7 @@ class Fetching:
         """Returns what a subtask calls when groups came whose state may have to be fetched."""
 
         def fetch(group_state: SubtaskGroupState) -> None:
-            if group_state.backend.migrating():
+            if group_state.backend.pull.migrating():
                 self._migrator.add(
                     group_state.backend,
                     on_complete=lambda group: self._reports.completed(subtask, group),
@@ -55,12 +55,12 @@ class Fetching:
             if group_state is None or local.is_over:
                 continue
             backend = group_state.backend
-            known = {migrating.group for migrating in backend.migrating()}
-            there = [group for group, at in backend.locations().items() if at == address]
+            known = {migrating.group for migrating in backend.pull.migrating()}
+            there = [group for group, at in backend.ownership.locations().items() if at == address]
             if not known.issuperset(there):
-                backend.migrate(there)
+                backend.ownership.migrate(there)
                 self._migrator.add(backend, on_error=self._failing(subtask))
-            left += backend.unsettled_count()
+            left += backend.pull.unsettled_count()
         return left
 
     def bytes_pulled(self, subtask: SubtaskId) -> int:

@@ -22,7 +22,7 @@ from weir.protocol.cache_copy import (
     SendRest,
 )
 from weir.state.images.image_client import is_image
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.cached_entries import CachedChanges, CachedPart
 from weir.state.tables.table import StateTable
 
@@ -40,7 +40,7 @@ class SubtaskGroupState:
 
     def __init__(
         self,
-        backend: HybridBackend,
+        backend: PlacedStore,
         state_ids: Sequence[int],
         owned: Mapping[int, int],
         on_adopt: Callable[[SubtaskGroupState], None],
@@ -59,7 +59,7 @@ class SubtaskGroupState:
         self._copies = CacheCopyMachine(owned)
         self._is_restoring = bool(adoptions)
         elsewhere = {group for adoption in adoptions for group in adoption.groups}
-        backend.adopt({group: epoch for group, epoch in owned.items() if group not in elsewhere})
+        backend.ownership.adopt({group: epoch for group, epoch in owned.items() if group not in elsewhere})
         for adoption in adoptions:
             adoption.carry_out(backend, owned)
 
@@ -72,7 +72,7 @@ class SubtaskGroupState:
     def restoring_groups(self) -> int:
         """Groups whose state still comes from a checkpoint; called by the heartbeat."""
         if self._is_restoring:
-            left = sum(is_image(migrating.address) for migrating in self.backend.migrating())
+            left = sum(is_image(migrating.address) for migrating in self.backend.pull.migrating())
             self._is_restoring = left > 0
             return left
         return 0
@@ -89,7 +89,7 @@ class SubtaskGroupState:
         cached = self._changes_since_copy(version, listed)
         for table in self._tables:
             table.release_groups(listed)
-        return GivenGroups(self.backend.release(listed), cached)
+        return GivenGroups(self.backend.ownership.release(listed), cached)
 
     def copy_groups(self, groups: Iterable[int]) -> list[CachedPart]:
         """Write dirty entries of groups that will be given away, and give what is cached of them; they stay."""
@@ -153,8 +153,8 @@ class SubtaskGroupState:
 
         Gives where it is in truth: here, if the stage keeps no state.
         """
-        place = location if self.state_ids else self.backend.address
-        self.backend.adopt(groups, place)
+        place = location if self.state_ids else self.backend.ownership.address
+        self.backend.ownership.adopt(groups, place)
         self._handle(GroupsCome(groups))
         for table in self._tables:
             table.adopt_groups(groups)

@@ -26,7 +26,7 @@ from weir.operators.chain import OperatorChain, StepError
 from weir.operators.user_errors import UserErrors
 from weir.protocol.event_counts import EventCounts
 from weir.records import Barrier, EndOfStream, batch_bytes
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ class Subtask(ABC):
         return {}
 
     @property
-    def _backend(self) -> HybridBackend | None:
+    def _backend(self) -> PlacedStore | None:
         """The state of a subtask that owns key groups."""
         return None
 

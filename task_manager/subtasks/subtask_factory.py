@@ -29,7 +29,7 @@ from weir.operators.base import OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
 from weir.protocol.rescale_owner import OwnerMachine
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
 from weir.state.tables.opened import StateTables
 from weir.types import SubtaskId
@@ -157,12 +157,12 @@ class SubtaskFactory:
         table = topology.routing[stage.index]
         strategy = self._settings.strategy
         state_ids = [self._settings.state_ids[state] for state in stage.states]
-        backend = HybridBackend(
+        backend = PlacedStore(
             self._state.store,
             self._address,
             state_ids,
             lambda address, epochs: self._peer(stage.index, address, epochs),
-            use_migrate=strategy.move is StateMove.FETCHED,
+            fetches=strategy.move is StateMove.FETCHED,
             locate=(lambda groups: self._locate(stage.index, groups)) if strategy.asks_for_places else None,
         )
         owned = {group: table.owner_epochs[group] for group in table.groups_of(subtask.subtask_index)}
@@ -171,7 +171,7 @@ class SubtaskFactory:
         )
 
     def _peer(self, stage_index: int, address: str, epochs: Mapping[int, int]) -> RemoteStateClient:
-        """Access to what ``HybridBackend`` has under an address: another task manager, or an image."""
+        """Access to what ``PlacedStore`` has under an address: another task manager, or an image."""
         return self._state.image_client(address) or self._network.state_client(stage_index, address, epochs)
 
     def _tables(

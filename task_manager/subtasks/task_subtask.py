@@ -27,7 +27,7 @@ from weir.records import (
     RouteMarker,
     Watermark,
 )
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.types import ChannelId
 
 #: Parked rows up to this size give their credit back at once; beyond, upstream has to wait for the handover.
@@ -55,7 +55,7 @@ class TaskSubtask(Subtask):
         self._idle_forwarded = False
         self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id), parts.clock)
         self._restored_rows = deque(restored_rows)
-        self._state: HybridBackend | None = None
+        self._state: PlacedStore | None = None
         self._tells_inputs_apart = self._chain.tells_inputs_apart
 
     def own_groups(
@@ -63,7 +63,7 @@ class TaskSubtask(Subtask):
         machine: OwnerMachine,
         state: GroupState,
         reports: RescaleReports,
-        backend: HybridBackend | None,
+        backend: PlacedStore | None,
         keyed_inputs: Collection[int],
     ) -> None:
         """Make this a subtask of a stage with HASH inputs; called before the thread starts."""
@@ -81,7 +81,7 @@ class TaskSubtask(Subtask):
         self._barriers.give_up(checkpoint_id)
 
     @property
-    def _backend(self) -> HybridBackend | None:
+    def _backend(self) -> PlacedStore | None:
         return self._state
 
     def _loop(self) -> None:

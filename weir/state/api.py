@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -38,7 +37,7 @@ class StoreStats:
 
 
 class StateReader(ABC):
-    """Reading, from the live store or from a snapshot."""
+    """Reading."""
 
     @abstractmethod
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -56,22 +55,6 @@ class StateReader(ABC):
     def scan_prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries whose key starts with ``prefix``, in key order (or the reverse)."""
         return self.scan(prefix, prefix_end(prefix), reverse=reverse)
-
-
-class StateSnapshot(StateReader):
-    """A consistent view; later writes do not show. Use as a context manager, or call :meth:`release`."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Free the view; safe to call twice."""
-
-    def __enter__(self) -> StateSnapshot:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
 
 
 class StagedEntries(ABC):
@@ -137,10 +120,6 @@ class StateBackend(StateReader):
     @abstractmethod
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range."""
-
-    @abstractmethod
-    def snapshot(self) -> StateSnapshot:
-        """A consistent view of now."""
 
     @abstractmethod
     def flush(self) -> None:

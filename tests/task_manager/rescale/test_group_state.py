@@ -20,7 +20,7 @@ from weir.protocol.cache_copy import CopyArrived
 from weir.records import with_times
 from weir.rpc import control_pb2
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.cached_entries import CachedValues
 from weir.state.tables.opened import UNNAMED, StateTables
@@ -72,7 +72,7 @@ class Owner:
             self._count = KeyedAggregateOperator(KeyedAggregateSpec(("k",), (Aggregate("n", "count"),)))
             states = {UNNAMED: STATE}
         ids = list(states.values())
-        backend = HybridBackend(self.store, address, ids, peer.connect, use_migrate=True)
+        backend = PlacedStore(self.store, address, ids, peer.connect, fetches=True)
         self.state = SubtaskGroupState(backend, ids, owned, lambda _: None)
         self.tables = StateTables(backend, 1 << 24, GROUPS)
         declared = self.tables.of("count", states)

@@ -62,7 +62,9 @@ class Owner:
         groups = TABLE.groups_of(subtask.subtask_index)
         self.state = State(host.address, groups)
         machine = OwnerMachine(subtask.subtask_index, TABLE, ["up"])
-        self.ownership = Ownership(machine, self.state, host.rescaling.reports_of(subtask), lambda rows: None)
+        self.ownership = Ownership(
+            machine, self.state, host.rescaling.reports_of(subtask), lambda rows: None, {0}
+        )
         self.is_over = False
         self.failure: BaseException | None = None
         host.subtasks[subtask] = self

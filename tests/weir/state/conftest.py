@@ -7,7 +7,7 @@ from tests.weir.state.spread_keys import SpreadKeys
 from tests.weir.state.state_peer import serving
 from weir.state.api import StateBackend
 from weir.state.layout import encode_key
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
@@ -64,11 +64,11 @@ def _hybrid(placement: str, over_rocksdb: bool, tmp_path: Path) -> Iterator[Stat
         store.write(foreign)
     here, there = stores
     with serving(there) as peer:
-        hybrid = HybridBackend(here, "here:1", [2], peer.connect)
+        hybrid = PlacedStore(here, "here:1", [2], peer.connect)
         places = {"local": "LLLL", "remote": "RRRR", "migrating": "MMMM", "mixed": "LRMR"}[placement]
         for group, place in enumerate(places):
             location = None if place == "L" else peer.address
-            hybrid.adopt({group: 1}, location, migrate=place == "M")
+            hybrid.ownership.adopt({group: 1}, location, migrate=place == "M")
         backend = SpreadKeys(hybrid)
         yield backend
         backend.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from weir.state.api import StateBackend, StateReader, StateSnapshot, StoreStats
+from weir.state.api import StateBackend, StateReader, StoreStats
 
 GROUPS = 4
 _STATE_ID = b"\0\2"
@@ -32,14 +32,6 @@ class _Reader(StateReader):
         return ((key[4:], value) for key, value in entries)
 
 
-class _Snapshot(_Reader, StateSnapshot):
-    def __init__(self, below: StateSnapshot) -> None:
-        self.below: StateSnapshot = below
-
-    def release(self) -> None:
-        self.below.release()
-
-
 class SpreadKeys(_Reader, StateBackend):
     """Passes every call on with state keys."""
 
@@ -53,9 +45,6 @@ class SpreadKeys(_Reader, StateBackend):
         self.below.delete_range(
             None if start is None else outer(start), None if stop is None else outer(stop)
         )
-
-    def snapshot(self) -> StateSnapshot:
-        return _Snapshot(self.below.snapshot())
 
     def flush(self) -> None:
         self.below.flush()

@@ -42,7 +42,7 @@ class Peer:
         return self.store, self.fence
 
     def connect(self, address: str, epochs: Mapping[int, int]) -> GrpcStateClient:
-        """For ``HybridBackend``."""
+        """For ``PlacedStore``."""
         assert address == self.address
         return GrpcStateClient(self.connection, address, JOB, STAGE, epochs, SystemClock())
 

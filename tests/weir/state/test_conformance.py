@@ -63,19 +63,14 @@ def test_ranges_are_half_open_and_ordered_both_ways(
     fill(backend)
     assert list(backend.scan(start, stop)) == expected(start, stop, ENTRIES)
     assert list(backend.scan(start, stop, reverse=True)) == expected(start, stop, ENTRIES)[::-1]
-    with backend.snapshot() as view:
-        assert list(view.scan(start, stop)) == expected(start, stop, ENTRIES)
-        assert list(view.scan(start, stop, reverse=True)) == expected(start, stop, ENTRIES)[::-1]
 
 
-def test_long_ranges_of_a_snapshot_are_read_in_chunks_without_gaps(backend: StateBackend) -> None:
+def test_long_ranges_are_read_in_chunks_without_gaps(backend: StateBackend) -> None:
     entries = {b"%05d" % index: b"v" for index in range(2_500)}
     backend.write(puts=list(entries.items()))
-    with backend.snapshot() as view:
-        assert list(view.scan()) == sorted(entries.items())
-        assert (
-            list(view.scan(b"00001", b"02400", reverse=True)) == expected(b"00001", b"02400", entries)[::-1]
-        )
+    assert list(backend.scan()) == sorted(entries.items())
+    got = list(backend.scan(b"00001", b"02400", reverse=True))
+    assert got == expected(b"00001", b"02400", entries)[::-1]
 
 
 def test_a_prefix_scan_stops_behind_the_prefix_even_if_it_is_all_ff(backend: StateBackend) -> None:
@@ -139,9 +134,8 @@ def test_delete_range_of_an_empty_store_is_no_error(backend: StateBackend) -> No
     assert list(backend.scan()) == []
 
 
-def test_a_snapshot_and_a_begun_scan_do_not_see_later_writes(backend: StateBackend) -> None:
+def test_a_begun_scan_does_not_see_later_writes(backend: StateBackend) -> None:
     fill(backend)
-    snapshot = backend.snapshot()
     scan = backend.scan()
     unread = backend.scan(b"\x01", reverse=True)
     first = next(scan)
@@ -151,12 +145,6 @@ def test_a_snapshot_and_a_begun_scan_do_not_see_later_writes(backend: StateBacke
     backend.flush()
     assert [first, *scan] == sorted(ENTRIES.items())
     assert list(unread) == expected(b"\x01", None, ENTRIES)[::-1]
-    assert list(snapshot.scan()) == sorted(ENTRIES.items())
-    assert snapshot.get_many([b"\x00\x01", b"\x03\x03\x03"]) == [b"0.1", None]
-    snapshot.release()
-    snapshot.release()
-    with pytest.raises(StateError, match="released"):
-        snapshot.get_many([b"a"])
     assert backend.get_many([b"\x00\x01", b"\x00\x02", b"\x05\x05"]) == [None, b"new", None]
 
 
@@ -180,10 +168,9 @@ def test_a_scan_is_consistent_while_another_thread_writes(backend: StateBackend)
     writer.start()
     try:
         for _ in range(20):
-            with backend.snapshot() as view:
-                rounds = set(view.get_many(keys)) | {value for _, value in view.scan(reverse=True)}
-            assert len(rounds) == 1
-            assert [key for key, _ in backend.scan()] == keys
+            entries = list(backend.scan(reverse=True))
+            assert len({value for _, value in entries}) == 1
+            assert [key for key, _ in entries] == keys[::-1]
     finally:
         stop.set()
         writer.join()
@@ -200,7 +187,6 @@ def test_a_closed_store_refuses_every_call(backend: StateBackend) -> None:
         lambda: backend.delete_range(None, None),
         lambda: backend.delete_many([b"a"]),
         lambda: list(backend.scan()),
-        backend.snapshot,
         backend.flush,
         backend.stats,
     ]
@@ -227,7 +213,6 @@ operation = st.one_of(
     st.tuples(st.just("scan"), bound, bound, st.booleans()),
     st.tuples(st.just("get"), st.lists(key_strategy, max_size=6)),
     st.tuples(st.just("flush")),
-    st.tuples(st.just("snapshot")),
 )
 
 
@@ -236,7 +221,6 @@ operation = st.one_of(
 def test_random_operations_agree_with_a_dictionary(backend: StateBackend, operations: list[tuple]) -> None:
     backend.delete_range(None, None)
     model: dict[bytes, bytes] = {}
-    snapshots = []
     for name, *arguments in operations:
         if name == "put":
             backend.write(puts=arguments[0])
@@ -255,12 +239,7 @@ def test_random_operations_agree_with_a_dictionary(backend: StateBackend, operat
             assert list(backend.scan(start, stop, reverse=reverse)) == (want[::-1] if reverse else want)
         elif name == "get":
             assert backend.get_many(arguments[0]) == [model.get(key) for key in arguments[0]]
-        elif name == "flush":
-            backend.flush()
         else:
-            snapshots.append((backend.snapshot(), dict(model)))
+            backend.flush()
     assert list(backend.scan()) == sorted(model.items())
-    for snapshot, then in snapshots:
-        with snapshot as view:
-            assert list(view.scan()) == sorted(then.items())
-            assert view.get_many(ALPHABET) == [then.get(key) for key in ALPHABET]
+    assert backend.get_many(ALPHABET) == [model.get(key) for key in ALPHABET]

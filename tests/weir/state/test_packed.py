@@ -17,7 +17,7 @@ from weir.state import layout
 from weir.state.api import StateBackend
 from weir.state.layout import encode_key
 from weir.state.packed import PackedKeys, join_keys, pack_values
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.accumulators import decode_values
 from weir.state.tables.cells import CellTable
@@ -58,10 +58,10 @@ class World:
     here: StateBackend
     there: StateBackend
     peer: Peer
-    state: HybridBackend
+    state: PlacedStore
 
-    def another(self) -> HybridBackend:
-        return HybridBackend(self.here, HERE, [STATE], self.peer.connect)
+    def another(self) -> PlacedStore:
+        return PlacedStore(self.here, HERE, [STATE], self.peer.connect)
 
 
 @pytest.fixture
@@ -104,10 +104,10 @@ def test_values_of_another_length_are_refused() -> None:
 def test_values_come_back_wherever_they_are(world, place):
     names = [key(f"{number:03}", group) for group in (GROUP, 6) for number in range(50)]
     values = [f"{number:03}".encode() for number in range(100)]
-    world.state.adopt(
+    world.state.ownership.adopt(
         {GROUP: 1}, None if place == "local" else world.peer.address, migrate=place == "migrating"
     )
-    world.state.adopt({6: 1})
+    world.state.ownership.adopt({6: 1})
     put(world.state, names[::2], values[::2])
     assert get(world.state, names) == [
         value if number % 2 == 0 else None for number, value in enumerate(values)
@@ -135,7 +135,7 @@ def test_writes_to_a_peer_travel_together_and_before_the_next_read(world):
         world.there.put_many,
     )
     world.there.get_many, get_many = lambda keys: calls.append("get") or get_many(keys), world.there.get_many
-    world.state.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
     for number in range(5):
         put(world.state, [key("k")], [f"{number:03}".encode()])
     assert calls == []
@@ -147,10 +147,9 @@ def test_every_other_access_sees_earlier_writes(world):
     accesses = {
         "get": lambda: world.state.get_many([key("k")]) == [b"001"],
         "scan": lambda: list(world.state.scan()) == [(key("k"), b"001")],
-        "snapshot": lambda: list(world.state.snapshot().scan()) == [(key("k"), b"001")],
         "flush": lambda: world.state.flush() is None and list(world.there.scan()) == [(key("k"), b"001")],
     }
-    world.state.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
     for name, sees in accesses.items():
         world.there.write(deletes=[key("k")])
         put(world.state, [key("k")], [b"001"])
@@ -164,19 +163,19 @@ def test_every_other_access_sees_earlier_writes(world):
 
 
 def test_a_handover_writes_what_was_gathered(world):
-    world.state.adopt({GROUP: 1, 6: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1, 6: 1}, world.peer.address)
     put(world.state, [key("k"), key("k", 6)], [b"001", b"002"])
-    world.state.release([GROUP])
+    world.state.ownership.release([GROUP])
     next_owner = world.another()
-    next_owner.adopt({GROUP: 2}, world.peer.address)
+    next_owner.ownership.adopt({GROUP: 2}, world.peer.address)
     assert get(next_owner, [key("k")]) == [b"001"]
     put(world.state, [key("l", 6)], [b"003"])
-    world.state.migrate([6])
+    world.state.ownership.migrate([6])
     assert get(world.state, [key("k", 6), key("l", 6)]) == [b"002", b"003"]
 
 
 def test_closing_writes_what_was_gathered(world):
-    world.state.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
     put(world.state, [key("k")], [b"001"])
     world.state.close()
     world.state.close()
@@ -186,7 +185,7 @@ def test_closing_writes_what_was_gathered(world):
 def test_many_writes_and_reads_are_cut_into_messages(world):
     names = [key(f"{number:06}") for number in range(40_000)]
     values = [f"{number % 1000:03}".encode() for number in range(40_000)]
-    world.state.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
     put(world.state, names, values)
     assert get(world.state, names) == values
     long_names = [key("x" * 300_000 + str(number)) for number in range(5)]
@@ -196,8 +195,8 @@ def test_many_writes_and_reads_are_cut_into_messages(world):
 
 def test_a_replaced_owner_hears_of_it_at_every_later_call(world):
     zombie = world.another()
-    zombie.adopt({GROUP: 1}, world.peer.address)
-    world.state.adopt({GROUP: 2}, world.peer.address)
+    zombie.ownership.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 2}, world.peer.address)
     put(world.state, [key("k")], [b"new"])
     world.state.flush()
     put(zombie, [key("k")], [b"old"])
@@ -217,7 +216,7 @@ def test_a_replaced_owner_hears_of_it_at_every_later_call(world):
 
 
 def test_a_peer_that_is_gone_is_named_for_good(world):
-    world.state.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
     world.peer.server.stop(0).wait()
     put(world.state, [key("k")], [b"001"])
     for _ in range(2):
@@ -225,14 +224,14 @@ def test_a_peer_that_is_gone_is_named_for_good(world):
             world.state.flush()
     world.peer.connection.close()
     other = world.another()
-    other.adopt({GROUP: 1}, world.peer.address)
+    other.ownership.adopt({GROUP: 1}, world.peer.address)
     with pytest.raises(ConnectionLostError, match=world.peer.address):
         get(other, [key("k")])
 
 
 def test_a_value_of_another_length_at_the_peer_is_refused(world):
     world.there.put_many([key("k")], [b"four"])
-    world.state.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
     with pytest.raises(StateError, match="4 bytes, 3 expected"):
         get(world.state, [key("k")])
 
@@ -240,8 +239,8 @@ def test_a_value_of_another_length_at_the_peer_is_refused(world):
 @pytest.mark.parametrize("bytes_max", [1, 3_000, 30_000])
 def test_counts_equal_a_dictionary_wherever_the_groups_are(world, bytes_max):
     random = np.random.default_rng(bytes_max)
-    world.state.adopt(dict.fromkeys(range(8), 1), world.peer.address)
-    world.state.adopt(dict.fromkeys(range(8, 16), 1))
+    world.state.ownership.adopt(dict.fromkeys(range(8), 1), world.peer.address)
+    world.state.ownership.adopt(dict.fromkeys(range(8, 16), 1))
     state = CellTable(world.state, STATE, 1, bytes_max, 16)
     want: Counter[str] = Counter()
     for _ in range(10):

@@ -19,10 +19,10 @@ from weir.state.images.image_client import image_address, image_ids_of
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images
 from weir.state.layout import encode_key
-from weir.state.placement import hybrid
+from weir.state.placement import pull as pull_module
 from weir.state.placement.group_places import HeldGroup
-from weir.state.placement.hybrid import HybridBackend
 from weir.state.placement.migration import Migrator
+from weir.state.placement.placed_store import PlacedStore
 
 STATE = 2
 HERE = "here:1"
@@ -42,11 +42,11 @@ class Machine:
         self.name = name
         self.main: StateBackend | None = None
 
-    def start(self, main: StoreImage | None = None, *others: StoreImage) -> HybridBackend:
+    def start(self, main: StoreImage | None = None, *others: StoreImage) -> PlacedStore:
         self.images.register([image for image in (main, *others) if image is not None])
         self.main = self.images.open_main(main)
         self.publisher = ImagePublisher(self.store, self.main, self.directory, self.name)
-        self.state = HybridBackend(self.main, HERE, [STATE], lambda at, _: self.images.connect(at))
+        self.state = PlacedStore(self.main, HERE, [STATE], lambda at, _: self.images.connect(at))
         return self.state
 
     def image(self, checkpoint_id: int) -> StoreImage:
@@ -79,7 +79,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
         machine.stop()
 
 
-def fill(state: HybridBackend, model: dict[bytes, bytes], seed: int, groups: int = 4) -> None:
+def fill(state: PlacedStore, model: dict[bytes, bytes], seed: int, groups: int = 4) -> None:
     chance = random.Random(seed)
     names = [key(str(chance.randrange(300)), chance.randrange(groups)) for _ in range(200)]
     puts = [(name, chance.randbytes(20)) for name in names]
@@ -90,26 +90,26 @@ def fill(state: HybridBackend, model: dict[bytes, bytes], seed: int, groups: int
         model.pop(name, None)
 
 
-def check(state: HybridBackend, model: dict[bytes, bytes], groups: int = 4) -> None:
+def check(state: PlacedStore, model: dict[bytes, bytes], groups: int = 4) -> None:
     names = [key(str(number), group) for group in range(groups) for number in range(300)]
     assert state.get_many(names) == [model.get(name) for name in names]
     assert list(state.scan()) == sorted(model.items())
     assert list(state.scan(reverse=True)) == sorted(model.items(), reverse=True)
 
 
-def pull(state: HybridBackend, groups: int, bytes_max: int = 1000) -> None:
-    for group in state.migrating()[:groups]:
+def pull(state: PlacedStore, groups: int, bytes_max: int = 1000) -> None:
+    for group in state.pull.migrating()[:groups]:
         position: bytes | None = b""
         while position is not None:
-            position, _, _ = state.pull(group, position, bytes_max)
-        state.complete(group)
+            position, _, _ = state.pull.fetch(group, position, bytes_max)
+        state.pull.complete(group)
 
 
 def test_groups_are_served_from_an_image_and_end_up_here(machines):
     model: dict[bytes, bytes] = {}
     old = machines("old")
     state = old.start()
-    state.adopt(dict.fromkeys(range(4), 1))
+    state.ownership.adopt(dict.fromkeys(range(4), 1))
     fill(state, model, 1)
     image = old.image(1)
     new = machines("new")
@@ -117,23 +117,23 @@ def test_groups_are_served_from_an_image_and_end_up_here(machines):
     address = image_address(image.image_id)
     # What is here of them is older than the checkpoint.
     new.main.write([(key("leftover", 1), b"x")])
-    state.adopt(dict.fromkeys(range(4), 2), address)
+    state.ownership.adopt(dict.fromkeys(range(4), 2), address)
     check(state, model)
     fill(state, model, 2)
     check(state, model)
-    assert state.locations() == dict.fromkeys(range(4), HERE)
-    held = state.places()
+    assert state.ownership.locations() == dict.fromkeys(range(4), HERE)
+    held = state.ownership.held()
     assert {place.kind for place in held.values()} == {"migrating"}
     assert {place.address for place in held.values()} == {address}
     pull(state, 3)
     assert new.images.open_images() == [image.image_id]
-    assert state.places()[0] == HeldGroup("local")
+    assert state.ownership.held()[0] == HeldGroup("local")
     fill(state, model, 3)
     check(state, model)
     pull(state, 1)
     assert new.images.open_images() == []
     assert not list((machines.root / "new/images").iterdir())
-    assert set(state.places().values()) == {HeldGroup("local")}
+    assert set(state.ownership.held().values()) == {HeldGroup("local")}
     check(state, model)
     assert dict(new.main.scan()) == model
 
@@ -142,13 +142,13 @@ def test_migrator_restores_while_the_subtask_goes_on(machines):
     model: dict[bytes, bytes] = {}
     old = machines("old")
     state = old.start()
-    state.adopt(dict.fromkeys(range(4), 1))
+    state.ownership.adopt(dict.fromkeys(range(4), 1))
     for seed in range(10):
         fill(state, model, seed)
     image = old.image(1)
     new = machines("new")
     state = new.start(None, image)
-    state.adopt(dict.fromkeys(range(4), 2), image_address(image.image_id))
+    state.ownership.adopt(dict.fromkeys(range(4), 2), image_address(image.image_id))
     done, errors = [], []
     complete = threading.Event()
 
@@ -176,16 +176,16 @@ def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed, 
     """Each generation takes its image at a random moment of the restoring, as the manifest describes it."""
     if staged:
         # As table files, wherever nothing of a chunk's range is here.
-        monkeypatch.setattr(hybrid, "STAGED_BYTES_MIN", 0)
+        monkeypatch.setattr(pull_module, "STAGED_BYTES_MIN", 0)
     chance = random.Random(seed)
     model: dict[bytes, bytes] = {}
     machine = machines("generation-0")
     state = machine.start()
-    state.adopt(dict.fromkeys(range(4), 1))
+    state.ownership.adopt(dict.fromkeys(range(4), 1))
     fill(state, model, seed)
     known: dict[str, StoreImage] = {}
     for generation in range(1, 7):
-        held = state.places()
+        held = state.ownership.held()
         if chance.random() < 0.5:
             # The migration goes on between the notes and the image.
             pull(state, 1)
@@ -203,13 +203,15 @@ def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed, 
         for group, place in held.items():
             base = "+".join(image_ids_of(place.address)) if place.address else ""
             if opens_own and not base:
-                state.adopt({group: generation})
+                state.ownership.adopt({group: generation})
             elif opens_own:
                 gone = {group: place.tombstones}
-                state.adopt({group: generation}, image_address(base), tombstones=gone, keeps_own=True)
+                state.ownership.adopt(
+                    {group: generation}, image_address(base), tombstones=gone, keeps_own=True
+                )
             else:
                 gone = {group: place.tombstones}
-                state.adopt({group: generation}, image_address(own.image_id, base), tombstones=gone)
+                state.ownership.adopt({group: generation}, image_address(own.image_id, base), tombstones=gone)
         check(state, model)
         fill(state, model, seed * 100 + generation)
         # Chunks of one to three entries: some lie where nothing was written here, some do not.
@@ -224,19 +226,17 @@ def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed, 
 def test_range_deletes_hide_what_an_image_has(machines):
     old = machines("old")
     state = old.start()
-    state.adopt({1: 1, 2: 1})
+    state.ownership.adopt({1: 1, 2: 1})
     state.put_many([key(name, group) for group in (1, 2) for name in "abcd"], [b"1"] * 8)
     image = old.image(1)
     new = machines("new")
     state = new.start(None, image)
-    state.adopt({1: 2, 2: 2}, image_address(image.image_id))
+    state.ownership.adopt({1: 2, 2: 2}, image_address(image.image_id))
     assert state.get_many([key("c", 1)]) == [b"1"]
     state.delete_range(key("b", 1), key("b", 2))
     left = [(key("a", 1), b"1"), *((key(name, 2), b"1") for name in "bcd")]
     assert list(state.scan()) == left
-    assert set(state.places()[1].tombstones) == {key(name, 1) for name in "bcd"}
-    with state.snapshot() as snapshot:
-        assert list(snapshot.scan()) == left
+    assert set(state.ownership.held()[1].tombstones) == {key(name, 1) for name in "bcd"}
     pull(state, 2)
     assert list(state.scan()) == left
     assert list(old.main.scan(key("a", 1), key("z", 1)))
@@ -244,25 +244,25 @@ def test_range_deletes_hide_what_an_image_has(machines):
 
 def test_group_cannot_move_while_it_is_restored(machines):
     old = machines("old")
-    old.start().adopt({1: 1})
+    old.start().ownership.adopt({1: 1})
     image = old.image(1)
     new = machines("new")
     state = new.start(None, image)
-    state.adopt({1: 2}, image_address(image.image_id))
-    for move in (lambda: state.release([1]), lambda: state.adopt({1: 3})):
+    state.ownership.adopt({1: 2}, image_address(image.image_id))
+    for move in (lambda: state.ownership.release([1]), lambda: state.ownership.adopt({1: 3})):
         with pytest.raises(StateError, match="key group 1 is still being restored from its checkpoint"):
             move()
     pull(state, 1)
-    assert state.release([1]) == {1: HERE}
+    assert state.ownership.release([1]) == {1: HERE}
 
 
 def test_images_are_closed_with_the_subtask(machines):
     old = machines("old")
-    old.start().adopt({1: 1})
+    old.start().ownership.adopt({1: 1})
     image = old.image(1)
     new = machines("new")
     state = new.start(None, image)
-    state.adopt({1: 2}, image_address(image.image_id))
+    state.ownership.adopt({1: 2}, image_address(image.image_id))
     assert new.images.open_images() == [image.image_id]
     state.close()
     state.close()

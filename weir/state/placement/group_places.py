@@ -27,7 +27,7 @@ class MigratingGroup:
     tombstones: set[bytes] = field(default_factory=set)
     #: Grows when a range is deleted: what was read from the peer before is void.
     version: int = 0
-    #: Keys that had to be fetched, and what the runtime added: the most wanted group is pulled first.
+    #: Keys that had to be fetched: the group that is wanted most is pulled first.
     wanted: int = 0
 
 
@@ -108,16 +108,6 @@ class GroupPlaces:
     def migrating(self) -> list[MigratingGroup]:
         """The groups that are on their way here."""
         return [place for place in self.by_group.values() if isinstance(place, MigratingGroup)]
-
-    def frozen(self) -> GroupPlaces:
-        """A copy that later changes do not reach, tombstones included."""
-        places = {
-            group: MigratingGroup(place.group, place.address, set(place.tombstones))
-            if isinstance(place, MigratingGroup)
-            else place
-            for group, place in self.by_group.items()
-        }
-        return GroupPlaces(self.state_ids, places)
 
     def pieces(self, start: bytes | None, stop: bytes | None) -> list[Piece]:
         """What of a range belongs to this subtask, in key order: owned groups, states of its stage."""

@@ -12,7 +12,8 @@ from weir.clock import Clock
 from weir.errors import StateError, WeirError
 from weir.state.api import StateBackend
 from weir.state.placement.group_places import MigratingGroup, state_bounds
-from weir.state.placement.hybrid import STAGED_BYTES_MIN, HybridBackend
+from weir.state.placement.placed_store import PlacedStore
+from weir.state.placement.pull import STAGED_BYTES_MIN
 from weir.state.placement.remote import RemoteStateClient
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class MigrationProgress:
 
 @dataclass(eq=False)
 class _Task:
-    backend: HybridBackend
+    backend: PlacedStore
     on_complete: Callable[[int], None] | None
     on_error: Callable[[WeirError], None]
     left: int
@@ -70,13 +71,13 @@ class Migrator:
         self._chunk_bytes = chunk_bytes
         self._clock = clock
         self._changed = threading.Condition()
-        self._tasks: dict[HybridBackend, _Task] = {}
+        self._tasks: dict[PlacedStore, _Task] = {}
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def add(
         self,
-        backend: HybridBackend,
+        backend: PlacedStore,
         *,
         on_complete: Callable[[int], None] | None = None,
         on_error: Callable[[WeirError], None],
@@ -90,7 +91,7 @@ class Migrator:
         """
         with self._changed:
             task = self._tasks.get(backend)
-            groups = backend.unsettled_count()
+            groups = backend.pull.unsettled_count()
             if task is None or task.left == 0:
                 started_s = self._clock.monotonic_s()
                 task = _Task(backend, on_complete, on_error, groups, groups, started_s)
@@ -104,7 +105,7 @@ class Migrator:
                 self._thread.start()
             self._changed.notify_all()
 
-    def progress(self, backend: HybridBackend | None = None) -> MigrationProgress:
+    def progress(self, backend: PlacedStore | None = None) -> MigrationProgress:
         """Of one subtask's latest migration, or of all of them together."""
         with self._changed:
             tasks = [task for task in self._tasks.values() if backend in (None, task.backend)]
@@ -119,7 +120,7 @@ class Migrator:
                 duration_ms=(max(ends_s, default=now_s) - started_s) * 1e3,
             )
 
-    def remove(self, backend: HybridBackend) -> None:
+    def remove(self, backend: PlacedStore) -> None:
         """Forget a subtask that ends; a chunk in flight may still arrive and is refused by the closed backend."""
         with self._changed:
             self._tasks.pop(backend, None)
@@ -157,16 +158,16 @@ class Migrator:
 
     def _advance(self, task: _Task) -> None:
         """Fetch the group that a subtask wants most."""
-        group = max(task.backend.migrating(), key=lambda migrating: migrating.wanted, default=None)
+        group = max(task.backend.pull.migrating(), key=lambda migrating: migrating.wanted, default=None)
         if group is None:
             with self._changed:
                 task.left, task.ended_s = 0, self._clock.monotonic_s()
             return
         if not self._pull(task, group):
             return
-        task.backend.complete(group)
+        task.backend.pull.complete(group)
         with self._changed:
-            task.left = task.backend.unsettled_count()
+            task.left = task.backend.pull.unsettled_count()
             if task.left == 0:
                 task.ended_s = self._clock.monotonic_s()
         if task.on_complete is not None:
@@ -177,7 +178,7 @@ class Migrator:
         position: bytes | None = b""
         while position is not None:
             begun_s = self._clock.monotonic_s()
-            position, keys, size_bytes = task.backend.pull(group, position, self._chunk_bytes)
+            position, keys, size_bytes = task.backend.pull.fetch(group, position, self._chunk_bytes)
             task.keys += keys
             task.bytes += size_bytes
             pause_s = begun_s + size_bytes / self._bytes_per_second - self._clock.monotonic_s()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StateReader, StateSnapshot, StoreStats
+from weir.state.api import StateBackend, StateReader, StoreStats
 from weir.state.stores.directory_lock import describe_os_error
 from weir.state.stores.memory_image import write_entries
 
@@ -64,29 +64,8 @@ class _SortedView(StateReader):
         return iter([(key, entries[key]) for key in (reversed(keys) if reverse else keys)])
 
 
-class _MemorySnapshot(StateSnapshot):
-    def __init__(self, view: _SortedView) -> None:
-        self._view: _SortedView | None = view
-
-    def _open_view(self) -> _SortedView:
-        if self._view is None:
-            raise StateError("this snapshot was released; take a new one")
-        return self._view
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._open_view().get_many(keys)
-
-    def scan(
-        self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        return self._open_view().scan(start, stop, reverse=reverse)
-
-    def release(self) -> None:
-        self._view = None
-
-
 class MemoryBackend(StateBackend):
-    """Entries of one process; gone when it ends. A snapshot costs a copy of the dictionary."""
+    """Entries of one process; gone when it ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -143,11 +122,6 @@ class MemoryBackend(StateBackend):
             view = self._open_view()
             keys = view.keys_between(start, stop)
             self._deletes += self._remove(view, keys)
-
-    def snapshot(self) -> StateSnapshot:
-        """A copy of the dictionary; keys and values are shared."""
-        with self._lock:
-            return _MemorySnapshot(_SortedView(dict(self._open_view().entries)))
 
     def flush(self) -> None:
         """Nothing to do: this store does not outlive the process."""

@@ -24,13 +24,12 @@ from rocksdict import (
     CompactOptions,
     IngestExternalFileOptions,
     Rdict,
-    RdictIter,
     SstFileWriter,
     WriteBatch,
 )
 
 from weir.errors import StateError
-from weir.state.api import StagedEntries, StateBackend, StateSnapshot, StoreStats
+from weir.state.api import StagedEntries, StateBackend, StoreStats
 from weir.state.stores.directory_lock import StoreDirectory, claim_directory
 from weir.state.stores.rocksdb_compaction import Compaction
 from weir.state.stores.rocksdb_errors import state_error
@@ -47,8 +46,6 @@ from weir.state.stores.rocksdb_settings import (
 READ_KEYS_MAX = 512
 #: Entries that a scan reads at a time, with the GIL held: 0.1 ms.
 SCAN_ENTRIES_MAX = 256
-#: Entries that a snapshot's scan reads at a time, with the snapshot's lock held.
-SCAN_CHUNK_ENTRIES = 1024
 
 
 def open_store(path: Path, settings: RocksDbSettings, *, fresh: bool) -> RocksDbBackend:
@@ -100,7 +97,7 @@ class RocksDbBackend(StateBackend):
         self._write_options = write_options()
         self._closed = False
         self._lock = threading.Lock()
-        self._readers: weakref.WeakSet[_Scan | _RocksDbSnapshot] = weakref.WeakSet()
+        self._readers: weakref.WeakSet[_Scan] = weakref.WeakSet()
         self._gets = self._puts = self._deletes = 0
         self._compaction = Compaction(self._compact_range, self._disk_bytes)
 
@@ -223,19 +220,6 @@ class RocksDbBackend(StateBackend):
             if not batch.is_empty():
                 self._apply(batch)
 
-    def snapshot(self) -> StateSnapshot:
-        """A consistent view of now; while it lives, RocksDB keeps the old versions of entries."""
-        self.check_open()
-        try:
-            # Not rocksdict's Snapshot: its iterators (0.3.29) read the live store.
-            cursor = self._store.iter()
-        except Exception as error:
-            raise state_error(error, self.path) from error
-        snapshot = _RocksDbSnapshot(self, cursor)
-        with self._lock:
-            self._readers.add(snapshot)
-        return snapshot
-
     def flush(self) -> None:
         """Hand RocksDB's log to the operating system, which is all that surviving ``kill -9`` needs."""
         self.check_open()
@@ -309,7 +293,7 @@ class RocksDbBackend(StateBackend):
         )
 
     def close(self) -> None:
-        """Release open scans and snapshots, close RocksDB, unlock the directory; safe to call twice."""
+        """Release open scans, close RocksDB, unlock the directory; safe to call twice."""
         with self._lock:
             if self._closed:
                 return
@@ -390,77 +374,3 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
     def release(self) -> None:
         """Drop RocksDB's iterator."""
         self._items = None
-
-
-class _RocksDbSnapshot(StateSnapshot):
-    """Reads through one RocksDB iterator, which sees the store as it was when it was made."""
-
-    def __init__(self, backend: RocksDbBackend, cursor: RdictIter) -> None:
-        self._backend = backend
-        self._cursor: RdictIter | None = cursor
-        self._lock = threading.Lock()
-
-    def _open_cursor(self) -> RdictIter:
-        self._backend.check_open()
-        if self._cursor is None:
-            raise StateError("this snapshot was released; take a new one")
-        return self._cursor
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        values: list[bytes | None] = []
-        with self._lock:
-            cursor = self._open_cursor()
-            for key in keys:
-                cursor.seek(key)
-                values.append(cursor.value() if cursor.valid() and cursor.key() == key else None)
-        return values
-
-    def scan(
-        self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        self._open_cursor()
-        chunks = self._chunks_down(start, stop) if reverse else self._chunks_up(start, stop)
-        return (entry for chunk in chunks for entry in chunk)
-
-    def _chunks_up(self, start: bytes | None, stop: bytes | None) -> Iterator[list[tuple[bytes, bytes]]]:
-        position = b"" if start is None else start
-        while True:
-            chunk: list[tuple[bytes, bytes]] = []
-            with self._lock:
-                cursor = self._open_cursor()
-                cursor.seek(position)
-                while cursor.valid() and len(chunk) < SCAN_CHUNK_ENTRIES:
-                    key: bytes = cursor.key()
-                    if stop is not None and key >= stop:
-                        break
-                    chunk.append((key, cursor.value()))
-                    cursor.next()
-            yield chunk
-            if len(chunk) < SCAN_CHUNK_ENTRIES:
-                return
-            position = chunk[-1][0] + b"\0"
-
-    def _chunks_down(self, start: bytes | None, stop: bytes | None) -> Iterator[list[tuple[bytes, bytes]]]:
-        while True:
-            chunk: list[tuple[bytes, bytes]] = []
-            with self._lock:
-                cursor = self._open_cursor()
-                if stop is None:
-                    cursor.seek_to_last()
-                else:
-                    cursor.seek_for_prev(stop)
-                while cursor.valid() and len(chunk) < SCAN_CHUNK_ENTRIES:
-                    key: bytes = cursor.key()
-                    if start is not None and key < start:
-                        break
-                    if stop is None or key < stop:
-                        chunk.append((key, cursor.value()))
-                    cursor.prev()
-            yield chunk
-            if len(chunk) < SCAN_CHUNK_ENTRIES:
-                return
-            stop = chunk[-1][0]
-
-    def release(self) -> None:
-        with self._lock:
-            self._cursor = None

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StateSnapshot, StoreStats, prefix_end
+from weir.state.api import StateBackend, StoreStats, prefix_end
 from weir.state.tables.capture import Capture
 from weir.state.tables.value_buckets import Bucket, Buckets
 
@@ -57,7 +57,7 @@ class _Captured:
 class WriteBackCache(StateBackend):
     """See the module. One thread calls the methods; another one writes captures.
 
-    ``snapshot`` first writes all dirty entries down. ``close`` flushes; the backend, which is shared, stays open.
+    ``close`` flushes; the backend, which is shared, stays open.
     """
 
     def __init__(
@@ -193,11 +193,6 @@ class WriteBackCache(StateBackend):
                         self._dirty.pop(key, None)
                         self._buckets.drop(bucket, key)
                     self._buckets.forget_empty(bucket, owner)
-
-    def snapshot(self) -> StateSnapshot:
-        """A consistent view of now, read from the backend after everything dirty was written to it."""
-        self.write_dirty()
-        return self._backend.snapshot()
 
     # --- writing down ------------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from tests.weir.state.state_peer import serving
 from weir.clock import SystemClock
 from weir.errors import ConnectionLostError, FencedError, StateError
 from weir.state.layout import encode_key
-from weir.state.placement import hybrid
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement import pull
 from weir.state.placement.migration import Migrator, ship_groups
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
 
@@ -57,7 +57,7 @@ def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
 ):
     if staged:
         # Chunks are staged however small they are, wherever nothing of their range is here.
-        monkeypatch.setattr(hybrid, "STAGED_BYTES_MIN", 0)
+        monkeypatch.setattr(pull, "STAGED_BYTES_MIN", 0)
     chance = random.Random(seed)
     here = open_store(tmp_path / "here", SMALL_SETTINGS, fresh=True)
     there = open_store(tmp_path / "there", SMALL_SETTINGS, fresh=True)
@@ -65,8 +65,8 @@ def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
     foreign = [(key(number, state_id=9), b"other stage") for number in range(8)]
     there.write([*model.items(), *foreign])
     with serving(there) as peer:
-        state = HybridBackend(here, "here:1", [1, STATE], peer.connect, use_migrate=True)
-        state.adopt({0: 2, 1: 2, 2: 2, 3: 2}, peer.address)
+        state = PlacedStore(here, "here:1", [1, STATE], peer.connect, fetches=True)
+        state.ownership.adopt({0: 2, 1: 2, 2: 2, 3: 2}, peer.address)
         outcome, migrator = Outcome(), Migrator(2_000_000, 512, SystemClock())
         migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
         steps = 0
@@ -84,7 +84,7 @@ def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
     there.close()
 
 
-def _operate(chance: random.Random, state: HybridBackend, model: dict[bytes, bytes]) -> None:
+def _operate(chance: random.Random, state: PlacedStore, model: dict[bytes, bytes]) -> None:
     keys = [key(chance.randrange(3_200)) for _ in range(chance.randrange(1, 20))]
     action = chance.random()
     if action < 0.45:
@@ -107,19 +107,16 @@ def _operate(chance: random.Random, state: HybridBackend, model: dict[bytes, byt
         want = sorted(entry for entry in model.items() if keys[0] <= entry[0])
         assert list(state.scan(keys[0])) == want
     else:
-        with state.snapshot() as view:
-            assert view.get_many(keys) == [model.get(each) for each in keys]
-            assert list(view.scan(reverse=True)) == sorted(model.items(), reverse=True)
+        assert list(state.scan(reverse=True)) == sorted(model.items(), reverse=True)
 
 
 def test_the_group_that_is_wanted_most_comes_first_and_progress_is_visible():
     there, here = MemoryBackend(), MemoryBackend()
     there.write([(key(number), bytes(90)) for number in range(400)])
     with serving(there) as peer:
-        state = HybridBackend(here, "here:1", [STATE], peer.connect, use_migrate=True)
-        state.adopt({0: 1, 1: 1, 2: 1, 3: 1}, peer.address)
-        state.want(2, 1_000)
-        state.get_many([key(1)])
+        state = PlacedStore(here, "here:1", [STATE], peer.connect, fetches=True)
+        state.ownership.adopt({0: 1, 1: 1, 2: 1, 3: 1}, peer.address)
+        state.get_many([key(1), *(key(number) for number in (2, 6))])
         outcome, migrator = Outcome(), Migrator(FAST, 1_000, SystemClock())
         migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
         outcome.wait_for(4)
@@ -135,10 +132,10 @@ def test_a_migration_in_two_parts_is_counted_once():
     there, here = MemoryBackend(), MemoryBackend()
     there.write([(key(number), b"v") for number in range(100)])
     with serving(there) as peer:
-        state = HybridBackend(here, "here:1", [STATE], peer.connect, use_migrate=True)
+        state = PlacedStore(here, "here:1", [STATE], peer.connect, fetches=True)
         outcome, migrator = Outcome(), Migrator(FAST, 1_000, SystemClock())
         for groups in ({0: 1, 1: 1}, {2: 1, 3: 1}):
-            state.adopt(groups, peer.address)
+            state.ownership.adopt(groups, peer.address)
             migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
         outcome.wait_for(4)
         migrator.close()
@@ -150,8 +147,8 @@ def test_a_migration_in_two_parts_is_counted_once():
 def test_a_migration_whose_peer_dies_reports_it_once():
     there, here = MemoryBackend(), MemoryBackend()
     with serving(there) as peer:
-        state = HybridBackend(here, "here:1", [STATE], peer.connect, use_migrate=True)
-        state.adopt({0: 1, 1: 1}, peer.address)
+        state = PlacedStore(here, "here:1", [STATE], peer.connect, fetches=True)
+        state.ownership.adopt({0: 1, 1: 1}, peer.address)
         peer.server.stop(0).wait()
         outcome, migrator = Outcome(), Migrator(FAST, 1_000, SystemClock())
         migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
@@ -169,10 +166,10 @@ def test_shipped_groups_are_at_the_new_owner_and_gone_here():
     foreign = [(key(0, state_id=9), b"other stage")]
     source.write([*moved, *foreign])
     with serving(target) as peer:
-        old = HybridBackend(source, "here:1", [STATE], peer.connect)
-        old.adopt(dict.fromkeys(range(4), 1))
+        old = PlacedStore(source, "here:1", [STATE], peer.connect)
+        old.ownership.adopt(dict.fromkeys(range(4), 1))
         done = []
-        client = old.client(peer.address)
+        client = old.ownership.client(peer.address)
         sent = ship_groups(
             source,
             client,
@@ -188,8 +185,8 @@ def test_shipped_groups_are_at_the_new_owner_and_gone_here():
         assert list(source.scan()) == sorted([*kept, *foreign])
         assert list(target.scan()) == sorted(set(moved) - set(kept))
         # The new owner is in force as soon as it has touched the group.
-        new = HybridBackend(MemoryBackend(), "there:1", [STATE], peer.connect)
-        new.adopt({1: 2}, peer.address)
+        new = PlacedStore(MemoryBackend(), "there:1", [STATE], peer.connect)
+        new.ownership.adopt({1: 2}, peer.address)
         new.put_many([key(1)], [b"new"])
         with pytest.raises(FencedError):
             ship_groups(source, client, [1], [STATE], SystemClock())
@@ -202,9 +199,9 @@ def test_much_state_is_loaded_past_the_log_of_the_new_owner(tmp_path: Path):
     entries = [(encode_key(1, STATE, b"%06d" % number), b"%06d" % number * 20) for number in range(8_000)]
     source.write(entries)
     with serving(target) as peer:
-        old = HybridBackend(source, "here:1", [STATE], peer.connect)
-        old.adopt({1: 1})
-        client = old.client(peer.address)
+        old = PlacedStore(source, "here:1", [STATE], peer.connect)
+        old.ownership.adopt({1: 1})
+        client = old.ownership.client(peer.address)
         ship_groups(source, client, [1], [STATE], SystemClock(), batch_bytes=400_000)
         assert list(target.scan()) == entries
         # What is there already is replaced, for which files of their own would not do.

@@ -11,7 +11,7 @@ import pytest
 from tests.weir.state.failing_backend import FailingBackend
 from weir.errors import StateError
 from weir.keys import KeyColumn, hash_keys
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.accumulators import decode_rows
 from weir.state.tables.capture import Capture
@@ -146,8 +146,8 @@ def test_entries_that_could_not_be_written_are_dirty_again() -> None:
 
 def test_writes_of_a_subtask_wait_until_its_images_are_taken() -> None:
     store = MemoryBackend()
-    backend = HybridBackend(store, "here", (0,), lambda address, epochs: pytest.fail(address))
-    backend.adopt({1: 1})
+    backend = PlacedStore(store, "here", (0,), lambda address, epochs: pytest.fail(address))
+    backend.ownership.adopt({1: 1})
     key = b"\0\1\0\0key"
     hold = backend.hold_writes()
     hold.pass_here()
@@ -162,7 +162,7 @@ def test_writes_of_a_subtask_wait_until_its_images_are_taken() -> None:
 
 
 def test_a_barrier_waits_until_the_images_of_the_one_before_are_taken() -> None:
-    backend = HybridBackend(MemoryBackend(), "here", (0,), lambda address, epochs: pytest.fail(address))
+    backend = PlacedStore(MemoryBackend(), "here", (0,), lambda address, epochs: pytest.fail(address))
     hold = backend.hold_writes()
     thread = waits(backend.hold_writes)
     hold.release()

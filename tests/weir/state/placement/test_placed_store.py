@@ -2,56 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import pytest
 
 from task_manager.state.state_client import REQUEST_BYTES_MAX
-from tests.weir.state.state_peer import MESSAGE_BYTES_MAX, Peer, serving
-from weir.errors import ConnectionLostError, FencedError, StateError
-from weir.state.api import StateBackend
-from weir.state.layout import encode_key, group_range, state_prefix
-from weir.state.placement.hybrid import HybridBackend
-from weir.state.stores.memory import MemoryBackend
-
-STATE, OTHER_STATE = 2, 7
-GROUP = 5
-HERE = "here:1"
-
-
-def key(name: str, group: int = GROUP, state_id: int = STATE) -> bytes:
-    return encode_key(group, state_id, name.encode())
-
-
-@dataclass
-class World:
-    here: StateBackend
-    there: StateBackend
-    peer: Peer
-    state: HybridBackend
-
-    def another(self, *, migrate: bool = False) -> HybridBackend:
-        """Another subtask on this task manager."""
-        return HybridBackend(self.here, HERE, [STATE, OTHER_STATE], self.peer.connect, use_migrate=migrate)
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    here, there = MemoryBackend(), MemoryBackend()
-    with serving(there) as peer:
-        world = World(here, there, peer, None)
-        world.state = world.another()
-        yield world
-
-
-def complete_all(state: HybridBackend) -> None:
-    for group in state.migrating():
-        position: bytes | None = b""
-        while position is not None:
-            position, _, _ = state.pull(group, position, 50)
-        state.complete(group)
-
+from tests.weir.state.placement.worlds import GROUP, HERE, OTHER_STATE, STATE, complete_all, key
+from tests.weir.state.state_peer import MESSAGE_BYTES_MAX
+from weir.errors import ConnectionLostError, StateError
+from weir.state.layout import encode_key, state_prefix
+from weir.state.placement.placed_store import PlacedStore
 
 # --- the predecessor's faults ----------------------------------------------------------------------------------------
 
@@ -59,7 +17,7 @@ def complete_all(state: HybridBackend) -> None:
 @pytest.mark.parametrize("migrate", [False, True])
 def test_first_touch_put_keeps_the_new_value(world, migrate):
     world.there.put_many([key("k")], [b"old"])
-    world.state.adopt({GROUP: 1}, world.peer.address, migrate=migrate)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=migrate)
     world.state.put_many([key("k")], [b"new"])
     assert world.state.get_many([key("k")]) == [b"new"]
     complete_all(world.state)
@@ -69,20 +27,20 @@ def test_first_touch_put_keeps_the_new_value(world, migrate):
 
 def test_fetching_one_state_of_a_record_key_leaves_its_other_states_reachable(world):
     world.there.put_many([key("k"), key("k", state_id=OTHER_STATE), key("l")], [b"1", b"2", b"3"])
-    world.state.adopt({GROUP: 1}, world.peer.address, migrate=True)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
     assert world.state.get_many([key("k")]) == [b"1"]
     assert world.state.get_many([key("k", state_id=OTHER_STATE), key("l"), key("k")]) == [b"2", b"3", b"1"]
 
 
 def test_another_reconfiguration_does_not_bring_back_stale_remote_values(world):
     world.there.put_many([key("k"), key("gone")], [b"old", b"old"])
-    world.state.adopt({GROUP: 1}, world.peer.address, migrate=True)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
     world.state.write([(key("k"), b"new")], [key("gone")])
     complete_all(world.state)
     # The group goes to a subtask beside it, and from there to the store where it came from.
-    assert world.state.release([GROUP]) == {GROUP: HERE}
+    assert world.state.ownership.release([GROUP]) == {GROUP: HERE}
     beside = world.another(migrate=True)
-    beside.adopt({GROUP: 2}, HERE)
+    beside.ownership.adopt({GROUP: 2}, HERE)
     assert beside.get_many([key("k"), key("gone")]) == [b"new", None]
     assert world.there.get_many([key("k"), key("gone")]) == [None, None]
 
@@ -90,14 +48,14 @@ def test_another_reconfiguration_does_not_bring_back_stale_remote_values(world):
 def test_an_old_local_copy_does_not_count_as_newer_than_what_comes_back(world):
     world.here.put_many([key("k"), key("gone")], [b"left over", b"left over"])
     world.there.put_many([key("k")], [b"newest"])
-    world.state.adopt({GROUP: 3}, world.peer.address, migrate=True)
+    world.state.ownership.adopt({GROUP: 3}, world.peer.address, migrate=True)
     assert world.state.get_many([key("k"), key("gone")]) == [b"newest", None]
     assert [value for _, value in world.state.scan()] == [b"newest"]
 
 
 @pytest.mark.parametrize("migrate", [False, True])
 def test_an_absent_remote_key_stays_absent(world, migrate):
-    world.state.adopt({GROUP: 1}, world.peer.address, migrate=migrate)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=migrate)
     assert world.state.get_many([key("k"), key("k")]) == [None, None]
     assert world.state.get_many([key("k")]) == [None]
     assert list(world.here.scan()) == list(world.there.scan()) == []
@@ -108,7 +66,7 @@ def test_an_absent_remote_key_stays_absent(world, migrate):
 @pytest.mark.parametrize("fetched_first", [False, True])
 def test_a_deleted_key_does_not_come_back(world, fetched_first):
     world.there.put_many([key("k"), key("l")], [b"1", b"2"])
-    world.state.adopt({GROUP: 1}, world.peer.address, migrate=True)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
     if fetched_first:
         world.state.get_many([key("k")])
     world.state.delete_many([key("k")])
@@ -123,7 +81,7 @@ def test_a_deleted_key_does_not_come_back(world, fetched_first):
 
 def test_a_key_put_after_its_deletion_is_there(world):
     world.there.put_many([key("k")], [b"1"])
-    world.state.adopt({GROUP: 1}, world.peer.address, migrate=True)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
     world.state.delete_many([key("k")])
     world.state.put_many([key("k")], [b"again"])
     assert list(world.state.scan()) == [(key("k"), b"again")]
@@ -135,9 +93,9 @@ def test_listings_hold_local_and_remote_keys_exactly_once_both_ways(world):
     world.here.put_many([key("a", 1), key("x", 9)], [b"a1", b"not ours"])
     world.there.put_many([key(name, group) for group in (2, 3) for name in "bcd"], [b"r"] * 6)
     world.there.put_many([key("x", 4), key("x", 2, 6)], [b"not ours"] * 2)
-    world.state.adopt({1: 1})
-    world.state.adopt({2: 1}, world.peer.address)
-    world.state.adopt({3: 1}, world.peer.address, migrate=True)
+    world.state.ownership.adopt({1: 1})
+    world.state.ownership.adopt({2: 1}, world.peer.address)
+    world.state.ownership.adopt({3: 1}, world.peer.address, migrate=True)
     world.state.get_many([key("b", 3)])
     world.state.write([(key("c", 3), b"new"), (key("e", 3), b"e")], [key("d", 3)])
     want = [(key("a", 1), b"a1"), *((key(name, 2), b"r") for name in "bcd")]
@@ -145,11 +103,9 @@ def test_listings_hold_local_and_remote_keys_exactly_once_both_ways(world):
     assert list(world.state.scan()) == want
     assert list(world.state.scan(reverse=True)) == want[::-1]
     assert list(world.state.scan_prefix(state_prefix(3, STATE))) == want[4:]
-    with world.state.snapshot() as view:
-        world.state.delete_range(None, None)
-        assert list(world.state.scan()) == []
-        assert list(view.scan()) == want
-        assert view.get_many([key("d", 3), key("c", 3), key("b", 2)]) == [None, b"new", b"r"]
+    assert world.state.get_many([key("d", 3), key("c", 3), key("b", 2)]) == [None, b"new", b"r"]
+    world.state.delete_range(None, None)
+    assert list(world.state.scan()) == []
     assert len(list(world.there.scan())) == 2
     assert list(world.here.scan()) == [(key("x", 9), b"not ours")]
 
@@ -158,71 +114,10 @@ def test_the_last_key_of_a_range_of_groups_moves_with_it_and_the_next_group_does
     last, following = encode_key(GROUP, STATE, b"\xff" * 9), encode_key(GROUP + 1, 0, b"")
     first = encode_key(GROUP, STATE, b"")
     world.there.put_many([first, last, following], [b"first", b"last", b"next"])
-    world.state.adopt({GROUP: 1}, world.peer.address, migrate=True)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
     complete_all(world.state)
     assert list(world.here.scan()) == [(first, b"first"), (last, b"last")]
     assert list(world.there.scan()) == [(following, b"next")]
-
-
-def test_deleting_a_range_of_a_migrating_group_reaches_the_peer_and_a_chunk_in_flight(world):
-    world.there.put_many([key("a"), key("b")], [b"1", b"2"])
-    world.state.adopt({GROUP: 1}, world.peer.address, migrate=True)
-    (group,) = world.state.migrating()
-    chunk = list(world.there.scan(*group_range(GROUP, GROUP + 1)))
-    version = group.version
-    world.state.delete_range(key("a"), key("b"))
-    assert not world.state._keep_absent(group, version, chunk)
-    assert list(world.state.scan()) == [(key("b"), b"2")]
-    complete_all(world.state)
-    assert list(world.state.scan()) == [(key("b"), b"2")]
-
-
-# --- ownership -------------------------------------------------------------------------------------------------------
-
-
-def test_a_replaced_owner_can_write_neither_here_nor_at_the_peer(world):
-    zombie = world.another()
-    zombie.adopt({GROUP: 1, 6: 1}, world.peer.address)
-    zombie.put_many([key("k")], [b"zombie"])
-    world.state.adopt({GROUP: 2}, world.peer.address)
-    world.state.put_many([key("k")], [b"owner"])
-    calls = [
-        lambda: zombie.put_many([key("k"), key("k", 6)], [b"zombie", b"zombie"]),
-        lambda: zombie.get_many([key("k")]),
-        lambda: zombie.delete_range(key("a"), key("z")),
-        lambda: list(zombie.scan_prefix(key("k"))),
-    ]
-    for call in calls:
-        with pytest.raises(FencedError, match="replaced by 2"):
-            call()
-    zombie.release([GROUP])
-    with pytest.raises(FencedError, match="key group 5 does not belong to this subtask"):
-        zombie.put_many([key("k")], [b"zombie"])
-    assert list(world.there.scan()) == [(key("k"), b"owner")]
-
-
-def test_a_group_cannot_move_on_before_it_has_arrived(world):
-    world.state.adopt({GROUP: 1, 6: 1}, world.peer.address, migrate=True)
-    with pytest.raises(StateError, match="key group 5 is still being fetched"):
-        world.state.release([GROUP, 6])
-    complete_all(world.state)
-    assert world.state.release([GROUP, 6]) == {GROUP: HERE, 6: HERE}
-
-
-def test_a_remote_group_is_handed_on_with_the_address_of_its_store(world):
-    world.state.adopt({GROUP: 1}, world.peer.address)
-    world.state.adopt({6: 1})
-    assert world.state.locations() == {GROUP: world.peer.address, 6: HERE}
-    assert world.state.release([GROUP, 6]) == {GROUP: world.peer.address, 6: HERE}
-
-
-def test_a_remote_group_can_be_fetched_later(world):
-    world.there.put_many([key("k")], [b"1"])
-    world.state.adopt({GROUP: 1, 6: 1}, world.peer.address)
-    world.state.migrate([GROUP])
-    complete_all(world.state)
-    assert world.state.locations() == {GROUP: HERE, 6: world.peer.address}
-    assert list(world.here.scan()) == [(key("k"), b"1")]
 
 
 def test_without_a_cache_every_batch_asks_for_the_groups_that_it_touches(world):
@@ -232,9 +127,9 @@ def test_without_a_cache_every_batch_asks_for_the_groups_that_it_touches(world):
         asked.append(sorted(groups))
         return dict.fromkeys(groups, world.peer.address)
 
-    state = HybridBackend(world.here, HERE, [STATE], world.peer.connect, locate=locate)
-    state.adopt({GROUP: 1}, "moved:1")
-    state.adopt({6: 1})
+    state = PlacedStore(world.here, HERE, [STATE], world.peer.connect, locate=locate)
+    state.ownership.adopt({GROUP: 1}, "moved:1")
+    state.ownership.adopt({6: 1})
     state.put_many([key("k"), key("k", 6)], [b"1", b"2"])
     assert state.get_many([key("k")]) == [b"1"]
     assert asked == [[GROUP, 6], [GROUP]]
@@ -248,8 +143,8 @@ def test_one_batch_makes_one_call_per_peer(world):
     calls = []
     get = world.there.get_many
     world.there.get_many = lambda keys: calls.append(len(keys)) or get(keys)
-    world.state.adopt({1: 1, 2: 1}, world.peer.address)
-    world.state.adopt({3: 1})
+    world.state.ownership.adopt({1: 1, 2: 1}, world.peer.address)
+    world.state.ownership.adopt({3: 1})
     world.state.get_many([key(str(number), 1 + number % 3) for number in range(999)])
     assert calls == [666]
     stats = world.state.stats()
@@ -260,7 +155,7 @@ def test_one_batch_makes_one_call_per_peer(world):
 def test_requests_and_replies_larger_than_a_message_are_cut(world):
     value = bytes(MESSAGE_BYTES_MAX // 10)
     keys = [key(f"{number:03}") for number in range(30)]
-    world.state.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
     world.state.put_many(keys, [value] * 30)
     assert world.state.get_many(keys) == [value] * 30
     assert world.state.get_many([key("x"), *keys]) == [None] + [value] * 30
@@ -272,14 +167,14 @@ def test_requests_and_replies_larger_than_a_message_are_cut(world):
 
 
 def test_an_entry_larger_than_a_message_is_refused_with_the_setting_to_raise(world):
-    world.state.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
     with pytest.raises(StateError, match=r"raise taskManager\.message_bytes_max"):
         world.state.put_many([key("k")], [bytes(2 * MESSAGE_BYTES_MAX)])
 
 
 def test_a_peer_that_is_gone_is_named(world):
-    world.state.adopt({GROUP: 1}, world.peer.address)
-    world.state.adopt({6: 1})
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({6: 1})
     world.peer.server.stop(0).wait()
     calls = [
         lambda: world.state.get_many([key("k")]),
@@ -297,7 +192,7 @@ def test_a_peer_that_is_gone_is_named(world):
 
 
 def test_a_store_that_fails_at_the_peer_says_so(world):
-    world.state.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
     world.there.close()
     with pytest.raises(StateError, match=f"{world.peer.address}: the memory store is closed"):
         world.state.get_many([key("k")])
@@ -305,7 +200,7 @@ def test_a_store_that_fails_at_the_peer_says_so(world):
 
 def test_a_dropped_scan_is_cancelled_at_the_peer(world):
     world.there.put_many([key(f"{number:04}") for number in range(300)], [bytes(50_000)] * 300)
-    world.state.adopt({GROUP: 1}, world.peer.address)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address)
     # The peer has 16 threads: it serves more scans than that only if dropped ones end.
     for _ in range(40):
         assert next(world.state.scan())[0] == key("0000")

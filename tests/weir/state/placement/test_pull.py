@@ -1,0 +1,51 @@
+"""How groups come here, beside what the subtask reads, writes and deletes; the whole way is in ``test_migration``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.weir.state.placement.worlds import GROUP, complete_all, key
+from weir.errors import ConnectionLostError
+from weir.state.layout import group_range
+
+
+def test_deleting_a_range_of_a_migrating_group_reaches_the_peer_and_a_chunk_in_flight(world):
+    world.there.put_many([key("a"), key("b")], [b"1", b"2"])
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
+    (group,) = world.state.pull.migrating()
+    chunk = list(world.there.scan(*group_range(GROUP, GROUP + 1)))
+    version = group.version
+    world.state.delete_range(key("a"), key("b"))
+    assert not world.state.pull._keep_absent(group, version, chunk)
+    assert list(world.state.scan()) == [(key("b"), b"2")]
+    complete_all(world.state)
+    assert list(world.state.scan()) == [(key("b"), b"2")]
+
+
+def test_a_chunk_leaves_out_what_was_written_or_deleted_here(world):
+    names = "abcdefgh"
+    world.there.put_many([key(name) for name in names], [b"there"] * len(names))
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
+    world.state.write([(key("b"), b"here")], [key("d")])
+    (group,) = world.state.pull.migrating()
+    position, keys, size_bytes = world.state.pull.fetch(group, b"", 1 << 20)
+    assert (keys, size_bytes) == (8, sum(len(key(name)) + 5 for name in names))
+    assert world.state.pull.fetch(group, position, 1 << 20) == (None, 0, 0)
+    kept = dict(world.here.scan())
+    assert kept == {key(name): b"here" if name == "b" else b"there" for name in names if name != "d"}
+    assert world.state.stats().remote_gets == 8
+
+
+def test_a_group_is_unsettled_until_the_copy_of_the_peer_is_gone(world):
+    world.there.put_many([key("k")], [b"1"])
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
+    (group,) = world.state.pull.migrating()
+    fails = world.there.delete_range
+    world.there.delete_range = lambda start, stop: (_ for _ in ()).throw(ConnectionLostError("away"))
+    world.state.pull.fetch(group, b"", 1 << 20)
+    with pytest.raises(Exception, match="away"):
+        world.state.pull.complete(group)
+    assert world.state.pull.migrating() == []
+    assert world.state.pull.unsettled_count() == 1
+    world.there.delete_range = fails
+    assert world.state.get_many([key("k")]) == [b"1"]
