@@ -280,7 +280,7 @@ class RescaleMachine:
         self._move(RescalePhase.REROUTING)
         actions: list[RescaleAction] = [
             InstallTable(plan.stage_index, plan.after, plan.table),
-            SendReroute(plan.upstream, plan.version, plan.after, plan.retiring, plan.table),
+            SendReroute(plan.upstream, plan.version),
         ]
         if plan.table is not None:
             actions.append(SendProceed(plan.subtasks, plan.version))

@@ -203,9 +203,6 @@ class SendReroute:
 
     to: tuple[SubtaskId, ...]
     version: int
-    subtasks: tuple[int, ...]
-    retiring: tuple[SubtaskId, ...]
-    table: RoutingTable | None
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,8 @@ class ControlPlane:
                 case SendAbort(to, version):
                     for subtask in to:
                         self.sim.later_delay(self.command, subtask, Abort(version))
-                case SendReroute(to, version, _, retiring, table):
+                case SendReroute(to, version):
+                    table, retiring = machine.plan.table, machine.plan.retiring
                     for upstream in self.sim.upstreams:
                         if upstream.id in to:
                             self.sim.later_delay(upstream.switch, version, table, retiring, rescale)

@@ -46,7 +46,7 @@ IN = RescalePlan(5, 3, (0, 1), (0,), {}, (UP,), IN_TABLE, IN_MOVES)
 
 FORWARD = [
     InstallTable(5, (0, 1), OUT_TABLE),
-    SendReroute((UP,), 2, (0, 1), (), OUT_TABLE),
+    SendReroute((UP,), 2),
     SendProceed((OLD, NEW), 2),
 ]
 
@@ -138,7 +138,7 @@ def test_scaling_in_waits_for_the_end_of_who_retires():
     assert run.first == [SendPrepare((OLD, NEW), 3, IN_MOVES, (NEW,), (UP,))]
     assert run.tell(Prepared(OLD), Prepared(NEW)) == [
         InstallTable(5, (0,), IN_TABLE),
-        SendReroute((UP,), 3, (0,), (NEW,), IN_TABLE),
+        SendReroute((UP,), 3),
         SendProceed((OLD, NEW), 3),
     ]
     assert run.tell(Rerouted(UP), GroupsOwned(OLD, (2, 3))) == []
@@ -150,12 +150,12 @@ def test_a_stage_without_hash_input_has_nothing_to_prepare():
     run = Transcript(RescalePlan(5, 1, (0,), (0, 1), {NEW: "tm-b"}, (UP,)), migrates=True)
     assert run.tell(NewSubtaskDeployed(NEW)) == [
         InstallTable(5, (0, 1), None),
-        SendReroute((UP,), 1, (0, 1), (), None),
+        SendReroute((UP,), 1),
     ]
     assert run.tell(Rerouted(UP)) == [RescaleEnded(RescalePhase.COMPLETE, "")]
 
     run = Transcript(RescalePlan(5, 2, (0, 1), (0,), {}, (UP,)))
-    assert run.first[1] == SendReroute((UP,), 2, (0,), (NEW,), None)
+    assert run.first[1] == SendReroute((UP,), 2)
     assert run.tell(RetiredFinished(NEW)) == []
     assert run.tell(Rerouted(UP)) == [RescaleEnded(RescalePhase.COMPLETE, "")]
 
