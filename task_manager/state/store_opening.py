@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from weir.config import TaskManagerConfig
 from weir.state.api import StateBackend
+from weir.state.stores.store_factory import StoreFactory
 
 if TYPE_CHECKING:
     from weir.state.stores.rocksdb_settings import RocksDbSettings
@@ -27,11 +28,4 @@ def open_job_store(config: TaskManagerConfig) -> StateBackend:
     Raises:
         StateError: the directory is not ours, in use, or cannot be written.
     """
-    settings = rocksdb_settings(config)
-    if settings is None:
-        from weir.state.stores.memory import MemoryBackend
-
-        return MemoryBackend()
-    from weir.state.stores.rocksdb import open_store
-
-    return open_store(Path(config.rocksdb_path), settings, fresh=True)
+    return StoreFactory(rocksdb_settings(config)).open_fresh(Path(config.rocksdb_path))

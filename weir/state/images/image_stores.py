@@ -34,9 +34,10 @@ from weir.state.stores.directory_lock import (
 )
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.memory_image import MEMORY_IMAGE_NAME, read_entries
+from weir.state.stores.store_factory import StoreFactory
 
 if TYPE_CHECKING:
-    from weir.state.stores.rocksdb_settings import RocksDbSettings, StoreMemory
+    from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +63,13 @@ class Images:
     def __init__(self, store: CheckpointStore, directory: Path, settings: RocksDbSettings | None) -> None:
         self._store = store
         self._directory = directory
-        self._settings = settings
+        self._stores = StoreFactory(settings)
         #: None: files come from the checkpoint store as links, so copies of our own save nothing.
         self._copies = None if store.links_to(directory) else LocalCopies(directory)
         #: Ours while the main store is open.
         self._is_claimed = False
         #: To be released here: a store in memory holds no directory.
         self._claimed: StoreDirectory | None = None
-        self._memory: StoreMemory | None = None
         self._lock = threading.Lock()
         self._known: dict[str, StoreImage] = {}
         #: By image id: clients that have not been closed.
@@ -113,28 +113,21 @@ class Images:
         directory = claim_directory(self._directory, fresh=True)
         self._is_claimed = True
         try:
-            if self._settings is None:
-                backend: StateBackend = MemoryBackend()
-                self._claimed = directory
-            else:
-                if image is not None and MEMORY_IMAGE_NAME not in image.files:
-                    self._bring(image, directory.data_path, own=True)
-                backend = self._open_rocksdb(directory)
-            if image is not None and (self._settings is None or MEMORY_IMAGE_NAME in image.files):
+            # An image of the other kind is copied entry by entry.
+            brings_files = (
+                image is not None and self._stores.keeps_files and MEMORY_IMAGE_NAME not in image.files
+            )
+            if image is not None and brings_files:
+                self._bring(image, directory.data_path, own=True)
+            backend = self._stores.open(directory)
+            self._claimed = None if self._stores.keeps_files else directory
+            if image is not None and not brings_files:
                 self._copy_content(image, backend)
             return backend
         except BaseException:
             self._is_claimed, self._claimed = False, None
             directory.release()
             raise
-
-    def _open_rocksdb(self, directory: StoreDirectory) -> StateBackend:
-        from weir.state.stores.rocksdb import RocksDbBackend
-
-        assert self._settings is not None
-        backend = RocksDbBackend(directory, self._settings)
-        self._memory = backend.memory
-        return backend
 
     def _copy_content(self, image: StoreImage, target: StateBackend) -> None:
         """The image is of another kind than the store: its entries are written one by one."""
@@ -254,20 +247,10 @@ class Images:
                     backend.write(entries)
                 shutil.rmtree(folder, ignore_errors=True)
                 return backend
-            return self._open_rocksdb_image(folder)
+            return self._stores.open_files(_ImageFolder(folder))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-
-    def _open_rocksdb_image(self, folder: Path) -> StateBackend:
-        from weir.state.stores.rocksdb import RocksDbBackend
-        from weir.state.stores.rocksdb_settings import RocksDbSettings, StoreMemory
-
-        settings = self._settings or RocksDbSettings()
-        if self._memory is None:
-            self._memory = StoreMemory(settings)
-        # All stores of the task manager share one memory, so that its bound holds during a recovery too.
-        return RocksDbBackend(_ImageFolder(folder), settings, memory=self._memory, read_only=True)
 
     def _bring(self, image: StoreImage, folder: Path, *, own: bool) -> None:
         """Bring the files of an image into a folder; RocksDB never changes tables, but the files beside them."""
