@@ -24,7 +24,7 @@ from weir.operators.sources.json_scan import (
     KIND_RAW,
     KIND_STRING,
 )
-from weir.operators.sources.json_strict import integer_range
+from weir.operators.sources.json_values import integer_range
 
 _INT64_MAX = 2**63 - 1
 _KINDS = {

@@ -12,7 +12,7 @@ here keep that away from it. Single lines go through orjson.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,30 +21,22 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
-import pyarrow.types as pa_types
 
 from weir.json_paths import tree_schema
+from weir.operators.sources.json_values import (
+    BadLineError,
+    Pairs,
+    all_names,
+    name_of,
+    reject_duplicates,
+    value_converter,
+)
 from weir.operators.sources.line_shapes import DEPTH_MAX, SHAPE_BLANK, SHAPE_DEEP, SHAPE_OBJECT, line_shapes
 
 #: Fewer lines than this are cheaper one by one: a call of pyarrow.json takes most of a millisecond.
 _BULK_LINES_MIN = 512
 #: Lines that go to pyarrow at a time; one bad line among them sends all of them through the slow parser.
 _BULK_LINES_MAX = 4096
-
-_INTEGER_RANGES = {
-    pa.int8(): (-(2**7), 2**7 - 1),
-    pa.int16(): (-(2**15), 2**15 - 1),
-    pa.int32(): (-(2**31), 2**31 - 1),
-    pa.int64(): (-(2**63), 2**63 - 1),
-    pa.uint8(): (0, 2**8 - 1),
-    pa.uint16(): (0, 2**16 - 1),
-    pa.uint32(): (0, 2**32 - 1),
-    pa.uint64(): (0, 2**64 - 1),
-}
-
-
-class _BadLine(Exception):
-    """The reason why a line is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +55,6 @@ class DecodedLines:
     batch: pa.RecordBatch
     line_indices: np.ndarray
     rejections: list[Rejection]
-
-
-def integer_range(data_type: pa.DataType) -> tuple[int, int] | None:
-    """Least and greatest value of an integer type; None for other types."""
-    return _INTEGER_RANGES.get(data_type)
 
 
 class StrictDecoder:
@@ -100,9 +87,9 @@ class StrictDecoder:
         self._parse_options = pa_json.ParseOptions(
             explicit_schema=nullable, unexpected_field_behavior="ignore"
         )
-        self._converters = [(field.name, _converter(field.type)) for field in self._tree]
+        self._converters = [(field.name, value_converter(field.type)) for field in self._tree]
         self._exotic = any(converter is None for _, converter in self._converters)
-        self._quoted_names = sorted({json.dumps(name).encode() for name in _all_names(self._tree)})
+        self._quoted_names = sorted({json.dumps(name).encode() for name in all_names(self._tree)})
 
     def decode(self, data: np.ndarray, lines: np.ndarray, count: int) -> DecodedLines:
         """Decode the first ``count`` lines; blank ones are passed over.
@@ -178,11 +165,11 @@ class StrictDecoder:
         for index in indices.tolist():
             try:
                 if job.shapes[index] == SHAPE_DEEP:
-                    raise _BadLine(f"nested deeper than {DEPTH_MAX} levels")
+                    raise BadLineError(f"nested deeper than {DEPTH_MAX} levels")
                 row = self._row(job.line(index))
                 if self._exotic:
                     batches.append(self._exotic_row(job.line(index)))
-            except _BadLine as error:
+            except BadLineError as error:
                 job.reject(index, str(error))
                 continue
             rows.append(row)
@@ -193,31 +180,31 @@ class StrictDecoder:
 
     def _row(self, raw: bytes) -> dict[str, Any]:
         if len(raw) > self._line_bytes_max:
-            raise _BadLine(too_long(self._line_bytes_max))
+            raise BadLineError(too_long(self._line_bytes_max))
         raw = raw.strip(b" \t\r\n")
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError as error:
-            raise _BadLine(f"not valid JSON: {error.msg}") from None
+            raise BadLineError(f"not valid JSON: {error.msg}") from None
         if type(value) is not dict:
-            raise _BadLine(f"not a JSON object but {_name_of(value)}")
+            raise BadLineError(f"not a JSON object but {name_of(value)}")
         if self._may_repeat(raw):
-            _reject_duplicates(self._tree, json.loads(raw, object_pairs_hook=_Pairs, parse_int=str))
+            reject_duplicates(self._tree, json.loads(raw, object_pairs_hook=Pairs, parse_int=str))
         row = {}
         for name, converter in self._converters:
             field = value.get(name)
             if field is not None and converter is not None:
                 try:
                     field = converter(field)
-                except _BadLine as error:
-                    raise _BadLine(f"field {name} {error}") from None
+                except BadLineError as error:
+                    raise BadLineError(f"field {name} {error}") from None
             row[name] = field
         for path in self._required:
             inner: Any = row
             for key in path:
                 inner = None if inner is None else inner[key]
             if inner is None:
-                raise _BadLine(_missing(".".join(path)))
+                raise BadLineError(_missing(".".join(path)))
         return row
 
     def _may_repeat(self, raw: bytes) -> bool:
@@ -231,7 +218,7 @@ class StrictDecoder:
         """Parse one line for a schema with types that only pyarrow converts (timestamps, decimals)."""
         batch = self._bulk(raw)
         if batch is None or batch.num_rows != 1:
-            raise _BadLine("a field does not have the type of the schema")
+            raise BadLineError("a field does not have the type of the schema")
         return batch
 
     def _rows(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -290,122 +277,3 @@ def too_long(line_bytes_max: int) -> str:
 
 def _missing(name: str) -> str:
     return f"field {name} is missing or null"
-
-
-def _name_of(value: object) -> str:
-    names: dict[type, str] = {
-        dict: "an object",
-        list: "an array",
-        str: "a string",
-        bool: "a boolean",
-        int: "an integer",
-        float: "a number with a fraction, an exponent or too many digits",
-    }
-    return "null" if value is None else names[type(value)]
-
-
-def _converter(data_type: pa.DataType) -> Callable[[Any], Any] | None:
-    """A function from a parsed JSON value, not null, to what ``pa.array`` takes; None: pyarrow must do it."""
-    bounds = integer_range(data_type)
-    if bounds is not None:
-        return _integer_converter(str(data_type), *bounds)
-    if data_type == pa.float64():
-        return _float
-    if data_type == pa.bool_():
-        return _exact(bool, "bool")
-    if data_type in (pa.string(), pa.large_string()):
-        return _exact(str, "string")
-    if pa_types.is_list(data_type):
-        item = _converter(data_type.value_type)
-        return None if item is None else _list_converter(item)
-    if pa_types.is_struct(data_type):
-        children = [(field.name, _converter(field.type)) for field in data_type]
-        return _struct_converter([(n, c) for n, c in children if c is not None], len(children))
-    return None
-
-
-def _integer_converter(type_name: str, low: int, high: int) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        if type(value) is not int:
-            raise _BadLine(f"must be {type_name}, not {_name_of(value)}")
-        if not low <= value <= high:
-            raise _BadLine(f"is out of range for {type_name}")
-        return value
-
-    return convert
-
-
-def _float(value: Any) -> float:
-    if type(value) is not float and type(value) is not int:
-        raise _BadLine(f"must be double, not {_name_of(value)}")
-    return float(value)
-
-
-def _exact(kind: type, type_name: str) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        if type(value) is not kind:
-            raise _BadLine(f"must be {type_name}, not {_name_of(value)}")
-        return value
-
-    return convert
-
-
-def _list_converter(item: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        if type(value) is not list:
-            raise _BadLine(f"must be a list, not {_name_of(value)}")
-        return [None if element is None else item(element) for element in value]
-
-    return convert
-
-
-def _struct_converter(
-    children: list[tuple[str, Callable[[Any], Any]]], child_count: int
-) -> Callable[[Any], Any] | None:
-    if len(children) < child_count:
-        return None
-
-    def convert(value: Any) -> Any:
-        if type(value) is not dict:
-            raise _BadLine(f"must be a struct, not {_name_of(value)}")
-        found = ((name, converter, value.get(name)) for name, converter in children)
-        return {name: None if child is None else converter(child) for name, converter, child in found}
-
-    return convert
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object with its fields in order, also those that occur twice."""
-
-
-def _all_names(fields: Any) -> list[str]:
-    names = []
-    for field in fields:
-        names.append(field.name)
-        inner = field.type
-        while pa_types.is_list(inner):
-            inner = inner.value_type
-        if pa_types.is_struct(inner):
-            names += _all_names(inner)
-    return names
-
-
-def _reject_duplicates(fields: Any, pairs: Any) -> None:
-    """Raise if a field of the schema occurs twice in one object."""
-    types = {field.name: field.type for field in fields}
-    seen = set()
-    for name, value in pairs:
-        if name not in types:
-            continue
-        if name in seen:
-            raise _BadLine(f"field {name} occurs twice")
-        seen.add(name)
-        _reject_inner_duplicates(types[name], value)
-
-
-def _reject_inner_duplicates(data_type: pa.DataType, value: Any) -> None:
-    if pa_types.is_struct(data_type) and type(value) is _Pairs:
-        _reject_duplicates(data_type, value)
-    elif pa_types.is_list(data_type) and type(value) is list:
-        for item in value:
-            _reject_inner_duplicates(data_type.value_type, item)
