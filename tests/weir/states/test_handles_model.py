@@ -1,5 +1,6 @@
 """Random operations on every handle agree with plain Python, whatever the runtime does between two batches."""
 
+import contextlib
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import weir
+from tests.weir.state.hybrid_store import hybrid_store
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import with_times
@@ -384,6 +386,18 @@ class HandlesOnRocksDb(Handles):
         self._directory.cleanup()
 
 
+class HandlesOnHybrid(Handles):
+    """Groups here, at a peer that is reached over a socket, and on their way from there."""
+
+    def make_store(self) -> StateBackend:
+        self._stack = contextlib.ExitStack()
+        return self._stack.enter_context(hybrid_store(range(20), GROUPS))
+
+    def teardown(self) -> None:
+        super().teardown()
+        self._stack.close()
+
+
 class HandlesWithoutRoom(Handles):
     """Not even a batch fits."""
 
@@ -402,6 +416,11 @@ TestHandlesWithoutRoom.settings = settings(
 TestHandlesOnRocksDb = HandlesOnRocksDb.TestCase
 TestHandlesOnRocksDb.settings = settings(
     max_examples=10, stateful_step_count=15, deadline=None, suppress_health_check=_SLOW
+)
+
+TestHandlesOnHybrid = HandlesOnHybrid.TestCase
+TestHandlesOnHybrid.settings = settings(
+    max_examples=8, stateful_step_count=15, deadline=None, suppress_health_check=_SLOW
 )
 
 

@@ -1,5 +1,6 @@
 """Random operations on states with a TTL agree with plain Python, whatever the clock and the runtime do in between."""
 
+import contextlib
 import tempfile
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import weir
+from tests.weir.state.hybrid_store import hybrid_store
 from tests.weir.states.test_handles_model import GROUPS, KEYS, OPS, SCHEMA, perform
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
@@ -358,6 +360,20 @@ class OnRocksDb(Handles):
         self._directory.cleanup()
 
 
+class OnHybrid(Handles):
+    """Groups here, at a peer that is reached over a socket, and on their way from there."""
+
+    ttl = weir.Ttl("100ms", refreshed_by="access")
+
+    def make_store(self):
+        self._stack = contextlib.ExitStack()
+        return self._stack.enter_context(hybrid_store(range(20), GROUPS))
+
+    def teardown(self) -> None:
+        super().teardown()
+        self._stack.close()
+
+
 class ByAccess(Handles):
     ttl = weir.Ttl("100ms", refreshed_by="access")
 
@@ -388,4 +404,5 @@ TestEventTime = _case(Handles, 30)
 TestByAccess = _case(ByAccess, 30)
 TestProcessingTime = _case(InProcessingTime, 20)
 TestWithoutRoom = _case(WithoutRoom, 20)
+TestOnHybrid = _case(OnHybrid, 8)
 TestOnRocksDb = _case(OnRocksDb, 8)
