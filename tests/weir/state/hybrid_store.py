@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from tests.weir.state.state_peer import serving
 from weir.state.placement.hybrid import HybridBackend
+
+from tests.weir.state.state_peer import serving
 from weir.state.stores.memory import MemoryBackend
 
 
