@@ -26,6 +26,10 @@ from weir.state.tables.value_cache import FLUSH_ENTRIES_MAX, WRITE_ENTRIES_MAX
 TIMER_VALUE = b"\x01"
 #: The place of a group is written when so many of its timers have fired since: a new owner walks over them.
 FIRED_MAX = 512
+#: Entries that are written in one call of :meth:`TimerTable.flush_part`, at most.
+_PART_ENTRIES_MAX = 1_000
+#: How far the bound may be exceeded while a checkpoint is written, as a part of it.
+_OVERSHOOT = 0.5
 #: What a timer that is not in the store yet occupies: its key, an entry in two dictionaries and in a heap.
 _ENTRY_BYTES = 300
 
@@ -67,8 +71,8 @@ class TimerTable(StateTable):
         #: No live timer is earlier; None: not known.
         self._next_ms: int | None = None
         self._dirty: dict[bytes, bool] = {}
-        #: What another thread is writing, and its keys; they are clean.
-        self._captured: tuple[Capture, list[bytes]] | None = None
+        #: What another thread is writing; it is clean.
+        self._captured: tuple[Capture, Mapping[bytes, bool]] | None = None
         #: What :meth:`flush_part` has to write, and how much of it is.
         self._to_flush: list[bytes] | None = None
         self._flushed = 0
@@ -184,12 +188,13 @@ class TimerTable(StateTable):
         self._write_down(sorted(self._dirty))
 
     def flush_part(self, share: float) -> bool:
-        """See :class:`StateTable`."""
-        self._settle()
+        """See :class:`StateTable`. While a checkpoint is written or the store stalls, nothing is: rows would wait."""
+        if self._has_to_wait():
+            return False
         if self._to_flush is None:
             self._to_flush, self._flushed = sorted(self._dirty), 0
-        wanted = math.ceil(share * len(self._to_flush))
-        while self._flushed < wanted:
+        wanted = min(math.ceil(share * len(self._to_flush)), self._flushed + _PART_ENTRIES_MAX)
+        while self._flushed < wanted and not self._backend.is_stalled():
             part = self._to_flush[self._flushed : self._flushed + FLUSH_ENTRIES_MAX]
             self._flushed += len(part)
             self._write_down([key for key in part if key in self._dirty])
@@ -205,11 +210,12 @@ class TimerTable(StateTable):
         if not self._dirty:
             return None
         self._look()
-        entries = sorted(self._dirty.items())
         places = [put for group in self._groups.values() for put in group.moved_place(self._fired_max)]
-        self._dirty.clear()
+        captured, self._dirty = self._dirty, {}
 
         def write() -> None:
+            # Sorted here: rows do not wait for it.
+            entries = sorted(captured.items())
             self._backend.write(places)
             for start in range(0, len(entries), WRITE_ENTRIES_MAX):
                 part = entries[start : start + WRITE_ENTRIES_MAX]
@@ -217,10 +223,10 @@ class TimerTable(StateTable):
                     [(key, TIMER_VALUE) for key, is_live in part if is_live],
                     [key for key, is_live in part if not is_live],
                 )
-                capture.pause()
+                capture.pause(self._backend.is_stalled)
 
         capture = Capture(write)
-        self._captured = capture, [key for key, _ in entries]
+        self._captured = capture, captured
         return capture
 
     def flush_groups(self, groups: Iterable[int]) -> None:
@@ -247,7 +253,9 @@ class TimerTable(StateTable):
 
     def stats(self) -> StoreStats:
         """See :class:`StateTable`."""
-        entries = len(self._dirty) + (0 if self._captured is None else len(self._captured[1]))
+        # Asked for by another thread, too.
+        captured = self._captured
+        entries = len(self._dirty) + (0 if captured is None else len(captured[1]))
         return StoreStats(puts=self._puts, deletes=self._deletes, memory_bytes=entries * _ENTRY_BYTES)
 
     # --- internals ---
@@ -270,8 +278,15 @@ class TimerTable(StateTable):
                 self._dirty[key] = group.unwritten[key]
         self._trim()
 
+    def _has_to_wait(self) -> bool:
+        """Whether rows would wait for a write now."""
+        if self._captured is not None and self._captured[0].has_ended:
+            self._settle()
+        return self._captured is not None or self._backend.writes_wait() or self._backend.is_stalled()
+
     def _shrink(self) -> None:
-        if len(self._dirty) <= self._entries_max:
+        too_many = len(self._dirty) - self._entries_max
+        if too_many <= 0 or (too_many < self._entries_max * _OVERSHOOT and self._has_to_wait()):
             return
         self._settle()
         while len(self._dirty) > self._entries_max:
