@@ -134,9 +134,17 @@ class LocalOutput:
 
     def __init__(self, edges: Sequence[LocalEdge]) -> None:
         self._edges = list(edges)
+        #: Rows sent, each once however many edges there are.
+        self.rows = 0
+
+    @property
+    def has_channels(self) -> bool:
+        """Whether anybody consumes."""
+        return bool(self._edges)
 
     def emit(self, batch: pa.RecordBatch) -> None:
         """Send a batch on every edge."""
+        self.rows += batch.num_rows
         for edge in self._edges:
             edge.add(batch)
 

@@ -16,6 +16,7 @@ from weir.operators.base import NEVER_US, Json, Operator, OperatorContext, Sourc
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
+from weir.protocol.event_counts import EventCounts
 from weir.protocol.routing import RoutingTable
 from weir.records import InputRows
 from weir.specs import CollectSpec
@@ -94,6 +95,8 @@ class Deployment:
         #: What each subtask gave at the latest barrier, and batches that it had given to collections until then.
         self.snapshots: dict[SubtaskId, dict[str, Json]] = {}
         self.marks: dict[tuple[str, int], int] = {}
+        #: Rows into and out of each subtask until then.
+        self.counts: dict[SubtaskId, EventCounts] = {}
         if parts.interleaving is not None:
             parts.interleaving.forget()
         self._by_id: dict[SubtaskId, LocalSubtask] = {}
@@ -201,6 +204,7 @@ class Deployment:
     def _on_barrier(self, subtask: LocalSubtask, checkpoint_id: int) -> None:
         position = subtask.position() if self._keeps_positions else {}
         self.snapshots[subtask.subtask] = position | take_snapshot(subtask.chain, checkpoint_id)
+        self.counts[subtask.subtask] = subtask.counts
         index = subtask.subtask.subtask_index
         for node in self._parts.graph.stage(subtask.subtask.stage_index).nodes:
             if node.name in self._parts.collections:

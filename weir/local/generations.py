@@ -17,6 +17,7 @@ from weir.local.raising import told
 from weir.local.result import DeadLetter, read_dead_letters
 from weir.local.state import DurableState, subtask_part
 from weir.operators.chain import StepError
+from weir.protocol.event_counts import NO_EVENTS, covered
 from weir.protocol.manifest import Manifest
 from weir.protocol.savepoint import StageNow, fit_savepoint
 
@@ -56,6 +57,8 @@ class Generations:
         self._latest: Manifest | None = None
         #: By name of a step and subtask index, the batches that its collection had at that checkpoint.
         self._marks: dict[tuple[str, int], int] = {}
+        #: What the checkpoint covers from which the deployment began.
+        self._events_before = NO_EVENTS
         self._generation = 0
         self._next_checkpoint_id = 1
         self._job_start_us = parts.clock.now_us()
@@ -90,6 +93,7 @@ class Generations:
         """Deploy the job under the next generation, from the latest complete checkpoint."""
         self._generation += 1
         manifest = self._latest
+        self._events_before = NO_EVENTS if manifest is None else manifest.events
         if manifest is None:
             # Sources begin anew: what they rejected is rejected again.
             shutil.rmtree(self._parts.dead_letters, ignore_errors=True)
@@ -204,6 +208,7 @@ class Generations:
                 self._routing.get(subtask.subtask.stage_index),
                 image,
                 deployment.snapshots[subtask.subtask],
+                deployment.counts[subtask.subtask],
                 finished=subtask.finished,
             )
             for subtask in deployment.subtasks
@@ -221,6 +226,14 @@ class Generations:
             parts=parts,
             operator_names={stage.index: tuple(n.name for n in stage.nodes) for stage in graph.stages},
             state_ids=self._parts.state_ids,
+            events=covered(
+                self._events_before,
+                parts,
+                {},
+                frozenset(stage.index for stage in graph.stages if stage.is_source),
+                frozenset(stage.index for stage in graph.stages if any(node.is_sink for node in stage.nodes)),
+            ),
+            events_before=self._events_before,
         )
         self._latest = self._store.read_manifest(self._store.write_manifest(manifest))
         self._marks = dict(deployment.marks)

@@ -17,6 +17,7 @@ from weir.checkpoints.rows import load_rows, rows_of_subtask
 from weir.graph import Node, PhysicalGraph, Stage
 from weir.operators.base import Json
 from weir.operators.chain import OperatorChain
+from weir.protocol.event_counts import EventCounts
 from weir.protocol.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
 from weir.protocol.restore_plan import RestorePlan, restore_plan
 from weir.protocol.routing import RoutingTable
@@ -184,6 +185,7 @@ def subtask_part(
     table: RoutingTable | None,
     image: StoreImage,
     operators: Mapping[str, Json],
+    counts: EventCounts,
     *,
     finished: bool,
 ) -> SubtaskPart:
@@ -198,4 +200,5 @@ def subtask_part(
         (),
         operators,
         finished=finished,
+        counts=counts,
     )

@@ -9,6 +9,7 @@ from weir.local.channels import LocalOutput
 from weir.operators.base import NEVER_US, Json, OperatorContext, Poll, SourceReader
 from weir.operators.chain import OperatorChain, check_is_json, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
+from weir.protocol.event_counts import EventCounts
 from weir.protocol.watermarks import WatermarkTracker
 from weir.records import (
     WATERMARK_MAX_MS,
@@ -38,6 +39,7 @@ class LocalSubtask:
         self.subtask = subtask
         self.chain = chain
         self.finished = False
+        self._rows_in = 0
         #: Its last part is covered by a checkpoint, or there are none: sinks have delivered all.
         self.delivered = False
         self._output = output
@@ -47,6 +49,12 @@ class LocalSubtask:
     def open(self) -> None:
         """Open all operators."""
         self.chain.open()
+
+    @property
+    def counts(self) -> EventCounts:
+        """Rows that it has taken and sent on; of a sink, those that it has received."""
+        output = self._output
+        return EventCounts(self._rows_in, output.rows if output.has_channels else self.chain.rows_into_last)
 
     def position(self) -> dict[str, Json]:
         """What a source adds to the snapshots of its operators."""
@@ -124,6 +132,7 @@ class LocalTask(LocalSubtask):
             return
         else:
             self._watermarks.mark_active(channel)
+            self._rows_in += element.num_rows
             self.chain.process(element, input_index=channel.edge_index)
             return
         self._show_watermark(self._watermarks.combined_ms)
@@ -183,6 +192,7 @@ class LocalSource(LocalSubtask):
         with naming_step(self.step):
             polled = self.reader.poll(self._context.batch_size)
         if polled.batch is not None:
+            self._rows_in += polled.batch.num_rows
             self.chain.process(polled.batch)
             self._last_data_s = self._clock.monotonic_s()
             self._wake_up()

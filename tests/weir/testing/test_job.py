@@ -7,6 +7,8 @@ import pytest
 
 import weir
 from weir import testing
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.protocol.event_counts import EventCounts
 from weir.testing import PerSubtask, Watermark
 
 SCHEMA = {"id": int, "name": str, "at": int}
@@ -232,6 +234,24 @@ def test_a_savepoint_starts_with_another_parallelism(before, after):
         job.restart()
         job.push("events", job_rows(1))
         assert job.rows("out").to_dicts()[-1]["count"] == counts["n1"] + 1
+
+
+def test_savepoints_tell_how_many_events_they_cover(tmp_path):
+    """As those of task managers do: the totals of a job that starts from one go on, and no restart counts twice."""
+    covered = []
+    savepoint = None
+    for number in (1, 2):
+        with testing.start(counting(sources=2, parallelism=2), from_savepoint=savepoint) as job:
+            job.push("events", rows(*range(20)))
+            job.checkpoint()
+            job.push("events", rows(1, 2, 3))
+            job.restart()
+            savepoint = job.savepoint(tmp_path / str(number))
+        manifest = CheckpointStore.open_savepoint(str(tmp_path / str(number))).latest()
+        covered.append((manifest.events, manifest.events_before))
+    first, second = EventCounts(23, 18), EventCounts(46, 36)
+    assert [events for events, _ in covered] == [first, second]
+    assert covered[0][1] == EventCounts(20, 15)
 
 
 def job_rows(count):
