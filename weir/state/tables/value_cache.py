@@ -27,7 +27,7 @@ from weir.state.tables.value_buckets import Bucket, Buckets
 #: Bounds of one write batch to the backend, so that the GIL is not held for long.
 WRITE_ENTRIES_MAX = 2_000
 WRITE_BYTES_MAX = 1 << 20
-#: The same for batches that rows wait for, one at a time: 1 ms.
+#: The same for batches that rows wait for, one at a time: 1 ms. RocksDB keeps the GIL: those of a capture count too.
 FLUSH_ENTRIES_MAX = 250
 FLUSH_BYTES_MAX = 256 << 10
 #: What one :meth:`WriteBackCache.flush_part` writes at most, whatever its share: about 3 ms.
@@ -327,7 +327,7 @@ class WriteBackCache(StateBackend):
         """What to write next, in key order, and the position behind it."""
         chunk: list[tuple[bytes, bytes | None]] = []
         stop, size_bytes = start, 0
-        while stop < len(keys) and stop - start < FLUSH_ENTRIES_MAX and size_bytes < WRITE_BYTES_MAX:
+        while stop < len(keys) and stop - start < FLUSH_ENTRIES_MAX and size_bytes < FLUSH_BYTES_MAX:
             key = keys[stop]
             stop += 1
             bucket = captured.entries[key]
