@@ -254,3 +254,36 @@ def test_a_job_with_a_test_clock_a_restart_and_a_savepoint():
     clock.advance_ms(10_000)
     with weir.testing.start(flow, clock=clock, collect_sinks=True, from_savepoint=savepoint) as job:
         assert push(job, "look") == (0, None)
+
+
+class LastWords(weir.KeyedProcess):
+    """A timer at the very time of expiry tells the last value, and writes another."""
+
+    n = weir.ValueState(pl.Int64, default=0, ttl=weir.Ttl("100ms"))
+
+    def process(self, key, row, context):
+        self.n.value += 1
+        context.timers.register(row["at"] + 100)
+        yield {"k": key[0], "n": self.n.value}
+
+    def on_timer(self, key, time_ms, context):
+        yield {"k": key[0], "n": -self.n.value}
+        self.n.value = 50
+
+
+def test_a_timer_finds_what_its_watermark_lets_expire_and_what_it_writes_is_of_that_watermark():
+    flow = weir.Dataflow("ttl")
+    source = weir.JsonLines("x.jsonl", schema={"k": str, "at": int})
+    counted = flow.source("rows", source).key_by("k").process("count", LastWords, {"k": str, "n": int})
+    counted.sink("out", weir.Blackhole())
+    with weir.testing.start(flow, collect_sinks=True) as job:
+        job.advance_watermark("rows", 1_000)
+        job.push("rows", [{"k": "a", "at": 1_000}])
+        job.advance_watermark("rows", 5_000)
+        job.push("rows", [{"k": "a", "at": 9_000}])
+        job.advance_watermark("rows", 5_099)
+        job.push("rows", [{"k": "a", "at": 9_000}])
+        assert [row["n"] for row in job.rows("count").to_dicts()] == [1, -1, 51, 52]
+        job.advance_watermark("rows", 5_199)
+        job.push("rows", [{"k": "a", "at": 9_000}])
+        assert job.rows("count").to_dicts()[-1]["n"] == 1

@@ -62,8 +62,13 @@ class OperatorTimes:
                 context.clock, [_of_states(part["times"], names) for part in listed if "times" in part]
             )
 
+    def announce(self, watermark_ms: int) -> None:
+        """The operator's watermark is about to rise; called before timers fire."""
+        if self._times is not None:
+            self._times.announce(watermark_ms)
+
     def advance(self, watermark_ms: int) -> None:
-        """The operator's watermark has risen; called before anything else learns of it."""
+        """The operator's watermark has risen; called when timers have fired."""
         if self._times is not None:
             self._times.advance(watermark_ms)
 

@@ -127,6 +127,7 @@ class KeyedProcessOperator(UserStep, TimedOperator):
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """What the user's operator makes of timers that are due, then of the watermark."""
+        self._times.announce(time_ms)
         if self._firer is not None:
             yield from self._firer.on_watermark(time_ms, self.set_aside)
         # Values expire after that: timers that were due before find them.

@@ -47,6 +47,8 @@ class StateTimes:
         self._clock: Clock = SystemClock()
         #: The highest watermark that the operator, or a former owner of its key groups, has seen.
         self.watermark_ms = WATERMARK_MIN_MS
+        #: What fires because of this watermark still finds what is about to expire; what it writes is of this time.
+        self.arriving_ms = WATERMARK_MIN_MS
         #: By state name: when it first knew the time.
         self._since_ms: dict[str, int] = {}
         #: States that go by event time.
@@ -78,6 +80,11 @@ class StateTimes:
         now_ms = self.now_ms(time)
         if now_ms is not None and name not in self._since_ms:
             self._since_ms[name] = now_ms
+
+    def announce(self, watermark_ms: int) -> None:
+        """The watermark is about to rise: timers fire first."""
+        if self.arriving_ms < watermark_ms < WATERMARK_MAX_MS:
+            self.arriving_ms = watermark_ms
 
     def advance(self, watermark_ms: int) -> None:
         """The watermark has risen; that of the end of all input is no time."""
@@ -138,7 +145,8 @@ class Expiry:
         self._has_unread = True
         times.add(name, ttl.time)
         self._is_frozen = False
-        self._latest_ms = UNDATED
+        #: The time; UNDATED: it is not known yet.
+        self.now_ms = UNDATED
         #: The time of what is written now.
         self.stamp = UNDATED
         #: What begins with it is a value of now.
@@ -165,14 +173,15 @@ class Expiry:
     def look(self) -> None:
         """Set the time; it never goes back."""
         now_ms = self._times.now_ms(self.ttl.time)
-        if now_ms is None:
-            return
-        if now_ms > self._latest_ms:
-            self._latest_ms = self.stamp = now_ms
-            self.prefix = STAMPED + _STAMP.pack(now_ms)
+        if now_ms is not None and now_ms > self.now_ms:
+            self.now_ms = now_ms
             self.cut_ms = max(now_ms - self.ttl.duration_ms, UNDATED + 1)
+        stamp = self.now_ms if self.ttl.time == "processing" else max(self.now_ms, self._times.arriving_ms)
+        if stamp != self.stamp:
+            self.stamp = stamp
+            self.prefix = STAMPED + _STAMP.pack(stamp)
         # A former owner of a key group may have known the time earlier.
-        self.is_undated_expired = self.since_ms <= self.cut_ms
+        self.is_undated_expired = self.now_ms != UNDATED and self.since_ms <= self.cut_ms
 
     @property
     def since_ms(self) -> int:
@@ -228,8 +237,8 @@ class Expiry:
             self._read_clocks(unread)
         self.look()
         self.owned[groups] = False
-        if self._latest_ms != UNDATED:
-            data = _CLOCK.pack(_CLOCK_VERSION, self._latest_ms, self.since_ms)
+        if self.now_ms != UNDATED:
+            data = _CLOCK.pack(_CLOCK_VERSION, self.now_ms, self.since_ms)
             keys = [self._clock_key(group) for group in groups]
             self._backend.put_many(keys, [data] * len(keys))
 

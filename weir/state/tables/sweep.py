@@ -86,7 +86,7 @@ class Sweep:
         if self._backend.writes_wait():
             return False
         self._expiry.look()
-        if self._expiry.stamp == UNDATED:
+        if self._expiry.now_ms == UNDATED:
             return False
         self._note_owned()
         while self._position is not None or self._begin_group():
@@ -105,7 +105,7 @@ class Sweep:
 
     def _begin_group(self) -> bool:
         """Begin with the next group that is due; False: none is."""
-        due = self._expiry.owned & (self._due_ms <= self._expiry.stamp)
+        due = self._expiry.owned & (self._due_ms <= self._expiry.now_ms)
         groups = np.flatnonzero(due)
         if not len(groups):
             return False
@@ -114,7 +114,7 @@ class Sweep:
             if self._backend.is_settled(group):
                 self._group = group
                 self._position = layout.key_prefix(group, self._state_id)
-                self._oldest, self._deleted_bytes, self._left_some = self._expiry.stamp, 0, False
+                self._oldest, self._deleted_bytes, self._left_some = self._expiry.now_ms, 0, False
                 return True
         return False
 
@@ -153,7 +153,7 @@ class Sweep:
         ttl_ms = self._expiry.ttl.duration_ms
         due_ms = self._oldest + ttl_ms + ttl_ms // _SLACK
         if self._left_some:
-            due_ms = min(due_ms, self._expiry.stamp + min(ttl_ms // _SLACK + 1, _RETRY_MS))
+            due_ms = min(due_ms, self._expiry.now_ms + min(ttl_ms // _SLACK + 1, _RETRY_MS))
         self._due_ms[self._group] = due_ms
         if self._deleted_bytes:
             self._backend.give_back(self._group, self._state_id, self._deleted_bytes)
