@@ -202,30 +202,6 @@ def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, ord
     return True
 
 
-@_kernel(types.boolean(_U16, _I32, _OUT_U16, _OUT_I64))
-def destinations_of_groups(groups: Any, group_to_subtask: Any, destinations: Any, counts: Any) -> bool:
-    """Destination of each group, and rows per destination; False for an unknown subtask or group."""
-    for group in range(group_to_subtask.size):
-        if group_to_subtask[group] < 0 or group_to_subtask[group] >= counts.size:
-            return False
-    for row in range(destinations.size):
-        if groups[row] >= group_to_subtask.size:
-            return False
-        destination = group_to_subtask[groups[row]]
-        destinations[row] = destination
-        counts[destination] += 1
-    return True
-
-
-@_kernel(types.void(_U16, _OUT_I64, _OUT_U32))
-def scatter_rows(destinations: Any, next_position: Any, order: Any) -> None:
-    """Write each row number to the next free position of its destination, which advances: stable."""
-    for row in range(destinations.size):
-        destination = destinations[row]
-        order[next_position[destination]] = row
-        next_position[destination] += 1
-
-
 @_kernel(types.void(_OUT_U8, _OUT_I64, _I64, _U8))
 def append_integers(out: Any, cursors: Any, integers: Any, nulls: Any) -> None:
     """Append one integer component to every row's key at ``cursors[row]``, which advances."""

@@ -23,7 +23,6 @@ __all__ = [
     "hash_keys",
     "key_bytes",
     "key_groups",
-    "partition",
     "partition_hashes",
     "select_keys",
 ]
@@ -87,13 +86,13 @@ def key_groups(hashes: np.ndarray, max_parallelism: int) -> np.ndarray:
     return groups
 
 
-def partition(
-    groups: np.ndarray, group_to_subtask: np.ndarray, subtask_count: int
+def partition_hashes(
+    hashes: np.ndarray, group_to_subtask: np.ndarray, subtask_count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sort row numbers by destination, stable, so that rows of one key keep their order.
 
     Args:
-        groups: uint16, shape (rows,).
+        hashes: uint64, shape (rows,).
         group_to_subtask: int32, shape (max_parallelism,), values below ``subtask_count``.
         subtask_count: number of destinations; one may get no row.
 
@@ -102,24 +101,8 @@ def partition(
         subtask s are ``order[offsets[s]:offsets[s + 1]]``.
 
     Raises:
-        ValueError: a group or a destination is out of range.
+        ValueError: a destination is out of range.
     """
-    _check_subtasks(subtask_count)
-    destinations = np.empty(len(groups), dtype=np.uint16)
-    counts = np.zeros(subtask_count, dtype=np.int64)
-    if not kernels.destinations_of_groups(groups, group_to_subtask, destinations, counts):
-        raise ValueError(_range_message(group_to_subtask, subtask_count))
-    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    order = np.empty(len(destinations), dtype=np.uint32)
-    kernels.scatter_rows(destinations, offsets[:-1].copy(), order)
-    return order, offsets
-
-
-def partition_hashes(
-    hashes: np.ndarray, group_to_subtask: np.ndarray, subtask_count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`partition` from hashes (uint64, shape (rows,)) in one pass, without the groups in between."""
     _check_subtasks(subtask_count)
     positions = np.zeros(subtask_count + 2, dtype=np.int64)
     order = np.empty(len(hashes), dtype=np.uint32)
@@ -136,5 +119,5 @@ def _check_subtasks(subtask_count: int) -> None:
 def _range_message(group_to_subtask: np.ndarray, subtask_count: int) -> str:
     return (
         f"routing table of {len(group_to_subtask)} groups names subtasks up to {group_to_subtask.max()}, "
-        f"but there are {subtask_count} subtasks, or a row's group is not in the table"
+        f"but there are {subtask_count} subtasks"
     )

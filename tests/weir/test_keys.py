@@ -18,7 +18,6 @@ from weir.keys import (
     hash_keys,
     key_bytes,
     key_groups,
-    partition,
     partition_hashes,
 )
 
@@ -237,24 +236,17 @@ def test_partition_is_a_stable_sort(values, subtask_count, max_parallelism, rand
     table.flags.writeable = False
     hashes = np.array(values, dtype=np.uint64)
     groups = key_groups(hashes, max_parallelism)
-    order, offsets = partition(groups, table, subtask_count)
+    order, offsets = partition_hashes(hashes, table, subtask_count)
     destinations = table[groups]
     assert order.dtype == np.uint32
     assert order.tolist() == np.argsort(destinations, kind="stable").tolist()
     assert np.diff(offsets).tolist() == np.bincount(destinations, minlength=subtask_count).tolist()
-    fused_order, fused_offsets = partition_hashes(hashes, table, subtask_count)
-    assert fused_order.tolist() == order.tolist()
-    assert fused_offsets.tolist() == offsets.tolist()
 
 
 def test_partition_refuses_what_is_out_of_range():
-    groups, hashes = np.array([3], np.uint16), np.array([2**64 - 1], np.uint64)
-    with pytest.raises(ValueError, match="a row's group is not in the table"):
-        partition(groups, np.zeros(3, np.int32), 1)
+    hashes = np.array([2**64 - 1], np.uint64)
     for table in (np.array([0, 0, 0, 2], np.int32), np.array([0, 0, 0, -1], np.int32)):
-        with pytest.raises(ValueError, match="there are 2 subtasks"):
-            partition(groups, table, 2)
         with pytest.raises(ValueError, match="there are 2 subtasks"):
             partition_hashes(hashes, table, 2)
     with pytest.raises(ValueError, match="subtask_count is 0"):
-        partition(groups, np.zeros(4, np.int32), 0)
+        partition_hashes(hashes, np.zeros(4, np.int32), 0)

@@ -68,7 +68,7 @@ class RoutingTable:
 
     @property
     def subtask_count(self) -> int:
-        """One more than the highest subtask index: what ``weir.keys.partition`` takes."""
+        """One more than the highest subtask index: what ``weir.keys.partition_hashes`` takes."""
         return self.subtasks[-1] + 1
 
     @cached_property

@@ -60,11 +60,6 @@ class ValueTable(StateTable):
         """Delete keys; absent ones are ignored."""
         self._cache.delete_many(layout.encode_keys(groups, self.state_id, keys))
 
-    def scan_group(self, group: int) -> Iterator[tuple[bytes, bytes]]:
-        """All user keys and values of one key group, in key order."""
-        prefix = layout.key_prefix(group, self.state_id)
-        return ((key[len(prefix) :], value) for key, value in self._cache.scan_prefix(prefix))
-
     # --- by whole state keys, which begin with what ``key_prefix`` returns ---
 
     def key_prefix(self, group: int) -> bytes:
