@@ -17,11 +17,11 @@ from control_plane.job.start import give_up_left, start_from_savepoint, start_or
 from control_plane.job.start_point import StartPoint
 from control_plane.link.clients import TaskManagerClient
 from control_plane.link.service import serve_grpc
+from control_plane.ports import ManifestStore
 from control_plane.record.file_keeper import FileKeeper, Keeper
 from control_plane.record.job_record import JobRecord
 from control_plane.web.http import HttpServer, create_app
 from control_plane.web.status_views import job_facts, outcome, status_view
-from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.clock import SystemClock, monotonic_ms
 from weir.config import Config, ControlPlaneConfig
 from weir.errors import CheckpointError
@@ -148,7 +148,7 @@ def _start_point(
     *,
     allow_dropped: bool,
     starts_fresh: bool,
-) -> tuple[StartPoint, CheckpointStore | None]:
+) -> tuple[StartPoint, ManifestStore | None]:
     if not savepoint:
         return start_or_take_over(job, uri, record, starts_fresh=starts_fresh)
     start, store = start_from_savepoint(job.graph, uri, savepoint, allow_dropped=allow_dropped)

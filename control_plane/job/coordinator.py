@@ -216,5 +216,7 @@ class Coordinator:
         return f"{state.value.lower()}: {totals.events_in:,} events in, {totals.events_out:,} out"
 
     async def _clean_up(self) -> None:
+        # Another control plane that takes over now must know that nothing is left to do: it would find no checkpoint.
+        await self._record.saved()
         await self._checkpointer.remove()
         self.ended.set()

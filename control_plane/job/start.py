@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.job.start_point import StartPoint
+from control_plane.ports import ManifestStore
 from control_plane.record.job_record import JobRecord
 from weir.checkpoints.checkpoint_store import CheckpointStore, manifest_path
 from weir.config import StateStrategy
@@ -20,6 +21,9 @@ from weir.protocol.savepoint import StageNow, fit_savepoint
 from weir.redaction import redacted
 
 log = logging.getLogger("control_plane")
+
+#: The checkpoint store below a URI of the job with an id.
+OpenStore = Callable[[str, str], ManifestStore]
 
 #: An earlier control plane may have begun so many checkpoints that it did not complete; subtasks remember the numbers.
 _ID_STRIDE = 10_000
@@ -34,8 +38,13 @@ def new_job_id(graph: LogicalGraph) -> str:
 
 
 def start_or_take_over(
-    job: LoadedJob, uri: str, record: JobRecord | None, *, starts_fresh: bool = False
-) -> tuple[StartPoint, CheckpointStore | None]:
+    job: LoadedJob,
+    uri: str,
+    record: JobRecord | None,
+    *,
+    starts_fresh: bool = False,
+    open_store: OpenStore = CheckpointStore.open,
+) -> tuple[StartPoint, ManifestStore | None]:
     """Begin a job, or go on with the one that an earlier control plane left running.
 
     Args:
@@ -43,20 +52,21 @@ def start_or_take_over(
         uri: ``controlPlane.checkpoint_uri``; "": no checkpoints, and nothing can be taken over.
         record: what the earlier control plane saved last, if it did.
         starts_fresh: give up a job that was left running or failed, as ``--start-fresh``.
+        open_store: opens the store of a job below a URI.
 
     Raises:
         ConfigError: a job was left running that is not this one, or has other parameters.
         CheckpointError: the checkpoint store cannot be used.
     """
     graph = job.graph
-    failed = None if record is None or starts_fresh else _after_failure(job, uri, record)
+    failed = None if record is None or starts_fresh else _after_failure(job, uri, record, open_store)
     if failed is not None:
         return failed
     if record is None or record.is_over or starts_fresh or not uri:
         give_up_left(record, "--start-fresh" if starts_fresh else "without checkpoints it cannot go on")
         job_id = new_job_id(graph)
-        return StartPoint(job_id), CheckpointStore.open(uri, job_id) if uri else None
-    store = CheckpointStore.open(uri, record.job_id)
+        return StartPoint(job_id), open_store(uri, job_id) if uri else None
+    store = open_store(uri, record.job_id)
     difference = difference_to_left(record, graph, job.parameters)
     if difference:
         raise ConfigError(
@@ -101,14 +111,16 @@ def _told(parameters: Mapping[str, object], name: str) -> str:
     return repr(redacted(parameters)[name]) if name in parameters else "absent"
 
 
-def _after_failure(job: LoadedJob, uri: str, record: JobRecord) -> tuple[StartPoint, CheckpointStore] | None:
+def _after_failure(
+    job: LoadedJob, uri: str, record: JobRecord, open_store: OpenStore
+) -> tuple[StartPoint, ManifestStore] | None:
     """Go on with a job that failed, from its latest checkpoint: sinks deliver what they had not.
 
     None: it did not fail, or has no checkpoint, or another job is started now; the log says so.
     """
     if not record.has_failed or not uri:
         return None
-    store = CheckpointStore.open(uri, record.job_id)
+    store = open_store(uri, record.job_id)
     manifest = store.latest()
     if manifest is None:
         return None

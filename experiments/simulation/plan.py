@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from weir.builder import Dataflow
+from weir.connectors import JsonLines, Print
+from weir.job_loading import LoadedJob
 from weir.protocol.manifest import Manifest
-from weir.protocol.routing import RoutingTable, initial_table
+from weir.protocol.routing import RoutingTable
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity, handshake_from_proto, subtask_from_proto
 from weir.types import SubtaskId
 
 SOURCE, COUNT, SINK = 0, 1, 2
@@ -22,8 +28,15 @@ def group_of(key: int) -> int:
 
 
 @cache
-def _first_table(counts: int) -> RoutingTable:
-    return initial_table(COUNT, counts, GROUPS)
+def _loaded(sources: int, counts: int, sinks: int) -> LoadedJob:
+    flow = Dataflow("job", max_parallelism=GROUPS)
+    rows = flow.source("rows", JsonLines("rows", schema={"key": int}), parallelism=sources)
+    counted = rows.key_by("key").count("count", parallelism=counts)
+    if sinks:
+        counted.rebalance().sink("out", Print(), parallelism=sinks)
+    else:
+        counted.sink("out", Print())
+    return LoadedJob(flow.build(), {})
 
 
 @dataclass(frozen=True)
@@ -46,30 +59,21 @@ class Job:
         return cls(rows, rng.randint(1, 3), rng.choice([0, 0, 1, 2]))
 
     @property
-    def sources(self) -> tuple[SubtaskId, ...]:
-        """The source subtasks."""
-        return tuple(SubtaskId(SOURCE, index) for index in range(len(self.rows)))
+    def loaded(self) -> LoadedJob:
+        """What the control plane is given."""
+        return _loaded(len(self.rows), self.counts, self.sinks)
 
     @property
     def expected(self) -> dict[int, int]:
         """Rows of each key."""
         return dict(Counter(key for rows in self.rows for key in rows))
 
-    def first_table(self) -> RoutingTable:
-        """Owners of the key groups at the beginning."""
-        return _first_table(self.counts)
-
-    def subtasks(self, table: RoutingTable) -> tuple[SubtaskId, ...]:
-        """All subtasks, with this routing."""
-        counts = [SubtaskId(COUNT, index) for index in table.subtasks]
-        return (*self.sources, *counts, *(SubtaskId(SINK, index) for index in range(self.sinks)))
-
 
 @dataclass(frozen=True)
 class Deployment:
     """What a task manager is told to run."""
 
-    generation: int
+    identity: JobIdentity
     subtasks: tuple[SubtaskId, ...]
     #: Of the whole job.
     placement: dict[SubtaskId, str]
@@ -80,3 +84,43 @@ class Deployment:
     manifest: Manifest | None
     #: Checkpoints up to this one are over.
     last_checkpoint_id: int
+
+    @property
+    def generation(self) -> int:
+        """Number of the deployment."""
+        return self.identity.generation
+
+    @classmethod
+    def from_proto(cls, request: control_pb2.DeployRequest, read: Callable[[str], Manifest]) -> Deployment:
+        """What a Deploy says; ``read`` returns the manifest at a path."""
+        return cls(
+            handshake_from_proto(request.handshake),
+            tuple(subtask_from_proto(subtask) for subtask in request.subtasks),
+            placement_from_proto(request.locations),
+            table_from_proto(request.routing_tables),
+            tuple(
+                SubtaskId(SOURCE, index)
+                for stage in request.stages
+                if stage.stage_index == SOURCE
+                for index in stage.subtask_indices
+            ),
+            read(request.restore.manifest_path) if request.HasField("restore") else None,
+            request.ended_checkpoint_id,
+        )
+
+
+def placement_from_proto(locations: Iterable[control_pb2.SubtaskLocation]) -> dict[SubtaskId, str]:
+    """Where every subtask runs."""
+    return {subtask_from_proto(item.subtask): item.address for item in locations}
+
+
+def table_from_proto(tables: Iterable[control_pb2.RoutingTable]) -> RoutingTable:
+    """The routing table of the counts."""
+    (table,) = tables
+    return RoutingTable(
+        table.stage_index,
+        table.routing_version,
+        tuple(table.subtasks),
+        tuple(table.group_to_subtask),
+        tuple(table.owner_epochs),
+    )

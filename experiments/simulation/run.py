@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
-from experiments.simulation.control_plane import ControlPlane
+from experiments.simulation.control_plane import ControlPlaneProcess
+from experiments.simulation.loop import world_loop
 from experiments.simulation.plan import Job
-from experiments.simulation.storage import ManifestStore, Output, Register
+from experiments.simulation.storage import Output, Register, SimulatedStore
 from experiments.simulation.task_manager import CONTROL_PLANE, TaskManager, Writers
 from experiments.simulation.world import Violation, World
 from weir.errors import WeirError
 
 _SHOW_EVERY = 500
+_LOOK_MS = 1.0
 
 #: What can be broken on purpose, and what that is.
 FENCES = {
@@ -32,6 +37,35 @@ class SimulationError(WeirError):
     """A seed failed; the message says how to replay it."""
 
 
+class _Lines(logging.Handler):
+    """Shows what the control plane logs among what happens."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line."""
+        self._world.say("cp log", record.getMessage())
+
+
+@contextlib.contextmanager
+def _told(world: World | None) -> Iterator[None]:
+    """Keep the log of the control plane off the terminal, but in the course of a run that is replayed."""
+    log = logging.getLogger("control_plane")
+    handler = _Lines(world) if world is not None and world.print_line is not None else logging.NullHandler()
+    before = log.propagate, log.level
+    log.propagate = False
+    log.setLevel(logging.DEBUG if isinstance(handler, _Lines) else logging.CRITICAL)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = before[0]
+        log.setLevel(before[1])
+
+
 class Simulation:
     """One run."""
 
@@ -41,13 +75,10 @@ class Simulation:
         self.world = World(seed, broken=broken, print_line=print_line)
         rng = self.world.rng
         self.job = Job.random(rng)
-        self.store = ManifestStore(self.world)
-        self.register = Register(self.world, self.store, is_fenced=rng.random() < 0.5)
+        self.store = SimulatedStore(self.world)
+        self.register = Register(self.world, is_etcd=rng.random() < 0.5)
         self.output, self.writers = Output(self.world), Writers()
         self.names = [f"tm{index}:1" for index in range(rng.randint(1, 3))]
-        self._start_control_plane()
-        for name in self.names:
-            self._start_task_manager(name)
         self._faults_end_ms = rng.choice([0, 100, 250, 400])
         self._fault_ms = rng.choice([15.0, 40.0, 80.0])
         self.world.later(rng.random() * 40, self._fault_at_random)
@@ -55,29 +86,61 @@ class Simulation:
         self.world.later(self._faults_end_ms, self._heal)
 
     def run(self) -> Counter[str]:
-        """Let it happen; gives what happened how often.
+        """Let it happen; returns what happened how often.
 
         Raises:
             Violation: something went wrong that must not.
         """
-        while not self.register.is_finished:
-            if not self.world.step():
-                raise Violation("nothing happens any more, and the job is not finished")
+        loop = world_loop(self.world.step)
+        try:
+            with _told(self.world):
+                loop.run_until_complete(self._until_finished())
+        finally:
+            self._end(loop)
         self.output.check(self.job.expected, in_order=self.job.sinks > 0)
         counts = self.world.counts
         counts["steps"] = self.world.steps
-        counts["generations"] = self.register.generation
+        record = self.register.record
+        counts["generations"] = 0 if record is None else record.generation
         counts["results"] = sum(len(results) for _, _, results in self.output.delivered)
         return counts
 
+    def _end(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let nothing wait for a world that is over."""
+        for process in self.world.processes.values():
+            process.is_alive = False
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.call_soon(loop.stop)
+        with contextlib.suppress(Violation), _told(None):
+            loop.run_forever()
+        loop.close()
+
+    async def _until_finished(self) -> None:
+        self._start_control_plane()
+        for name in self.names:
+            self._start_task_manager(name)
+        finished = asyncio.get_running_loop().create_future()
+
+        def look() -> None:
+            if self.register.is_finished:
+                finished.set_result(None)
+            else:
+                self.world.later(_LOOK_MS, look)
+
+        look()
+        await finished
+
     def _start_control_plane(self) -> None:
         if not self.register.is_finished:
-            self.world.processes[CONTROL_PLANE] = ControlPlane(
-                self.world, CONTROL_PLANE, self.job, self.store, self.register
+            self.world.processes[CONTROL_PLANE] = ControlPlaneProcess(
+                self.world, CONTROL_PLANE, self.job, self.store, self.register, len(self.names)
             )
 
     def _start_task_manager(self, name: str) -> None:
-        self.world.processes[name] = TaskManager(self.world, name, self.job, self.output, self.writers)
+        self.world.processes[name] = TaskManager(
+            self.world, name, self.job, self.store, self.output, self.writers
+        )
 
     # --- faults -------------------------------------------------------------------------------------------------
 
@@ -115,6 +178,7 @@ class Simulation:
     def _break_control_plane(self, duration_ms: float) -> None:
         """Kill it, or let another one take over while it is paused."""
         world, old = self.world, self.world.processes[CONTROL_PLANE]
+        assert isinstance(old, ControlPlaneProcess)
         if not old.is_alive:
             return
         if world.rng.random() < 0.5:
@@ -122,8 +186,10 @@ class Simulation:
             world.later(world.rng.random() * 40, self._start_control_plane)
         else:
             world.pause(old, duration_ms)
-            if self.register.is_fenced:
+            if self.register.is_etcd:
                 self._start_control_plane()
+                # It learns of that soon after it can do anything again.
+                old.later(duration_ms + world.rng.random() * 3, old.give_way, "its lease in etcd has ended")
 
     def _empty_disk(self) -> None:
         self.store.is_full = False
@@ -146,7 +212,7 @@ def outcome(seed: int, *, broken: str = "", print_line: Callable[[str], None] | 
     """
     try:
         return Simulation(seed, broken=broken, print_line=print_line).run()
-    except (WeirError, AssertionError, LookupError, TypeError, ValueError) as error:
+    except (WeirError, AssertionError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise SimulationError(f"seed {seed}: {error!r}; replay: {replay_command(seed, broken)}") from error
 
 

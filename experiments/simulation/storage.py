@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from control_plane.record.job_record import JobRecord
 from experiments.simulation.world import Violation, World
-from weir.errors import CheckpointError, FencedError
+from weir.checkpoints.checkpoint_store import manifest_path
+from weir.errors import CheckpointError, SupersededError
 from weir.protocol.manifest import Manifest
 
 #: key, count of the key, source, number of the row in its source.
 Result = tuple[int, int, int, int]
 
 
-class ManifestStore:
-    """Manifests by id, created and never overwritten."""
+class SimulatedStore:
+    """The checkpoint store of the job: implements ``control_plane.ports.ManifestStore``."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._manifests: dict[int, Manifest] = {}
+        self._manifests: dict[str, Manifest] = {}
         #: While it is full nothing can be written.
         self.is_full = False
 
-    def create(self, manifest: Manifest) -> None:
-        """Create-if-absent.
+    @property
+    def location(self) -> str:
+        """For messages."""
+        return "the simulated store"
+
+    def write_manifest(self, manifest: Manifest) -> str:
+        """Create-if-absent; see ``CheckpointStore``.
 
         Raises:
-            CheckpointError: there is one of this id, or no room.
+            CheckpointError: no room.
+            SupersededError: there is one of this number.
+            Violation: it is no consistent cut.
         """
         if self.is_full:
             raise CheckpointError("no space left on device")
@@ -40,66 +49,79 @@ class ManifestStore:
             raise Violation(
                 f"manifest {manifest.checkpoint_id}: groups {sorted(owners)}: each must be there once"
             )
-        old = self._manifests.get(manifest.checkpoint_id)
+        path = manifest_path(manifest.checkpoint_id)
+        old = self._manifests.get(path)
         if old is not None:
             if self._world.broken != "create":
-                raise CheckpointError(f"manifest {manifest.checkpoint_id} exists")
+                raise SupersededError(f"manifest {manifest.checkpoint_id} exists")
             if old != manifest:
                 raise Violation(f"manifest {manifest.checkpoint_id} was overwritten")
-        self._manifests[manifest.checkpoint_id] = manifest
+        self._manifests[path] = manifest
+        self._world.counts["checkpoints"] += 1
+        return path
 
-    def read(self, checkpoint_id: int) -> Manifest:
-        """A manifest that exists."""
-        return self._manifests[checkpoint_id]
+    def read_manifest(self, path: str) -> Manifest:
+        """A manifest.
 
-    @property
-    def last_id(self) -> int:
-        """The highest id in the store; 0 without any."""
-        return max(self._manifests, default=0)
+        Raises:
+            CheckpointError: it is not there.
+        """
+        if path not in self._manifests:
+            raise CheckpointError(f"there is no {path}")
+        return self._manifests[path]
+
+    def latest(self) -> Manifest | None:
+        """The newest checkpoint."""
+        return self._manifests[max(self._manifests)] if self._manifests else None
+
+    def copy_savepoint(self, manifest: Manifest, uri: str) -> str:
+        """Nobody asks for a savepoint."""
+        raise Violation(f"savepoint {uri} was not asked for")
+
+    def expire(self, retained: int, oldest_in_flight: int | None = None) -> object:
+        """Keep the newest ones."""
+        for path in sorted(self._manifests)[:-retained]:
+            del self._manifests[path]
+        return None
+
+    def remove(self) -> None:
+        """Delete all."""
+        self._manifests.clear()
 
 
 @dataclass
 class Register:
-    """What etcd or a file holds for the control plane: changes are atomic.
+    """What etcd or a file holds for the control plane: its record, and who leads.
 
-    Without etcd nobody can take over from a control plane that is only paused (a lock on a file), and then the newest
-    manifest in the store is where a job starts, whoever wrote it.
+    Without etcd nobody can take over from a control plane that is only paused: it holds a lock on a file.
     """
 
     world: World
-    store: ManifestStore
-    #: The generation is compared with every commit.
-    is_fenced: bool
-    generation: int = 0
-    #: The latest complete checkpoint; 0: none.
-    checkpoint_id: int = 0
-    is_finished: bool = False
+    is_etcd: bool
+    #: Of the control plane that leads.
+    leader: object = None
+    data: bytes | None = None
 
-    def begin_generation(self, expected: int | None) -> tuple[int, int]:
-        """A deployment begins: gives its generation and its checkpoint; earlier generations commit no more.
+    @property
+    def record(self) -> JobRecord | None:
+        """What was saved last."""
+        return None if self.data is None else JobRecord.from_bytes(self.data, "the register")
 
-        Raises:
-            FencedError: ``expected`` is not the generation in force: another control plane took over.
-        """
-        if expected is not None and expected != self.generation:
-            raise FencedError(f"generation {expected} was replaced by {self.generation}")
-        self.generation += 1
-        if not self.is_fenced:
-            self.checkpoint_id = self.store.last_id
-        return self.generation, self.checkpoint_id
+    @property
+    def is_finished(self) -> bool:
+        """Whether the job has ended."""
+        record = self.record
+        return record is not None and record.is_over
 
-    def commit(self, generation: int, checkpoint_id: int) -> None:
-        """A checkpoint is complete.
+    def save(self, leader: object, data: bytes) -> None:
+        """Replace the record.
 
         Raises:
-            FencedError: a newer generation has begun.
+            CheckpointError: another control plane leads.
         """
-        if self.is_fenced and generation != self.generation and self.world.broken != "commit":
-            raise FencedError(f"generation {generation} was replaced by {self.generation}")
-        if checkpoint_id < self.checkpoint_id + self.is_fenced:
-            raise Violation(f"checkpoint {checkpoint_id} is complete after {self.checkpoint_id}")
-        self.checkpoint_id = checkpoint_id
-        self.world.counts["checkpoints"] += 1
+        if leader is not self.leader and self.world.broken != "commit":
+            raise CheckpointError("the record was not written: another control plane leads")
+        self.data = data
 
 
 @dataclass

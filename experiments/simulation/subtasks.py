@@ -37,6 +37,8 @@ class Subtask:
         self.generation = deployment.generation
         self.status, self.cause = "DEPLOYED", ""
         self.is_dropped = False
+        #: Of one that has finished.
+        self.last_part = SubtaskPart(subtask)
         #: The last checkpoint whose barrier it passed on.
         self.passed = deployment.last_checkpoint_id
 
@@ -87,14 +89,15 @@ class Subtask:
         """A checkpoint is complete."""
 
     def acknowledge(self, checkpoint_id: int) -> None:
-        """Deliver a part; 0: the last one."""
+        """Deliver the part of a checkpoint."""
         self.manager.acknowledge(self, checkpoint_id, self.snapshot(checkpoint_id))
 
     def finish(self) -> None:
         """The end of its stream."""
         if self.is_live:
             self.status = "FINISHED"
-            self.acknowledge(0)
+            self.last_part = self.snapshot(0)
+            self.manager.acknowledge(self, 0, self.last_part)
 
 
 class Source(Subtask):
@@ -312,8 +315,9 @@ class Count(Aligned):
         if deployment.manifest is not None:
             for part in deployment.manifest.parts:
                 for key, count in part.operators.get("counts", {}).items():
-                    if self.mask[group_of(key)]:
-                        self.counts[key] = count
+                    # JSON has texts for keys.
+                    if self.mask[group_of(int(key))]:
+                        self.counts[int(key)] = count
 
     def take(self, producer: SubtaskId, element: Element) -> None:
         """Rows or a marker."""
@@ -395,7 +399,10 @@ class Count(Aligned):
 
     def operators(self, order: int) -> dict[str, Any]:
         """The counts, and the pending files if the sink is chained."""
-        return {"counts": dict(self.counts), "files": self.files.snapshot(order) if self.files else []}
+        return {
+            "counts": {str(key): n for key, n in self.counts.items()},
+            "files": self.files.snapshot(order) if self.files else [],
+        }
 
     def commit(self, checkpoint_id: int) -> None:
         """Deliver."""

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from experiments.simulation.plan import Deployment, Job
-from experiments.simulation.storage import Output
+import orjson
+
+from experiments.simulation.plan import COUNT, Deployment, Job, placement_from_proto, table_from_proto
+from experiments.simulation.storage import Output, SimulatedStore
 from experiments.simulation.subtasks import Aligned, Count, Element, Source, Subtask, make_subtask
 from experiments.simulation.world import Process, Violation, World
 from weir.errors import FencedError
-from weir.protocol.manifest import SubtaskPart
+from weir.protocol.manifest import SubtaskPart, part_to_json
 from weir.protocol.rescale_owner import Abort, HandoverReceived, Prepare, Proceed
-from weir.protocol.rescale_plan import RescalePlan
+from weir.protocol.routing import GroupMove
+from weir.rpc import common_pb2, control_pb2
+from weir.rpc.wire import (
+    PROTOCOL_VERSION,
+    JobIdentity,
+    handshake_from_proto,
+    handshake_to_proto,
+    subtask_from_proto,
+    subtask_to_proto,
+)
 from weir.types import SubtaskId
 
 CONTROL_PLANE = "cp"
@@ -21,17 +31,13 @@ HEARTBEAT_MS = 10.0
 QUOTA = 16
 _RETRY_MS = 6.0
 
-
-@dataclass(frozen=True)
-class Report:
-    """What a heartbeat says about one subtask."""
-
-    subtask: SubtaskId
-    status: str
-    cause: str
-    #: Version of the last rescale that brought groups there, and which.
-    version: int = 0
-    owned: tuple[int, ...] = ()
+_STATES = {
+    "DEPLOYED": control_pb2.SUBTASK_STATE_DEPLOYED,
+    "RUNNING": control_pb2.SUBTASK_STATE_RUNNING,
+    "FINISHED": control_pb2.SUBTASK_STATE_FINISHED,
+    "FAILED": control_pb2.SUBTASK_STATE_FAILED,
+    "CANCELED": control_pb2.SUBTASK_STATE_CANCELED,
+}
 
 
 class Writers:
@@ -57,168 +63,252 @@ class Writers:
 class TaskManager(Process):
     """One process; a restarted one is a new object with the same address."""
 
-    def __init__(self, world: World, address: str, job: Job, output: Output, writers: Writers) -> None:
+    def __init__(
+        self, world: World, address: str, job: Job, store: SimulatedStore, output: Output, writers: Writers
+    ) -> None:
         super().__init__(world, address)
         self.job, self.output = job, output
+        self._store = store
         self.check_writer: Callable[[Subtask, int, int], None] = writers.check
         #: Tells processes at the same address apart.
         self.number = world.counts["task managers"] = world.counts["task managers"] + 1
-        self.generation = 0
+        #: What runs here; None: nothing.
+        self.identity: JobIdentity | None = None
         self.subtasks: dict[SubtaskId, Subtask] = {}
-        self._cancelled = 0
+        self._is_cancelled = False
         self._handled: set[object] = set()
         self._incarnations = 0
         self._incarnation = ""
+        self._control_plane_id = ""
+        self._renew_incarnation()
         self._register()
         self.later(world.rng.random() * HEARTBEAT_MS, self._heartbeat)
 
     # --- lease --------------------------------------------------------------------------------------------------
 
-    def _register(self) -> None:
+    def _renew_incarnation(self) -> None:
+        """The lease is over: what runs here was given away."""
+        self._drop_job()
         self._incarnations += 1
         self._incarnation = f"{self.address}#{self.number}.{self._incarnations}"
-        self._is_registered = False
-        self._send_register()
 
-    def _send_register(self) -> None:
-        incarnation = self._incarnation
+    def _register(self) -> None:
+        self._is_registered = False
+        incarnation, identity = self._incarnation, self.identity
+        request = control_pb2.RegisterRequest(
+            protocol_version=PROTOCOL_VERSION,
+            address=self.address,
+            incarnation=incarnation,
+            operator_quota=QUOTA,
+            job_id=identity.job_id if identity else "",
+            generation=identity.generation if identity else 0,
+        )
 
         def done(result: Any) -> None:
             if self._incarnation != incarnation or self._is_registered:
                 return
             if isinstance(result, FencedError):
-                self._register()
+                self._renew_incarnation()
+                self.later(_RETRY_MS, self._register)
             elif isinstance(result, Exception):
-                self.later(_RETRY_MS, self._send_register)
+                self.later(_RETRY_MS, self._register)
             else:
                 self._is_registered = True
+                self._registered(identity, result)
 
-        self.world.rpc(self, CONTROL_PLANE, "register", (self.address, incarnation), done)
+        self.world.rpc(self, CONTROL_PLANE, "register", (request,), done)
+
+    def _registered(self, identity: JobIdentity | None, reply: control_pb2.RegisterReply) -> None:
+        self._control_plane_id = reply.control_plane_id
+        if identity is None or identity != self.identity:
+            return
+        if reply.keep_job:
+            for subtask in self.subtasks.values():
+                if subtask.status == "FINISHED":
+                    self.acknowledge(subtask, 0, subtask.last_part)
+        else:
+            self._drop_job()
 
     def _heartbeat(self) -> None:
-        self.later(HEARTBEAT_MS, self._heartbeat)
         if not self._is_registered:
+            self.later(HEARTBEAT_MS, self._heartbeat)
             return
         incarnation = self._incarnation
 
-        def done(known: Any) -> None:
-            if known is False and self._incarnation == incarnation:
-                # The lease is over: what runs here was given away.
-                self._drop_all()
-                self._register()
+        def done(reply: Any) -> None:
+            self.later(HEARTBEAT_MS, self._heartbeat)
+            if isinstance(reply, Exception) or self._incarnation != incarnation:
+                return
+            if not reply.known:
+                if reply.control_plane_id == self._control_plane_id:
+                    self._renew_incarnation()
+                if self._is_registered:
+                    self._register()
+                return
+            for message in reply.forgotten:
+                self._forget(subtask_from_proto(message))
 
-        reports = tuple(self._report(subtask) for subtask in self.subtasks.values())
-        args = (self.address, incarnation, self.generation, reports)
-        self.world.rpc(self, CONTROL_PLANE, "heartbeat", args, done)
+        identity = self.identity
+        request = control_pb2.HeartbeatRequest(
+            address=self.address,
+            incarnation=incarnation,
+            job_id=identity.job_id if identity else "",
+            generation=identity.generation if identity else 0,
+            subtasks=[_report(subtask) for subtask in self.subtasks.values()],
+            ownership=[
+                _ownership(subtask, self.address)
+                for subtask in self.subtasks.values()
+                if isinstance(subtask, Count) and subtask.owned_version
+            ],
+        )
+        self.world.rpc(self, CONTROL_PLANE, "heartbeat", (request,), done)
 
-    @staticmethod
-    def _report(subtask: Subtask) -> Report:
-        if isinstance(subtask, Count):
-            return Report(
-                subtask.id,
-                subtask.status,
-                subtask.cause,
-                subtask.owned_version,
-                tuple(sorted(subtask.owned)),
-            )
-        return Report(subtask.id, subtask.status, subtask.cause)
-
-    def _drop_all(self) -> None:
+    def _drop_job(self) -> None:
         for subtask in self.subtasks.values():
             subtask.is_dropped = True
         self.subtasks = {}
+        self.identity = None
+
+    def _forget(self, subtask: SubtaskId) -> None:
+        kept = self.subtasks.get(subtask)
+        if kept is None:
+            return
+        if kept.is_live:
+            kept.status = "CANCELED"
+        else:
+            kept.is_dropped = True
+            del self.subtasks[subtask]
 
     # --- commands of the control plane --------------------------------------------------------------------------
 
-    def deploy(self, deployment: Deployment) -> None:
+    def status(self, request: None) -> control_pb2.StatusReply:
+        """Who this is."""
+        identity = self.identity
+        return control_pb2.StatusReply(
+            protocol_version=PROTOCOL_VERSION,
+            incarnation=self._incarnation,
+            operator_quota=QUOTA,
+            job_id=identity.job_id if identity else "",
+            generation=identity.generation if identity else 0,
+        )
+
+    def deploy(self, request: control_pb2.DeployRequest) -> None:
         """Create subtasks.
 
         Raises:
-            FencedError: a newer deployment is here, or this one was cancelled.
+            FencedError: a newer deployment is here.
+            CheckpointError: the checkpoint is not there any more.
         """
-        if deployment.generation < self.generation or deployment.generation <= self._cancelled:
+        deployment = Deployment.from_proto(request, self._store.read_manifest)
+        if self.identity is not None and deployment.generation < self.identity.generation:
             raise FencedError(f"generation {deployment.generation} is over at {self.address}")
-        if deployment.generation > self.generation:
-            self._drop_all()
-            self.generation = deployment.generation
+        if deployment.identity != self.identity:
+            self._drop_job()
+            self.identity = deployment.identity
             self._handled = set()
+            self._is_cancelled = False
         for subtask in deployment.subtasks:
             if subtask not in self.subtasks:
-                self.subtasks[subtask] = make_subtask(self, subtask, deployment)
+                made = self.subtasks[subtask] = make_subtask(self, subtask, deployment)
+                if self._is_cancelled:
+                    made.status, made.cause = "CANCELED", "told to"
 
-    def start(self, generation: int, subtasks: tuple[SubtaskId, ...]) -> None:
+    def start(self, request: control_pb2.StartRequest) -> None:
         """Let subtasks run."""
-        self._check(generation)
-        for subtask in subtasks:
-            if subtask in self.subtasks:
-                self.subtasks[subtask].start()
+        self._check(request.handshake)
+        for subtask in self.subtasks.values():
+            subtask.start()
 
-    def cancel(self, generation: int, subtasks: tuple[SubtaskId, ...] | None) -> None:
+    def cancel(self, request: control_pb2.CancelRequest) -> None:
         """Stop all, or only these."""
-        if generation < self.generation:
+        identity = self.identity
+        if identity is None or identity.job_id != request.job_id or request.generation < identity.generation:
             return
-        if subtasks is None:
-            self._cancelled = max(self._cancelled, generation)
-        for subtask in list(self.subtasks.values()) if subtasks is None else self._mine(subtasks):
+        if request.subtasks or request.lost_producers:
+            chosen = self._mine(request.subtasks)
+        else:
+            self._is_cancelled = True
+            chosen = list(self.subtasks.values())
+        for subtask in chosen:
             if subtask.is_live:
                 subtask.status, subtask.cause = "CANCELED", "told to"
 
-    def trigger(self, generation: int, checkpoint_id: int, sources: tuple[SubtaskId, ...]) -> None:
+    def trigger(self, request: control_pb2.TriggerCheckpointRequest) -> None:
         """Let sources begin a checkpoint."""
-        self._check(generation)
-        for subtask in self._mine(sources):
+        self._check(request.handshake)
+        for subtask in self._mine(request.subtasks):
             if isinstance(subtask, Source):
-                subtask.trigger(checkpoint_id)
+                subtask.trigger(request.checkpoint_id)
 
-    def end_checkpoint(self, generation: int, checkpoint_id: int, committed: bool) -> None:
+    def end_checkpoint(self, request: control_pb2.EndCheckpointRequest) -> control_pb2.EndCheckpointReply:
         """A checkpoint is complete or given up."""
-        self._check(generation)
+        self._check(request.handshake)
         for subtask in list(self.subtasks.values()):
-            if committed:
-                subtask.commit(checkpoint_id)
+            if request.committed:
+                subtask.commit(request.checkpoint_id)
             elif isinstance(subtask, Aligned):
-                subtask.give_up(checkpoint_id)
+                subtask.give_up(request.checkpoint_id)
+        return control_pb2.EndCheckpointReply()
 
-    def prepare(self, generation: int, plan: RescalePlan, subtasks: tuple[SubtaskId, ...]) -> list[SubtaskId]:
-        """Tell owners a rescale; gives those that have ended."""
-        self._check(generation)
+    def prepare(self, request: control_pb2.PrepareRescaleRequest) -> control_pb2.PrepareRescaleReply:
+        """Tell owners a rescale; says which have ended."""
+        self._check(request.handshake)
+        version = request.routing_version
+        placement = placement_from_proto(request.locations)
+        moves = tuple(
+            GroupMove(move.key_group, move.source_subtask_index, move.target_subtask_index)
+            for move in request.moves
+        )
         ended = []
-        for subtask in subtasks:
+        for message in request.subtasks:
+            subtask = subtask_from_proto(message)
             count = self.subtasks.get(subtask)
             if count is not None:
-                count.deployment.placement.update(plan.placement)
+                count.deployment.placement.update(placement)
             if not isinstance(count, Count) or not count.is_live:
-                ended.append(subtask)
-            elif ("prepare", plan.version, subtask) not in self._handled:
-                self._handled.add(("prepare", plan.version, subtask))
-                count.tell(Prepare(plan.version, plan.moves, plan.upstream, subtask in plan.retiring))
-        return ended
+                ended.append(message)
+            elif ("prepare", version, subtask) not in self._handled:
+                self._handled.add(("prepare", version, subtask))
+                is_retiring = subtask.subtask_index in request.retiring
+                count.tell(Prepare(version, moves, count.deployment.sources, is_retiring))
+        return control_pb2.PrepareRescaleReply(ended=ended)
 
-    def switch(self, generation: int, plan: RescalePlan, placement: dict[SubtaskId, str]) -> None:
+    def reroute(self, request: control_pb2.RerouteRequest) -> None:
         """The rescale is certain: sources switch, owners know it."""
-        self._check(generation)
-        for subtask in list(self.subtasks.values()):
+        self._check(request.handshake)
+        version, placement = request.routing_version, placement_from_proto(request.locations)
+        for subtask in self.subtasks.values():
             subtask.deployment.placement.update(placement)
-            if isinstance(subtask, Source) and plan.table is not None:
-                subtask.switch(plan.version, plan.table, plan.retiring)
-            elif isinstance(subtask, Count) and subtask.is_live and subtask.id in plan.subtasks:
-                subtask.tell(Proceed(plan.version))
-                subtask.finish_if_done()
-
-    def abort(self, generation: int, version: int, subtasks: tuple[SubtaskId, ...]) -> None:
-        """The rescale is taken back."""
-        self._check(generation)
-        for subtask in self._mine(subtasks):
+        retiring = tuple(SubtaskId(COUNT, index) for index in request.retiring)
+        for subtask in self._mine(request.upstream):
+            if isinstance(subtask, Source):
+                subtask.switch(version, table_from_proto(request.routing_tables), retiring)
+        for subtask in self._mine(request.owners):
             if isinstance(subtask, Count) and subtask.is_live:
-                subtask.tell(Abort(version))
+                subtask.tell(Proceed(version))
                 subtask.finish_if_done()
 
-    def _check(self, generation: int) -> None:
-        if generation != self.generation:
-            raise FencedError(f"{self.address} runs generation {self.generation}, not {generation}")
+    def abort(self, request: control_pb2.AbortRescaleRequest) -> None:
+        """The rescale is taken back."""
+        self._check(request.handshake)
+        for subtask in self._mine(request.owners):
+            if isinstance(subtask, Count) and subtask.is_live:
+                subtask.tell(Abort(request.routing_version))
+                subtask.finish_if_done()
 
-    def _mine(self, subtasks: tuple[SubtaskId, ...]) -> list[Subtask]:
-        return [self.subtasks[subtask] for subtask in subtasks if subtask in self.subtasks]
+    def pull(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
+        """Owners have all of their state: it travels with the handover."""
+        self._check(request.handshake)
+        return control_pb2.PullStateReply()
+
+    def _check(self, handshake: common_pb2.Handshake) -> None:
+        identity = handshake_from_proto(handshake)
+        if identity != self.identity:
+            raise FencedError(f"{self.address} runs {self.identity}, not {identity}")
+
+    def _mine(self, subtasks: Iterable[common_pb2.SubtaskId]) -> list[Subtask]:
+        names = [subtask_from_proto(subtask) for subtask in subtasks]
+        return [self.subtasks[subtask] for subtask in names if subtask in self.subtasks]
 
     # --- channels -----------------------------------------------------------------------------------------------
 
@@ -256,7 +346,8 @@ class TaskManager(Process):
         self, generation: int, source: SubtaskId, target: SubtaskId, handover: HandoverReceived
     ) -> None:
         """Groups of an old owner; harmless to repeat."""
-        self._check(generation)
+        if self.identity is None or self.identity.generation != generation:
+            raise FencedError(f"{self.address} does not run generation {generation}")
         subtask = self.subtasks.get(target)
         if not isinstance(subtask, Count) or not subtask.is_live:
             raise FencedError(f"{target} does not run at {self.address}")
@@ -268,16 +359,43 @@ class TaskManager(Process):
     # --- checkpoints --------------------------------------------------------------------------------------------
 
     def acknowledge(self, subtask: Subtask, checkpoint_id: int, part: SubtaskPart) -> None:
-        """Deliver a part after it was published, until somebody has taken or refused it."""
+        """Deliver a part after it was published; a last one until somebody has taken it."""
         rng = self.world.rng
         self.world.risk()
         delay_ms = rng.random() * (40 if rng.random() < 0.1 else 6)
         self.later(delay_ms, self._send_part, subtask, checkpoint_id, part)
 
     def _send_part(self, subtask: Subtask, checkpoint_id: int, part: SubtaskPart) -> None:
-        def done(result: Any) -> None:
-            if isinstance(result, Exception) and not subtask.is_dropped:
+        def done(reply: Any) -> None:
+            is_taken = not isinstance(reply, Exception) and reply.taken
+            if not is_taken and checkpoint_id == 0 and not subtask.is_dropped:
                 self.later(_RETRY_MS, self._send_part, subtask, checkpoint_id, part)
 
-        args = (self.address, self._incarnation, subtask.generation, checkpoint_id, part)
-        self.world.rpc(self, CONTROL_PLANE, "acknowledge", args, done)
+        request = control_pb2.AcknowledgeCheckpointRequest(
+            handshake=handshake_to_proto(subtask.deployment.identity),
+            subtask=subtask_to_proto(subtask.id),
+            checkpoint_id=checkpoint_id,
+            part_json=orjson.dumps(part_to_json(part)),
+        )
+        self.world.rpc(self, CONTROL_PLANE, "acknowledge", (request,), done)
+
+
+def _report(subtask: Subtask) -> control_pb2.SubtaskReport:
+    return control_pb2.SubtaskReport(
+        subtask=subtask_to_proto(subtask.id),
+        state=_STATES[subtask.status],
+        cause=subtask.cause,
+        failure_kind=control_pb2.FAILURE_KIND_OUTAGE,
+    )
+
+
+def _ownership(count: Count, address: str) -> control_pb2.OwnershipReport:
+    owned = sorted(count.owned)
+    return control_pb2.OwnershipReport(
+        subtask=subtask_to_proto(count.id),
+        routing_version=count.owned_version,
+        owned_groups=owned,
+        complete_groups=owned,
+        bytes_moved=len(owned),
+        locations=[address] * len(owned),
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+import inspect
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from weir.errors import ConnectionLostError, InvalidTransitionError, WeirError
@@ -38,6 +40,23 @@ class Process:
         """Do something in this process, unless it is gone by then."""
         self.world.at(self.world.now_ms + delay_ms, self, call, *args)
 
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine of this process; what it raises is a violation."""
+        if not self.is_alive:
+            work.close()
+            return
+        asyncio.get_running_loop().create_task(work).add_done_callback(self._spawned)
+
+    async def wait(self, delay_ms: float) -> None:
+        """Return after this time; never, if the process is gone by then."""
+        waited = asyncio.get_running_loop().create_future()
+        self.later(delay_ms, _arrived, waited)
+        await waited
+
+    def _spawned(self, task: asyncio.Task[Any]) -> None:
+        if self.is_alive and not task.cancelled() and task.exception() is not None:
+            self.world.failure = task.exception()
+
 
 class World:
     """Everything outside of the processes."""
@@ -53,6 +72,8 @@ class World:
         self.processes: dict[str, Process] = {}
         #: Called at moments at which a fault hurts most; None: there are no more faults.
         self.on_risk: Callable[[], None] | None = None
+        #: What a coroutine raised that nobody waits for.
+        self.failure: BaseException | None = None
         #: What happened how often.
         self.counts: Counter[str] = Counter()
         self._queue: list[tuple[float, int, Process | None, Call, tuple[Any, ...]]] = []
@@ -79,6 +100,8 @@ class World:
 
     def step(self) -> bool:
         """Let the next thing happen; False if nothing is left."""
+        if self.failure is not None:
+            raise self.failure
         if not self._queue:
             return False
         self.now_ms, _, process, call, args = heapq.heappop(self._queue)
@@ -148,6 +171,16 @@ class World:
                 raise
             except WeirError as error:
                 result = error
+            if inspect.iscoroutine(result):
+                target.spawn(reply_later(result))
+            else:
+                self._reply(source, address, answer, result)
+
+        async def reply_later(work: Coroutine[Any, Any, Any]) -> None:
+            try:
+                result = await work
+            except WeirError as error:
+                result = error
             self._reply(source, address, answer, result)
 
         for _ in range(2 if self.rng.random() < self._double else 1):
@@ -204,3 +237,8 @@ class World:
         backlog, process.backlog = process.backlog, []
         for call, args in backlog:
             process.later(0.0, call, *args)
+
+
+def _arrived(waited: asyncio.Future[None]) -> None:
+    if not waited.done():
+        waited.set_result(None)
