@@ -41,6 +41,8 @@ class Outside:
     store: ManifestStore | None
     #: Keeps the record with which another control plane takes over; None: there is none.
     save: Callable[[bytes], None] | None
+    #: Another control plane may come to lead while this one runs; ``save`` then raises SupersededError.
+    is_shared: bool = False
 
 
 class ControlPlane:
@@ -74,7 +76,7 @@ class ControlPlane:
         self.job = RunningJob(job_module, loaded, start, strategy, restarts=has_restarts)
         self.task_managers = TaskManagers(config.lease_timeout_ms)
         rescales = RescaleLog(start.left.rescales if start.left is not None else ())
-        self.record = RecordWriter(self.job, rescales, self.background, outside.save)
+        self.record = self._record(start, rescales, outside)
         self.restores = RestoreLog(start.generation)
         self.rejects = JobRejects(config, lambda: self.job.state, self._tell_job)
         self.checkpointer = self._checkpointer(start, outside.store, policy)
@@ -122,6 +124,18 @@ class ControlPlane:
 
     # --- parts -----------------------------------------------------------------------------------------------
 
+    def _record(self, start: StartPoint, rescales: RescaleLog, outside: Outside) -> RecordWriter:
+        return RecordWriter(
+            self.job,
+            rescales,
+            self.background,
+            lambda: self.checkpointer,
+            outside.save,
+            is_shared=outside.is_shared,
+            first_checkpoint_id=start.next_checkpoint_id,
+            superseded=lambda: self.coordinator.superseded.set(),
+        )
+
     def _checkpointer(
         self, start: StartPoint, store: ManifestStore | None, policy: RestartPolicy
     ) -> Checkpointer:
@@ -134,6 +148,7 @@ class ControlPlane:
             store,
             start.latest,
             start.next_checkpoint_id,
+            self.record,
             tell_job=self._tell_job,
             progressed=policy.progressed,
             superseded=lambda: self.coordinator.superseded.set(),

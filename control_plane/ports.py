@@ -30,7 +30,7 @@ class Record(Protocol):
         ...
 
     async def saved(self) -> None:
-        """Return when what is to be kept has been written."""
+        """Return when what is to be kept has been written; never, if another control plane leads by then."""
         ...
 
 
@@ -124,6 +124,14 @@ class ManifestStore(Protocol):
 
     def latest(self) -> Manifest | None:
         """The newest checkpoint that can be read."""
+        ...
+
+    def read_manifest(self, path: str) -> Manifest:
+        """The manifest at a path below the store.
+
+        Raises:
+            CheckpointError: it is absent or damaged.
+        """
         ...
 
     def write_manifest(self, manifest: Manifest) -> str:

@@ -107,7 +107,14 @@ async def serve(
         job_module,
         job,
         start,
-        Outside(SystemClock(), background, TaskManagerClient, store, save),
+        Outside(
+            SystemClock(),
+            background,
+            TaskManagerClient,
+            store,
+            save,
+            is_shared=keeper is not None and keeper.is_shared,
+        ),
         end_task_managers=exit_when_finished,
         strategy=config.task_manager.state_strategy,
     )
@@ -197,7 +204,7 @@ async def _serving(
         await asyncio.gather(*background, return_exceptions=True)
         await http.stop()
         await grpc_server.stop(grace=0.5)
-        await control_plane.record.saved()
+        await control_plane.record.close()
         await loop.close()
         await control_plane.task_managers.close()
         if keeper is not None:

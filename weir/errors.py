@@ -131,7 +131,7 @@ class UserFunctionError(WeirError):
 
 
 class SupersededError(CheckpointError):
-    """Somebody else has committed a checkpoint of this job under the same number: the caller leads no more."""
+    """Another control plane leads the job: it has committed a checkpoint, or holds the record."""
 
 
 class WireLimitError(WeirError):

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 import orjson
 
@@ -18,7 +19,7 @@ from control_plane.checkpoints.savepoint_paths import SavepointPathError, savepo
 from control_plane.checkpoints.savepoint_place import refused_place
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
-from control_plane.ports import Background, ManifestStore, TellJob
+from control_plane.ports import Background, ManifestStore, Record, TellJob
 from control_plane.web.views import CheckpointView
 from weir.clock import Clock, monotonic_ms, wall_ms
 from weir.config import ControlPlaneConfig
@@ -48,6 +49,14 @@ _ASK_AGAIN_S = 0.2
 _DELIVERY_KINDS = {FailureKind.OUTAGE: "outage", FailureKind.PERMANENT: "refused"}
 
 
+class ConfirmedRecord(Record, Protocol):
+    """What another control plane needs to take over; it also says which checkpoint counts."""
+
+    async def confirm(self) -> bool:
+        """Write down which checkpoint counts; False: that is not certain. Does not return if another one leads."""
+        ...
+
+
 class Checkpointer:
     """One per job; all methods are called in the event loop."""
 
@@ -61,6 +70,7 @@ class Checkpointer:
         store: ManifestStore | None,
         latest: RestorePoint | None,
         next_id: int,
+        record: ConfirmedRecord,
         *,
         tell_job: TellJob,
         progressed: Callable[[], None],
@@ -77,6 +87,7 @@ class Checkpointer:
             store: where manifests go; None: there are no checkpoints.
             latest: what the first deployment begins with.
             next_id: number of the first checkpoint.
+            record: of the job; it says which checkpoint counts.
             tell_job: takes in that the last manifest is there, and failures.
             progressed: called with every complete checkpoint.
             superseded: called when another control plane has committed a checkpoint of the job.
@@ -87,6 +98,7 @@ class Checkpointer:
         self._background = background
         self._task_managers = task_managers
         self._store = store
+        self._record = record
         self._tell_job = tell_job
         self._progressed = progressed
         self._superseded = superseded
@@ -128,6 +140,11 @@ class Checkpointer:
     def is_settled(self) -> bool:
         """Whether no manifest is being written."""
         return self.machine.is_settled
+
+    @property
+    def is_anything_unsettled(self) -> bool:
+        """Whether a retired subtask has something to deliver."""
+        return self.machine.is_anything_unsettled
 
     def unsettled_at(self, task_manager: str) -> bool:
         """Whether subtasks that ended there have something to deliver."""
@@ -282,6 +299,8 @@ class Checkpointer:
     async def _trigger(self, action: model.Trigger) -> None:
         by_task_manager = self._task_managers.by_task_manager(action.sources, self._job.machine.placement)
         generation = self._job.identity.generation
+        # Another control plane that takes over must use other numbers.
+        await self._record.saved()
 
         async def tell(name: str, sources: list[SubtaskId]) -> None:
             request = control_pb2.TriggerCheckpointRequest(
@@ -347,7 +366,13 @@ class Checkpointer:
         except WeirError as error:
             self.handle(model.CommitFailed(checkpoint_id, str(error)))
             return
+        before = self.latest
         self.latest = RestorePoint(self._config.checkpoint_uri, self._job.identity.job_id, path, manifest)
+        # Only then sinks may deliver: a control plane that takes over must begin with this checkpoint.
+        if not await self._record.confirm():
+            self.latest = before
+            self.handle(model.CommitFailed(checkpoint_id, "the record of the job could not be written"))
+            return
         # Whoever is told of an earlier one has been named already.
         self._ended = {checkpoint_id: [part.subtask for part in action.parts if part.finished]}
         log.debug("checkpoint %d is complete", checkpoint_id)
@@ -409,7 +434,11 @@ class Checkpointer:
             failures = [failure for answer in told for failure in answer or ()]
             if not unreached and not failures:
                 self._ended.pop(action.checkpoint_id, None)
+            had_unsettled = self.is_anything_unsettled
             self.handle(model.EndNotified(action.checkpoint_id, tuple(unreached), tuple(failures)))
+            if had_unsettled and not self.is_anything_unsettled:
+                # From now on the job can be taken over as it is.
+                self._record.save()
             self._tell_of(failures)
 
     def _tell_of(self, failures: Iterable[model.DeliveryFailure]) -> None:

@@ -96,6 +96,7 @@ class Coordinator:
 
     def lost(self, member: Member, cause: str) -> None:
         """A lease has ended, for whatever reason; called by ``Leases``."""
+        self._takeover.lost(member.name)
         situation = self._rescaler.situation()
         self._rescaler.task_manager_lost(member.name, cause)
         self.handle(machine.TaskManagerLost(member.name, cause + situation))

@@ -17,6 +17,7 @@ from weir.config import StateStrategy
 from weir.errors import CheckpointError, ConfigError
 from weir.graph import Exchange, LogicalGraph, physical_graph
 from weir.job_loading import LoadedJob
+from weir.protocol.manifest import Manifest
 from weir.protocol.savepoint import StageNow, fit_savepoint
 from weir.redaction import redacted
 
@@ -73,12 +74,30 @@ def start_or_take_over(
             f"job {record.job_id} was left running, but {difference}; start it as it was, or go on from its state "
             f"with --from-checkpoint {store.location} (or --from-savepoint PATH), or give it up with --start-fresh"
         )
-    manifest = store.latest()
+    manifest = _manifest_that_counts(store, record)
     point = None
     if manifest is not None:
         point = RestorePoint(uri, record.job_id, manifest_path(manifest.checkpoint_id), manifest)
-    next_id = _ID_STRIDE + (0 if manifest is None else manifest.checkpoint_id)
-    return StartPoint(record.job_id, point, record.generation, next_id, record), store
+    return StartPoint(record.job_id, point, record.generation, _next_id(store, record), record), store
+
+
+def _manifest_that_counts(store: ManifestStore, record: JobRecord) -> Manifest | None:
+    """The checkpoint from which the job goes on.
+
+    Where several control planes take turns, one that did not lead any more may have written another manifest, which
+    nobody was told of: the record names the one that counts.
+    """
+    if record.checkpoint_id is None:
+        return store.latest()
+    if record.checkpoint_id == 0:
+        return None
+    return store.read_manifest(manifest_path(record.checkpoint_id))
+
+
+def _next_id(store: ManifestStore, record: JobRecord) -> int:
+    """A number for the next checkpoint that no earlier control plane can have used, complete or not."""
+    latest = store.latest()
+    return _ID_STRIDE + max(record.first_checkpoint_id, 0 if latest is None else latest.checkpoint_id)
 
 
 def give_up_left(record: JobRecord | None, reason: str) -> None:
@@ -121,7 +140,7 @@ def _after_failure(
     if not record.has_failed or not uri:
         return None
     store = open_store(uri, record.job_id)
-    manifest = store.latest()
+    manifest = _manifest_that_counts(store, record)
     if manifest is None:
         return None
     difference = difference_to_left(record, job.graph, job.parameters)
@@ -139,8 +158,7 @@ def _after_failure(
         manifest.checkpoint_id,
     )
     point = RestorePoint(uri, record.job_id, manifest_path(manifest.checkpoint_id), manifest)
-    next_id = _ID_STRIDE + manifest.checkpoint_id
-    return StartPoint(record.job_id, point, record.generation + 1, next_id), store
+    return StartPoint(record.job_id, point, record.generation + 1, _next_id(store, record)), store
 
 
 def start_from_savepoint(

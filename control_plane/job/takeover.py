@@ -92,9 +92,11 @@ class Takeover:
             # The earlier control plane may have died before its record was written.
             self._highest_generation = max(self._highest_generation, request.generation)
         fits = request.job_id == identity.job_id and request.generation == identity.generation
-        if self._left is None or not fits:
+        if not fits:
+            self._back.discard(request.address)
             return False
-        if self.is_waiting:
+        # Without one that was left: the reply to its registration was lost, and it has been told to run this since.
+        if self._left is not None and self.is_waiting:
             self._back.add(request.address)
             if self._left.is_steady and not self._missing(self._left):
                 self.is_waiting = False
@@ -103,6 +105,10 @@ class Takeover:
                 # Sources may hold for a stop that the earlier control plane began; another checkpoint ends that.
                 self._checkpoints.request()
         return True
+
+    def lost(self, name: str) -> None:
+        """The lease of a task manager has ended: if it is waited for, it has to come back again."""
+        self._back.discard(name)
 
     def _missing(self, left: JobRecord) -> set[str]:
         return set(left.placement.values()) - self._back

@@ -24,7 +24,7 @@ from etcd3gw.client import Etcd3Client
 from etcd3gw.exceptions import Etcd3Exception
 from etcd3gw.lease import Lease
 
-from weir.errors import CheckpointError
+from weir.errors import CheckpointError, SupersededError
 from weir.redaction import redacted_text
 from weir.rpc.wire import parse_address
 
@@ -72,6 +72,11 @@ class EtcdKeeper:
         """The key; see ``keeper.Keeper``."""
         return f"the record {self._record_key} in etcd"
 
+    @property
+    def is_shared(self) -> bool:
+        """A lease can end while the process is paused; see ``keeper.Keeper``."""
+        return True
+
     def lead(self) -> None:
         """Wait until no other control plane leads; see ``keeper.Keeper``.
 
@@ -111,7 +116,7 @@ class EtcdKeeper:
             lambda client: client.transaction({"compare": [compare], "success": [put], "failure": []})
         )
         if not answer.get("succeeded"):
-            raise CheckpointError(
+            raise SupersededError(
                 f"the record in etcd ({self._endpoints}) was not written: another control plane leads"
             )
 

@@ -19,6 +19,11 @@ class Keeper(Protocol):
         """Where the document is, for messages."""
         ...
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether another control plane can come to lead while this process runs."""
+        ...
+
     def lead(self) -> None:
         """Become the leader; waits while another control plane leads, if this place can tell when that ends.
 
@@ -40,7 +45,8 @@ class Keeper(Protocol):
         """Replace the document, durably.
 
         Raises:
-            CheckpointError: it cannot be written, or the leadership is lost.
+            CheckpointError: it cannot be written.
+            SupersededError: another control plane leads.
         """
         ...
 
@@ -60,6 +66,11 @@ class FileKeeper:
     def place(self) -> str:
         """The file; see :class:`Keeper`."""
         return str(self.path)
+
+    @property
+    def is_shared(self) -> bool:
+        """The lock is held as long as the process lives; see :class:`Keeper`."""
+        return False
 
     def lead(self) -> None:
         """Take the lock; see :class:`Keeper`."""

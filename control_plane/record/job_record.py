@@ -42,6 +42,10 @@ class JobRecord:
     rescales: tuple[Mapping[str, object], ...] = ()
     #: With which the task managers were deployed; None: an older version of Weir wrote the record.
     strategy: StateStrategy | None = None
+    #: The number at which the checkpoints of the control plane began that wrote this; 0: an older version wrote it.
+    first_checkpoint_id: int = 0
+    #: The checkpoint that counts, whatever else is in the store; 0: none does; None: the latest one in the store.
+    checkpoint_id: int | None = None
 
     def to_bytes(self) -> bytes:
         """The document."""
@@ -77,6 +81,8 @@ class JobRecord:
                 "strategy": None
                 if self.strategy is None
                 else {"move": self.strategy.move.value, "asks_for_places": self.strategy.asks_for_places},
+                "first_checkpoint_id": self.first_checkpoint_id,
+                "checkpoint_id": self.checkpoint_id,
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
@@ -125,6 +131,8 @@ class JobRecord:
                 None
                 if strategy is None
                 else StateStrategy(StateMove(strategy["move"]), strategy["asks_for_places"]),
+                value.get("first_checkpoint_id", 0),
+                value.get("checkpoint_id"),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(

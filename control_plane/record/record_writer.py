@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from control_plane.job.running_job import RunningJob
 from control_plane.ports import Background
 from control_plane.record.job_record import JobRecord
-from weir.errors import WeirError
+from weir.errors import SupersededError, WeirError
 from weir.protocol.job import JobState
 from weir.protocol.rescale_log import RescaleLog
 from weir.protocol.rescale_model import RescalePhase
@@ -21,6 +22,20 @@ log = logging.getLogger("control_plane")
 _RESCALES_MAX = 16
 
 
+class Checkpoints(Protocol):
+    """What the record needs of the checkpoints."""
+
+    @property
+    def latest_id(self) -> int | None:
+        """The checkpoint that a restart begins with."""
+        ...
+
+    @property
+    def is_anything_unsettled(self) -> bool:
+        """Whether a retired subtask has something to deliver that another control plane would not know of."""
+        ...
+
+
 class RecordWriter:
     """One per job; all methods are called in the event loop."""
 
@@ -29,15 +44,37 @@ class RecordWriter:
         job: RunningJob,
         rescales: RescaleLog,
         background: Background,
+        checkpoints: Callable[[], Checkpoints],
         save: Callable[[bytes], None] | None,
+        *,
+        is_shared: bool,
+        first_checkpoint_id: int,
+        superseded: Callable[[], None],
     ) -> None:
-        """``save``: keeps the record, and blocks meanwhile; None: there is none."""
+        """Nothing is written yet.
+
+        Args:
+            job: the job.
+            rescales: all rescales of the job.
+            background: writes.
+            checkpoints: returns the checkpoints of the job.
+            save: keeps the record, and blocks meanwhile; None: there is none.
+            is_shared: another control plane may come to lead while this one runs.
+            first_checkpoint_id: the number at which checkpoints of this process begin.
+            superseded: called when another control plane leads.
+        """
         self._job = job
         self._rescales = rescales
         self._background = background
+        self._checkpoints = checkpoints
         self._save = save
+        self._is_shared = is_shared
+        self._first_checkpoint_id = first_checkpoint_id
+        self._superseded = superseded
         self._unsaved: bytes | None = None
-        #: Set while nothing is being written.
+        self._written = b""
+        self._is_refused = False
+        #: Set while nothing is being written, and unless the record was refused.
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -51,11 +88,30 @@ class RecordWriter:
             self._background.spawn(self._save_all(self._save))
 
     async def saved(self) -> None:
-        """Return when what is to be kept has been written."""
+        """Return when what is to be kept has been written; never, if another control plane leads by then."""
         await self._idle.wait()
+
+    async def confirm(self) -> bool:
+        """Write down which checkpoint counts; False: that is not certain. Does not return if another one leads.
+
+        Where no other control plane can lead, the latest manifest in the store counts, and nothing is to be done.
+        """
+        if not self._is_shared:
+            return True
+        self.save()
+        wanted = self._unsaved
+        await self.saved()
+        return wanted is None or self._written == wanted
+
+    async def close(self) -> None:
+        """Return when nothing is being written any more; called when the process ends."""
+        if not self._is_refused:
+            await self._idle.wait()
 
     def _record(self) -> JobRecord:
         job, rescale = self._job, self._rescales.current
+        present = set(job.graph.subtasks())
+        latest_id = self._checkpoints().latest_id
         return JobRecord(
             job.identity.job_id,
             job.identity.fingerprint,
@@ -63,15 +119,20 @@ class RecordWriter:
             job.started_us or 0,
             is_over=job.state.is_final,
             has_failed=job.state is JobState.FAILED,
-            is_steady=job.state in (JobState.RUNNING, JobState.FINISHING)
+            # What retired subtasks have still to deliver is known to this process only.
+            is_steady=not self._checkpoints().is_anything_unsettled
+            and job.state in (JobState.RUNNING, JobState.FINISHING)
             and (rescale is None or rescale.phase is RescalePhase.MIGRATING)
             and not job.locations.has_remote(),
             stages={stage.index: tuple(stage.subtask_indices) for stage in job.graph.stages},
             routing=dict(job.routing_tables),
-            placement=dict(job.machine.placement),
+            # Without those of a rescale that was taken back, which may still have to end.
+            placement={s: place for s, place in job.machine.placement.items() if s in present},
             parameters=job.parameters,
             restarts=job.restarts,
             strategy=job.strategy,
+            first_checkpoint_id=self._first_checkpoint_id,
+            checkpoint_id=(latest_id or 0) if self._is_shared else None,
             rescales=tuple(reversed(self._rescales.to_list()[:_RESCALES_MAX])),
         )
 
@@ -82,8 +143,16 @@ class RecordWriter:
                 data, self._unsaved = self._unsaved, None
                 try:
                     await self._background.in_thread(partial(save, data))
+                    self._written = data
+                except SupersededError as error:
+                    # Whatever waits for the record must not happen: the job is the other one's.
+                    log.error("%s", error)
+                    self._is_refused = True
+                    self._superseded()
+                    return
                 except WeirError as error:
                     # The job goes on; what is lost is that another control plane could take it over as it is.
                     log.error("%s", error)
         finally:
-            self._idle.set()
+            if not self._is_refused:
+                self._idle.set()

@@ -119,19 +119,19 @@ class WorldClient:
 
     def __init__(self, process: Process, address: str) -> None:
         self._process, self._address = process, address
-        self._open: set[asyncio.Future[Any]] = set()
+        self._open: dict[asyncio.Future[Any], None] = {}
         self._is_closed = False
 
     async def _call(self, method: str, request: object) -> Any:
         if self._is_closed:
             raise ConnectionLostError(f"the connection to {self._address} was closed")
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._open.add(answered)
+        self._open[answered] = None
         self._process.world.rpc(self._process, self._address, method, (request,), partial(_answer, answered))
         try:
             result = await answered
         finally:
-            self._open.discard(answered)
+            self._open.pop(answered, None)
         if isinstance(result, WeirError) and not isinstance(result, ConnectionLostError):
             refusal = HandshakeError(f"task manager {self._address}: {result}")
             refusal.failure_kind = kind_of(result)
@@ -248,6 +248,7 @@ class ControlPlaneProcess(Process):
                 partial(WorldClient, self),
                 store,
                 partial(register.save, self),
+                is_shared=register.is_etcd,
             ),
             end_task_managers=True,
             strategy=StateStrategy(rng.choice(list(StateMove))),

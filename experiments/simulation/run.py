@@ -107,7 +107,7 @@ class Simulation:
 
     def _end(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let nothing wait for a world that is over."""
-        for process in self.world.processes.values():
+        for process in self.world.ever:
             process.is_alive = False
         for task in asyncio.all_tasks(loop):
             task.cancel()

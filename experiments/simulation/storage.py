@@ -117,10 +117,10 @@ class Register:
         """Replace the record.
 
         Raises:
-            CheckpointError: another control plane leads.
+            SupersededError: another control plane leads.
         """
         if leader is not self.leader and self.world.broken != "commit":
-            raise CheckpointError("the record was not written: another control plane leads")
+            raise SupersededError("the record was not written: another control plane leads")
         self.data = data
 
 

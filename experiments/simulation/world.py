@@ -31,10 +31,13 @@ class Process:
 
     def __init__(self, world: World, address: str) -> None:
         self.world, self.address = world, address
+        world.ever.append(self)
         self.is_alive = True
         self.is_paused = False
         #: What came while it was paused.
         self.backlog: list[tuple[Call, tuple[Any, ...]]] = []
+        #: Kept, so that what a crashed process was about never gets the chance to clean up.
+        self._tasks: list[asyncio.Task[Any]] = []
 
     def later(self, delay_ms: float, call: Call, *args: Any) -> None:
         """Do something in this process, unless it is gone by then."""
@@ -45,7 +48,9 @@ class Process:
         if not self.is_alive:
             work.close()
             return
-        asyncio.get_running_loop().create_task(work).add_done_callback(self._spawned)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._spawned)
 
     async def wait(self, delay_ms: float) -> None:
         """Return after this time; never, if the process is gone by then."""
@@ -69,7 +74,10 @@ class World:
         self.print_line = print_line
         self.now_ms = 0.0
         self.steps = 0
+        #: By address: the latest one there.
         self.processes: dict[str, Process] = {}
+        #: All that ever were.
+        self.ever: list[Process] = []
         #: Called at moments at which a fault hurts most; None: there are no more faults.
         self.on_risk: Callable[[], None] | None = None
         #: What a coroutine raised that nobody waits for.

@@ -158,6 +158,11 @@ class CheckpointMachine:
         """The task manager of a subtask; also of a retired one as long as it may have something to deliver."""
         return self._placement.get(subtask)
 
+    @property
+    def is_anything_unsettled(self) -> bool:
+        """Whether there is a retired subtask whose sinks have not been told to deliver what they wrote last."""
+        return bool(self._retired)
+
     def unsettled_at(self, task_manager: str) -> list[SubtaskId]:
         """Retired subtasks there whose sinks have not been told to deliver what they wrote last."""
         return sorted(s for s in self._retired if self._placement[s] == task_manager)
