@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from control_plane.job import requests
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
-from control_plane.ports import Record
+from control_plane.ports import Background, Record
 from weir.protocol import rescale_model as model
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.rpc import control_pb2
@@ -18,6 +18,8 @@ from weir.types import SubtaskId
 
 log = logging.getLogger("control_plane")
 
+#: A task manager that did not take an order to stop is told again after so long, while it is registered.
+_ASK_AGAIN_S = 0.2
 #: Tells one task manager something about some of its subtasks.
 _Tell = Callable[[str, list[SubtaskId]], Awaitable[None]]
 
@@ -28,6 +30,7 @@ class RescaleCalls:
     def __init__(
         self,
         job: RunningJob,
+        background: Background,
         task_managers: TaskManagers,
         record: Record,
         identities: Mapping[int, JobIdentity],
@@ -38,6 +41,7 @@ class RescaleCalls:
 
         Args:
             job: the job.
+            background: waits.
             task_managers: that are there.
             record: of the job.
             identities: the deployment that each rescale, by id, belongs to; grows meanwhile.
@@ -45,6 +49,7 @@ class RescaleCalls:
             fail: ends the job because of a rescale, with the cause.
         """
         self._job = job
+        self._background = background
         self._task_managers = task_managers
         self._record = record
         self._identities = identities
@@ -156,10 +161,17 @@ class RescaleCalls:
                 subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
                 lost_producers=gone,
             )
-            try:
-                await self._task_managers.client(name).cancel(request)
-            except Exception as error:
-                log.warning("cannot tell task manager %s to stop new subtasks: %s", name, error)
+            # The rescale ends, and checkpoints go on, only when the subtasks have.
+            while not rescale.phase.is_final:
+                try:
+                    await self._task_managers.client(name).cancel(request)
+                except Exception as error:
+                    log.warning("cannot tell task manager %s to stop new subtasks: %s", name, error)
+                    if not self._task_managers.is_registered(name):
+                        return
+                    await self._background.sleep(_ASK_AGAIN_S)
+                else:
+                    return
 
         if gone:
             # Whoever consumes from a lost subtask: any task manager may.

@@ -84,7 +84,9 @@ class Rescaler:
         self._next_indices: dict[int, int] = {}
         #: Deployments that rescales, by id, belong to: what is told late must not reach the next one.
         self._identities: dict[int, JobIdentity] = {}
-        self._calls = RescaleCalls(job, task_managers, record, self._identities, self._handle, self._fail_job)
+        self._calls = RescaleCalls(
+            job, background, task_managers, record, self._identities, self._handle, self._fail_job
+        )
         self._owned: dict[SubtaskId, set[int]] = {}
         self._complete: dict[SubtaskId, set[int]] = {}
         self._bytes: dict[SubtaskId, int] = {}

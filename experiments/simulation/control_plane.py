@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from weir.errors import ConnectionLostError, HandshakeError, WeirError, kind_of
 from weir.protocol import checkpoint_model as checkpoints
 from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.job import JobState
-from weir.protocol.manifest import SubtaskPart
+from weir.protocol.manifest import Manifest, SubtaskPart
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.rpc import control_pb2
 
@@ -88,7 +89,8 @@ class WorldBackground:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._slow_writes = process.world.rng.choice([0.0, 0.1, 0.5])
+        self._slow_writes = process.world.rng.choice([0.0, 0.3, 0.8])
+        self._slow_ms = process.world.rng.choice([50, 50, 200])
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """A task that ends with the process."""
@@ -111,7 +113,30 @@ class WorldBackground:
 
     def _delay_ms(self) -> float:
         rng = self._process.world.rng
-        return rng.random() * (50 if rng.random() < self._slow_writes else 3)
+        return rng.random() * (self._slow_ms if rng.random() < self._slow_writes else 3)
+
+
+class CheckedStore:
+    """Implements ``control_plane.ports.ManifestStore`` for one process, which must not commit what it gave up."""
+
+    def __init__(self, store: SimulatedStore, generation: Callable[[], int]) -> None:
+        self._store, self._generation = store, generation
+        self.location = store.location
+        self.latest, self.read_manifest = store.latest, store.read_manifest
+        self.copy_savepoint, self.expire, self.remove = store.copy_savepoint, store.expire, store.remove
+
+    def write_manifest(self, manifest: Manifest) -> str:
+        """See ``SimulatedStore``.
+
+        Raises:
+            Violation: the job has started again since, from an earlier checkpoint.
+        """
+        if manifest.generation != self._generation():
+            raise Violation(
+                f"manifest {manifest.checkpoint_id} of generation {manifest.generation} is written while generation "
+                f"{self._generation()} runs"
+            )
+        return self._store.write_manifest(manifest)
 
 
 class WorldClient:
@@ -233,9 +258,14 @@ class ControlPlaneProcess(Process):
         register.leader = self
         rng = world.rng
         config = _config(world, task_managers)
+        checked = CheckedStore(store, lambda: self.parts.job.identity.generation)
         start, _ = start_or_take_over(
-            job.loaded, config.checkpoint_uri, register.record, open_store=lambda uri, job_id: store
+            job.loaded, config.checkpoint_uri, register.record, open_store=lambda uri, job_id: checked
         )
+        if world.broken == "create":
+            start = replace(
+                start, next_checkpoint_id=1 + (start.latest.manifest.checkpoint_id if start.latest else 0)
+            )
         background = WorldBackground(self)
         self.parts = ControlPlane(
             config,
@@ -246,7 +276,7 @@ class ControlPlaneProcess(Process):
                 WorldClock(world),
                 background,
                 partial(WorldClient, self),
-                store,
+                checked,
                 partial(register.save, self),
                 is_shared=register.is_etcd,
             ),

@@ -19,15 +19,17 @@ from weir.errors import WeirError
 _SHOW_EVERY = 500
 _LOOK_MS = 1.0
 
+_FAULTS = ("crash", "pause", "cut", "control plane") * 2 + ("disk", "step", "step")
+
 #: What can be broken on purpose, and what that is.
 FENCES = {
     "acknowledgement": "the control plane takes parts of earlier generations and of ended leases",
     "channel": "task managers take rows of other generations",
-    "commit": "a control plane commits checkpoints of a generation that was replaced",
-    "create": "manifests are overwritten",
+    "commit": "the record can be written, and checkpoints confirmed, by a control plane that leads no more",
+    "create": "manifests are overwritten, and numbers of an earlier control plane used again",
     "names": "names of pending files do not tell the generation",
     "last part": "a last part counts for a checkpoint whose barrier was passed before",
-    "settled": "a job starts again while a manifest is being written, without a register that fences",
+    "settled": "a job starts again while a manifest is being written",
     "told": "the job counts as finished although not all sinks know the last checkpoint",
     "retired": "a subtask that a rescale retired is left out of the next checkpoint",
 }
@@ -151,9 +153,7 @@ class Simulation:
 
     def _fault(self) -> None:
         world, rng = self.world, self.world.rng
-        kind = rng.choice(
-            ["crash", "crash", "pause", "pause", "cut", "cut", "control plane", "control plane", "disk"]
-        )
+        kind = rng.choice(_FAULTS)
         name = rng.choice(self.names)
         manager = world.processes[name]
         duration_ms = rng.choice([5.0, 30.0, 80.0, 150.0])
@@ -170,6 +170,8 @@ class Simulation:
                 world.cut(name, other, duration_ms)
         elif kind == "control plane":
             self._break_control_plane(duration_ms)
+        elif kind == "step" and isinstance(manager, TaskManager):
+            manager.fail_step()
         elif kind == "disk":
             world.counts["faults"] += 1
             self.store.is_full = True

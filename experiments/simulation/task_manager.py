@@ -310,6 +310,15 @@ class TaskManager(Process):
         names = [subtask_from_proto(subtask) for subtask in subtasks]
         return [self.subtasks[subtask] for subtask in names if subtask in self.subtasks]
 
+    def fail_step(self) -> None:
+        """A step of one subtask raises."""
+        running = [subtask for subtask in self.subtasks.values() if subtask.status == "RUNNING"]
+        if running and self.is_alive:
+            subtask = self.world.rng.choice(running)
+            self.world.counts["faults"] += 1
+            self.world.say(self.address, f"{subtask.id} FAILS")
+            subtask.fail("a step raised")
+
     # --- channels -----------------------------------------------------------------------------------------------
 
     def send(self, producer: Subtask, address: str | None, consumer: SubtaskId, element: Element) -> bool:
@@ -362,7 +371,7 @@ class TaskManager(Process):
         """Deliver a part after it was published; a last one until somebody has taken it."""
         rng = self.world.rng
         self.world.risk()
-        delay_ms = rng.random() * (40 if rng.random() < 0.1 else 6)
+        delay_ms = rng.random() * (40 if rng.random() < 0.25 else 6)
         self.later(delay_ms, self._send_part, subtask, checkpoint_id, part)
 
     def _send_part(self, subtask: Subtask, checkpoint_id: int, part: SubtaskPart) -> None:

@@ -17,7 +17,7 @@ STEPS_MAX = 60_000
 #: When a caller gives up waiting for a reply.
 _RPC_TIMEOUT_MS = 25.0
 #: How often a fault comes at a moment at which it hurts.
-_RISK = 0.06
+_RISK = 0.1
 
 Call = Callable[..., None]
 

@@ -11,15 +11,15 @@ from experiments.simulation.run import FENCES, SimulationError, outcome, run_see
 SEEDS_TO_FIND_A_BUG = range(500)
 
 
-@pytest.mark.parametrize("first", range(0, 2000, 1000))
-def test_the_output_is_always_that_of_a_run_without_faults(first):
-    counts = run_seeds(range(first, first + 1000), "", lambda line: None)
+def test_the_output_is_always_that_of_a_run_without_faults():
+    counts = run_seeds(range(400), "", lambda line: None)
     # The runs must go where the protocol is interesting.
-    assert counts["faults"] > 2_000
-    assert counts["checkpoints"] > 2_000
-    assert counts["rescales"] > 200
-    assert counts["generations"] > 2_000
-    assert counts["results"] > 30_000
+    assert counts["faults"] > 1_500
+    assert counts["checkpoints"] > 600
+    assert counts["rescales"] > 100
+    assert counts["drains"] > 5
+    assert counts["generations"] > 600
+    assert counts["results"] > 20_000
 
 
 @pytest.mark.parametrize("broken", FENCES)
