@@ -10,6 +10,7 @@ from control_plane.job.takeover import Takeover
 from control_plane.record.job_record import JobRecord
 from control_plane.record.record_writer import RecordWriter
 from weir.clock import SystemClock
+from weir.errors import SupersededError
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
@@ -89,7 +90,16 @@ def test_one_that_gives_up_waiting_does_not_stop_the_record(monkeypatch):
 
         record = types.SimpleNamespace(to_bytes=lambda: b"record")
         monkeypatch.setattr(RecordWriter, "_record", lambda self: record)
-        writer = RecordWriter(None, None, Slow(), written.append)
+        writer = RecordWriter(
+            None,
+            None,
+            Slow(),
+            lambda: None,
+            written.append,
+            is_shared=False,
+            first_checkpoint_id=1,
+            superseded=lambda: None,
+        )
         writer.save()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(writer.saved(), 0.01)
@@ -97,5 +107,35 @@ def test_one_that_gives_up_waiting_does_not_stop_the_record(monkeypatch):
         may_write.set()
         await writer.saved()
         assert written == [b"record"]
+
+    asyncio.run(run())
+
+
+def test_nothing_that_waits_for_the_record_happens_once_another_control_plane_leads(monkeypatch):
+    async def run():
+        superseded = asyncio.Event()
+
+        def refuse(data):
+            raise SupersededError("another control plane leads")
+
+        record = types.SimpleNamespace(to_bytes=lambda: b"record")
+        monkeypatch.setattr(RecordWriter, "_record", lambda self: record)
+        writer = RecordWriter(
+            None,
+            None,
+            LoopBackground(),
+            lambda: None,
+            refuse,
+            is_shared=True,
+            first_checkpoint_id=1,
+            superseded=superseded.set,
+        )
+        writer.save()
+        await asyncio.wait_for(superseded.wait(), 5)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(writer.saved(), 0.05)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(writer.confirm(), 0.05)
+        await writer.close()
 
     asyncio.run(run())
