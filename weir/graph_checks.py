@@ -16,8 +16,8 @@ from weir.schemas import schema_difference
 from weir.specs import KeyedSpec, SourceSpec
 from weir.specs.key_checks import check_key_columns
 from weir.spelling import did_you_mean
+from weir.types import MAX_PARALLELISM_MAX
 
-MAX_PARALLELISM_MAX = 4096
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 #: Modules of Weir with kernels; looking for them takes longer than a warm start may. A test compares.
 KERNEL_MODULES = (
+    "weir.kernels",
     "weir.key_kernels",
     "weir.operators.keyed.aggregate_kernels",
     "weir.operators.stateless.busy",
@@ -40,7 +41,9 @@ KERNEL_MODULES = (
     "weir.state.tables.slot_kernels",
 )
 #: Of these, modules without a kernel of their own: no cache is written for them.
-_ONLY_INLINED = frozenset({"weir.operators.byte_access", "weir.operators.sources.json_tokens"})
+_ONLY_INLINED = frozenset(
+    {"weir.kernels", "weir.operators.byte_access", "weir.operators.sources.json_tokens"}
+)
 #: Packages that may hold kernels.
 _PACKAGES = ("weir", "task_manager", "jobs")
 _IMPORTS_NUMBA = re.compile(r"^(import|from) numba\b", re.MULTILINE)

@@ -11,14 +11,13 @@ The hash is XXH64 with seed 0, as published; the state's location depends on it,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from weir.kernels import kernel, kernel_part
 
 
 def _input(dtype: Any) -> Any:
@@ -31,16 +30,6 @@ _U8, _I32, _I64, _U16, _U64 = (
 _OUT_U8, _OUT_U16, _OUT_U32, _OUT_U64, _OUT_I64 = (
     dtype[::1] for dtype in (types.uint8, types.uint16, types.uint32, types.uint64, types.int64)
 )
-
-
-def _kernel(*signatures: Any) -> Callable[[Function], Function]:
-    """Compile for these signatures now, or take the result from the disk cache."""
-    return cast("Callable[[Function], Function]", njit(list(signatures), nogil=True, cache=True))
-
-
-def _inlined(function: Function) -> Function:
-    """A part of kernels; LLVM inlines it."""
-    return cast("Function", njit(forceinline=True)(function))
 
 
 PRIME_1 = np.uint64(0x9E3779B185EBCA87)
@@ -81,29 +70,29 @@ _load_u64 = _unaligned_load(64)
 _load_u32 = _unaligned_load(32)
 
 
-@_inlined
+@kernel_part
 def _rotate(value: Any, bits: Any) -> Any:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@_inlined
+@kernel_part
 def _round(lane: Any, word: Any) -> Any:
     return _rotate(lane + word * PRIME_2, 31) * PRIME_1
 
 
-@_inlined
+@kernel_part
 def _mix_word(value: Any, word: Any) -> Any:
     return _rotate(value ^ _round(np.uint64(0), word), 27) * PRIME_1 + PRIME_4
 
 
-@_inlined
+@kernel_part
 def _avalanche(value: Any) -> Any:
     value = (value ^ (value >> np.uint64(33))) * PRIME_2
     value = (value ^ (value >> np.uint64(29))) * PRIME_3
     return value ^ (value >> np.uint64(32))
 
 
-@_inlined
+@kernel_part
 def _swap_bytes(value: Any) -> Any:
     value = ((value & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)) | (
         (value >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
@@ -114,12 +103,12 @@ def _swap_bytes(value: Any) -> Any:
     return (value << np.uint64(32)) | (value >> np.uint64(32))
 
 
-@_inlined
+@kernel_part
 def _merge_lane(value: Any, lane: Any) -> Any:
     return (value ^ _round(np.uint64(0), lane)) * PRIME_1 + PRIME_4
 
 
-@_inlined
+@kernel_part
 def _long_start(data: Any, start: Any, stop: Any) -> Any:
     """The hash state behind all whole blocks of 32 bytes; only for keys of at least 32 bytes."""
     lane_1, lane_2, lane_3, lane_4 = LANE_1, PRIME_2, np.uint64(0), LANE_4
@@ -136,7 +125,7 @@ def _long_start(data: Any, start: Any, stop: Any) -> Any:
     return value
 
 
-@_kernel(types.void(_U8, _I32, _OUT_U64), types.void(_U8, _I64, _OUT_U64))
+@kernel(types.void(_U8, _I32, _OUT_U64), types.void(_U8, _I64, _OUT_U64))
 def hash_bytes(data: Any, offsets: Any, hashes: Any) -> None:
     """XXH64 of ``data[offsets[i]:offsets[i + 1]]`` into ``hashes[i]``, shape (rows,)."""
     for row in range(hashes.size):
@@ -161,7 +150,7 @@ def hash_bytes(data: Any, offsets: Any, hashes: Any) -> None:
         hashes[row] = _avalanche(value)
 
 
-@_kernel(types.void(_I64, _OUT_U64))
+@kernel(types.void(_I64, _OUT_U64))
 def hash_integers(integers: Any, hashes: Any) -> None:
     """XXH64 of each integer's canonical 8 bytes (big endian, sign bit flipped), without writing them."""
     for row in range(hashes.size):
@@ -169,14 +158,14 @@ def hash_integers(integers: Any, hashes: Any) -> None:
         hashes[row] = _avalanche(_mix_word(PRIME_5 + np.uint64(8), word))
 
 
-@_kernel(types.void(_U64, types.uint64, _OUT_U16))
+@kernel(types.void(_U64, types.uint64, _OUT_U16))
 def groups_of_hashes(hashes: Any, max_parallelism: Any, groups: Any) -> None:
     """Scale the upper 32 bits of each hash to ``0 <= group < max_parallelism``."""
     for row in range(groups.size):
         groups[row] = ((hashes[row] >> np.uint64(32)) * max_parallelism) >> np.uint64(32)
 
 
-@_kernel(types.boolean(_U64, _I32, _OUT_I64, _OUT_U32))
+@kernel(types.boolean(_U64, _I32, _OUT_I64, _OUT_U32))
 def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, order: Any) -> bool:
     """Row numbers by destination, stable, into ``order``; False if the table names an unknown subtask.
 
@@ -202,7 +191,7 @@ def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, ord
     return True
 
 
-@_kernel(types.void(_OUT_U8, _OUT_I64, _I64, _U8))
+@kernel(types.void(_OUT_U8, _OUT_I64, _I64, _U8))
 def append_integers(out: Any, cursors: Any, integers: Any, nulls: Any) -> None:
     """Append one integer component to every row's key at ``cursors[row]``, which advances."""
     for row in range(cursors.size):
@@ -218,7 +207,7 @@ def append_integers(out: Any, cursors: Any, integers: Any, nulls: Any) -> None:
         cursors[row] = position + 9
 
 
-@_kernel(types.void(_OUT_U8, _OUT_I64, _U8, _I32, _U8), types.void(_OUT_U8, _OUT_I64, _U8, _I64, _U8))
+@kernel(types.void(_OUT_U8, _OUT_I64, _U8, _I32, _U8), types.void(_OUT_U8, _OUT_I64, _U8, _I64, _U8))
 def append_bytes(out: Any, cursors: Any, data: Any, offsets: Any, nulls: Any) -> None:
     """Append one byte-string component (tag, u32 length little endian, bytes) to every row's key."""
     for row in range(cursors.size):
@@ -238,7 +227,7 @@ def append_bytes(out: Any, cursors: Any, data: Any, offsets: Any, nulls: Any) ->
         cursors[row] = position + length
 
 
-@_kernel(types.void(_I64, _OUT_U8))
+@kernel(types.void(_I64, _OUT_U8))
 def write_integers(integers: Any, out: Any) -> None:
     """Write each integer's canonical 8 bytes to ``out``, shape (8 * rows,)."""
     for row in range(integers.size):
@@ -247,7 +236,7 @@ def write_integers(integers: Any, out: Any) -> None:
             out[8 * row + index] = value >> np.uint64(56 - 8 * index)
 
 
-@_kernel(types.void(_U8, _OUT_I64, _OUT_I64))
+@kernel(types.void(_U8, _OUT_I64, _OUT_I64))
 def read_integers(data: Any, starts: Any, integers: Any) -> None:
     """Read canonical 8-byte integers at ``starts``; a negative start leaves 0."""
     for row in range(integers.size):
@@ -255,7 +244,7 @@ def read_integers(data: Any, starts: Any, integers: Any) -> None:
             integers[row] = _swap_bytes(_load_u64(data, starts[row])) ^ SIGN_BIT
 
 
-@_kernel(types.int64(_U8, _OUT_I64, _OUT_I64, types.uint8, _OUT_I64, _OUT_I64))
+@kernel(types.int64(_U8, _OUT_I64, _OUT_I64, types.uint8, _OUT_I64, _OUT_I64))
 def read_component(data: Any, cursors: Any, stops: Any, tag: Any, starts: Any, lengths: Any) -> int:
     """Read one component of every composite key at ``cursors[row]``, which advances.
 
@@ -285,7 +274,7 @@ def read_component(data: Any, cursors: Any, stops: Any, tag: Any, starts: Any, l
     return -1
 
 
-@_kernel(types.void(_U8, _OUT_I64, _OUT_I64, _OUT_U8))
+@kernel(types.void(_U8, _OUT_I64, _OUT_I64, _OUT_U8))
 def gather_bytes(data: Any, starts: Any, out_offsets: Any, out: Any) -> None:
     """Copy the bytes at ``starts[row]`` to ``out[out_offsets[row]:out_offsets[row + 1]]``."""
     for row in range(starts.size):
@@ -293,7 +282,7 @@ def gather_bytes(data: Any, starts: Any, out_offsets: Any, out: Any) -> None:
             out[out_offsets[row] + index] = data[starts[row] + index]
 
 
-@_kernel(
+@kernel(
     types.int64(_U64, _U8, _I32, _OUT_U32, _OUT_I64, _OUT_I64, _OUT_I64),
     types.int64(_U64, _U8, _I64, _OUT_U32, _OUT_I64, _OUT_I64, _OUT_I64),
 )

@@ -12,9 +12,9 @@ import numpy as np
 from weir import key_kernels as kernels
 from weir.key_decoding import decode_keys
 from weir.key_encoding import NULL_KEY, KeyColumn, check_key_type, key_bytes
+from weir.types import MAX_PARALLELISM_MAX
 
 __all__ = [
-    "MAX_PARALLELISM_LIMIT",
     "NULL_KEY",
     "KeyColumn",
     "check_key_type",
@@ -27,8 +27,6 @@ __all__ = [
     "select_keys",
 ]
 
-#: The largest ``max_parallelism``; a key group fits two bytes in the store with room to spare.
-MAX_PARALLELISM_LIMIT = 4096
 _SUBTASKS_MAX = 1 << 16
 
 
@@ -79,8 +77,8 @@ def key_groups(hashes: np.ndarray, max_parallelism: int) -> np.ndarray:
     Raises:
         ValueError: ``max_parallelism`` is not in 1..4096.
     """
-    if not 1 <= max_parallelism <= MAX_PARALLELISM_LIMIT:
-        raise ValueError(f"max_parallelism is {max_parallelism}; it must be in 1..{MAX_PARALLELISM_LIMIT}")
+    if not 1 <= max_parallelism <= MAX_PARALLELISM_MAX:
+        raise ValueError(f"max_parallelism is {max_parallelism}; it must be in 1..{MAX_PARALLELISM_MAX}")
     groups = np.empty(len(hashes), dtype=np.uint16)
     kernels.groups_of_hashes(hashes, max_parallelism, groups)
     return groups

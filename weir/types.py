@@ -11,6 +11,8 @@ from typing import NewType
 StageIndex = NewType("StageIndex", int)
 #: Ownership unit of keyed state: ``0 <= key_group < max_parallelism``.
 KeyGroup = NewType("KeyGroup", int)
+#: The largest ``max_parallelism``; a key group fits two bytes in the store with room to spare.
+MAX_PARALLELISM_MAX = 4096
 #: Fence of one deployment of a job; grows by one with every redeployment.
 Generation = NewType("Generation", int)
 

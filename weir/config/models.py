@@ -12,7 +12,7 @@ from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, model_validat
 from pydantic_core import PydanticCustomError
 
 from weir.config.state_strategy import StateStrategy
-from weir.types import is_host, is_wildcard
+from weir.types import MAX_PARALLELISM_MAX, is_host, is_wildcard
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -118,7 +118,7 @@ class ControlPlaneConfig(Section):
         "Number of key groups, hence the most subtasks that a keyed stage can have.",
         "groups",
         ge=1,
-        le=4096,
+        le=MAX_PARALLELISM_MAX,
     )
     watermark_interval: float = setting(0.2, "How often sources emit a watermark.", "s", gt=0, le=3600)
     out_of_order_grace_period: float = setting(

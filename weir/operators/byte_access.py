@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numba
 import numpy as np
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from weir.kernels import byte_kernel, byte_kernel_part
+
 #: Bytes behind the end of its data that a kernel may read.
 PADDING_BYTES = 16
 
-#: Untyped, for the option ``_nrt``.
-_njit: Any = numba.njit
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def kernel_part(function: _Function) -> _Function:
-    """A part of kernels, inlined by LLVM. The disk cache does not notice changes of parts in other files.
-
-    Without ``_nrt=False`` every call counts the references of its arrays, which takes eight times as long as
-    the work. It is safe because no kernel allocates: all arrays belong to the caller.
-    """
-    return cast(_Function, _njit(nogil=True, forceinline=True, _nrt=False)(function))
-
-
-def kernel(signature: Any) -> Callable[[_Function], _Function]:
-    """Compile for this signature now, or take the result from the disk cache; releases the GIL."""
-
-    def compile_(function: _Function) -> _Function:
-        return cast(_Function, _njit(signature, nogil=True, cache=True, _nrt=False)(function))
-
-    return compile_
+kernel, kernel_part = byte_kernel, byte_kernel_part
 
 
 def _intrinsic(function: Callable[..., Any]) -> Any:

@@ -20,6 +20,9 @@ class UserOperator(UserStep):
     Made by the registry for a sink that is no :class:`weir.TwoPhaseSink`.
     """
 
+    #: A sink has one input.
+    tells_inputs_apart = False
+
     def __init__(self, user: Operator) -> None:
         self._user = user
 
@@ -35,6 +38,10 @@ class UserOperator(UserStep):
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of a batch."""
         return self._user.process(without_key_hash(batch))
+
+    def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """What the user's operator makes of a batch of one of its inputs."""
+        return self._user.process_input(input_index, without_key_hash(batch))
 
     def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of a watermark."""

@@ -8,8 +8,8 @@ from enum import Enum
 
 from weir.errors import PlacementError
 from weir.protocol.placement import TaskManagerLoad, place
-from weir.protocol.routing import MAX_PARALLELISM_LIMIT, GroupMove, RoutingTable, rescaled
-from weir.types import SubtaskId
+from weir.protocol.routing import GroupMove, RoutingTable, rescaled
+from weir.types import MAX_PARALLELISM_MAX, SubtaskId
 
 
 class RefusalKind(Enum):
@@ -144,8 +144,8 @@ def _wanted(facts: StageFacts, target: int | Collection[int] | None) -> tuple[in
     if target is None:
         target = len(facts.subtasks) + 1
     if isinstance(target, int):
-        if not 1 <= target <= MAX_PARALLELISM_LIMIT:
-            message = f"parallelism is {target}; it must be in 1..{MAX_PARALLELISM_LIMIT}"
+        if not 1 <= target <= MAX_PARALLELISM_MAX:
+            message = f"parallelism is {target}; it must be in 1..{MAX_PARALLELISM_MAX}"
             return RescaleRefusal(RefusalKind.BAD_NUMBER, message)
         return _lowest(facts.subtasks, target, facts.next_index)
     wanted = tuple(sorted(set(target)))

@@ -18,9 +18,8 @@ import numpy as np
 from uhashring import HashRing
 
 from weir.errors import GraphError, StateError
+from weir.types import MAX_PARALLELISM_MAX
 
-#: The largest ``max_parallelism``.
-MAX_PARALLELISM_LIMIT = 4096
 #: Owner epoch of a group in the first table; 0 means that nobody has owned it.
 FIRST_OWNER_EPOCH = 1
 _RING_POINTS_PER_SUBTASK = 64
@@ -117,8 +116,8 @@ def initial_table(stage_index: int, subtask_count: int, max_parallelism: int) ->
     Raises:
         GraphError: there are more subtasks than groups, or a count is out of range.
     """
-    if not 1 <= max_parallelism <= MAX_PARALLELISM_LIMIT:
-        raise GraphError(f"max_parallelism is {max_parallelism}; it must be in 1..{MAX_PARALLELISM_LIMIT}")
+    if not 1 <= max_parallelism <= MAX_PARALLELISM_MAX:
+        raise GraphError(f"max_parallelism is {max_parallelism}; it must be in 1..{MAX_PARALLELISM_MAX}")
     subtasks = tuple(range(subtask_count))
     _check_subtasks(stage_index, subtasks, max_parallelism)
     owners = _assign([None] * max_parallelism, subtasks)

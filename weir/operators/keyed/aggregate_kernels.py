@@ -14,19 +14,12 @@ The integer sum returns the row that overflowed, or -1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def _kernel(*signatures: Any) -> Callable[[Function], Function]:
-    """Compile for these signatures now, or take the result from the disk cache."""
-    decorate: Any = njit(list(signatures), nogil=True, cache=True)
-    return cast("Callable[[Function], Function]", decorate)
+from weir.kernels import kernel
 
 
 def _input(dtype: Any) -> Any:
@@ -45,7 +38,7 @@ _OUT_I64, _OUT_F64, _OUT_U8, _OUT_I32 = (
 _INT = types.int64
 
 
-@_kernel(types.void(_SLOTS, _INT_CELLS, _INT, _VALID, _OUT_I64))
+@kernel(types.void(_SLOTS, _INT_CELLS, _INT, _VALID, _OUT_I64))
 def running_count(slots: Any, cells: Any, cell: Any, valid: Any, out: Any) -> None:
     """Rows so far, or values that are not null."""
     if valid.size == 0:
@@ -60,9 +53,7 @@ def running_count(slots: Any, cells: Any, cell: Any, valid: Any, out: Any) -> No
         out[row] = count
 
 
-@_kernel(
-    types.int64(_SLOTS, _INT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _INTS, _VALID, _OUT_I64, _OUT_U8)
-)
+@kernel(types.int64(_SLOTS, _INT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _INTS, _VALID, _OUT_I64, _OUT_U8))
 def running_sum_int(
     slots: Any,
     cells: Any,
@@ -91,7 +82,7 @@ def running_sum_int(
     return -1
 
 
-@_kernel(
+@kernel(
     types.void(_SLOTS, _FLOAT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _FLOATS, _VALID, _OUT_F64, _OUT_U8)
 )
 def running_sum_float(
@@ -120,7 +111,7 @@ _EXTREME_INT = (_SLOTS, _INT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _INTS, _
 _EXTREME_FLOAT = (_SLOTS, _FLOAT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _FLOATS, _VALID, types.boolean)
 
 
-@_kernel(
+@kernel(
     types.void(*_EXTREME_INT, _OUT_I64, _OUT_U8),
     types.void(*_EXTREME_FLOAT, _OUT_F64, _OUT_U8),
 )
@@ -152,7 +143,7 @@ def running_extreme(
         out_valid[row] = (presence[slot, byte] & bit) != 0
 
 
-@_kernel(types.void(_SLOTS, _FLOAT_CELLS, _INT_CELLS, _INT, _FLOATS, _VALID, _OUT_F64, _OUT_U8))
+@kernel(types.void(_SLOTS, _FLOAT_CELLS, _INT_CELLS, _INT, _FLOATS, _VALID, _OUT_F64, _OUT_U8))
 def running_mean(
     slots: Any, sums: Any, counts: Any, cell: Any, values: Any, valid: Any, out: Any, out_valid: Any
 ) -> None:
@@ -167,7 +158,7 @@ def running_mean(
         out[row] = sums[slot, cell] / count if count else 0.0
 
 
-@_kernel(types.int64(_SLOTS, _OUT_I32, _OUT_I32))
+@kernel(types.int64(_SLOTS, _OUT_I32, _OUT_I32))
 def last_rows(slots: Any, last: Any, rows: Any) -> int:
     """Numbers of the rows behind which their slot does not come again, ascending; returns how many.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numba
 import numpy as np
+
+from weir.kernels import byte_kernel
 
 #: Bytes that a line takes at most, without the arrival: comma, sign, 16 digits, point, 3 digits, newline.
 LINE_BYTES_MAX = 24
@@ -16,20 +17,13 @@ _EXACT = 2048
 _HALF = _EXACT // 2
 _BUCKET_COUNT = _EXACT + 52 * _HALF
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-_njit: Any = numba.njit
 _types: Any = numba.types
 _I64_OUT = _types.Array(_types.int64, 1, "C")
 _I64_IN = _types.Array(_types.int64, 1, "C", readonly=True, aligned=False)
 _U8_OUT = _types.Array(_types.uint8, 1, "C")
 
 
-def _kernel(function: _Function) -> _Function:
-    signature = _types.int64(_U8_OUT, _types.int64, _I64_IN, _U8_OUT, _I64_OUT, _I64_OUT)
-    return cast(_Function, _njit(signature, nogil=True, cache=True, _nrt=False)(function))
-
-
-@_kernel
+@byte_kernel(_types.int64(_U8_OUT, _types.int64, _I64_IN, _U8_OUT, _I64_OUT, _I64_OUT))
 def format_latencies(
     prefix: np.ndarray,
     arrival_us: int,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
+from collections.abc import Iterator
+from typing import Any
 
 import numba
 import numpy as np
 import pyarrow as pa
 
+from weir.kernels import kernel
 from weir.operators.base import Operator
 from weir.specs import BusySpec
 
@@ -20,8 +21,6 @@ _NS_PER_MS = 1_000_000
 #: Rounds of arithmetic between two looks at the clock; about 2 µs.
 _ROUNDS = 1_000
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-_njit: Any = numba.njit
 _types: Any = numba.types
 _external: Any = numba.types.ExternalFunction
 
@@ -29,12 +28,7 @@ _external: Any = numba.types.ExternalFunction
 _clock_gettime = _external("clock_gettime", _types.int32(_types.int32, _types.CPointer(_types.int64)))
 
 
-def _kernel(function: _Function) -> _Function:
-    signature = _types.int64(_types.int64, _types.Array(_types.int64, 1, "C"))
-    return cast(_Function, _njit(signature, nogil=True, cache=True)(function))
-
-
-@_kernel
+@kernel(_types.int64(_types.int64, _types.Array(_types.int64, 1, "C")))
 def burn(target_ns: int, scratch: np.ndarray) -> int:
     """Use CPU time of this thread, without the GIL.
 

@@ -7,13 +7,12 @@ bits of the hash (the key group is made of the upper ones), collisions probe lin
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from weir.kernels import kernel, kernel_part
 
 #: Bits of ``flags[slot]``.
 USED, DIRTY = 1, 2
@@ -22,17 +21,6 @@ USE, USES_MAX = 4, 12
 #: Positions in ``counters``.
 LIVE, FREE, ARENA_USED, LIVE_KEY_BYTES, HAND, NEW = range(6)
 COUNTERS = 6
-
-
-def _kernel(*signatures: Any) -> Callable[[Function], Function]:
-    """Compile for these signatures now, or take the result from the disk cache."""
-    decorate: Any = njit(list(signatures), nogil=True, cache=True)
-    return cast("Callable[[Function], Function]", decorate)
-
-
-def _inlined(function: Function) -> Function:
-    decorate: Any = njit(forceinline=True)
-    return cast("Function", decorate(function))
 
 
 def _input(dtype: Any) -> Any:
@@ -52,7 +40,7 @@ _SHIFT = np.uint64(32)
 _ONE = np.uint64(1)
 
 
-@_inlined
+@kernel_part
 def _find(
     value: Any, data: Any, key_start: Any, key_stop: Any, table: Any, starts: Any, lengths: Any, arena: Any
 ) -> Any:
@@ -80,7 +68,7 @@ def _find(
 _MASK = types.boolean[::1]
 
 
-@_inlined
+@kernel_part
 def _group_of(value: Any, groups: Any) -> Any:
     """As ``weir.keys.key_groups``."""
     return ((value >> _SHIFT) * np.uint64(groups)) >> _SHIFT
@@ -89,7 +77,7 @@ def _group_of(value: Any, groups: Any) -> Any:
 _TABLE = (_U64, _I64, _I32, _U8)
 
 
-@_kernel(
+@kernel(
     types.int64(_IN_U64, _IN_U8, _IN_I32, *_TABLE, _U8, _U32, types.uint32, types.uint8, _I32),
     types.int64(_IN_U64, _IN_U8, _IN_I64, *_TABLE, _U8, _U32, types.uint32, types.uint8, _I32),
 )
@@ -137,7 +125,7 @@ def probe(
 _INSERT = (*_TABLE, _U8, _U32, types.uint32, _U64, _I64_2D, _U8_2D, _I32, _I32, _I64)
 
 
-@_kernel(
+@kernel(
     types.int64(_IN_U64, _IN_U8, _IN_I32, types.int64, _I32, *_INSERT),
     types.int64(_IN_U64, _IN_U8, _IN_I64, types.int64, _I32, *_INSERT),
 )
@@ -202,7 +190,7 @@ _IN_I64_2D = types.Array(types.int64, 2, "C", readonly=True, aligned=False)
 _IN_U8_2D = types.Array(types.uint8, 2, "C", readonly=True, aligned=False)
 
 
-@_kernel(
+@kernel(
     types.int64(
         _IN_U64,
         _IN_U8,
@@ -277,7 +265,7 @@ def put_clean(
     return int(hashes.size)
 
 
-@_kernel(types.int64(types.int64, _U8, _U32, types.uint32, _I64, _I32))
+@kernel(types.int64(types.int64, _U8, _U32, types.uint32, _I64, _I32))
 def select_victims(wanted: Any, flags: Any, stamps: Any, now: Any, counters: Any, victims: Any) -> int:
     """Choose slots to evict by CLOCK with counters: the hand takes a slot that was not used, else counts its uses down.
 
@@ -306,7 +294,7 @@ def select_victims(wanted: Any, flags: Any, stamps: Any, now: Any, counters: Any
     return count
 
 
-@_kernel(types.void(_I32, _U64, _U64, _I32, _U8, _I32, _I64))
+@kernel(types.void(_I32, _U64, _U64, _I32, _U8, _I32, _I64))
 def remove_slots(
     slots: Any, table: Any, slot_hashes: Any, lengths: Any, flags: Any, free_slots: Any, counters: Any
 ) -> None:
@@ -332,7 +320,7 @@ def remove_slots(
         counters[FREE] += 1
 
 
-@_kernel(types.void(_U8, _U64, _U64))
+@kernel(types.void(_U8, _U64, _U64))
 def rebuild_index(flags: Any, slot_hashes: Any, table: Any) -> None:
     """Fill an empty index with all used slots."""
     mask = np.uint64(table.size - 1)
@@ -344,7 +332,7 @@ def rebuild_index(flags: Any, slot_hashes: Any, table: Any) -> None:
             table[position] = ((slot_hashes[slot] & _LOW_32) << _SHIFT) | np.uint64(slot + 1)
 
 
-@_kernel(types.int64(_U8, _U8, _U8, _I64, _I32))
+@kernel(types.int64(_U8, _U8, _U8, _I64, _I32))
 def compact_arena(flags: Any, arena: Any, new_arena: Any, starts: Any, lengths: Any) -> int:
     """Copy the keys of all used slots to ``new_arena``; returns the bytes used there."""
     used = 0
@@ -358,7 +346,7 @@ def compact_arena(flags: Any, arena: Any, new_arena: Any, starts: Any, lengths: 
     return used
 
 
-@_kernel(types.int64(_U8, types.uint8, _I32))
+@kernel(types.int64(_U8, types.uint8, _I32))
 def slots_with(flags: Any, bits: Any, found: Any) -> int:
     """Slots whose flags hold all ``bits``, in slot order; returns how many."""
     count = 0
@@ -369,7 +357,7 @@ def slots_with(flags: Any, bits: Any, found: Any) -> int:
     return count
 
 
-@_kernel(types.int64(_U8, _U64, types.uint8, _MASK, _I32))
+@kernel(types.int64(_U8, _U64, types.uint8, _MASK, _I32))
 def slots_in_groups(flags: Any, slot_hashes: Any, bits: Any, wanted: Any, found: Any) -> int:
     """Slots of the key groups in the mask ``wanted`` whose flags hold all ``bits``; returns how many."""
     count = 0
@@ -380,7 +368,7 @@ def slots_in_groups(flags: Any, slot_hashes: Any, bits: Any, wanted: Any, found:
     return count
 
 
-@_kernel(types.void(_MASK, _U64, _U64, _I32, _U8, _I32, _I64))
+@kernel(types.void(_MASK, _U64, _U64, _I32, _U8, _I32, _I64))
 def remove_groups(
     wanted: Any,
     table: Any,
@@ -420,7 +408,7 @@ def remove_groups(
             table[home] = entry
 
 
-@_kernel(types.void(_I32, _U16, _I64, _I32, _U8, _U64))
+@kernel(types.void(_I32, _U16, _I64, _I32, _U8, _U64))
 def sort_words(slots: Any, groups: Any, starts: Any, lengths: Any, arena: Any, words: Any) -> None:
     """For each slot a word that sorts about as its state key does: the group, then 6 bytes of the key.
 
@@ -447,7 +435,7 @@ def sort_words(slots: Any, groups: Any, starts: Any, lengths: Any, arena: Any, w
         words[number] = word
 
 
-@_kernel(types.void(_I32, _U16, types.uint16, _I64, _I32, _U8, _I64, _U8))
+@kernel(types.void(_I32, _U16, types.uint16, _I64, _I32, _U8, _I64, _U8))
 def encode_state_keys(
     slots: Any, groups: Any, state_id: Any, starts: Any, lengths: Any, arena: Any, out_offsets: Any, out: Any
 ) -> None:
@@ -468,7 +456,7 @@ def encode_state_keys(
     out_offsets[slots.size] = position
 
 
-@_kernel(types.void(_I32, _I64, _I32, _U8, _U8))
+@kernel(types.void(_I32, _I64, _I32, _U8, _U8))
 def copy_keys(slots: Any, starts: Any, lengths: Any, arena: Any, out: Any) -> None:
     """The keys of slots, one behind the other."""
     position = 0
@@ -479,7 +467,7 @@ def copy_keys(slots: Any, starts: Any, lengths: Any, arena: Any, out: Any) -> No
         position += lengths[slot]
 
 
-@_kernel(types.int64(_U8, _U64, _U32, _I64, _I32))
+@kernel(types.int64(_U8, _U64, _U32, _I64, _I32))
 def changed_in_groups(flags: Any, slot_hashes: Any, stamps: Any, marks: Any, found: Any) -> int:
     """Slots stamped later than the mark of their key group, if that is not negative; returns how many."""
     count = 0
