@@ -120,7 +120,10 @@ def test_every_kind_of_state(make_cluster, tmp_path, write_events):
     again.start_control_plane("flow_states", arguments, arguments=start)
     for name in ("first", "second"):
         again.start_task_manager(name)
-    again.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 1, "a checkpoint")
+    restored = again.wait_for(lambda status: status["latest_checkpoint"], "the savepoint")[
+        "latest_checkpoint"
+    ]
+    again.wait_for(lambda status: status["latest_checkpoint"] > restored, "a checkpoint of its own")
     after = state_ids(again.directory / "checkpoints")
     assert {name: number for name, number in after.items() if name in before} == before
     assert after["states/extra"] not in before.values()
