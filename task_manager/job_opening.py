@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
+from task_manager.checkpoints.image_calls import ImageCalls
 from task_manager.checkpoints.restore_listener import RestoreListener
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
@@ -31,6 +33,9 @@ from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, strategy_from_proto
 from weir.types import SubtaskId
+
+#: That publish, and as many that take images.
+_CHECKPOINT_THREADS = 4
 
 log = logging.getLogger(__name__)
 
@@ -123,9 +128,11 @@ def _connect(
         address,
         state.checkpoint_store,
         state.publisher,
-        network.connection,
+        ImageCalls(identity, network.connection),
         control,
         state.images_by_id,
+        ThreadPoolExecutor(_CHECKPOINT_THREADS, thread_name_prefix="checkpoint"),
+        ThreadPoolExecutor(_CHECKPOINT_THREADS, thread_name_prefix="images"),
     )
     running: dict[SubtaskId, RunningSubtask] = {}
     rescaling = open_rescaling(

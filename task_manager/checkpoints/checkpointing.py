@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from functools import partial
 
-import grpc
 import orjson
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
+from task_manager.checkpoints.image_calls import COLLECT_TIMEOUT_S, ImagePeers
 from task_manager.link.control_calls import ControlCalls
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import save_rows
-from weir.errors import CheckpointError, ConnectionLostError, WeirError
+from weir.errors import CheckpointError, WeirError
 from weir.protocol.manifest import (
     FileRef,
     GroupPlace,
     Json,
     StoreImage,
     SubtaskPart,
-    image_from_json,
     image_to_json,
     part_to_json,
 )
 from weir.records import InputRows
-from weir.rpc import control_pb2, control_pb2_grpc
-from weir.rpc.wire import JobIdentity, handshake_to_proto
+from weir.rpc.wire import JobIdentity
 from weir.state.images.image_client import image_ids_of, is_image, joined_ids
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.placement.placed_store import PlacedStore
@@ -41,12 +38,6 @@ from weir.state.tables.capture import Capture, WriteHold
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
-
-_TAKE_TIMEOUT_S = 30.0
-_COLLECT_TIMEOUT_S = 600.0
-_PUBLISHERS = 4
-#: Apart from those that publish, which may be slow: subtasks may have to wait for these.
-_TAKERS = 4
 
 
 class CheckpointParticipant:
@@ -58,20 +49,34 @@ class CheckpointParticipant:
         address: str,
         store: CheckpointStore | None,
         publisher: ImagePublisher | None,
-        connection: Callable[[str], grpc.Channel],
+        peers: ImagePeers,
         control: ControlCalls,
         restored_images: Mapping[str, StoreImage],
+        threads: Executor,
+        takers: Executor,
     ) -> None:
-        """``connection`` leads to a peer; ``restored_images``: those that the job was restored from, by id."""
+        """The executors are shut down with this.
+
+        Args:
+            identity: of the job.
+            address: of this task manager.
+            store: where parts and images go; None: there are no checkpoints.
+            publisher: of images of the store here.
+            peers: other task managers.
+            control: the control plane.
+            restored_images: those that the job was restored from, by id.
+            threads: publishes parts, which may be slow.
+            takers: takes images; apart from ``threads``, because subtasks may have to wait for it.
+        """
         self._identity = identity
         self._address = address
         self._store = store
         self._publisher = publisher
-        self._connection = connection
+        self._peers = peers
         self._control = control
         self._restored_images = restored_images
-        self._threads = ThreadPoolExecutor(_PUBLISHERS, thread_name_prefix="checkpoint")
-        self._takers = ThreadPoolExecutor(_TAKERS, thread_name_prefix="images")
+        self._threads = threads
+        self._takers = takers
         self._lock = threading.Lock()
         #: What keeps subtasks from writing, with the checkpoint's number.
         self._holds: list[tuple[int, WriteHold]] = []
@@ -145,7 +150,7 @@ class CheckpointParticipant:
         places = backend.ownership.held()
         for held in places.values():
             if held.address and not is_image(held.address) and held.address not in part.peers:
-                part.peers[held.address] = self._take_at(held.address, checkpoint_id)
+                part.peers[held.address] = self._peers.take(held.address, checkpoint_id)
         if any(held.kind != "remote" for held in places.values()):
             part.own = self._publisher.take(checkpoint_id)
         own_id = part.own.image_id if part.own is not None else ""
@@ -192,7 +197,7 @@ class CheckpointParticipant:
         future = self._for_peers.pop(image_id, None)
         if future is None:
             raise CheckpointError(f"task manager {self._address} has no image {image_id}")
-        image, new_bytes = future.result(_COLLECT_TIMEOUT_S)
+        image, new_bytes = future.result(COLLECT_TIMEOUT_S)
         return orjson.dumps(image_to_json(image)), new_bytes
 
     def ended(self, checkpoint_id: int, *, committed: bool) -> None:
@@ -221,30 +226,12 @@ class CheckpointParticipant:
 
     # --- parts -----------------------------------------------------------------------------------------------
 
-    def _take_at(self, address: str, checkpoint_id: int) -> str:
-        request = control_pb2.TakeImageRequest(
-            handshake=handshake_to_proto(self._identity), checkpoint_id=checkpoint_id
-        )
-        with _naming(address):
-            stub = control_pb2_grpc.TaskManagerStub(self._connection(address))
-            reply: control_pb2.TakeImageReply = stub.TakeImage(request, timeout=_TAKE_TIMEOUT_S)
-        return reply.image_id
-
-    def _collect_from(self, address: str, image_id: str) -> tuple[StoreImage, int]:
-        request = control_pb2.CollectImageRequest(
-            handshake=handshake_to_proto(self._identity), image_id=image_id
-        )
-        with _naming(address):
-            stub = control_pb2_grpc.TaskManagerStub(self._connection(address))
-            reply = stub.CollectImage(request, timeout=_COLLECT_TIMEOUT_S)
-        return image_from_json(orjson.loads(reply.image_json)), int(reply.new_bytes)
-
     def _publish(self, part: TakenPart, rows: Sequence[InputRows]) -> bytes:
         part.wait()
         images = list(part.bases)
         new_bytes = 0
         for address, image_id in part.peers.items():
-            image, size_bytes = self._collect_from(address, image_id)
+            image, size_bytes = self._peers.collect(address, image_id)
             images.append(image)
             new_bytes += size_bytes
         if part.own is not None:
@@ -299,14 +286,3 @@ class CheckpointParticipant:
     @staticmethod
     def _raise(cause: str) -> bytes:
         raise CheckpointError(cause)
-
-
-@contextmanager
-def _naming(address: str) -> Iterator[None]:
-    """Turn a call's failure into an error that names the peer."""
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise ConnectionLostError(
-            f"task manager {address} gave no image of its store: {error.details()}"
-        ) from error

@@ -1,0 +1,236 @@
+"""A task manager's side of checkpoints with real stores; what it does in threads waits until the test runs it."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Executor, Future
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from task_manager.checkpoints.checkpointing import CheckpointParticipant
+from tests.weir.state.state_peer import serving
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.errors import CheckpointError, ConnectionLostError
+from weir.protocol.manifest import image_from_json, part_from_json
+from weir.records import InputRows
+from weir.rpc.wire import JobIdentity
+from weir.state.images.image_publisher import ImagePublisher
+from weir.state.layout import encode_key
+from weir.state.placement.hybrid import HybridBackend
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.capture import Capture
+from weir.types import SubtaskId
+
+SUBTASK, STATE = SubtaskId(2, 0), 1
+JOB = JobIdentity("job", "f00d", 1)
+
+
+class Waiting(Executor):
+    """Runs what was submitted when it is told to."""
+
+    def __init__(self):
+        self.work = deque()
+        self.is_shut_down = False
+
+    def submit(self, call, /, *args):
+        if self.is_shut_down:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        future: Future = Future()
+        self.work.append((future, call, args))
+        return future
+
+    def run(self):
+        while self.work:
+            future, call, args = self.work.popleft()
+            try:
+                future.set_result(call(*args))
+            except BaseException as error:
+                future.set_exception(error)
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        self.is_shut_down = True
+        while self.work:
+            future, _, _ = self.work.popleft()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+
+
+class Control:
+    """Implements ``ControlCalls``: notes what is acknowledged."""
+
+    def __init__(self):
+        self.parts = []
+
+    def acknowledge(self, identity, subtask, checkpoint_id, part_json, failure, is_wanted):
+        part = part_from_json(orjson.loads(part_json)) if part_json else None
+        self.parts.append((subtask, checkpoint_id, part, failure))
+
+
+class Side:
+    """One task manager with a store."""
+
+    def __init__(self, directory, address, peers=None):
+        self.address = address
+        self.backend = MemoryBackend()
+        self.store = CheckpointStore.open(str(directory / "checkpoints"), "job")
+        (directory / address.replace(":", "-") / "snapshots").mkdir(parents=True)
+        publisher = ImagePublisher(
+            self.store, self.backend, directory / address.replace(":", "-"), f"store-{len(address)}"
+        )
+        self.threads, self.takers, self.control = Waiting(), Waiting(), Control()
+        #: By address.
+        self.peers = peers or {}
+        self.participant = CheckpointParticipant(
+            JOB,
+            address,
+            self.store,
+            publisher,
+            self,
+            self.control,
+            {},
+            self.threads,
+            self.takers,
+        )
+
+    def take(self, address, checkpoint_id):
+        """See ``ImagePeers``."""
+        if address not in self.peers:
+            raise ConnectionLostError(f"task manager {address} gave no image of its store: it is gone")
+        return self.peers[address].participant.take_for_peer(checkpoint_id)
+
+    def collect(self, address, image_id):
+        """See ``ImagePeers``."""
+        peer = self.peers[address]
+        peer.threads.run()
+        image_json, new_bytes = peer.participant.collect_for_peer(image_id)
+        return image_from_json(orjson.loads(image_json)), new_bytes
+
+    def snapshot(self, checkpoint_id, backend=None, captures=(), rows=()):
+        part = self.participant.take(SUBTASK, checkpoint_id, {"step": 5}, captures, backend, 3)
+        self.participant.deliver(part, rows)
+        return part
+
+    def run(self):
+        self.takers.run()
+        self.threads.run()
+
+
+@pytest.fixture
+def side(tmp_path):
+    return Side(tmp_path, "here:1")
+
+
+def own_state(side):
+    backend = HybridBackend(side.backend, side.address, [STATE], lambda address, epochs: None)
+    backend.adopt({0: 1, 1: 1})
+    backend.put_many([encode_key(0, STATE, b"k")], [b"v"])
+    return backend
+
+
+def test_a_part_has_what_was_captured_and_later_writes_wait_for_its_image(side):
+    backend = own_state(side)
+    key = encode_key(0, STATE, b"captured")
+    part = side.snapshot(7, backend, [Capture(lambda: side.backend.write([(key, b"late")]))])
+    assert backend.writes_wait()
+    side.takers.run()
+    assert not backend.writes_wait()
+    side.threads.run()
+    ((subtask, checkpoint_id, made, failure),) = side.control.parts
+    assert (subtask, checkpoint_id, failure) == (SUBTASK, 7, "")
+    assert made.operators == {"step": 5}
+    assert made.passed_checkpoint_id == 3
+    assert set(made.groups) == {0, 1}
+    assert part.own is not None
+    assert side.backend.get_many([key]) == [b"late"]
+    assert made.groups[0].image_id == made.images[0].image_id
+
+
+def test_a_subtask_without_state_has_a_part_at_once(side):
+    side.snapshot(7)
+    side.threads.run()
+    assert side.control.parts[0][2].groups == {}
+
+
+def test_rows_under_way_go_with_the_part(side):
+    batch = pa.record_batch({"n": [1, 2, 3]})
+    side.snapshot(7, rows=[InputRows(0, batch)])
+    side.threads.run()
+    (made,) = [part for _, _, part, _ in side.control.parts]
+    assert len(made.rows) == 1
+    assert made.new_bytes > 0
+
+
+def test_a_checkpoint_that_was_given_up_lets_writes_go_on_and_has_no_part(side):
+    backend = own_state(side)
+    side.snapshot(7, backend)
+    assert backend.writes_wait()
+    side.participant.ended(7, committed=False)
+    assert not backend.writes_wait()
+    side.run()
+    ((_, _, made, failure),) = side.control.parts
+    assert made is None
+    assert failure == "checkpoint 7 was given up"
+
+
+def test_a_write_that_fails_fails_the_checkpoint_only(side):
+    def fails():
+        raise CheckpointError("disk full")
+
+    backend = own_state(side)
+    side.snapshot(7, backend, [Capture(fails)])
+    side.run()
+    assert side.control.parts[0][3] == "disk full"
+    assert not backend.writes_wait()
+    side.snapshot(8, backend)
+    side.run()
+    assert side.control.parts[1][3] == ""
+
+
+def test_groups_at_a_peer_are_in_an_image_of_its_store(tmp_path):
+    peer = Side(tmp_path, "there:22")
+    peer.backend.write([(encode_key(1, STATE, b"k"), b"v")])
+    side = Side(tmp_path, "here:1", peers={})
+    with serving(peer.backend) as served:
+        side.peers[served.address] = peer
+        backend = HybridBackend(side.backend, side.address, [STATE], served.connect)
+        backend.adopt({0: 1})
+        backend.adopt({1: 2}, served.address)
+        side.snapshot(7, backend)
+        side.run()
+        made = side.control.parts[0][2]
+        assert made.groups[0].image_id != made.groups[1].image_id
+        assert {image.image_id for image in made.images} == {place.image_id for place in made.groups.values()}
+        del side.peers[served.address]
+        side.snapshot(8, backend)
+        side.run()
+        assert f"{served.address} gave no image of its store" in side.control.parts[1][3]
+
+
+def test_an_image_that_nobody_asked_for_is_not_collected(side):
+    with pytest.raises(CheckpointError, match="task manager here:1 has no image nonsense"):
+        side.participant.collect_for_peer("nonsense")
+
+
+def test_last_parts_are_told_again_to_another_control_plane(side):
+    side.snapshot(0)
+    side.snapshot(7)
+    side.run()
+    side.control.parts.clear()
+    side.participant.deliver_last_parts_again()
+    side.run()
+    assert [(subtask, number) for subtask, number, _, _ in side.control.parts] == [(SUBTASK, 0)]
+    assert side.control.parts[0][2].finished
+
+
+def test_when_the_job_ends_nobody_waits(side):
+    backend = own_state(side)
+    part = side.participant.take(SUBTASK, 7, {}, [], backend, 3)
+    side.participant.close()
+    with pytest.raises(CheckpointError, match="the job ends"):
+        part.wait()
+    assert not backend.writes_wait()
+    with pytest.raises(CheckpointError, match="the job ends"):
+        side.participant.take(SUBTASK, 8, {}, [], backend, 3)
+    assert not backend.writes_wait()
