@@ -102,7 +102,7 @@ class Subtask(ABC):
         self._flush_began_s = 0.0
         self._ends_stream_when_cancelled = False
         self._last_commit = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"subtask {subtask}", daemon=True)
+        self._thread = threading.Thread(target=self.run, name=f"subtask {subtask}", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -130,8 +130,8 @@ class Subtask(ABC):
     def _loop(self) -> None:
         """Run until the input ends; raise CancelledError when told to stop."""
 
-    def _run(self) -> None:
-        """Whatever ends the thread is told: a function may even call sys.exit()."""
+    def run(self) -> None:
+        """Run to the end in the calling thread; whatever ends it is told: a function may even call sys.exit()."""
         try:
             self._run_to_end()
         except CancelledError as error:

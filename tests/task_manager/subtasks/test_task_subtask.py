@@ -1,0 +1,282 @@
+"""A subtask with inputs in the test's thread: its inbox is a script, its clock moves when the script says so."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from task_manager.checkpoints.checkpoint_parts import TakenPart
+from task_manager.exchange.channels import Delivery, Inbox, LocalChannel
+from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.output import Output, OutputEdge
+from task_manager.exchange.writer import BatchPolicy
+from task_manager.subtasks.mailbox import Mailbox
+from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
+from task_manager.subtasks.subtask import SubtaskParts, SubtaskTimers
+from task_manager.subtasks.task_subtask import TaskSubtask
+from weir.errors import FailureKind, StateError
+from weir.graph import Edge, Exchange
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.chain import OperatorChain
+from weir.operators.user_errors import UserErrors
+from weir.records import Barrier, EndOfStream, Idle, InputRows, Watermark
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.opened import StateTables
+from weir.testing.manual_clock import ManualClock
+from weir.types import ChannelId, SubtaskId
+
+SUBTASK, DOWN = SubtaskId(1, 0), SubtaskId(2, 0)
+LEFT, RIGHT = (ChannelId(SubtaskId(0, index), SUBTASK, 0) for index in range(2))
+
+
+def rows(*numbers):
+    return pa.record_batch({"n": pa.array(numbers, pa.int64())})
+
+
+class Script(Inbox):
+    """Gives what a test lists: elements with their channel, or calls; then the subtask is told to stop."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = list(steps)
+        self.released = 0
+        self.mailbox: Mailbox | None = None
+
+    def release(self):
+        self.released += 1
+
+    def poll(self, timeout_s, gather_s=0.0):
+        if not self.steps:
+            self.mailbox.cancel()
+            return None
+        step = self.steps.pop(0)
+        if callable(step):
+            step()
+            return None
+        channel, element = step
+        return Delivery(channel, element, self.release)
+
+
+class Notes(Operator):
+    """Passes rows on and notes what it is told; it may raise."""
+
+    def __init__(self, error=None):
+        self.calls, self.error = [], error
+
+    def process(self, batch):
+        if self.error is not None:
+            raise self.error
+        self.calls.append(batch.column("n").to_pylist())
+        yield batch
+
+    def on_watermark(self, time_ms):
+        self.calls.append(f"watermark {time_ms}")
+        return ()
+
+    def snapshot(self, checkpoint_id):
+        self.calls.append(f"snapshot {checkpoint_id}")
+        return None
+
+    def close(self):
+        self.calls.append("close")
+
+
+class Parts:
+    """Implements ``Checkpoints``."""
+
+    def __init__(self):
+        self.delivered, self.failed = [], []
+        self.error = None
+
+    def take(self, subtask, checkpoint_id, operators, captures, backend, passed_id):
+        if self.error is not None:
+            raise self.error
+        return TakenPart(subtask, checkpoint_id, operators, passed_id)
+
+    def deliver(self, part, rows=()):
+        self.delivered.append((part.checkpoint_id, [item.batch.column("n").to_pylist() for item in rows]))
+
+    def fail(self, subtask, checkpoint_id, cause):
+        self.failed.append((checkpoint_id, cause))
+
+
+class Setup:
+    """A subtask that runs a script to its end."""
+
+    def __init__(self, *steps, error=None, alignment_timeout_ms=1000.0):
+        self.clock, self.parts, self.operator = ManualClock(), Parts(), Notes(error)
+        self.inbox = Script(steps)
+        mailbox = Mailbox(self.inbox)
+        self.inbox.mailbox = mailbox
+        self.down = Inbox()
+        gate = CreditGate(ChannelLimits(100, 1 << 30, 1e6), self.inbox, self.clock)
+        channel = LocalChannel(gate, self.down, ChannelId(SUBTASK, DOWN, 0))
+        edge = OutputEdge(Edge(1, 2, Exchange.ROUND_ROBIN, (), 0), {0: channel}, BatchPolicy(1000, 0.0))
+        context = OperatorContext("job", "notes", 1, 0, 1)
+        self.chain = OperatorChain(
+            [(self.operator, context)],
+            Output([edge], mailbox.wait_for_credit, self.clock),
+            mailbox.check_cancelled,
+            StateTables(MemoryBackend(), 1 << 20, 128),
+            None,
+        )
+        timers = SubtaskTimers(200, 0, 1000, 1000, alignment_timeout_ms, 5, 100)
+        self.states = []
+        self.subtask = TaskSubtask(
+            SubtaskParts(
+                SUBTASK,
+                self.chain,
+                mailbox,
+                timers,
+                self.clock,
+                lambda: self.states.append(self.subtask.progress.state),
+                self.parts,
+                SubtaskProgress(),
+                UserErrors(),
+            ),
+            [LEFT, RIGHT],
+        )
+
+    def run(self):
+        self.subtask.begin(1)
+        self.subtask.run()
+        return self
+
+    @property
+    def sent(self):
+        """What went downstream."""
+        found = []
+        while (delivery := self.down.poll(0.0)) is not None:
+            element = delivery.element
+            found.append(element.column("n").to_pylist() if isinstance(element, pa.RecordBatch) else element)
+        return found
+
+
+def test_it_ends_with_its_inputs_and_tells_everything_downstream():
+    setup = Setup((LEFT, rows(1)), (LEFT, EndOfStream()), (RIGHT, rows(2)), (RIGHT, EndOfStream())).run()
+    assert setup.operator.calls == [[1], [2], "snapshot 0", "close"]
+    sent = setup.sent
+    assert [item for item in sent if isinstance(item, list)] == [[1], [2]]
+    assert isinstance(sent[-1], EndOfStream)
+    assert setup.parts.delivered == [(0, [])], "the last part"
+    assert setup.inbox.released == 4
+    progress = setup.subtask.progress
+    assert (progress.records_in, progress.records_out, progress.batches_in) == (2, 2, 2)
+    assert setup.states == [SubtaskState.DEPLOYED, SubtaskState.RUNNING, SubtaskState.FINISHED]
+    assert setup.subtask.mailbox.post(lambda: None) is None
+
+
+def test_the_watermark_is_the_lowest_of_the_inputs_and_idle_ones_do_not_count():
+    setup = Setup(
+        (LEFT, Watermark(10)),
+        (RIGHT, Watermark(5)),
+        (RIGHT, Idle()),
+        (LEFT, Watermark(20)),
+    ).run()
+    shown = [call for call in setup.operator.calls if isinstance(call, str) and call.startswith("w")]
+    assert shown == ["watermark 5", "watermark 10", "watermark 20"]
+    assert setup.subtask.progress.watermark_ms == 20
+
+
+def test_idleness_goes_on_and_ends_with_the_next_row():
+    setup = Setup((LEFT, Idle()), (RIGHT, Idle()), (LEFT, rows(1))).run()
+    assert [item for item in setup.sent if isinstance(item, Idle)] == [Idle()]
+
+
+def test_a_barrier_waits_for_the_other_input_and_rows_after_it_wait_with_it():
+    setup = Setup(
+        (LEFT, Barrier(7)),
+        (LEFT, rows(1)),
+        (RIGHT, rows(2)),
+        (RIGHT, Barrier(7)),
+        (LEFT, EndOfStream()),
+        (RIGHT, EndOfStream()),
+    ).run()
+    assert setup.operator.calls[:3] == [[2], "snapshot 7", [1]]
+    assert setup.parts.delivered[0] == (7, [])
+    sent = [item for item in setup.sent if isinstance(item, list | Barrier)]
+    assert sent == [[2], Barrier(7), [1]]
+    assert setup.subtask.progress.passed_id == 7
+
+
+def test_a_barrier_that_has_waited_for_long_overtakes_rows_which_are_recorded():
+    setup = Setup(
+        (LEFT, Barrier(7)),
+        lambda: setup.clock.advance_ms(1001),
+        (RIGHT, rows(2)),
+        (RIGHT, Barrier(7)),
+    )
+    setup.run()
+    assert setup.operator.calls[:2] == ["snapshot 7", [2]]
+    assert setup.parts.delivered == [(7, [[2]])]
+
+
+def test_the_end_of_an_input_takes_the_place_of_its_barrier():
+    setup = Setup((LEFT, Barrier(7)), (RIGHT, EndOfStream())).run()
+    assert "snapshot 7" in setup.operator.calls
+
+
+def test_a_checkpoint_that_was_given_up_blocks_nothing():
+    setup = Setup(
+        (LEFT, Barrier(7)),
+        (LEFT, rows(1)),
+        lambda: setup.subtask.mailbox.post(lambda: setup.subtask.end_checkpoint(7)),
+        (RIGHT, rows(2)),
+    )
+    setup.run()
+    assert setup.operator.calls[0] == [1]
+    assert setup.parts.delivered == []
+
+
+def test_a_snapshot_that_fails_fails_the_checkpoint_only():
+    setup = Setup((LEFT, Barrier(7)), (RIGHT, Barrier(7)), (LEFT, rows(1)))
+    setup.parts.error = StateError("disk full")
+    setup.run()
+    assert setup.parts.failed == [(7, "disk full")]
+    assert [1] in setup.operator.calls
+
+
+def test_a_step_that_raises_ends_it_with_the_cause_and_nothing_follows_downstream():
+    setup = Setup((LEFT, rows(1)), error=ValueError("too hot")).run()
+    progress = setup.subtask.progress
+    assert progress.state is SubtaskState.FAILED
+    assert (progress.cause, progress.failed_step) == ("step 'notes' failed: ValueError: too hot", "notes")
+    assert progress.failure_kind is not FailureKind.OUTAGE
+    assert not any(isinstance(item, EndOfStream) for item in setup.sent)
+    assert setup.operator.calls == ["close"]
+
+
+def test_a_command_that_raises_fails_it_and_later_ones_are_refused():
+    def fails():
+        raise StateError("the migration failed")
+
+    setup = Setup(lambda: setup.subtask.mailbox.post(fails))
+    setup.run()
+    assert setup.subtask.progress.cause == "the migration failed"
+    assert setup.subtask.mailbox.post(lambda: None) is None
+
+
+@pytest.mark.parametrize("end_stream", [False, True])
+def test_when_it_is_cancelled_its_stream_ends_only_if_it_should(end_stream):
+    setup = Setup(lambda: setup.subtask.cancel(end_stream=end_stream))
+    setup.run()
+    assert setup.subtask.progress.state is SubtaskState.CANCELED
+    assert [type(item) for item in setup.sent] == [EndOfStream] * end_stream
+
+
+def test_a_sink_delivers_in_the_subtasks_thread_or_after_its_end():
+    committed = []
+    setup = Setup(
+        lambda: setup.subtask.commit(7, is_last=False), (LEFT, EndOfStream()), (RIGHT, EndOfStream())
+    )
+    setup.chain.commit = committed.append
+    setup.run()
+    assert committed == [7]
+    assert setup.subtask.commit(8, is_last=False) is None
+
+
+def test_restored_rows_come_before_all_input():
+    setup = Setup((LEFT, rows(1)))
+    setup.subtask._restored_rows.append(InputRows(0, rows(9)))
+    setup.run()
+    assert setup.operator.calls[:2] == [[9], [1]]
