@@ -200,6 +200,10 @@ class JobRuntime:
             _wait_for(delivering, checkpoint_id)
         return failures
 
+    def deliver_last_parts_again(self) -> None:
+        """Tell another control plane, which has taken over, the last parts of subtasks that have ended."""
+        self.checkpoints.deliver_last_parts_again()
+
     def find_inbox(self, identity: JobIdentity, channel: ChannelId) -> Inbox:
         """Returns the inbox of a channel's consumer; see ``Inboxes.open``.
 

@@ -6,7 +6,10 @@ import logging
 from pathlib import Path
 
 from task_manager.exchange.remote_channel import let_grpc_sleep
+from task_manager.job_slot import JobSlot
+from task_manager.link.control_calls import GrpcControlCalls
 from task_manager.link.control_link import ControlLink
+from task_manager.link.control_planes import ControlPlanes, control_plane_addresses
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.server import TaskManagerServer
 from weir.clock import SystemClock
@@ -27,6 +30,9 @@ class TaskManagerProcess:
             config: settings of all task managers.
             own_port: the port was given for this process, so that its store needs a place of its own.
             own_metrics_port: the metrics port was given for this process; it is taken as it is.
+
+        Raises:
+            ConfigError: the address of a control plane is wrong.
         """
         self._config = _own_places(config) if own_port else config
         self._metrics_port = (
@@ -34,10 +40,13 @@ class TaskManagerProcess:
             if own_metrics_port
             else metrics_port(config.prometheus, config.task_manager.tm_port)
         )
-        clock = SystemClock()
-        self._link = ControlLink(self._config.task_manager, clock)
+        clock, section = SystemClock(), self._config.task_manager
+        control_planes = ControlPlanes(control_plane_addresses(section))
+        self._link = ControlLink(section, control_planes, clock)
+        calls = GrpcControlCalls(section, control_planes, clock, lambda: self._link.is_stopped)
         self._metrics = TaskManagerMetrics(clock)
-        self._server = TaskManagerServer(self._config, self._metrics, clock, self._link.notify, self._link)
+        self._slot = JobSlot(self._config, self._metrics, clock, self._link.notify, calls)
+        self._server = TaskManagerServer(section, self._slot)
 
     def stop(self) -> None:
         """Cancel the subtasks, deregister and return from :meth:`run`."""
@@ -58,10 +67,10 @@ class TaskManagerProcess:
         log.info("listening on %s", address)
         try:
             self._metrics.start(self._config.prometheus, self._metrics_port, address)
-            self._link.run(self._server)
+            self._link.run(self._slot)
         finally:
             # First of all, so that the control plane hears the cause from us and not from broken channels of others.
-            self._link.leave(self._server)
+            self._link.leave(self._slot)
             self._server.stop()
             self._metrics.close()
         return 0

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from weir.rpc.wire import JobIdentity
+import grpc
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, retry_if_result, wait_fixed
+
+from task_manager.link.control_planes import ControlPlanes
+from weir.clock import Clock
+from weir.config import TaskManagerConfig
+from weir.errors import ConnectionLostError
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 from weir.types import SubtaskId
+
+_RETRY_S = 0.2
+_LOCATE_TIMEOUT_S = 10.0
+_ACKNOWLEDGE_TIMEOUT_S = 10.0
 
 
 class ControlCalls(Protocol):
-    """Implemented by ``control_link.ControlLink``; methods may be called from any thread."""
+    """Implemented by :class:`GrpcControlCalls`; methods may be called from any thread."""
 
     def locate(self, stage_index: int, groups: Sequence[int]) -> Mapping[int, str]:
         """Where the state of key groups is: address of the store of each.
@@ -37,3 +50,90 @@ class ControlCalls(Protocol):
             ConnectionLostError: the control plane does not answer.
         """
         ...
+
+
+class GrpcControlCalls:
+    """Implements :class:`ControlCalls`."""
+
+    def __init__(
+        self,
+        config: TaskManagerConfig,
+        control_planes: ControlPlanes,
+        clock: Clock,
+        is_stopped: Callable[[], bool],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """``control_planes``: whichever counts when a call is made; ``is_stopped``: the process ends, try no more."""
+        self._config = config
+        self._control_planes = control_planes
+        self._clock = clock
+        self._sleep = sleep
+        self._is_stopped = is_stopped
+
+    def locate(self, stage_index: int, groups: Sequence[int]) -> Mapping[int, str]:
+        """Ask where the state of key groups is; called by subtasks when ``useCache`` is off.
+
+        Raises:
+            ConnectionLostError: the control plane does not answer.
+        """
+        request = control_pb2.LocateRequest(stage_index=stage_index, key_groups=groups)
+        try:
+            reply = self._control_planes.stub.Locate(request, timeout=_LOCATE_TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise ConnectionLostError(
+                f"the control plane at {self._control_planes.address} does not tell where state is: {error.details()}; "
+                "with taskManager.useCache it need not be asked"
+            ) from error
+        return dict(zip(groups, reply.addresses, strict=True))
+
+    def acknowledge(
+        self,
+        identity: JobIdentity,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        part_json: bytes,
+        failure: str,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """Deliver a part of a checkpoint; see ``control_calls``. A last part is sent until it is taken."""
+        request = control_pb2.AcknowledgeCheckpointRequest(
+            handshake=handshake_to_proto(identity),
+            subtask=subtask_to_proto(subtask),
+            checkpoint_id=checkpoint_id,
+            part_json=part_json,
+            failure=failure,
+        )
+        patience_s = self._config.reconnect_timeout_s if checkpoint_id == 0 else 0
+        began_s = self._clock.monotonic_s()
+        retrying = Retrying(
+            retry=retry_if_exception_type(grpc.RpcError) | retry_if_result(lambda reply: not reply.taken),
+            stop=lambda state: (
+                self._is_stopped() or not is_wanted() or self._clock.monotonic_s() - began_s >= patience_s
+            ),
+            wait=wait_fixed(_RETRY_S),
+            sleep=self._sleep,
+            retry_error_callback=_outcome,
+        )
+        try:
+            retrying(self._acknowledge, request)
+        except grpc.RpcError as error:
+            raise ConnectionLostError(
+                f"the control plane at {self._control_planes.address} did not take the part of subtask {subtask}: "
+                f"{error.details()}"
+            ) from error
+
+    def _acknowledge(
+        self, request: control_pb2.AcknowledgeCheckpointRequest
+    ) -> control_pb2.AcknowledgeCheckpointReply:
+        # Another control plane may count with each try.
+        stub = self._control_planes.stub
+        reply: control_pb2.AcknowledgeCheckpointReply = stub.AcknowledgeCheckpoint(
+            request, timeout=_ACKNOWLEDGE_TIMEOUT_S
+        )
+        return reply
+
+
+def _outcome(state: RetryCallState) -> object:
+    """Of the last attempt: its result, or its error is raised."""
+    assert state.outcome is not None
+    return state.outcome.result()

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable
 
 import grpc
 from tenacity import (
     RetryCallState,
     Retrying,
     retry_if_exception_type,
-    retry_if_result,
-    stop_after_delay,
     wait_fixed,
 )
 
-from task_manager.job_runtime import JobRuntime
-from task_manager.link.control_planes import ControlPlanes, control_plane_addresses
-from task_manager.server import TaskManagerServer
+from task_manager.link.control_planes import ControlPlanes
+from task_manager.link.ports import LinkedJob, LinkedServer
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.rpc import control_pb2
 from weir.rpc.wire import (
     PROTOCOL_VERSION,
-    JobIdentity,
-    handshake_to_proto,
-    subtask_to_proto,
 )
-from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +31,6 @@ _RETRY_S = 0.2
 _REGISTER_TIMEOUT_S = 10.0
 #: A heartbeat that waits for a control plane that is being replaced must not hold up registering at the new one.
 _HEARTBEAT_TIMEOUT_S = 2.0
-_LOCATE_TIMEOUT_S = 10.0
-_ACKNOWLEDGE_TIMEOUT_S = 10.0
 #: While waiting, say so this often.
 _REMIND_S = 5.0
 
@@ -46,15 +38,18 @@ _REMIND_S = 5.0
 class ControlLink:
     """Runs in the main thread of the process; :meth:`notify` and :meth:`stop` come from others."""
 
-    def __init__(self, config: TaskManagerConfig, clock: Clock) -> None:
-        """Connect nothing yet.
-
-        Raises:
-            ConfigError: an address is wrong.
-        """
+    def __init__(
+        self,
+        config: TaskManagerConfig,
+        control_planes: ControlPlanes,
+        clock: Clock,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Call nothing yet; ``control_planes`` is closed by :meth:`leave`."""
         self._config = config
         self._clock = clock
-        self._control_planes = ControlPlanes(control_plane_addresses(config))
+        self._sleep = sleep
+        self._control_planes = control_planes
         self._changed = threading.Event()
         self._stopped = False
         #: Monotonic second until which to wait for being emptied; None: nobody asked this process to leave.
@@ -62,64 +57,6 @@ class ControlLink:
         self._drain_asked = False
         self._registered = False
         self._control_plane_id = ""
-
-    def locate(self, stage_index: int, groups: Sequence[int]) -> Mapping[int, str]:
-        """Ask where the state of key groups is; called by subtasks when ``useCache`` is off.
-
-        Raises:
-            ConnectionLostError: the control plane does not answer.
-        """
-        request = control_pb2.LocateRequest(stage_index=stage_index, key_groups=groups)
-        try:
-            reply = self._control_planes.stub.Locate(request, timeout=_LOCATE_TIMEOUT_S)
-        except grpc.RpcError as error:
-            raise ConnectionLostError(
-                f"the control plane at {self._control_planes.address} does not tell where state is: {error.details()}; "
-                "with taskManager.useCache it need not be asked"
-            ) from error
-        return dict(zip(groups, reply.addresses, strict=True))
-
-    def acknowledge(
-        self,
-        identity: JobIdentity,
-        subtask: SubtaskId,
-        checkpoint_id: int,
-        part_json: bytes,
-        failure: str,
-        is_wanted: Callable[[], bool],
-    ) -> None:
-        """Deliver a part of a checkpoint; see ``control_calls``. A last part is sent until it is taken."""
-        request = control_pb2.AcknowledgeCheckpointRequest(
-            handshake=handshake_to_proto(identity),
-            subtask=subtask_to_proto(subtask),
-            checkpoint_id=checkpoint_id,
-            part_json=part_json,
-            failure=failure,
-        )
-        patience_s = self._config.reconnect_timeout_s if checkpoint_id == 0 else 0
-        retrying = Retrying(
-            retry=retry_if_exception_type(grpc.RpcError) | retry_if_result(lambda reply: not reply.taken),
-            stop=lambda state: self._stopped or not is_wanted() or stop_after_delay(patience_s)(state),
-            wait=wait_fixed(_RETRY_S),
-            retry_error_callback=_outcome,
-        )
-        try:
-            retrying(self._acknowledge, request)
-        except grpc.RpcError as error:
-            raise ConnectionLostError(
-                f"the control plane at {self._control_planes.address} did not take the part of subtask {subtask}: "
-                f"{error.details()}"
-            ) from error
-
-    def _acknowledge(
-        self, request: control_pb2.AcknowledgeCheckpointRequest
-    ) -> control_pb2.AcknowledgeCheckpointReply:
-        # Another control plane may count with each try.
-        stub = self._control_planes.stub
-        reply: control_pb2.AcknowledgeCheckpointReply = stub.AcknowledgeCheckpoint(
-            request, timeout=_ACKNOWLEDGE_TIMEOUT_S
-        )
-        return reply
 
     def notify(self) -> None:
         """Report at once instead of at the next heartbeat; called by subtasks."""
@@ -130,6 +67,11 @@ class ControlLink:
         self._stopped = True
         self._changed.set()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether this process was told to stop at once."""
+        return self._stopped
+
     def drain(self) -> None:
         """Let :meth:`run` return once others have taken over what runs here; the second call is :meth:`stop`."""
         if self._drain_until_s is not None or not self._registered or not self._config.drain_timeout_s:
@@ -138,7 +80,7 @@ class ControlLink:
         self._drain_until_s = self._clock.monotonic_s() + self._config.drain_timeout_s
         self._changed.set()
 
-    def run(self, server: TaskManagerServer) -> None:
+    def run(self, server: LinkedServer) -> None:
         """Serve until told to stop, by :meth:`stop` or by the control plane.
 
         Raises:
@@ -193,7 +135,7 @@ class ControlLink:
             if self._drain_until_s is not None and self._may_leave(server, self._drain_until_s):
                 return
 
-    def _may_leave(self, server: TaskManagerServer, until_s: float) -> bool:
+    def _may_leave(self, server: LinkedServer, until_s: float) -> bool:
         """Ask to be emptied, or how far that is; True also if it cannot be or takes too long."""
         request = control_pb2.DrainRequest(
             address=server.address, incarnation=server.incarnation, begin=not self._drain_asked
@@ -221,7 +163,7 @@ class ControlLink:
             return True
         return False
 
-    def leave(self, server: TaskManagerServer) -> None:
+    def leave(self, server: LinkedServer) -> None:
         """Send the last reports and deregister; a control plane that is gone is no error."""
         try:
             self._heartbeat(server)
@@ -233,7 +175,7 @@ class ControlLink:
             log.debug("the control plane is gone already")
         self._control_planes.close()
 
-    def _heartbeat(self, server: TaskManagerServer) -> control_pb2.HeartbeatReply:
+    def _heartbeat(self, server: LinkedServer) -> control_pb2.HeartbeatReply:
         runtime = server.runtime
         request = control_pb2.HeartbeatRequest(
             address=server.address,
@@ -247,18 +189,22 @@ class ControlLink:
         reply: control_pb2.HeartbeatReply = stub.Heartbeat(request, timeout=_HEARTBEAT_TIMEOUT_S)
         return reply
 
-    def _patience_s(self, server: TaskManagerServer) -> float:
+    def _patience_s(self, server: LinkedServer) -> float:
         """How long to wait for a control plane that does not answer."""
         runtime = server.runtime
         has_job = runtime is not None and not runtime.is_over
         return self._config.reconnect_timeout_s if has_job else self._config.connect_timeout_s
 
-    def _register(self, server: TaskManagerServer) -> float:
+    def _register(self, server: LinkedServer) -> float:
         """Register, waiting for the control plane; gives the heartbeat interval in seconds."""
+        began_s = self._clock.monotonic_s()
         retrying = Retrying(
             retry=retry_if_exception_type(_NotYetError),
-            stop=lambda state: self._stopped or stop_after_delay(self._patience_s(server))(state),
+            stop=lambda state: (
+                self._stopped or self._clock.monotonic_s() - began_s >= self._patience_s(server)
+            ),
             wait=wait_fixed(_RETRY_S),
+            sleep=self._sleep,
             before_sleep=_Reminder(self._control_planes.addresses, self._patience_s(server)),
             reraise=True,
         )
@@ -272,14 +218,14 @@ class ControlLink:
         self._control_plane_id = reply.control_plane_id
         if runtime is not None and reply.keep_job:
             # The parts of subtasks that have ended were told to another control plane.
-            runtime.checkpoints.deliver_last_parts_again()
+            runtime.deliver_last_parts_again()
         elif runtime is not None:
             log.info("the control plane does not want job %s any more; stopping it", runtime.identity.job_id)
             server.drop_job(runtime)
         log.info("registered at the control plane %s as %s", self._control_planes.address, server.address)
         return float(reply.heartbeat_interval_ms) / 1e3
 
-    def _try_register(self, server: TaskManagerServer) -> tuple[JobRuntime | None, control_pb2.RegisterReply]:
+    def _try_register(self, server: LinkedServer) -> tuple[LinkedJob | None, control_pb2.RegisterReply]:
         """Register once; gives also the job that runs here, for which the reply is."""
         runtime = server.runtime
         request = control_pb2.RegisterRequest(
@@ -316,12 +262,6 @@ class ControlLink:
             "'python -m control_plane --job MODULE', or name another with --control-plane HOST:PORT"
             + (f" ({last_answer})" if last_answer else "")
         )
-
-
-def _outcome(state: RetryCallState) -> object:
-    """Of the last attempt: its result, or its error is raised."""
-    assert state.outcome is not None
-    return state.outcome.result()
 
 
 class _NotYetError(Exception):

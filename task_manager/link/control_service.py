@@ -1,0 +1,257 @@
+"""Commands of the control plane and calls of other task managers: messages in, calls of the job's parts, answers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
+
+import grpc
+
+from task_manager.job_slot import JobSlot
+from task_manager.rescale.cached_wire import entries_of
+from task_manager.topology import topology_from_proto
+from weir.errors import (
+    FailureKind,
+    StateError,
+    WeirError,
+    kind_of,
+)
+from weir.operators.chain import StepError
+from weir.protocol.cache_copy import CopyArrived
+from weir.protocol.rescale_owner import HandoverReceived
+from weir.protocol.routing import GroupMove
+from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.wire import (
+    PROTOCOL_VERSION,
+    failure_kind_to_proto,
+    handshake_from_proto,
+    refusal_metadata,
+    subtask_from_proto,
+    subtask_to_proto,
+)
+
+log = logging.getLogger(__name__)
+
+
+class ControlService(control_pb2_grpc.TaskManagerServicer):
+    """Called by gRPC's threads."""
+
+    def __init__(self, slot: JobSlot, operator_quota: int) -> None:
+        """``operator_quota``: subtasks that may run here."""
+        self._slot = slot
+        self._operator_quota = operator_quota
+
+    def Status(
+        self, request: control_pb2.StatusRequest, context: grpc.ServicerContext
+    ) -> control_pb2.StatusReply:
+        """Who this is and what runs here."""
+        runtime = self._slot.runtime
+        return control_pb2.StatusReply(
+            protocol_version=PROTOCOL_VERSION,
+            incarnation=self._slot.incarnation,
+            operator_quota=self._operator_quota,
+            subtasks=self._slot.reports(),
+            job_id=runtime.identity.job_id if runtime else "",
+            generation=runtime.identity.generation if runtime else 0,
+        )
+
+    def Deploy(
+        self, request: control_pb2.DeployRequest, context: grpc.ServicerContext
+    ) -> control_pb2.DeployReply:
+        """Create subtasks; the first call for a job loads it and opens the store."""
+        with self._slot.deploying(), _errors_to(context):
+            runtime = self._slot.runtime_for(request)
+            runtime.deploy(
+                [subtask_from_proto(subtask) for subtask in request.subtasks],
+                topology_from_proto(runtime.graph, request.stages, request.locations, request.routing_tables),
+            )
+        return control_pb2.DeployReply()
+
+    def Start(
+        self, request: control_pb2.StartRequest, context: grpc.ServicerContext
+    ) -> control_pb2.StartReply:
+        """Every subtask of the job is ready: sources begin."""
+        with self._slot.deploying(), _errors_to(context):
+            runtime = self._slot.current(handshake_from_proto(request.handshake))
+            runtime.begin(request.job_start_us)
+        return control_pb2.StartReply()
+
+    def Cancel(
+        self, request: control_pb2.CancelRequest, context: grpc.ServicerContext
+    ) -> control_pb2.CancelReply:
+        """Stop a job's subtasks; a job that is not here is no error, so that the call can be repeated."""
+        runtime = self._slot.runtime
+        if (
+            runtime is not None
+            and runtime.identity.job_id == request.job_id
+            # A late order must not stop a newer deployment.
+            and runtime.identity.generation <= request.generation
+        ):
+            if request.subtasks or request.lost_producers:
+                runtime.cancel_subtasks([subtask_from_proto(subtask) for subtask in request.subtasks])
+                runtime.end_channels_of([subtask_from_proto(item) for item in request.lost_producers])
+            else:
+                runtime.cancel()
+        return control_pb2.CancelReply()
+
+    def PrepareRescale(
+        self, request: control_pb2.PrepareRescaleRequest, context: grpc.ServicerContext
+    ) -> control_pb2.PrepareRescaleReply:
+        """Tell owners here what will move."""
+        with _errors_to(context):
+            ended = self._slot.current(handshake_from_proto(request.handshake)).rescaling.prepare(
+                [subtask_from_proto(subtask) for subtask in request.subtasks],
+                request.routing_version,
+                tuple(
+                    GroupMove(move.key_group, move.source_subtask_index, move.target_subtask_index)
+                    for move in request.moves
+                ),
+                list(request.retiring),
+                {subtask_from_proto(item.subtask): item.address for item in request.locations},
+            )
+        return control_pb2.PrepareRescaleReply(ended=[subtask_to_proto(subtask) for subtask in ended])
+
+    def Reroute(
+        self, request: control_pb2.RerouteRequest, context: grpc.ServicerContext
+    ) -> control_pb2.RerouteReply:
+        """Switch upstream subtasks here."""
+        with _errors_to(context):
+            runtime = self._slot.current(handshake_from_proto(request.handshake))
+            runtime.reroute(
+                [subtask_from_proto(subtask) for subtask in request.upstream],
+                [subtask_from_proto(subtask) for subtask in request.owners],
+                request.stage_index,
+                request.routing_version,
+                topology_from_proto(runtime.graph, request.stages, request.locations, request.routing_tables),
+                list(request.retiring),
+            )
+        return control_pb2.RerouteReply()
+
+    def HandOver(
+        self, request: control_pb2.HandOverRequest, context: grpc.ServicerContext
+    ) -> control_pb2.HandOverReply:
+        """Take key groups over from another task manager."""
+        with _errors_to(context):
+            self._slot.current(handshake_from_proto(request.handshake)).rescaling.receive(
+                subtask_from_proto(request.target),
+                HandoverReceived(request.routing_version, _groups_of(request.groups), request.state_location),
+                request.bytes_shipped,
+            )
+        return control_pb2.HandOverReply()
+
+    def TakeCopy(
+        self, request: control_pb2.TakeCopyRequest, context: grpc.ServicerContext
+    ) -> control_pb2.TakeCopyReply:
+        """Take what the old owner of key groups had cached."""
+        with _errors_to(context):
+            self._slot.current(handshake_from_proto(request.handshake)).rescaling.take_copy(
+                subtask_from_proto(request.target),
+                CopyArrived(
+                    request.routing_version,
+                    _groups_of(request.groups),
+                    at_handover=request.at_handover,
+                    anew=request.anew,
+                    complete=request.complete,
+                ),
+                entries_of(request),
+            )
+        return control_pb2.TakeCopyReply()
+
+    def AbortRescale(
+        self, request: control_pb2.AbortRescaleRequest, context: grpc.ServicerContext
+    ) -> control_pb2.AbortRescaleReply:
+        """Take a rescale back."""
+        with _errors_to(context):
+            self._slot.current(handshake_from_proto(request.handshake)).rescaling.abort(
+                [subtask_from_proto(subtask) for subtask in request.owners], request.routing_version
+            )
+        return control_pb2.AbortRescaleReply()
+
+    def TriggerCheckpoint(
+        self, request: control_pb2.TriggerCheckpointRequest, context: grpc.ServicerContext
+    ) -> control_pb2.TriggerCheckpointReply:
+        """Let sources here send a barrier."""
+        with _errors_to(context):
+            ended = self._slot.current(handshake_from_proto(request.handshake)).trigger_checkpoint(
+                request.checkpoint_id,
+                [subtask_from_proto(subtask) for subtask in request.subtasks],
+                holds=request.holds,
+            )
+        return control_pb2.TriggerCheckpointReply(ended=[subtask_to_proto(subtask) for subtask in ended])
+
+    def EndCheckpoint(
+        self, request: control_pb2.EndCheckpointRequest, context: grpc.ServicerContext
+    ) -> control_pb2.EndCheckpointReply:
+        """A checkpoint is complete, or was given up."""
+        with _errors_to(context):
+            failures = self._slot.current(handshake_from_proto(request.handshake)).end_checkpoint(
+                request.checkpoint_id,
+                [subtask_from_proto(subtask) for subtask in request.ended],
+                committed=request.committed,
+                waits=request.waits,
+            )
+        return control_pb2.EndCheckpointReply(
+            failures=[
+                control_pb2.DeliveryFailure(
+                    subtask=subtask_to_proto(subtask), cause=cause, failure_kind=failure_kind_to_proto(kind)
+                )
+                for subtask, (cause, kind) in failures.items()
+            ]
+        )
+
+    def TakeImage(
+        self, request: control_pb2.TakeImageRequest, context: grpc.ServicerContext
+    ) -> control_pb2.TakeImageReply:
+        """Note the store here for an owner elsewhere."""
+        with _errors_to(context):
+            checkpoints = self._slot.current(handshake_from_proto(request.handshake)).checkpoints
+            return control_pb2.TakeImageReply(image_id=checkpoints.take_for_peer(request.checkpoint_id))
+
+    def CollectImage(
+        self, request: control_pb2.CollectImageRequest, context: grpc.ServicerContext
+    ) -> control_pb2.CollectImageReply:
+        """Wait until an image is published."""
+        with _errors_to(context):
+            checkpoints = self._slot.current(handshake_from_proto(request.handshake)).checkpoints
+            image_json, new_bytes = checkpoints.collect_for_peer(request.image_id)
+        return control_pb2.CollectImageReply(image_json=image_json, new_bytes=new_bytes)
+
+    def PullState(
+        self, request: control_pb2.PullStateRequest, context: grpc.ServicerContext
+    ) -> control_pb2.PullStateReply:
+        """Let owners here fetch their state from a store that is to go away."""
+        with _errors_to(context):
+            rescaling = self._slot.current(handshake_from_proto(request.handshake)).rescaling
+            return control_pb2.PullStateReply(groups_left=rescaling.pull(request.address))
+
+
+def _groups_of(groups: Iterable[control_pb2.OwnedGroup]) -> dict[int, int]:
+    """Owner epoch by key group."""
+    return {item.key_group: item.owner_epoch for item in groups}
+
+
+@contextlib.contextmanager
+def _errors_to(context: grpc.ServicerContext) -> Iterator[None]:
+    """Send our errors to the caller as one line each."""
+    try:
+        yield
+    except WeirError as error:
+        _refuse(context, kind_of(error), str(error))
+    except StepError as error:
+        _refuse(context, error.kind, str(error))
+    except OSError as error:
+        # Not every one passes: a directory may be in the way.
+        ours = StateError(f"{error.filename or 'a file'}: {error.strerror or error}")
+        ours.__cause__ = error
+        _refuse(context, kind_of(ours), str(ours))
+    except (ValueError, KeyError) as error:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"malformed request: {error}")
+    except Exception as error:
+        log.exception("a call of the control plane failed")
+        _refuse(context, kind_of(error), f"{type(error).__name__}: {error}")
+
+
+def _refuse(context: grpc.ServicerContext, kind: FailureKind, cause: str) -> None:
+    context.set_trailing_metadata(refusal_metadata(kind))
+    context.abort(grpc.StatusCode.FAILED_PRECONDITION, cause)

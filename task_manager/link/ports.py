@@ -1,0 +1,56 @@
+"""What the link to the control plane needs of this task manager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from weir.rpc import common_pb2, control_pb2
+from weir.rpc.wire import JobIdentity
+
+
+class LinkedJob(Protocol):
+    """The job that runs here, as the link sees it; implemented by ``JobRuntime``."""
+
+    identity: JobIdentity
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing here needs a control plane any more."""
+        ...
+
+    def deliver_last_parts_again(self) -> None:
+        """Tell another control plane the last parts of subtasks that have ended."""
+        ...
+
+
+class LinkedServer(Protocol):
+    """This task manager, as the link sees it; implemented by ``job_slot.JobSlot``."""
+
+    address: str
+    incarnation: str
+
+    @property
+    def runtime(self) -> LinkedJob | None:
+        """The deployed job, if any."""
+        ...
+
+    def reports(self) -> list[control_pb2.SubtaskReport]:
+        """One report for each subtask."""
+        ...
+
+    def ownership_reports(self) -> list[control_pb2.OwnershipReport]:
+        """What owners here have of the latest rescale."""
+        ...
+
+    def forget(self, subtasks: Iterable[common_pb2.SubtaskId]) -> None:
+        """The control plane needs nothing more of these subtasks."""
+        ...
+
+    def renew_incarnation(self) -> None:
+        """Drop the job and come as a new task manager."""
+        ...
+
+    def drop_job(self, runtime: object = None) -> None:
+        """Cancel the job, only if it is ``runtime`` where that is given."""
+        ...

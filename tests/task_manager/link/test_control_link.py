@@ -1,0 +1,282 @@
+"""The link to the control plane in the test's thread: replies are listed, the clock moves with each call."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import grpc
+import pytest
+
+from task_manager.link.control_calls import GrpcControlCalls
+from task_manager.link.control_link import ControlLink
+from weir.config import TaskManagerConfig
+from weir.errors import ConnectionLostError, HandshakeError
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity
+from weir.testing.manual_clock import ManualClock
+from weir.types import SubtaskId
+
+JOB = JobIdentity("job", "f00d", 2)
+CONFIG = TaskManagerConfig(connect_timeout_s=5, reconnect_timeout_s=60, drain_timeout_s=10)
+
+
+class CallError(grpc.RpcError):
+    def __init__(self, code, details="no"):
+        self._code, self._details = code, details
+
+    def code(self):
+        return self._code
+
+    def details(self):
+        return self._details
+
+
+AWAY = CallError(grpc.StatusCode.UNAVAILABLE, "nothing listens")
+LATE = CallError(grpc.StatusCode.DEADLINE_EXCEEDED, "late")
+
+
+class Planes:
+    """Implements ``ControlPlanes``: answers each method from a list; the last answer is repeated."""
+
+    address = addresses = "cp:1"
+
+    def __init__(self, clock, **answers):
+        self.clock, self.answers = clock, {name: list(listed) for name, listed in answers.items()}
+        self.calls, self.tried = [], 0
+        self.closed = False
+
+    @property
+    def stub(self):
+        return self
+
+    def __getattr__(self, name):
+        if not name[0].isupper():
+            raise AttributeError(name)
+
+        def call(request, timeout):
+            self.calls.append((name, request))
+            self.clock.advance_ms(100)
+            listed = self.answers[name]
+            answer = listed.pop(0) if len(listed) > 1 else listed[0]
+            answer = answer() if callable(answer) else answer
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+    def names(self):
+        return [name for name, _ in self.calls]
+
+    def try_next(self):
+        self.tried += 1
+
+    def close(self):
+        self.closed = True
+
+
+class Server:
+    """Implements ``ports.LinkedServer``."""
+
+    address = "here:1"
+
+    def __init__(self, runtime=None):
+        self.runtime = runtime
+        self.incarnations = 1
+        self.told_again = 0
+        self.forgotten = []
+        if runtime is not None:
+            runtime.deliver_last_parts_again = self.tell_again
+
+    @property
+    def incarnation(self):
+        return f"i{self.incarnations}"
+
+    def tell_again(self):
+        self.told_again += 1
+
+    def reports(self):
+        return []
+
+    def ownership_reports(self):
+        return []
+
+    def forget(self, subtasks):
+        self.forgotten += subtasks
+
+    def renew_incarnation(self):
+        self.drop_job()
+        self.incarnations += 1
+
+    def drop_job(self, runtime=None):
+        self.runtime = None
+
+
+def registered(plane="cp-1", keep_job=False):
+    return control_pb2.RegisterReply(heartbeat_interval_ms=1, control_plane_id=plane, keep_job=keep_job)
+
+
+def beat(known=True, shutdown=False, plane="cp-1"):
+    return control_pb2.HeartbeatReply(known=known, shutdown=shutdown, control_plane_id=plane)
+
+
+SHUTDOWN = beat(shutdown=True)
+
+
+def job(is_over=False):
+    return SimpleNamespace(identity=JOB, is_over=is_over)
+
+
+def linked(**answers):
+    clock = ManualClock()
+    planes = Planes(clock, **{"Register": [registered()], **answers})
+    return ControlLink(CONFIG, planes, clock, lambda wait_s: clock.advance_ms(wait_s * 1e3)), planes
+
+
+def test_it_registers_reports_and_stops_when_the_job_has_ended():
+    link, planes = linked(
+        Register=[registered(keep_job=True)],
+        Heartbeat=[beat(), SHUTDOWN],
+        Deregister=[control_pb2.DeregisterReply()],
+    )
+    server = Server(job())
+    link.run(server)
+    assert planes.names() == ["Register", "Heartbeat", "Heartbeat"]
+    assert planes.calls[1][1].job_id == "job"
+    assert planes.calls[1][1].generation == 2
+    link.leave(server)
+    assert planes.names()[3:] == ["Heartbeat", "Deregister"]
+    assert planes.closed
+
+
+def test_it_waits_for_a_control_plane_that_is_not_up_yet():
+    link, planes = linked(Register=[AWAY, AWAY, registered()], Heartbeat=[SHUTDOWN])
+    link.run(Server())
+    assert planes.tried == 2
+
+
+def test_it_gives_up_after_a_while_and_says_what_to_do():
+    link, planes = linked(Register=[AWAY])
+    with pytest.raises(
+        ConnectionLostError, match=r"no control plane answered at cp:1 for 5 s; start one .*nothing listens"
+    ):
+        link.run(Server())
+    assert 10 <= len(planes.calls) <= 60
+
+
+def test_a_refusal_is_final():
+    link, _ = linked(Register=[CallError(grpc.StatusCode.FAILED_PRECONDITION, "protocol version 1")])
+    with pytest.raises(HandshakeError, match="refused this task manager: protocol version 1"):
+        link.run(Server())
+
+
+def test_an_ended_lease_is_answered_with_a_new_incarnation():
+    link, planes = linked(
+        Register=[CallError(grpc.StatusCode.ABORTED, "its lease has ended"), registered()],
+        Heartbeat=[beat(known=False), SHUTDOWN],
+    )
+    server = Server(job())
+    link.run(server)
+    assert planes.names() == ["Register", "Register", "Heartbeat", "Register", "Heartbeat"]
+    assert [request.incarnation for _, request in planes.calls] == ["i1", "i2", "i2", "i3", "i3"]
+    assert server.runtime is None
+
+
+@pytest.mark.parametrize("keep_job", [True, False])
+def test_another_control_plane_keeps_the_job_or_does_not_want_it(keep_job):
+    link, _ = linked(
+        Register=[registered(keep_job=True), registered("cp-2", keep_job=keep_job)],
+        Heartbeat=[beat(known=False, plane="cp-2"), beat(shutdown=True, plane="cp-2")],
+    )
+    server = Server(job())
+    link.run(server)
+    assert server.incarnations == 1
+    assert (server.runtime is not None) is keep_job
+    assert server.told_again == 1 + keep_job
+
+
+@pytest.mark.parametrize(("runtime", "patience_s"), [(job(), 60), (job(is_over=True), 5), (None, 5)])
+def test_a_job_lives_longer_without_a_control_plane_than_nothing(runtime, patience_s):
+    link, planes = linked(Register=[registered(keep_job=True)], Heartbeat=[AWAY])
+    server = Server(runtime)
+    with pytest.raises(ConnectionLostError, match=f"for {patience_s} s"):
+        link.run(server)
+    assert planes.clock.monotonic_s() == pytest.approx(patience_s, abs=1)
+
+
+def test_a_second_signal_ends_a_drain():
+    link, planes = linked(
+        Heartbeat=[lambda: (link.drain(), beat())[1], lambda: (link.drain(), beat())[1]],
+        Drain=[control_pb2.DrainReply(state=control_pb2.DRAIN_STATE_DRAINING)],
+    )
+    link.run(Server())
+    assert link.is_stopped
+    assert planes.names() == ["Register", "Heartbeat", "Drain", "Heartbeat", "Drain"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        ([control_pb2.DrainReply(state=control_pb2.DRAIN_STATE_EMPTY)], 1),
+        ([control_pb2.DrainReply(state=control_pb2.DRAIN_STATE_REFUSED, cause="no room")], 1),
+        ([CallError(grpc.StatusCode.UNAVAILABLE)], 1),
+        ([LATE, control_pb2.DrainReply(state=control_pb2.DRAIN_STATE_EMPTY)], 2),
+        # 10 s at 0.2 s a round.
+        ([control_pb2.DrainReply(state=control_pb2.DRAIN_STATE_DRAINING)], 50),
+    ],
+)
+def test_it_leaves_when_it_is_empty_cannot_be_or_takes_too_long(answers, asked):
+    first = iter([True])
+    link, planes = linked(
+        Heartbeat=[lambda: (next(first, None) and link.drain(), beat())[1]],
+        Drain=answers,
+    )
+    link.run(Server())
+    assert not link.is_stopped
+    assert planes.names().count("Drain") == pytest.approx(asked, abs=2 if asked > 2 else 0)
+    begins = [request.begin for name, request in planes.calls if name == "Drain"]
+    assert begins[0]
+
+
+def test_before_it_has_registered_a_drain_stops_at_once():
+    link, planes = linked(Register=[lambda: (link.drain(), AWAY)[1]])
+    link.run(Server())
+    assert planes.names() == ["Register"]
+
+
+def calls_of(**answers):
+    clock = ManualClock()
+    planes = Planes(clock, **answers)
+    stopped = []
+    calls = GrpcControlCalls(
+        CONFIG, planes, clock, lambda: bool(stopped), lambda wait_s: clock.advance_ms(wait_s * 1e3)
+    )
+    return calls, planes, stopped
+
+
+def test_a_last_part_is_sent_until_it_is_taken_and_others_once():
+    taken = control_pb2.AcknowledgeCheckpointReply
+    calls, planes, _ = calls_of(AcknowledgeCheckpoint=[AWAY, taken(taken=False), taken(taken=True)])
+    calls.acknowledge(JOB, SubtaskId(1, 0), 0, b"{}", "", lambda: True)
+    assert len(planes.calls) == 3
+    calls, planes, _ = calls_of(AcknowledgeCheckpoint=[taken(taken=False)])
+    calls.acknowledge(JOB, SubtaskId(1, 0), 7, b"{}", "", lambda: True)
+    assert len(planes.calls) == 1
+
+
+@pytest.mark.parametrize("ends", ["unwanted", "stopped", "patience"])
+def test_nobody_is_asked_for_ever(ends):
+    calls, planes, stopped = calls_of(AcknowledgeCheckpoint=[AWAY])
+    if ends == "stopped":
+        stopped.append(True)
+    with pytest.raises(ConnectionLostError, match="did not take the part of subtask 1/0: nothing listens"):
+        calls.acknowledge(JOB, SubtaskId(1, 0), 0, b"{}", "", lambda: ends != "unwanted")
+    assert (len(planes.calls) == 1) is (ends != "patience")
+
+
+def test_where_state_is_can_be_asked():
+    calls, _, _ = calls_of(Locate=[control_pb2.LocateReply(addresses=["a", "b"])])
+    assert calls.locate(2, [4, 5]) == {4: "a", 5: "b"}
+    calls, _, _ = calls_of(Locate=[AWAY])
+    with pytest.raises(ConnectionLostError, match="does not tell where state is: nothing listens"):
+        calls.locate(2, [4, 5])
