@@ -18,7 +18,7 @@ from weir.records import InputRows
 from weir.rpc.wire import JobIdentity
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.layout import encode_key
-from weir.state.placement.hybrid import HybridBackend
+from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.capture import Capture
 from weir.types import SubtaskId
@@ -123,8 +123,8 @@ def side(tmp_path):
 
 
 def own_state(side):
-    backend = HybridBackend(side.backend, side.address, [STATE], lambda address, epochs: None)
-    backend.adopt({0: 1, 1: 1})
+    backend = PlacedStore(side.backend, side.address, [STATE], lambda address, epochs: None)
+    backend.ownership.adopt({0: 1, 1: 1})
     backend.put_many([encode_key(0, STATE, b"k")], [b"v"])
     return backend
 
@@ -194,9 +194,9 @@ def test_groups_at_a_peer_are_in_an_image_of_its_store(tmp_path):
     side = Side(tmp_path, "here:1", peers={})
     with serving(peer.backend) as served:
         side.peers[served.address] = peer
-        backend = HybridBackend(side.backend, side.address, [STATE], served.connect)
-        backend.adopt({0: 1})
-        backend.adopt({1: 2}, served.address)
+        backend = PlacedStore(side.backend, side.address, [STATE], served.connect)
+        backend.ownership.adopt({0: 1})
+        backend.ownership.adopt({1: 2}, served.address)
         side.snapshot(7, backend)
         side.run()
         made = side.control.parts[0][2]
