@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 
 import pyarrow as pa
 
+from weir.errors import InputError
 from weir.operators.base import Operator
 from weir.operators.sinks.json_lines_sink import json_lines
 from weir.specs import BlackholeSpec, PrintSpec
@@ -32,7 +34,7 @@ class PrintSink(Operator):
     """Prints user columns as JSON lines on standard output.
 
     Guarantee: at least once. Rows since the last checkpoint are printed again after a restart, and so is what
-    counts for the limit.
+    counts for the limit. A reader that closes standard output fails the job.
     """
 
     def __init__(self, spec: PrintSpec) -> None:
@@ -44,6 +46,13 @@ class PrintSink(Operator):
             batch = batch.slice(0, self._left)
             self._left -= batch.num_rows
         if batch.num_rows:
-            sys.stdout.write(json_lines(batch).decode())
-            sys.stdout.flush()
+            try:
+                sys.stdout.write(json_lines(batch).decode())
+                sys.stdout.flush()
+            except BrokenPipeError:
+                # Nobody will ever read on, and what is still buffered must not raise again when the process ends.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise InputError(
+                    "standard output was closed by its reader, such as head; the job ends"
+                ) from error
         return ()
