@@ -52,7 +52,8 @@ class PrintSink(Operator):
             except BrokenPipeError:
                 # Nobody will ever read on, and what is still buffered must not raise again when the process ends.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                # Without a cause: a broken pipe elsewhere is an outage.
                 raise InputError(
                     "standard output was closed by its reader, such as head; the job ends"
-                ) from error
+                ) from None
         return ()
