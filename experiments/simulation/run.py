@@ -191,7 +191,11 @@ class Simulation:
             if self.register.is_etcd:
                 self._start_control_plane()
                 # It learns of that soon after it can do anything again.
-                old.later(duration_ms + world.rng.random() * 3, old.give_way, "its lease in etcd has ended")
+                old.later(
+                    duration_ms + world.rng.random() * world.rng.choice([3, 40]),
+                    old.give_way,
+                    "its lease in etcd has ended",
+                )
 
     def _empty_disk(self) -> None:
         self.store.is_full = False
