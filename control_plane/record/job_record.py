@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from weir.config import StateMove, StateStrategy
-from weir.errors import CheckpointError
+from weir.errors import CheckpointError, StateError
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 
@@ -60,16 +60,7 @@ class JobRecord:
                 "has_failed": self.has_failed,
                 "is_steady": self.is_steady,
                 "stages": [[stage, list(indices)] for stage, indices in self.stages.items()],
-                "routing": [
-                    {
-                        "stage": table.stage_index,
-                        "version": table.version,
-                        "subtasks": table.subtasks,
-                        "groups": table.groups,
-                        "owner_epochs": table.owner_epochs,
-                    }
-                    for table in self.routing.values()
-                ],
+                "routing": [table.to_dict() for table in self.routing.values()],
                 "placement": [
                     [subtask.stage_index, subtask.subtask_index, name]
                     for subtask, name in self.placement.items()
@@ -101,16 +92,7 @@ class JobRecord:
                     f"{source} has format version {value['format_version']}, this version of Weir reads "
                     f"{_FORMAT_VERSION}: use the version that wrote it, or remove it to start the job anew"
                 )
-            tables = [
-                RoutingTable(
-                    item["stage"],
-                    item["version"],
-                    tuple(item["subtasks"]),
-                    tuple(item["groups"]),
-                    tuple(item["owner_epochs"]),
-                )
-                for item in value["routing"]
-            ]
+            tables = [RoutingTable.from_dict(item) for item in value["routing"]]
             given = value.get("parameters_json")
             strategy = value.get("strategy")
             return cls(
@@ -134,7 +116,7 @@ class JobRecord:
                 value.get("first_checkpoint_id", 0),
                 value.get("checkpoint_id"),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, StateError) as error:
             raise CheckpointError(
                 f"{source} is damaged ({type(error).__name__}: {error}); remove it to start the job anew"
             ) from error

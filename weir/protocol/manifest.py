@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weir.errors import CheckpointError
+from weir.errors import CheckpointError, StateError
 from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
@@ -222,15 +222,7 @@ def manifest_to_json(manifest: Manifest) -> Json:
         "job_start_us": manifest.job_start_us,
         "max_parallelism": manifest.max_parallelism,
         "stages": {str(stage): list(indices) for stage, indices in manifest.stages.items()},
-        "routing": {
-            str(stage): {
-                "version": table.version,
-                "subtasks": list(table.subtasks),
-                "groups": list(table.groups),
-                "owner_epochs": list(table.owner_epochs),
-            }
-            for stage, table in manifest.routing.items()
-        },
+        "routing": {str(stage): table.to_dict() for stage, table in manifest.routing.items()},
         "operator_names": {str(stage): list(names) for stage, names in manifest.operator_names.items()},
         "state_ids": dict(manifest.state_ids),
         "is_savepoint": manifest.is_savepoint,
@@ -263,13 +255,8 @@ def manifest_from_json(value: Json) -> Manifest:
             max_parallelism=value["max_parallelism"],
             stages={int(stage): tuple(indices) for stage, indices in value["stages"].items()},
             routing={
-                int(stage): RoutingTable(
-                    int(stage),
-                    table["version"],
-                    tuple(table["subtasks"]),
-                    tuple(table["groups"]),
-                    tuple(table["owner_epochs"]),
-                )
+                # Earlier versions of Weir wrote the stage as the key only.
+                int(stage): RoutingTable.from_dict(table, int(stage))
                 for stage, table in value["routing"].items()
             },
             parts=tuple(part_from_json(part) for part in value["parts"]),
@@ -279,5 +266,5 @@ def manifest_from_json(value: Json) -> Manifest:
             events=_counts_from_json(value.get("events")),
             events_before=_counts_from_json(value.get("events_before")),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, StateError) as error:
         raise CheckpointError(f"the manifest is damaged: {type(error).__name__}: {error}") from error

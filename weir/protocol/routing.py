@@ -82,9 +82,9 @@ class RoutingTable:
         return [group for group, owner in enumerate(self.groups) if owner == subtask_index]
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-able; :meth:`from_dict` is the inverse."""
+        """JSON-able, as manifests and records hold it; :meth:`from_dict` is the inverse."""
         return {
-            "stage_index": self.stage_index,
+            "stage": self.stage_index,
             "version": self.version,
             "subtasks": list(self.subtasks),
             "groups": list(self.groups),
@@ -92,15 +92,15 @@ class RoutingTable:
         }
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, object]) -> RoutingTable:
-        """The table that :meth:`to_dict` described.
+    def from_dict(cls, document: Mapping[str, object], stage_index: int | None = None) -> RoutingTable:
+        """The table that :meth:`to_dict` described; ``stage_index`` if the document does not say it.
 
         Raises:
             StateError: the document is not one of a routing table.
         """
         try:
             return cls(
-                stage_index=_integer(document["stage_index"]),
+                stage_index=_integer(document["stage"] if stage_index is None else stage_index),
                 version=_integer(document["version"]),
                 subtasks=_integers(document["subtasks"]),
                 groups=_integers(document["groups"]),
