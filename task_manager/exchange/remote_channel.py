@@ -36,7 +36,7 @@ _LARGE_BYTES = 64 << 10
 _NOTHING = b""
 
 #: How often a thread that waits in grpcio looks without need; not a part of its interface.
-_GRPC_WAIT, _GRPC_WAIT_S = "MAXIMUM_WAIT_TIMEOUT", 5.0
+_GRPC_WAIT_MODULE, _GRPC_WAIT, _GRPC_WAIT_S = "grpc._common", "MAXIMUM_WAIT_TIMEOUT", 5.0
 
 _OPEN_LINK_PATH = f"/{data_pb2.DESCRIPTOR.services_by_name['Exchange'].full_name}/OpenLink"
 
@@ -232,10 +232,14 @@ def let_grpc_sleep() -> None:
     """Let threads that wait for a message sleep until it comes; called once, before the first call.
 
     grpcio wakes each of them ten times a second, for signal handlers of Python 2: 0.015 cores with thirty channels on
-    which nothing happens, 0.001 without. A release of grpcio that has no such setting stays as it is.
+    which nothing happens, 0.001 without. There is no public setting: a release of grpcio that has moved or changed this
+    one stays as it is, and costs that much.
     """
-    common = importlib.import_module("grpc._common")
-    if hasattr(common, _GRPC_WAIT):
+    try:
+        common = importlib.import_module(_GRPC_WAIT_MODULE)
+    except ImportError:
+        return
+    if isinstance(getattr(common, _GRPC_WAIT, None), int | float):
         setattr(common, _GRPC_WAIT, _GRPC_WAIT_S)
 
 

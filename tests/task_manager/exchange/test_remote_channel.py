@@ -9,6 +9,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from task_manager.exchange import remote_channel
 from task_manager.exchange.channels import Inbox
 from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.exchange_service import ExchangeService
@@ -200,3 +201,9 @@ def test_threads_that_wait_in_grpc_are_not_woken_without_need(monkeypatch):
     monkeypatch.setattr("grpc._common.MAXIMUM_WAIT_TIMEOUT", 0.1)
     let_grpc_sleep()
     assert grpc._common.MAXIMUM_WAIT_TIMEOUT >= 1
+
+
+@pytest.mark.parametrize("module", ["grpc._gone", "grpc.aio"])
+def test_another_grpcio_without_that_setting_stays_as_it_is(monkeypatch, module):
+    monkeypatch.setattr(remote_channel, "_GRPC_WAIT_MODULE", module)
+    let_grpc_sleep()
