@@ -35,6 +35,7 @@ log = logging.getLogger("control_plane")
 _HOLDER = "rescale"
 #: Rescales whose deployments are remembered; no order to a task manager is on its way for longer.
 _IDENTITIES_MAX = 1000
+_STARTED = (SubtaskStatus.DEPLOYED, SubtaskStatus.RUNNING)
 _ENDED_BADLY = (SubtaskStatus.FAILED, SubtaskStatus.LOST)
 
 
@@ -202,7 +203,10 @@ class Rescaler:
             return
         plan = current.plan
         if subtask in plan.new:
-            if status is SubtaskStatus.DEPLOYED:
+            if current.phase is model.RescalePhase.ABORTING and status in _STARTED:
+                # The order to stop came before its deployment.
+                self._background.spawn(self._calls.cancel(current, (subtask,), ()))
+            elif status is SubtaskStatus.DEPLOYED:
                 self._handle(current, model.NewSubtaskDeployed(subtask))
             elif status in (SubtaskStatus.CANCELED, SubtaskStatus.FINISHED):
                 if current.phase is model.RescalePhase.ABORTING:
