@@ -232,7 +232,7 @@ def _keeper(section: ControlPlaneConfig, job_name: str, on_lost: Callable[[], No
 
 
 async def _lead(keeper: Keeper) -> JobRecord | None:
-    """Become the leader; gives what an earlier one left."""
+    """Become the leader; returns what an earlier one left."""
     try:
         await asyncio.to_thread(keeper.lead)
         data = await asyncio.to_thread(keeper.load)

@@ -141,7 +141,7 @@ class JobRuntime:
     def trigger_checkpoint(
         self, checkpoint_id: int, sources: Sequence[SubtaskId], *, holds: bool = False
     ) -> list[SubtaskId]:
-        """Let sources here send a barrier; gives those that have ended, whose last parts count.
+        """Let sources here send a barrier; returns those that have ended, whose last parts count.
 
         ``holds``: they read nothing after it; see ``SourceSubtask.checkpoint``.
         """

@@ -83,7 +83,7 @@ class JobState:
         return self._plan.images
 
     def restored(self, subtask: SubtaskId, step: str) -> Mapping[int, Json]:
-        """What the subtasks of a step gave in the checkpoint, for a subtask that was restored."""
+        """What the subtasks of a step told the checkpoint, for a subtask that was restored."""
         return self._plan.operators.get(step, {}) if subtask in self._restored else {}
 
     def forget(self, subtasks: Iterable[SubtaskId]) -> None:

@@ -57,7 +57,7 @@ class TaskManagerProcess:
         self._link.drain()
 
     def run(self) -> int:
-        """Serve until stopped; gives the exit code.
+        """Serve until stopped; returns the exit code.
 
         Raises:
             WeirError: a port is taken, the control plane does not answer, and the like.

@@ -41,7 +41,7 @@ class TaskManagerServer:
         state_pb2_grpc.add_StateServicer_to_server(StateService(slot.find_store), self._server)
 
     def start(self) -> str:
-        """Listen; gives the address under which this task manager is known.
+        """Listen; returns the address under which this task manager is known.
 
         Raises:
             AddressInUseError: the port is taken.

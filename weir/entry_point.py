@@ -32,7 +32,7 @@ ParentOption = Annotated[
 
 #: Exit code after Ctrl-C, as shells expect it.
 INTERRUPTED_EXIT_CODE = 130
-#: A log file and the one before it have at most so many bytes each.
+#: A log file and the one before it have at most this many bytes each.
 _LOG_BYTES_MAX = 10 << 20
 
 

@@ -218,7 +218,7 @@ def _passes(error: OSError, *, is_ours: bool) -> bool:
 
 #: Longer rows of causes are somebody's mistake.
 _CAUSES_MAX = 20
-#: Error numbers of the system behind which the same call succeeds later.
+#: Error numbers of the system after which the same call may succeed later.
 _PASSING = frozenset(
     {
         errno.ENOSPC,

@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 def checked_graph(
     name: str, nodes: Sequence[Node], max_parallelism: int = 128, *, open_ends: bool = False
 ) -> LogicalGraph:
-    """A valid logical graph: sources first, then every node behind its producers, else in the given order.
+    """A valid logical graph: sources first, then every node after its producers, else in the given order.
 
     Args:
         name: the job's name.

@@ -110,7 +110,7 @@ def _merge_lane(value: Any, lane: Any) -> Any:
 
 @kernel_part
 def _long_start(data: Any, start: Any, stop: Any) -> Any:
-    """The hash state behind all whole blocks of 32 bytes; only for keys of at least 32 bytes."""
+    """The hash state after all whole blocks of 32 bytes; only for keys of at least 32 bytes."""
     lane_1, lane_2, lane_3, lane_4 = LANE_1, PRIME_2, np.uint64(0), LANE_4
     position = start
     while position + 32 <= stop:

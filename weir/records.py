@@ -5,7 +5,7 @@ A batch is a plain ``pyarrow.RecordBatch``. Its system columns come last and are
 =====================  =======  ====================================================================
 ``_event_time_ms``     int64    event time, ms since the epoch
 ``_ingest_time_us``    int64    scheduled (paced) or read time of the event, µs since the epoch
-``_key_hash``          uint64   only behind a HASH exchange: the stable hash of the key columns
+``_key_hash``          uint64   only after a HASH exchange: the stable hash of the key columns
 =====================  =======  ====================================================================
 
 Functions, operators and sinks of job authors see the time columns, but never ``_key_hash``.
@@ -43,14 +43,14 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class RouteMarker:
-    """Rows behind it on this channel were routed by the routing table of this version."""
+    """Rows after it on this channel were routed by the routing table of this version."""
 
     routing_version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """What is before it on this channel belongs to the checkpoint of this number, what is behind it does not."""
+    """What is before it on this channel belongs to the checkpoint of this number, what is after it does not."""
 
     checkpoint_id: int
 

@@ -79,7 +79,7 @@ class Stream:
         """Add or replace columns by Polars expressions, which see one row at a time.
 
         They see the columns as they are before this step. The time columns ``_event_time_ms`` and
-        ``_ingest_time_us`` can be read, not replaced; behind ``key_by`` the key columns cannot be replaced.
+        ``_ingest_time_us`` can be read, not replaced; after ``key_by`` the key columns cannot be replaced.
         """
         aliased = tuple(e.alias(column) if isinstance(e, pl.Expr) else e for column, e in named.items())
         return self._same_kind(name, WithColumnsSpec((*expressions, *aliased)), parallelism)

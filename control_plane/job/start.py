@@ -26,7 +26,8 @@ log = logging.getLogger("control_plane")
 #: The checkpoint store below a URI of the job with an id.
 OpenStore = Callable[[str, str], ManifestStore]
 
-#: An earlier control plane may have begun so many checkpoints that it did not complete; subtasks remember the numbers.
+#: An earlier control plane may have begun this many checkpoints without completing them; subtasks remember their
+#: numbers.
 _ID_STRIDE = 10_000
 #: Date, time and a random number.
 _JOB_ID_SUFFIXES = 3
@@ -34,7 +35,7 @@ _JOB_ID_SUFFIXES = 3
 
 def new_job_id(graph: LogicalGraph) -> str:
     """Unique over all starts of all jobs."""
-    # ``_JOB_ID_SUFFIXES`` parts behind the name.
+    # ``_JOB_ID_SUFFIXES`` parts after the name.
     return f"{graph.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 

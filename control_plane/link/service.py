@@ -73,7 +73,7 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
 
 
 async def serve_grpc(control_plane: ControlPlane, config: ControlPlaneConfig) -> tuple[grpc.aio.Server, int]:
-    """Start the gRPC server; gives it and its port.
+    """Start the gRPC server; returns it and its port.
 
     Raises:
         AddressInUseError: the port is taken.

@@ -176,7 +176,7 @@ class EtcdKeeper:
 
 
 def _refresh(lease_id: int) -> Callable[[Etcd3Client], int]:
-    """Renews a lease; gives its seconds, -1 if it has run out."""
+    """Renews a lease; returns its seconds, -1 if it has run out."""
     return lambda client: Lease(lease_id, client).refresh()
 
 

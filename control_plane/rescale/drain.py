@@ -155,7 +155,7 @@ class Drainer:
         return answer
 
     def left(self, name: str) -> str:
-        """A task manager is not registered any more; gives why it was not empty, if it wanted to be."""
+        """A task manager is not registered any more; returns why it was not empty, if it wanted to be."""
         drain, refusal = self.drains.pop(name, None), self._refusals.pop(name, "")
         if drain is None or drain.state == "EMPTY":
             return refusal

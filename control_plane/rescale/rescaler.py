@@ -138,7 +138,7 @@ class Rescaler:
         )
         # From now on the job cannot be taken over as it is; new subtasks are deployed when that is on record.
         self._record.save()
-        # No checkpoint cuts through the switch: one in flight is given up, the next begins behind it.
+        # No checkpoint cuts through the switch: one in flight is given up, the next begins after it.
         self._tell_checkpoints(checkpoint_model.Hold(_HOLDER))
         self._carry_out_all(rescale, actions)
         return rescale

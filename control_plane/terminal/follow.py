@@ -25,7 +25,7 @@ log = logging.getLogger(SHOWN_LOGGER)
 _LOOK_S = 0.25
 #: Where there is no terminal, a line is written this often, and when something begins or ends.
 _LINE_EVERY_S = 5.0
-#: The rate is that of the last so many seconds.
+#: The rate is a mean over this many seconds.
 _RATE_WINDOW_S = 2.0
 
 

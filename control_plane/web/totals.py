@@ -50,6 +50,6 @@ def totals_view(job: RunningJob, rejected: Sequence[Rejects], latest: RestorePoi
 
 
 def known_distinct_keys(reports: Iterable[control_pb2.SubtaskReport]) -> int | None:
-    """Keys that the steps behind these reports have met; None if none of them counts."""
+    """Keys that the steps of these reports have met; None if none of them counts."""
     counts = [report.distinct_keys for report in reports if report.HasField("distinct_keys")]
     return sum(counts) if counts else None

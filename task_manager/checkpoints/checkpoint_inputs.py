@@ -56,7 +56,7 @@ class CheckpointInputs:
         return take_rows(self._ready, rows_max, schema, edge_index) if self._ready else None
 
     def put_aside(self, delivery: Delivery) -> bool:
-        """Keep an element that comes behind the barrier of its input; False: take it now."""
+        """Keep an element that comes after the barrier of its input; False: take it now."""
         if not self.aligner.blocks(delivery.channel):
             return False
         self._aside.append(delivery)

@@ -177,7 +177,7 @@ class CheckpointParticipant:
     # --- called by the server --------------------------------------------------------------------------------
 
     def take_for_peer(self, checkpoint_id: int) -> str:
-        """Take an image of the store here, for an owner elsewhere; gives its id.
+        """Take an image of the store here, for an owner elsewhere; returns its id.
 
         Raises:
             WeirError: the store cannot be noted.
@@ -189,7 +189,7 @@ class CheckpointParticipant:
         return pending.image_id
 
     def collect_for_peer(self, image_id: str) -> tuple[bytes, int]:
-        """Wait until an image is published; gives it as JSON, and the bytes that were written.
+        """Wait until an image is published; returns it as JSON, and the bytes that were written.
 
         Raises:
             WeirError: it could not be published.

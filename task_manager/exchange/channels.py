@@ -43,7 +43,7 @@ def no_release() -> None:
 def take_rows(
     deliveries: deque[Delivery], rows_max: int, schema: pa.Schema, edge_index: int | None = None
 ) -> list[Delivery]:
-    """Take leading batches of one schema off a queue, up to so many rows together; nothing else is passed by.
+    """Take leading batches of one schema off a queue, up to this many rows together; nothing else is passed by.
 
     ``edge_index``: the only input that they may come from; None: any.
     """
@@ -142,7 +142,7 @@ class Channel(Protocol):
     batch_bytes_max: int | None
 
     def send(self, element: Element, size_bytes: int | None = None) -> None:
-        """Send one element behind all earlier ones; never waits. The sender has looked at the gate before.
+        """Send one element after all earlier ones; never waits. The sender has looked at the gate before.
 
         ``size_bytes``: ``batch_bytes`` of a batch, or nearly, where the sender knows it already.
 

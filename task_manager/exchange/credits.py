@@ -23,7 +23,7 @@ _ROWS_AT_FIRST = 128.0
 _GROWTH_MAX, _SHRINK_MAX = 4.0, 0.5
 #: Intervals shorter than this say little about the receiver's rate.
 _MEASURE_S_MIN = 0.0005
-#: A receiver is not taken to be faster than so many times what it was seen to do.
+#: A receiver is not taken to be faster than this many times what it was seen to do.
 _BUSY_SHARE_MIN = 0.02
 
 

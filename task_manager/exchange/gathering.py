@@ -19,7 +19,7 @@ from dataclasses import dataclass
 SMALL_ROWS = 512.0
 #: A subtask that gets fewer rows a second is a trickle.
 TRICKLE_ROWS_PER_S = 400.0
-#: With so many subtasks that have inputs a trickle does not gather; with so many it may to the full.
+#: With this many subtasks that have inputs a trickle does not gather; with so many it may to the full.
 _SUBTASKS_FEW, _SUBTASKS_MANY = 3, 8
 _WAIT_S_FIRST, _GROWTH, _DECLINE = 0.002, 3.0, 0.8
 _LOOK_INTERVAL_S = 0.2
@@ -35,7 +35,7 @@ class Bound:
     wait_s_max: float
 
     def next_wait_s(self, wait_s: float, cores: float) -> float:
-        """How long to wait from now on, if the process used so many cores with this wait."""
+        """How long to wait from now on, if the process used this many cores with this wait."""
         if cores > self.more_above:
             return min(max(wait_s * _GROWTH, _WAIT_S_FIRST), self.wait_s_max)
         if cores < self.less_below:

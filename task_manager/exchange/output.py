@@ -112,7 +112,7 @@ class OutputEdge:
         return sorted(by_index, key=lambda writer: not writer.channel.is_remote)
 
     def _add_again(self, unsent: Mapping[int, Sequence[Element]]) -> bool:
-        """Queue taken-back rows in order, and behind all of them the control elements that were among them.
+        """Queue taken-back rows in order, and after all of them the control elements that were among them.
 
         Gives whether a watermark was among them: the new channels then have it too.
         """
@@ -128,7 +128,7 @@ class OutputEdge:
                         self._writers[index].add(element)
                 else:
                     self.add(element)
-        # A watermark may come later than it could, but no row may come behind a watermark that it was before.
+        # A watermark may come later than it could, but no row may come after a watermark that it was before.
         for kind in (Watermark, Idle, EndOfStream):
             if kind in control:
                 for writer in self._writers.values():
@@ -149,7 +149,7 @@ class Output:
     """Everything that leaves one subtask; used by its thread only."""
 
     def __init__(self, edges: Sequence[OutputEdge], wait: Callable[[float], None], clock: Clock) -> None:
-        """``wait`` sleeps until a release or a command comes, at most so many seconds.
+        """``wait`` sleeps until a release or a command comes, at most this many seconds.
 
         It may carry out :meth:`reroute` before it returns, and raises CancelledError when the subtask is to stop.
         """
@@ -194,7 +194,7 @@ class Output:
         self._settle(lambda writer: not writer.is_full)
 
     def broadcast(self, element: ControlElement) -> None:
-        """Queue a control element on every channel, behind all rows; does not wait."""
+        """Queue a control element on every channel, after all rows; does not wait."""
         if isinstance(element, Watermark):
             self._watermark = element
         # A barrier says nothing about whether rows come.
@@ -206,7 +206,7 @@ class Output:
         self.pump()
 
     def pump(self) -> float:
-        """Send what is due and has credit; gives the monotonic second of the next need (infinity: none)."""
+        """Send what is due and has credit; returns the monotonic second of the next need (infinity: none)."""
         now_s = self._clock.monotonic_s()
         next_s = float("inf")
         for edge in self._edges:

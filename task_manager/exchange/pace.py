@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from task_manager.exchange.gathering import SMALL_ROWS, Gathering
 
-#: A subtask with small batches works at most one part in so many.
+#: A subtask with small batches works at most one part in this many.
 _REST_FACTOR = 3.0
 #: Rows are taken together as long as processing them takes about this: commands and barriers wait for it.
 _TOGETHER_S = 0.01
@@ -43,7 +43,7 @@ class Pace:
         self._rows_per_s = 0.0
         self._batch_rows_max = batch_rows_max
         self._rest_s_max = rest_ms_max / 1e3
-        #: Waiting batches are taken together up to so many rows.
+        #: Waiting batches are taken together up to this many rows.
         self.rows_max = min(_ROWS_MIN, batch_rows_max)
         #: Monotonic second before which no more rows are taken.
         self.next_s = 0.0

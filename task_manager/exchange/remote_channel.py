@@ -30,7 +30,7 @@ ACCEPT_TIMEOUT_S = 15.0
 
 #: From the beginning of one small message to that of the next: what is sent meanwhile goes with the next one.
 _SPACING_S = 0.0005
-#: A frame of so many bytes does not wait, and nothing more is added to a message of so many.
+#: A frame of this many bytes does not wait, and nothing more is added to a message of so many.
 _LARGE_BYTES = 64 << 10
 #: Stands for no frame; no frame is empty.
 _NOTHING = b""

@@ -80,7 +80,7 @@ class ChannelWriter:
         return self._ended
 
     def add(self, element: Element, size_bytes: int | None = None) -> None:
-        """Queue rows or a control element behind what is there already; :meth:`pump` sends.
+        """Queue rows or a control element after what is there already; :meth:`pump` sends.
 
         Nothing can follow the end of the stream; a second end is ignored.
 
@@ -181,7 +181,7 @@ class ChannelWriter:
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def _cut(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Put rows back until the batch fits into a message; gives it and its bytes."""
+        """Put rows back until the batch fits into a message; returns it and its bytes."""
         limit = self.channel.batch_bytes_max
         measured, self._measured = self._measured, None
         size_bytes = measured[1] if measured is not None and measured[0] is batch else batch_bytes(batch)

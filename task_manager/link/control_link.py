@@ -196,7 +196,7 @@ class ControlLink:
         return self._config.reconnect_timeout_s if has_job else self._config.connect_timeout_s
 
     def _register(self, server: LinkedServer) -> float:
-        """Register, waiting for the control plane; gives the heartbeat interval in seconds."""
+        """Register, waiting for the control plane; returns the heartbeat interval in seconds."""
         began_s = self._clock.monotonic_s()
         retrying = Retrying(
             retry=retry_if_exception_type(_NotYetError),
@@ -226,7 +226,7 @@ class ControlLink:
         return float(reply.heartbeat_interval_ms) / 1e3
 
     def _try_register(self, server: LinkedServer) -> tuple[LinkedJob | None, control_pb2.RegisterReply]:
-        """Register once; gives also the job that runs here, for which the reply is."""
+        """Register once; returns also the job that runs here, for which the reply is."""
         runtime = server.runtime
         request = control_pb2.RegisterRequest(
             protocol_version=PROTOCOL_VERSION,

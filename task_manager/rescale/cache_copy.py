@@ -51,7 +51,7 @@ _COPIED_AT_FIRST = 2
 _WRITTEN_AT_FIRST = 16
 #: How long rows should wait for that.
 _PART_S_WANTED = 0.002
-#: Rows have the owner for themselves for so many times as long as writing or copying a part took.
+#: Rows have the owner for themselves for this many times as long as writing or copying a part took.
 _PAUSE_FACTOR = 3.0
 
 

@@ -123,7 +123,7 @@ class RescaleParticipant:
     # --- calls of other task managers ------------------------------------------------------------------------
 
     def receive(self, target: SubtaskId, handover: HandoverReceived, bytes_shipped: int) -> None:
-        """Take a handover from an old owner elsewhere, which has sent so many bytes of state before.
+        """Take a handover from an old owner elsewhere, which has sent this many bytes of state before.
 
         Raises:
             HandshakeError: the subtask has ended, or is not here.

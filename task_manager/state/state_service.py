@@ -22,7 +22,7 @@ _ENTRY_OVERHEAD_BYTES = 16
 _FIRST_SCAN_MESSAGE_BYTES, _SCAN_MESSAGE_BYTES = 16 << 10, 512 << 10
 #: A reply to Get is cut here; the caller asks again for the rest.
 _GET_REPLY_BYTES = 512 << 10
-#: Entries of a load are added when they are so many bytes.
+#: Entries of a load are added when they are this many bytes.
 _LOADED_BYTES_MAX = 8 << 20
 #: Keys read from the store at a time.
 _GET_CHUNK_KEYS = 2048

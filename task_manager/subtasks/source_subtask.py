@@ -38,7 +38,7 @@ class SourceSubtask(Subtask):
         self._ended_id = 0
 
     def checkpoint(self, checkpoint_id: int, *, holds: bool = False) -> None:
-        """Put a barrier behind what was sent; runs in the subtask's thread, between two batches.
+        """Put a barrier after what was sent; runs in the subtask's thread, between two batches.
 
         With ``holds`` nothing is read after it until :meth:`end_checkpoint`, or until another checkpoint begins:
         whoever wanted the hold is gone then.

@@ -39,7 +39,7 @@ _FLUSH_STEP_S = 0.005
 #: Intervals after a checkpoint, which writes all dirty state itself: where the next one comes about as soon as a flush
 #: would, keys that change all the time are written once and not twice.
 _FLUSH_WAITS = 2
-#: After a step of the sweep of expired state: so many times its duration is for rows.
+#: After a step of the sweep of expired state: this many times its duration is for rows.
 _SWEEP_REST = 9
 #: Whether there is something to sweep is asked so often.
 _SWEEP_LOOK_S = 1.0
@@ -216,7 +216,7 @@ class Subtask(ABC):
             self.subtask, 0, position | operators, captures, self._backend, self.progress.passed_id
         )
         part.counts = self._counts()
-        # The state is closed behind it.
+        # The state is closed after it.
         part.wait()
         self._checkpoints.deliver(part)
 
@@ -256,7 +256,7 @@ class Subtask(ABC):
         return self.mailbox.post(lambda: self._commit(checkpoint_id))
 
     def _commit(self, checkpoint_id: int) -> None:
-        # Rows that made a step raise are behind this checkpoint.
+        # Rows that made a step raise are before this checkpoint.
         if self._chain.isolation is not None:
             self._chain.isolation.relax()
         self._chain.commit(checkpoint_id)

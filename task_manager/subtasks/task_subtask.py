@@ -165,7 +165,7 @@ class TaskSubtask(Subtask):
         self._process(rows.batch, input_index=rows.input_index)
 
     def _take_rows(self, delivery: Delivery, first: pa.RecordBatch) -> None:
-        """Process a batch, together with those right behind it: many small ones cost as much as large ones."""
+        """Process a batch, together with those right after it: many small ones cost as much as large ones."""
         taken, rises = self._gather_rows(delivery, first)
         batches = []
         for item in taken:
@@ -186,7 +186,7 @@ class TaskSubtask(Subtask):
             self._show_watermark()
 
     def _gather_rows(self, delivery: Delivery, first: pa.RecordBatch) -> tuple[list[Delivery], bool]:
-        """A batch and those that wait behind it, of any channel: each channel's rows stay in order.
+        """A batch and those that wait after it, of any channel: each channel's rows stay in order.
 
         Of any input too, unless somebody must know the input of each row.
         Watermarks of single inputs, which mostly do not make the combined one rise, are taken in on the way; the

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from weir.errors import AddressInUseError, ConfigError
 
-#: Of the jobs that failed or were killed earlier, the checkpoints of so many are kept.
+#: Of the jobs that failed or were killed earlier, the checkpoints of this many are kept.
 _CHECKPOINTED_JOBS_MAX = 3
 
 

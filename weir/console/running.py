@@ -23,7 +23,7 @@ from weir.lifeline import Message
 #: Exit codes: as the control plane's; and 128 + the signal's number where the job could not say its own.
 FAILED_EXIT_CODE = 1
 _BY_SIGNAL_EXIT_CODE = 128
-#: Task managers that die are replaced; so many times, since the job itself may be what kills them.
+#: Task managers that die are replaced; this many times, since the job itself may be what kills them.
 _REPLACEMENTS_MAX = 10
 #: Slots of a task manager: here nobody else can bring more, so a job must never wait for some.
 _SLOTS = 1000

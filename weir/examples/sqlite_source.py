@@ -5,7 +5,7 @@ Two ways::
     weir.UserSource(partial(TableRows, "shop.db", "orders"), schema={"id": int, "price": float})
     weir.UserSource(partial(NewRows, "shop.db", "orders"), schema={"id": int, "price": float})
 
-The first one ends behind the rows that are there when the job starts; the second one goes on with rows that are
+The first one ends after the rows that are there when the job starts; the second one goes on with rows that are
 inserted later. Rows must not change, and new ones must get a higher ``rowid`` than all others, as
 ``INTEGER PRIMARY KEY AUTOINCREMENT`` sees to.
 """
@@ -45,7 +45,7 @@ class _Table(weir.Source):
             self._connection.close()
 
     def _rows(self, after: int, last: int) -> tuple[list[dict[str, Any]], int]:
-        """Some rows behind a ``rowid``, up to another one, and the ``rowid`` of the last of them."""
+        """Some rows after a ``rowid``, up to another one, and the ``rowid`` of the last of them."""
         assert self._connection is not None
         query = f"SELECT rowid AS _rowid, * FROM {self._table} WHERE rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?"
         try:
@@ -95,7 +95,7 @@ class NewRows(_Table):
     """All rows, then those that are inserted while the job runs; one split, which never ends."""
 
     def read(self, split: Json, position: Json) -> Iterator[tuple[list[dict[str, Any]], Json] | None]:
-        """Rows behind the position, None while there are no new ones."""
+        """Rows after the position, None while there are no new ones."""
         after = 0 if position is None else position
         while True:
             rows, after = self._rows(after, (1 << 63) - 1)

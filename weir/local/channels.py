@@ -83,7 +83,7 @@ class WaitingChannel:
         self.waiting: deque[Element] = deque()
 
     def send(self, element: Element) -> None:
-        """Put an element behind those that wait."""
+        """Put an element after those that wait."""
         self.waiting.append(element)
 
     def deliver(self) -> None:
@@ -149,6 +149,6 @@ class LocalOutput:
             edge.add(batch)
 
     def broadcast(self, element: ControlElement) -> None:
-        """Send a control element on every channel, behind all rows."""
+        """Send a control element on every channel, after all rows."""
         for edge in self._edges:
             edge.broadcast(element)

@@ -27,7 +27,7 @@ class Collection:
         self.rows += batch.num_rows
 
     def batches(self, start: int = 0) -> list[pa.RecordBatch]:
-        """What came behind the first ``start`` batches."""
+        """What came after the first ``start`` batches."""
         return [batch for _, batch in self._batches[start:]]
 
     def __len__(self) -> int:

@@ -67,7 +67,7 @@ class Deployment:
         store: for keyed state.
         generation: grows with every restart.
         job_start_us: schedules of paced sources count from there.
-        restored: what the subtasks of a step gave in the checkpoint that this starts from.
+        restored: what the subtasks of a step told the checkpoint that this starts from.
         keeps_positions: there are checkpoints, for which sources say where they are.
     """
 
@@ -188,7 +188,7 @@ class Deployment:
                 subtask.delivered = subtask.finished
 
     def close(self) -> list[Exception]:
-        """Release files, locks and whatever operators hold; gives what they raised. Commits nothing."""
+        """Release files, locks and whatever operators hold; returns what they raised. Commits nothing."""
         errors = []
         for subtask in self.subtasks:
             try:

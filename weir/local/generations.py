@@ -133,7 +133,7 @@ class Generations:
             raise
 
     def checkpoint(self, upto: Upto = "committed") -> int:
-        """Make a checkpoint; gives its number. See ``RunningJob.checkpoint``."""
+        """Make a checkpoint; returns its number. See ``RunningJob.checkpoint``."""
         deployment, number = self.deployment, self._next_checkpoint_id
         self._next_checkpoint_id += 1
         deployment.snapshot(number)

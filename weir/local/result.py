@@ -86,7 +86,7 @@ class DeadLetter:
 
 
 class Result:
-    """What a run gave: ``result["step"]`` has the rows of a step that was collected."""
+    """What a run returned: ``result["step"]`` has the rows of a step that was collected."""
 
     def __init__(
         self,

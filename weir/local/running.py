@@ -47,7 +47,7 @@ def run(
         flow: the dataflow; or one of its streams: only that step and what leads to it run, and it is collected.
         collect: names of steps whose rows the result has, besides branches that end in ``weir.Collect()`` or in
             nothing. They are kept in memory.
-        for_s: stop after so many seconds, for sources that never end.
+        for_s: stop after this many seconds, for sources that never end.
         until: stop when it is true; called with the rows so far between two batches.
         state_directory: keep keyed state there, in RocksDB, instead of in memory.
         dead_letter_directory: keep the file of rejected records there; the result has them in any case.
@@ -111,9 +111,9 @@ def run(
 def read_all(
     deployment: Deployment, clock: Clock, is_over: Callable[[], bool], sleep: Callable[[float], None]
 ) -> bool:
-    """Poll sources until all have ended, or until it ``is_over``; gives whether that came first.
+    """Poll sources until all have ended, or until it ``is_over``; returns whether that came first.
 
-    ``sleep`` passes so many seconds of the clock.
+    ``sleep`` passes this many seconds of the clock.
     """
     while deployment.running_sources:
         if is_over():

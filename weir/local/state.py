@@ -124,7 +124,7 @@ class DurableState:
             raise
 
     def restored(self, step: str) -> Mapping[int, Json]:
-        """What the subtasks of a step gave in the checkpoint, by their index then."""
+        """What the subtasks of a step told the checkpoint, by their index then."""
         return self._plan.operators.get(step, {})
 
     def rows_under_way(self, stage: Stage, subtask_index: int, table: RoutingTable | None) -> list[InputRows]:

@@ -124,7 +124,7 @@ class LocalTask(LocalSubtask):
             if self._watermarks.all_idle:
                 self._output.broadcast(element)
         elif isinstance(element, Barrier):
-            # Sources wait until a checkpoint is complete: no row can come behind its barriers.
+            # Sources wait until a checkpoint is complete: no row can come after its barriers.
             if self._barriers.barrier(channel, element.checkpoint_id) is Step.SNAPSHOT:
                 self._pass_barrier(element.checkpoint_id)
         elif isinstance(element, EndOfStream):
@@ -209,7 +209,7 @@ class LocalSource(LocalSubtask):
         self._end()
 
     def checkpoint(self, checkpoint_id: int) -> None:
-        """Put a barrier behind what was sent; called between two polls."""
+        """Put a barrier after what was sent; called between two polls."""
         self._pass_barrier(checkpoint_id)
 
     def mark_idle(self) -> None:

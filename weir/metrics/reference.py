@@ -16,7 +16,7 @@ ports. With `prometheus.push_enabled` they are also pushed to a Pushgateway, at 
 
 Subtasks count once per batch in plain attributes, and samples are made only when the page is read. The busy,
 idle and back-pressured seconds of a subtask add up to its running time: mostly idle means that it is fast
-enough, mostly busy that it is the bottleneck, mostly back-pressured that a stage behind it is.
+enough, mostly busy that it is the bottleneck, mostly back-pressured that a stage after it is.
 
 Besides the metrics below there are the usual `process_*` (CPU, memory, open files) and `python_gc_*`.
 """

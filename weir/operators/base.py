@@ -52,10 +52,10 @@ class RepeatableDeadLetters(DeadLetters, Protocol):
         ...
 
     def skip_known(self, positions: Mapping[int, int]) -> None:
-        """Do not write again what subtasks wrote behind these positions; before the first ``reject``.
+        """Do not write again what subtasks wrote after these positions; before the first ``reject``.
 
         Args:
-            positions: by subtask index, what ``position_bytes`` gave at the snapshot.
+            positions: by subtask index, what ``position_bytes`` returned at the snapshot.
         """
         ...
 
@@ -84,8 +84,9 @@ class OperatorContext:
     observe_latencies_us: Callable[[np.ndarray], None] | None = None
     #: Fence of the deployment; grows with every restart. Names of pending files hold it.
     generation: int = 1
-    #: What this operator's ``snapshot`` gave in the checkpoint that the job starts from: of *all* its subtasks then, by
-    #: their index. Empty at a start from nothing. How it is shared among today's subtasks is the operator's business.
+    #: What this operator's ``snapshot`` returned in the checkpoint that the job starts from: of *all* its subtasks
+    #: then, by their index. Empty at a start from nothing. How it is shared among today's
+    #: subtasks is the operator's business.
     restored: Mapping[int, Json] = field(default_factory=dict)
     #: Subtask indices of the stage now, ascending.
     subtask_indices: tuple[int, ...] = ()
@@ -186,7 +187,7 @@ class TimedOperator(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What one call of :meth:`SourceReader.poll` gave."""
+    """What one call of :meth:`SourceReader.poll` returned."""
 
     #: Rows with system columns, or None.
     batch: pa.RecordBatch | None = None
@@ -216,7 +217,7 @@ class SourceReader(ABC):
         """Give at most ``rows_max`` rows that are due. Must not sleep; may block on a disk read."""
 
     def snapshot(self) -> Json:
-        """What it takes to read on from here: everything before it was given out by :meth:`poll`, nothing behind it.
+        """What it takes to read on from here: everything before it was given out by :meth:`poll`, nothing after it.
 
         Called between two polls, and after the end. A later deployment finds it in ``context.restored``, by the
         index of the subtask that gave it; with other subtasks, ``open`` shares what was not read among them.

@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 
 from weir.kernels import byte_kernel, byte_kernel_part
 
-#: Bytes behind the end of its data that a kernel may read.
+#: Bytes after the end of its data that a kernel may read.
 PADDING_BYTES = 16
 
 kernel, kernel_part = byte_kernel, byte_kernel_part

@@ -159,7 +159,7 @@ class DeadLetterFile:
             return 0
 
     def skip_known(self, positions: Mapping[int, int]) -> None:
-        """Remember what is in the files behind these positions; files that are not on this machine are passed over."""
+        """Remember what is in the files after these positions; files that are not on this machine are passed over."""
         for index, position in positions.items():
             try:
                 with open(f"{self._stem}.{index}.jsonl", "rb") as file:

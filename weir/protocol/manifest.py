@@ -65,7 +65,7 @@ class SubtaskPart:
     images: tuple[StoreImage, ...] = ()
     #: Rows (Arrow IPC) that were under way to the subtask: they come before everything else after a restart.
     rows: tuple[FileRef, ...] = ()
-    #: By name of an operator: what its ``snapshot`` gave. Source positions and sink transactions are here.
+    #: By name of an operator: what its ``snapshot`` returned. Source positions and sink transactions are here.
     operators: Mapping[str, Json] = field(default_factory=dict)
     #: Bytes that were written to the checkpoint store for this part.
     new_bytes: int = 0

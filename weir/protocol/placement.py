@@ -88,7 +88,7 @@ class _Slots:
         )
 
     def take(self, name: str, subtask: SubtaskId) -> str:
-        """Use one slot; gives the name back."""
+        """Use one slot; returns the name back."""
         self.free[name] -= 1
         self._total[name] += 1
         self._of_stage[name, subtask.stage_index] += 1
@@ -103,7 +103,7 @@ class _Slots:
         )[2]
 
     def roomiest(self, count: int) -> str:
-        """Where so many subtasks go together: the fewest subtasks, else the most room."""
+        """Where this many subtasks go together: the fewest subtasks, else the most room."""
         fitting = [(self._total[name], name) for name, slots in self.free.items() if slots >= count]
         if fitting:
             return min(fitting)[1]

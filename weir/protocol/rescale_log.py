@@ -46,7 +46,7 @@ class RescaleLog:
     def add(
         self, plan: RescalePlan, now_ms: int, *, migrates: bool
     ) -> tuple[RescaleMachine, list[RescaleAction]] | RescaleRefusal:
-        """Start a rescale; gives its machine and its first actions, or the refusal while another one runs.
+        """Start a rescale; returns its machine and its first actions, or the refusal while another one runs.
 
         Raises:
             ValueError: the plan's version was used before; it was not made with ``last_version``.

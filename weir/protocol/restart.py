@@ -133,7 +133,7 @@ class PoisonWatch:
         self.isolated: set[str] = set()
 
     def failed(self, kind: FailureKind, step: str) -> bool:
-        """The job failed; gives whether the step joins those that are isolated."""
+        """The job failed; returns whether the step joins those that are isolated."""
         if not self._attempts or kind is not FailureKind.ROWS or not step:
             return False
         self._raised[step] += 1

@@ -25,7 +25,7 @@ class RestorePlan:
     places: Mapping[tuple[int, int], GroupPlace] = field(default_factory=dict)
     #: All images of the manifest, by id.
     images: Mapping[str, StoreImage] = field(default_factory=dict)
-    #: By name of a step: what its subtasks gave, by their index then; retired ones have negative numbers.
+    #: By name of a step: what its subtasks told it, by their index then; retired ones have negative numbers.
     operators: Mapping[str, Mapping[int, Json]] = field(default_factory=dict)
     #: Rows that were under way to a stage's subtasks, by stage now.
     rows: Mapping[int, tuple[FileRef, ...]] = field(default_factory=dict)

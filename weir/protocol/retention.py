@@ -44,7 +44,7 @@ def expired(
     Args:
         manifests: by checkpoint id, the paths that each complete checkpoint in the store names
             (``Manifest.paths``). Savepoints are not among them.
-        retained: so many of the newest stay; at least one.
+        retained: this many of the newest stay; at least one.
         directories: numbers of the directories below ``files/``, those of checkpoints that failed included.
         in_flight: checkpoints that are being made, or that a job starts from.
         files: paths that are in the store, if that is known: those that no manifest ever named may go too.

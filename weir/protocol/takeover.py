@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum
 
-#: Task managers have so many lease times to come back by themselves.
+#: Task managers have this many lease times to come back by themselves.
 PATIENCE_LEASES = 2
-#: One that answers with the job on it lives, and is only slow to register: it is waited for so many lease times.
+#: One that answers with the job on it lives, and is only slow to register: it is waited for this many lease times.
 PATIENCE_WITH_LIVING_LEASES = 15
 
 

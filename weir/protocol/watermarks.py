@@ -11,7 +11,7 @@ _MAX_MS = 2**63 - 1
 class WatermarkTracker:
     """State of one subtask's inputs, named by anything hashable. Pure; called by the subtask's loop.
 
-    The combined watermark never falls: an input that wakes up behind it holds it where it is.
+    The combined watermark never falls: an input that wakes up with a lower one holds it where it is.
     """
 
     def __init__(self, inputs: Iterable[Hashable]) -> None:
@@ -35,7 +35,7 @@ class WatermarkTracker:
         self._watermarks_ms.setdefault(name, self.combined_ms)
 
     def advance(self, name: Hashable, time_ms: int) -> int | None:
-        """Note a watermark; gives the new combined one if that rises, else None."""
+        """Note a watermark; returns the new combined one if that rises, else None."""
         self._idle.discard(name)
         self._watermarks_ms[name] = max(self._watermarks_ms[name], time_ms)
         return self._raise()
@@ -45,12 +45,12 @@ class WatermarkTracker:
         self._idle.discard(name)
 
     def mark_idle(self, name: Hashable) -> int | None:
-        """Note that an input has nothing for now; gives the new combined watermark if that rises."""
+        """Note that an input has nothing for now; returns the new combined watermark if that rises."""
         self._idle.add(name)
         return self._raise()
 
     def end(self, name: Hashable) -> int | None:
-        """Note that an input has ended; gives the new combined watermark if that rises."""
+        """Note that an input has ended; returns the new combined watermark if that rises."""
         self._idle.discard(name)
         del self._watermarks_ms[name]
         return self._raise()

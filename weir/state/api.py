@@ -47,7 +47,7 @@ class StateReader(ABC):
     def scan(
         self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Entries of a range in key order (or the reverse). A start at or behind stop gives nothing.
+        """Entries of a range in key order (or the reverse). A start at or after stop gives nothing.
 
         The scan sees the store as it was when it began, whatever is written meanwhile.
         """
@@ -184,6 +184,6 @@ class _PlainEntries(StagedEntries):
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """The smallest key behind every key that starts with ``prefix``; None if there is none (empty or all 0xFF)."""
+    """The smallest key after every key that starts with ``prefix``; None if there is none (empty or all 0xFF)."""
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else None

@@ -14,11 +14,11 @@ from weir.keys import KeyColumn, select_keys
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedKeys:
-    """State keys (``weir.state.layout``), one behind the other."""
+    """State keys (``weir.state.layout``), one after the other."""
 
     #: uint8; key i is ``data[offsets[i]:offsets[i + 1]]``.
     data: np.ndarray
-    #: int64, shape (keys + 1,); the first one may be behind 0.
+    #: int64, shape (keys + 1,); the first one may be above 0.
     offsets: np.ndarray
     #: uint16, shape (keys,); the key group that each key begins with. Equal ones are neighbours.
     groups: np.ndarray
@@ -32,7 +32,7 @@ class PackedKeys:
         return int(self.offsets[-1]) - int(self.offsets[0])
 
     def to_bytes(self) -> bytes:
-        """All keys, one behind the other."""
+        """All keys, one after the other."""
         return self.data[int(self.offsets[0]) : int(self.offsets[-1])].tobytes()
 
     def lengths(self) -> np.ndarray:
@@ -58,7 +58,7 @@ class PackedKeys:
         return PackedKeys(self.data, self.offsets[start : stop + 1], self.groups[start:stop])
 
     def parts(self, spans: Sequence[tuple[int, int]]) -> PackedKeys:
-        """The keys of several ranges, one behind the other."""
+        """The keys of several ranges, one after the other."""
         if len(spans) == 1:
             return self.part(*spans[0])
         return join_keys([self.part(start, stop) for start, stop in spans])

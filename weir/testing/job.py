@@ -237,7 +237,7 @@ class RunningJob:
     # --- checkpoints and restarts --------------------------------------------------------------------------------
 
     def checkpoint(self, upto: Literal["prepared", "complete", "committed"] = "committed") -> int:
-        """Make a checkpoint; gives its number.
+        """Make a checkpoint; returns its number.
 
         With ``upto`` a test can restart at the worst moments: "prepared": sinks have prepared, but the checkpoint is
         not complete, so a restart goes on from an earlier one; "complete": it counts, but no sink has delivered.
@@ -305,7 +305,7 @@ class RunningJob:
     # --- internals -----------------------------------------------------------------------------------------------
 
     def _drain(self) -> int:
-        """Process all that is there; gives the wall clock (epoch µs) of the next row of a paced source."""
+        """Process all that is there; returns the wall clock (epoch µs) of the next row of a paced source."""
         with self._generations.failing():
             deployment = self._generations.deployment
             while True:

@@ -160,7 +160,7 @@ def running_mean(
 
 @kernel(types.int64(_SLOTS, _OUT_I32, _OUT_I32))
 def last_rows(slots: Any, last: Any, rows: Any) -> int:
-    """Numbers of the rows behind which their slot does not come again, ascending; returns how many.
+    """Numbers of the rows after which their slot does not come again, ascending; returns how many.
 
     ``last`` is scratch, shape (capacity,).
     """

@@ -45,7 +45,7 @@ class KeyedAggregateOperator(Operator):
         self._keys_at_close = 0
         self._input_schema: pa.Schema | None = None
         self._accumulators: list[Accumulator] = []
-        #: Where the aggregates stand: behind the user columns.
+        #: Where the aggregates stand: after the user columns.
         self._user_columns = 0
         self._last = np.empty(0, dtype=np.int32)
 

@@ -85,7 +85,7 @@ def aggregate_codec(spec: KeyedAggregateSpec, schema: pa.Schema | None) -> Aggre
 
 
 def codec_from_json(value: Json) -> AggregateCodec:
-    """Read what :meth:`AggregateCodec.to_json` gave."""
+    """Read what :meth:`AggregateCodec.to_json` returned."""
     return AggregateCodec(
         keys=tuple((name, form) for name, form in value["keys"]),
         aggregates=tuple((function, column, kind) for function, column, kind in value["aggregates"]),

@@ -119,7 +119,7 @@ class LatencyText:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what :meth:`state` gave."""
+        """Go on from what :meth:`state` returned."""
         numbers, counts = state["buckets"]
         self._buckets[:] = 0
         self._buckets[numbers] = counts

@@ -176,7 +176,7 @@ class LatencySink(Operator):
             self._file.flush()
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """Bring the lines to the disk; gives how far they reach, and the statistics.
+        """Bring the lines to the disk; returns how far they reach, and the statistics.
 
         Raises:
             InputError: they cannot be written.

@@ -148,7 +148,7 @@ class TwoPhaseSink(Operator):
         return ()
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """Prepare the open transaction; gives all that are not known to be committed."""
+        """Prepare the open transaction; returns all that are not known to be committed."""
         if self._open_transaction is not None:
             description = self.prepare()
             self._open_transaction = None
@@ -168,7 +168,7 @@ class TwoPhaseSink(Operator):
         with self._lock:
             while self._prepared:
                 covered, description = self._prepared[0]
-                # The last transaction has id 0 and comes behind all others.
+                # The last transaction has id 0 and comes after all others.
                 if checkpoint_id != 0 and (covered == 0 or covered > checkpoint_id):
                     return
                 self.commit_prepared(description)

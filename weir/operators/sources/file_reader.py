@@ -59,7 +59,7 @@ class FileReader(BatchSource):
 
     @abstractmethod
     def _add_file(self, path: str, size_bytes: int) -> None:
-        """Read this file too, behind everything else; called where the source follows."""
+        """Read this file too, after everything else; called where the source follows."""
 
     @abstractmethod
     def _read_batch(self) -> pa.RecordBatch | None:
@@ -67,7 +67,7 @@ class FileReader(BatchSource):
 
     @abstractmethod
     def _rests(self) -> list[Rest]:
-        """What is left to read behind the last row that was given out; first what is read next."""
+        """What is left to read after the last row that was given out; first what is read next."""
 
     @abstractmethod
     def _resume_input(self, shares: list[list[Rest]]) -> None:

@@ -96,7 +96,7 @@ class StrictDecoder:
 
         Args:
             data: uint8 bytes.
-            lines: int64, shape (at least count, 3): start and end (behind the newline) of each line.
+            lines: int64, shape (at least count, 3): start and end (after the newline) of each line.
             count: number of lines.
         """
         shapes = np.empty(count, dtype=np.uint8)
@@ -247,7 +247,7 @@ class _DecodeJob:
         return self._raw[self._start_list[index] : self._stop_list[index]]
 
     def joined(self, indices: np.ndarray) -> bytes:
-        """Lines one behind the other; mostly they are so already."""
+        """Lines one after the other; mostly they are so already."""
         if np.array_equal(self._starts[indices[1:]], self._stops[indices[:-1]]):
             return self._raw[self._start_list[indices[0]] : self._stop_list[indices[-1]]]
         return b"".join([self.line(index) for index in indices.tolist()])

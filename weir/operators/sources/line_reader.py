@@ -212,7 +212,7 @@ class _SplitSource:
         return int(count)
 
     def _skip_first_line(self) -> None:
-        """Go to the first line that starts in the split: behind the first newline from ``start - 1`` on."""
+        """Go to the first line that starts in the split: after the first newline from ``start - 1`` on."""
         at = self.offset - 1
         self._file.seek(at)
         while at < self._stop:

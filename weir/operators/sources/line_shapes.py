@@ -24,7 +24,7 @@ def cut_lines(data: np.ndarray, start: int, stop: int, lines_max: int, lines: np
     """Find line ends, in the form of :func:`scan_lines` with no line certain.
 
     Returns:
-        Position behind the last line, and how many there are.
+        Position after the last line, and how many there are.
     """
     at = start
     count = 0

@@ -234,7 +234,7 @@ class BatchSource(SourceReader):
         raise InputError("this source cannot be read on from a position")
 
     def _position(self, counts: SourceCounts) -> Json:
-        """The snapshot: what is left to read behind the last row that was given out, and these counts."""
+        """The snapshot: what is left to read after the last row that was given out, and these counts."""
         raise InputError("this source cannot be read again from a position: it takes no part in checkpoints")
 
     @abstractmethod
@@ -253,7 +253,7 @@ class BatchSource(SourceReader):
         """
 
     def _nothing_now(self) -> Poll:
-        """What a poll without rows returns behind :meth:`_next_batch`: the end, unless there may be rows later."""
+        """What a poll without rows returns after :meth:`_next_batch`: the end, unless there may be rows later."""
         return Poll(finished=True)
 
     def poll(self, rows_max: int) -> Poll:

@@ -59,7 +59,7 @@ class SchedulePlace:
     #: Epoch µs at which event ``first`` of the source is due.
     start_us: int
     rate: float
-    #: Events of all subtasks that were given before the schedule began; above 0 behind a start from a savepoint.
+    #: Events of all subtasks that were given before the schedule began; above 0 after a start from a savepoint.
     first: int
     #: Rank of the subtask among those that have something to read, and their number.
     place: int

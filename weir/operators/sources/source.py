@@ -24,7 +24,7 @@ class Source(ABC):
     too), keeps to rate and limit, makes times and watermarks, and puts bad rows aside.
 
     Every subtask has a Source of its own, and calls it in one thread: ``open``, ``splits``, ``read`` for each of its
-    splits, ``close``. Rows come exactly once if ``read`` from a position yields what came behind it the first time.
+    splits, ``close``. Rows come exactly once if ``read`` from a position yields what came after it the first time.
 
     What a method raises fails the job. An ``OSError`` (``ConnectionError``, ``TimeoutError``) says that the place it
     reads from is away: the job begins again from its checkpoint as often as it takes, after longer and longer waits.
@@ -56,11 +56,11 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, split: Json, position: Json) -> Iterator[tuple[Rows, Json] | None]:
-        """Yield ``(rows, position)``: some rows, and where to go on behind them; the split ends with the iterator.
+        """Yield ``(rows, position)``: some rows, and where to go on after them; the split ends with the iterator.
 
         Yield None if there is nothing now: it is asked again after 5 ms, then later and later up to half a
         second. An iterator should never sleep: its subtask does nothing else meanwhile. Some hundred to some ten
-        thousand rows at a time are quick. No rows and a position go on behind what is no row.
+        thousand rows at a time are quick. No rows and a position go on after what is no row.
 
         Args:
             split: what to read.

@@ -120,7 +120,7 @@ def plan_splits(files: Sequence[str], parallelism: int, *, whole_files: bool = F
 
 
 def cut_splits(splits: Sequence[Split], parallelism: int) -> list[Split]:
-    """Cut splits of plain files into pieces for so many subtasks, in the order given."""
+    """Cut splits of plain files into pieces for this many subtasks, in the order given."""
     share_bytes = sum(split.size_bytes for split in splits) // (parallelism * SPLITS_PER_SUBTASK)
     piece_bytes = min(SPLIT_BYTES_MAX, max(SPLIT_BYTES_MIN, share_bytes))
     cut: list[Split] = []
@@ -236,7 +236,7 @@ def _count_lines(splits: Sequence[Split], enough: int) -> int:
 
 
 def _count_split(split: Split, enough: int) -> int:
-    # A line starts behind each newline in [start - 1, stop - 1), and at the start of the file.
+    # A line starts after each newline in [start - 1, stop - 1), and at the start of the file.
     count = 1 if split.start_bytes == 0 and split.size_bytes > 0 else 0
     with open_split(split) as file:
         left = 1 << 62 if split.compressed else split.stop_bytes - 1 - max(0, split.start_bytes - 1)

@@ -4,7 +4,7 @@ The snapshot of one subtask::
 
     {"kind": "user_source", "version": 1,
      "splits": [[3, SPLIT, POSITION, 40, 7, 9, 1700000000000]],   number, split, position, rows before it, rows behind
-                                  it that were given out, rows behind it that were checked, largest event time or null
+                                  it that were given out, rows after it that were checked, largest event time or null
      "done": ["7"],               with ``discover_ms``: splits that were read to their end, as JSON; else null
      "emitted": 40, ...}          as in ``weir.operators.sources.positions``
 """
@@ -47,7 +47,7 @@ class _OpenSplit:
     position: Json = None
     #: Rows before the position.
     rows: int = 0
-    #: Rows behind the position that were given out before a restart, and that were checked.
+    #: Rows after the position that were given out before a restart, and that were checked.
     skip: int = 0
     checked: int = 0
     event_time_ms_max: int = WATERMARK_MIN_MS
@@ -241,7 +241,7 @@ class UserSourceReader(BatchSource):
             self._context.dead_letters.reject(origin, number, reason, raw)
 
     def _settle(self) -> None:
-        """Everything that was read was given out: go on behind it."""
+        """Everything that was read was given out: go on after it."""
         assert self._given is not None
         split, rows = self._given.split, self._given.rows
         split.position = self._given.position

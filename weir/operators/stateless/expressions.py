@@ -2,7 +2,7 @@
 
 Expressions see only the columns that they name, so a string column is converted only where it is used. All
 system columns of the input survive, also ``_key_hash``: rows stay where they are and the builder refuses to
-replace a key column behind ``key_by``.
+replace a key column after ``key_by``.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class FilterOperator(Operator):
 
 
 class WithColumnsOperator(Operator):
-    """Adds or replaces columns. New ones stand behind the user columns and before the system columns."""
+    """Adds or replaces columns. New ones stand after the user columns and before the system columns."""
 
     def __init__(self, spec: WithColumnsSpec) -> None:
         self._expressions = spec.expressions

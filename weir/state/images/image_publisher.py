@@ -199,7 +199,7 @@ class PendingImage:
         self._result: tuple[StoreImage, int] | CheckpointError | None = None
 
     def publish(self) -> tuple[StoreImage, int]:
-        """Bring the image into the checkpoint store; gives it, and the bytes that were written there.
+        """Bring the image into the checkpoint store; returns it, and the bytes that were written there.
 
         Blocks for the copying: to be called in another thread than the subtask's. Called again, or by several
         threads, it gives the same; what was held on this disk is gone afterwards, also after an error.

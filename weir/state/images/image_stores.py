@@ -282,7 +282,7 @@ class _ImageFolder(StoreDirectory):
 
 
 def drop_foreign(backend: StateBackend, kept: Collection[tuple[int, int]]) -> int:
-    """Delete everything of a store but these key groups and states; gives the number of ranges that were deleted.
+    """Delete everything of a store but these key groups and states; returns the number of ranges that were deleted.
 
     Called after :meth:`Images.open_main`, before subtasks begin: groups that the task manager does not own any
     more must not come back when it owns them again.

@@ -82,7 +82,7 @@ class GroupPlaces:
         return self.by_group[key]
 
     def remove(self, group: int) -> Place:
-        """Own a group no longer; gives the place it had.
+        """Own a group no longer; returns the place it had.
 
         Raises:
             FencedError: it was not owned.

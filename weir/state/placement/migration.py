@@ -202,7 +202,7 @@ def ship_groups(
     batch_bytes: int = SHIP_BYTES,
     bytes_per_second: float = float("inf"),
 ) -> int:
-    """Send groups to their new owner's store, each deleted here once it is there; gives the bytes sent.
+    """Send groups to their new owner's store, each deleted here once it is there; returns the bytes sent.
 
     Called by the old owner, in a thread of its own, after it wrote its dirty keys: nobody may write these
     groups meanwhile. The client carries the old owner's epochs.

@@ -16,7 +16,7 @@ from weir.state.packed import PackedKeys, join_keys
 from weir.state.placement.group_places import Place
 from weir.state.placement.remote import PackedReply, RemoteStateClient
 
-#: Gathered writes leave when they are so many bytes; one more call of as many may be under way.
+#: Gathered writes leave when they are this many bytes; one more call of as many may be under way.
 _PUT_BYTES = 128 << 10
 #: Bytes of keys and values of one read; with the writes before it they stay below half of the lowest message limit.
 _GET_BYTES = 320 << 10

@@ -72,10 +72,10 @@ class RemoteStateClient(Protocol):
 
         Args:
             start: first key.
-            stop: first key behind the range; None: no end.
+            stop: first key after the range; None: no end.
             prefixes: groups and state ids (4 bytes each): keys of others are left out.
             reverse: from the end to the start.
-            bytes_max: end after about so many bytes of keys and values; 0: no limit.
+            bytes_max: end after about this many bytes of keys and values; 0: no limit.
         """
         ...
 

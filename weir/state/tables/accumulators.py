@@ -30,7 +30,7 @@ def value_bytes(cell_count: int) -> int:
 
 
 def encode_values(cells: np.ndarray, presence: np.ndarray) -> bytes:
-    """The values of several keys, one behind the other; see :func:`encode_rows`."""
+    """The values of several keys, one after the other; see :func:`encode_rows`."""
     return encode_rows(cells, presence).tobytes()
 
 

@@ -23,7 +23,7 @@ class CachedEntries:
     state_id: int
     #: uint64, shape (keys,).
     hashes: np.ndarray
-    #: uint8: the keys' bytes, one behind the other.
+    #: uint8: the keys' bytes, one after the other.
     key_data: np.ndarray
     #: int32, shape (keys,).
     key_lengths: np.ndarray
@@ -43,7 +43,7 @@ class CachedEntries:
         return offsets
 
     def pieces(self, keys_max: int, bytes_max: int) -> Iterator[CachedEntries]:
-        """The same in parts of at most so many keys, and about so many bytes of keys; they share the arrays."""
+        """The same in parts of at most this many keys, and about this many bytes of keys; they share the arrays."""
         offsets = self.key_offsets
         mean_bytes = max(1, len(self.key_data) // max(1, len(self)))
         keys_max = max(1, min(keys_max, bytes_max // mean_bytes))
@@ -67,7 +67,7 @@ _VALUES_MAX = 2_000
 class CachedValues:
     """What a table of values had cached of some keys when they were given away; their store had the same.
 
-    On the wire keys and values are their bytes, one behind the other, with int32 lengths, little endian.
+    On the wire keys and values are their bytes, one after the other, with int32 lengths, little endian.
     """
 
     #: Number of the state in the store.
@@ -81,7 +81,7 @@ class CachedValues:
         return len(self.keys)
 
     def pieces(self, keys_max: int, bytes_max: int) -> Iterator[CachedValues]:
-        """The same in parts of at most so many keys and bytes; a single entry may be larger."""
+        """The same in parts of at most this many keys and bytes; a single entry may be larger."""
         keys_max = min(keys_max, _VALUES_MAX)
         start = size = 0
         for index, (key, value) in enumerate(zip(self.keys, self.values, strict=True)):

@@ -373,7 +373,7 @@ class CellTable(StateTable):
     def flush_part(self, share: float) -> bool:
         """Write dirty slots bit by bit, so that rows do not wait for all of them.
 
-        The first call, and the first after one that gave True, notes the slots that are dirty then. The caller
+        The first call, and the first after one that returned True, notes the slots that are dirty then. The caller
         flushes the backend in the end.
 
         Args:

@@ -304,7 +304,7 @@ def remove_slots(
         position = slot_hashes[slot] & mask
         while (table[position] & _LOW_32) != np.uint64(slot + 1):
             position = (position + _ONE) & mask
-        # Close the gap: an entry moves back unless its home lies behind the gap.
+        # Close the gap: an entry moves back unless its home lies after the gap.
         follower = (position + _ONE) & mask
         while table[follower] != 0:
             home = (table[follower] >> _SHIFT) & mask
@@ -390,7 +390,7 @@ def remove_groups(
             free_slots[counters[FREE]] = slot
             counters[FREE] += 1
     mask = np.uint64(table.size - 1)
-    # Probing wraps around, so begin behind a free entry: no run is then split.
+    # Probing wraps around, so begin after a free entry: no run is then split.
     first = np.uint64(0)
     while table[first] != 0:
         first += _ONE
@@ -412,7 +412,7 @@ def remove_groups(
 def sort_words(slots: Any, groups: Any, starts: Any, lengths: Any, arena: Any, words: Any) -> None:
     """For each slot a word that sorts about as its state key does: the group, then 6 bytes of the key.
 
-    The bytes are those behind the prefix that all these keys share, because keys such as ``server-17`` differ late.
+    The bytes are those after the prefix that all these keys share, because keys such as ``server-17`` differ late.
     """
     if slots.size == 0:
         return
@@ -439,7 +439,7 @@ def sort_words(slots: Any, groups: Any, starts: Any, lengths: Any, arena: Any, w
 def encode_state_keys(
     slots: Any, groups: Any, state_id: Any, starts: Any, lengths: Any, arena: Any, out_offsets: Any, out: Any
 ) -> None:
-    """State keys (``weir.state.layout``, empty namespace) of slots, one behind the other; fills ``out_offsets``."""
+    """State keys (``weir.state.layout``, empty namespace) of slots, one after the other; fills ``out_offsets``."""
     position = 0
     for number in range(slots.size):
         slot = slots[number]
@@ -458,7 +458,7 @@ def encode_state_keys(
 
 @kernel(types.void(_I32, _I64, _I32, _U8, _U8))
 def copy_keys(slots: Any, starts: Any, lengths: Any, arena: Any, out: Any) -> None:
-    """The keys of slots, one behind the other."""
+    """The keys of slots, one after the other."""
     position = 0
     for slot in slots:
         start = starts[slot]

@@ -206,7 +206,7 @@ class SlotTable:
         return found[: kernels.changed_in_groups(self._flags, self.hashes, self._stamps, marks, found)]
 
     def keys_of(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The keys of slots one behind the other (uint8), and their lengths (int32, shape (slots,))."""
+        """The keys of slots one after the other (uint8), and their lengths (int32, shape (slots,))."""
         lengths = self._lengths[slots]
         data = np.empty(int(lengths.sum(dtype=np.int64)), dtype=np.uint8)
         kernels.copy_keys(slots, self._starts, self._lengths, self._arena, data)

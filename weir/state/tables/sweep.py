@@ -177,7 +177,7 @@ class Sweeps:
         return bool(self._sweeps)
 
     def step(self, budget_s: float = STEP_S, clock: Clock | None = None) -> bool:
-        """Sweep for so many seconds at most, give or take a chunk; True: there is more to do now.
+        """Sweep for this many seconds at most, give or take a chunk; True: there is more to do now.
 
         Raises:
             WeirError: the store cannot be read or written.

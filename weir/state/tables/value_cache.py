@@ -35,7 +35,7 @@ _PART_ENTRIES_MAX = 1_000
 _PART_BYTES_MAX = 1 << 20
 #: While writing has to wait, the cache may become larger by this share of its bound.
 _OVERSHOOT = 0.25
-#: Of so many times as many keys as are written at a time is asked whether they are dirty.
+#: Of this many times as many keys as are written at a time is asked whether they are dirty.
 _LOOK = 4
 _MISSING: Any = object()
 
@@ -324,7 +324,7 @@ class WriteBackCache(StateBackend):
     def _captured_chunk(
         captured: _Captured, keys: Sequence[bytes], start: int
     ) -> tuple[int, list[tuple[bytes, bytes | None]]]:
-        """What to write next, in key order, and the position behind it."""
+        """What to write next, in key order, and the position after it."""
         chunk: list[tuple[bytes, bytes | None]] = []
         stop, size_bytes = start, 0
         while stop < len(keys) and stop - start < FLUSH_ENTRIES_MAX and size_bytes < FLUSH_BYTES_MAX:
