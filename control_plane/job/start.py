@@ -46,6 +46,7 @@ def start_or_take_over(
     *,
     starts_fresh: bool = False,
     open_store: OpenStore = CheckpointStore.open,
+    name_job: Callable[[LogicalGraph], str] = new_job_id,
 ) -> tuple[StartPoint, ManifestStore | None]:
     """Begin a job, or go on with the one that an earlier control plane left running.
 
@@ -55,6 +56,7 @@ def start_or_take_over(
         record: what the earlier control plane saved last, if it did.
         starts_fresh: give up a job that was left running or failed, as ``--start-fresh``.
         open_store: opens the store of a job below a URI.
+        name_job: makes the id of a new job.
 
     Raises:
         ConfigError: a job was left running that is not this one, or has other parameters.
@@ -66,7 +68,7 @@ def start_or_take_over(
         return failed
     if record is None or record.is_over or starts_fresh or not uri:
         give_up_left(record, "--start-fresh" if starts_fresh else "without checkpoints it cannot go on")
-        job_id = new_job_id(graph)
+        job_id = name_job(graph)
         return StartPoint(job_id), open_store(uri, job_id) if uri else None
     store = open_store(uri, record.job_id)
     difference = difference_to_left(record, graph, job.parameters)

@@ -260,7 +260,12 @@ class ControlPlaneProcess(Process):
         config = _config(world, task_managers)
         checked = CheckedStore(store, lambda: self.parts.job.identity.generation)
         start, _ = start_or_take_over(
-            job.loaded, config.checkpoint_uri, register.record, open_store=lambda uri, job_id: checked
+            job.loaded,
+            config.checkpoint_uri,
+            register.record,
+            open_store=lambda uri, job_id: checked,
+            # The same in every run of a seed.
+            name_job=lambda graph: f"{graph.name}-20260101-000000-{int(world.now_ms):04x}",
         )
         if world.broken == "create":
             start = replace(
