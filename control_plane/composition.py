@@ -134,6 +134,7 @@ class ControlPlane:
             is_shared=outside.is_shared,
             first_checkpoint_id=start.next_checkpoint_id,
             superseded=lambda: self.coordinator.superseded.set(),
+            incarnations=self.task_managers.incarnations,
         )
 
     def _checkpointer(

@@ -92,6 +92,8 @@ class Takeover:
             # The earlier control plane may have died before its record was written.
             self._highest_generation = max(self._highest_generation, request.generation)
         fits = request.job_id == identity.job_id and request.generation == identity.generation
+        if self._left is not None and self.is_waiting:
+            fits = fits and self._is_the_same(self._left, request.address, request.incarnation)
         if not fits:
             self._back.discard(request.address)
             return False
@@ -109,6 +111,11 @@ class Takeover:
     def lost(self, name: str) -> None:
         """The lease of a task manager has ended: if it is waited for, it has to come back again."""
         self._back.discard(name)
+
+    @staticmethod
+    def _is_the_same(left: JobRecord, address: str, incarnation: str) -> bool:
+        """Whether it is the process that had subtasks: another one at its address may have a part of the job, too."""
+        return left.incarnations.get(address, incarnation) == incarnation
 
     def _missing(self, left: JobRecord) -> set[str]:
         return set(left.placement.values()) - self._back
@@ -138,7 +145,9 @@ class Takeover:
         return {
             address
             for address, job in zip(missing, answers, strict=True)
-            if job == (left.job_id, left.generation)
+            if job is not None
+            and job[:2] == (left.job_id, left.generation)
+            and self._is_the_same(left, address, job[2])
         }
 
     def _restart(self, left: JobRecord) -> None:

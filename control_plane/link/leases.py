@@ -79,13 +79,14 @@ class Leases:
         except WeirError:
             await client.close()
             raise
-        old = self._task_managers.clients.pop(request.address, None)
-        if old is not None:
-            await old.close()
+        old = self._task_managers.clients.get(request.address)
         self._task_managers.clients[request.address] = client
+        # At once: whatever is written down meanwhile must not name the new process as the one that had the subtasks.
         if registration.replaced is not None:
             self._left(registration.replaced.name)
             self._lost(registration.replaced, "another process registered at its address")
+        if old is not None:
+            await old.close()
         log.info("task manager %s registered, %d slots", address, request.operator_quota)
 
     def renew(self, address: str, incarnation: str) -> bool:

@@ -19,8 +19,8 @@ def reason_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-async def job_at(connect: Connect, address: str) -> tuple[str, int] | None:
-    """The id and generation of the job that a task manager runs; None: nobody answers there, or runs one."""
+async def job_at(connect: Connect, address: str) -> tuple[str, int, str] | None:
+    """The job that a task manager runs: id, generation, and its own incarnation; None: nobody answers, or runs one."""
     client = connect(address)
     try:
         status = await client.status()
@@ -28,7 +28,7 @@ async def job_at(connect: Connect, address: str) -> tuple[str, int] | None:
         return None
     finally:
         await client.close()
-    return (status.job_id, status.generation) if status.job_id else None
+    return (status.job_id, status.generation, status.incarnation) if status.job_id else None
 
 
 class TaskManagers:
@@ -42,6 +42,10 @@ class TaskManagers:
     def members(self) -> list[Member]:
         """All lease holders, by address."""
         return self.membership.members()
+
+    def incarnations(self) -> dict[str, str]:
+        """Which process holds the lease of each task manager, by address."""
+        return {member.name: member.incarnation_id for member in self.members()}
 
     def client(self, name: str) -> TaskManagerCalls:
         """The connection to a registered task manager.

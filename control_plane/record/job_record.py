@@ -46,6 +46,8 @@ class JobRecord:
     first_checkpoint_id: int = 0
     #: The checkpoint that counts, whatever else is in the store; 0: none does; None: the latest one in the store.
     checkpoint_id: int | None = None
+    #: Which process of each task manager of ``placement`` has the subtasks; empty: an older version wrote the record.
+    incarnations: Mapping[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """The document."""
@@ -74,6 +76,7 @@ class JobRecord:
                 else {"move": self.strategy.move.value, "asks_for_places": self.strategy.asks_for_places},
                 "first_checkpoint_id": self.first_checkpoint_id,
                 "checkpoint_id": self.checkpoint_id,
+                "incarnations": dict(self.incarnations),
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
@@ -115,6 +118,7 @@ class JobRecord:
                 else StateStrategy(StateMove(strategy["move"]), strategy["asks_for_places"]),
                 value.get("first_checkpoint_id", 0),
                 value.get("checkpoint_id"),
+                value.get("incarnations", {}),
             )
         except (ValueError, KeyError, TypeError, StateError) as error:
             raise CheckpointError(

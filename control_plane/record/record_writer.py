@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -50,6 +50,7 @@ class RecordWriter:
         is_shared: bool,
         first_checkpoint_id: int,
         superseded: Callable[[], None],
+        incarnations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """Nothing is written yet.
 
@@ -62,6 +63,7 @@ class RecordWriter:
             is_shared: another control plane may come to lead while this one runs.
             first_checkpoint_id: the number at which checkpoints of this process begin.
             superseded: called when another control plane leads.
+            incarnations: returns which process holds the lease of each task manager.
         """
         self._job = job
         self._rescales = rescales
@@ -71,6 +73,7 @@ class RecordWriter:
         self._is_shared = is_shared
         self._first_checkpoint_id = first_checkpoint_id
         self._superseded = superseded
+        self._incarnations = incarnations
         self._unsaved: bytes | None = None
         self._written = b""
         self._is_refused = False
@@ -112,6 +115,9 @@ class RecordWriter:
         job, rescale = self._job, self._rescales.current
         present = set(job.graph.subtasks())
         latest_id = self._checkpoints().latest_id
+        # Without those of a rescale that was taken back, which may still have to end.
+        placement = {s: place for s, place in job.machine.placement.items() if s in present}
+        names = set(placement.values())
         return JobRecord(
             job.identity.job_id,
             job.identity.fingerprint,
@@ -126,8 +132,8 @@ class RecordWriter:
             and not job.locations.has_remote(),
             stages={stage.index: tuple(stage.subtask_indices) for stage in job.graph.stages},
             routing=dict(job.routing_tables),
-            # Without those of a rescale that was taken back, which may still have to end.
-            placement={s: place for s, place in job.machine.placement.items() if s in present},
+            placement=placement,
+            incarnations={name: one for name, one in self._incarnations().items() if name in names},
             parameters=job.parameters,
             restarts=job.restarts,
             strategy=job.strategy,

@@ -2,6 +2,7 @@
 
 import asyncio
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -29,14 +30,16 @@ class TaskManager:
     async def status(self):
         self._asked.set()
         job_id, generation = self._job or ("", 0)
-        return control_pb2.StatusReply(job_id=job_id, generation=generation)
+        return control_pb2.StatusReply(job_id=job_id, generation=generation, incarnation="first")
 
     async def close(self):
         pass
 
 
-def registered(takeover, address, generation=3):
-    request = control_pb2.RegisterRequest(address=address, job_id="job-1", generation=generation)
+def registered(takeover, address, generation=3, incarnation="first"):
+    request = control_pb2.RegisterRequest(
+        address=address, job_id="job-1", generation=generation, incarnation=incarnation
+    )
     return takeover.registered(request)
 
 
@@ -139,3 +142,24 @@ def test_nothing_that_waits_for_the_record_happens_once_another_control_plane_le
         await writer.close()
 
     asyncio.run(run())
+
+
+def test_another_process_at_its_address_is_not_the_one_that_had_the_subtasks():
+    """A rescale that was taken back may have told it of the job."""
+    events = []
+    takeover = Takeover(
+        types.SimpleNamespace(identity=types.SimpleNamespace(job_id="job-1", generation=3), restarts=0),
+        replace(LEFT, incarnations={"h:1": "first", "h:2": "first"}),
+        SystemClock(),
+        LoopBackground(),
+        types.SimpleNamespace(request=lambda: None, latest=None),
+        connect=lambda address: None,
+        tell_job=events.append,
+        begin_generation=lambda generation, manifest: None,
+    )
+    assert registered(takeover, "h:1")
+    assert not registered(takeover, "h:2", incarnation="second")
+    assert events == []
+    assert takeover.is_waiting
+    assert registered(takeover, "h:2")
+    assert len(events) == 1
