@@ -154,6 +154,11 @@ class RescaleCalls:
         identity = self._identities[rescale.rescale_id]
         gone = [subtask_to_proto(subtask) for subtask in lost]
 
+        def is_over() -> bool:
+            # The rescale ends, and checkpoints go on, only when live subtasks have; the consumers of a lost one
+            # wait for the end of its channels, however early the rescale ends.
+            return self._job.identity != identity if gone else rescale.phase.is_final
+
         async def tell(name: str, subtasks: list[SubtaskId]) -> None:
             request = control_pb2.CancelRequest(
                 job_id=identity.job_id,
@@ -161,12 +166,14 @@ class RescaleCalls:
                 subtasks=[subtask_to_proto(subtask) for subtask in subtasks],
                 lost_producers=gone,
             )
-            # The rescale ends, and checkpoints go on, only when the subtasks have.
-            while not rescale.phase.is_final:
+            is_first = True
+            while not is_over():
                 try:
                     await self._task_managers.client(name).cancel(request)
                 except Exception as error:
-                    log.warning("cannot tell task manager %s to stop new subtasks: %s", name, error)
+                    if is_first:
+                        log.warning("cannot tell task manager %s to stop new subtasks: %s", name, error)
+                        is_first = False
                     if not self._task_managers.is_registered(name):
                         return
                     await self._background.sleep(_ASK_AGAIN_S)
@@ -175,9 +182,11 @@ class RescaleCalls:
 
         if gone:
             # Whoever consumes from a lost subtask: any task manager may.
-            for member in self._task_managers.members():
-                mine = [s for s in live if self._job.machine.placement.get(s) == member.name]
-                await tell(member.name, mine)
+            names = [member.name for member in self._task_managers.members()]
+            placement = self._job.machine.placement
+            await asyncio.gather(
+                *(tell(name, [s for s in live if placement.get(s) == name]) for name in names)
+            )
         else:
             await self._for_each_task_manager(live, tell)
 

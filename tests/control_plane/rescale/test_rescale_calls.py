@@ -10,32 +10,75 @@ from weir.rpc.wire import JobIdentity
 from weir.types import SubtaskId
 
 NEW = SubtaskId(1, 3)
+IDENTITY = JobIdentity("job-1", "f", 2)
+
+
+class Peer:
+    """A task manager whose first answers to an order to stop are failures."""
+
+    def __init__(self, failures: int) -> None:
+        self.asked = []
+        self.failures = failures
+
+    async def cancel(self, request):
+        self.asked.append(request)
+        if len(self.asked) <= self.failures:
+            raise ConnectionLostError("a task manager does not answer")
+
+
+def calls_to(job, peers, on_sleep=lambda: None):
+    task_managers = TaskManagers(1_000)
+    for name, peer in peers.items():
+        task_managers.membership.register(name, f"incarnation of {name}", 1, 0)
+        task_managers.clients[name] = peer
+
+    async def sleep(seconds):
+        on_sleep()
+
+    return RescaleCalls(
+        job,
+        types.SimpleNamespace(sleep=sleep),
+        task_managers,
+        None,
+        {1: IDENTITY},
+        lambda rescale, event: None,
+        lambda rescale, cause: None,
+    )
+
+
+def job_with(placement):
+    return types.SimpleNamespace(identity=IDENTITY, machine=types.SimpleNamespace(placement=placement))
+
+
+def rescale_that(is_final):
+    return types.SimpleNamespace(rescale_id=1, phase=types.SimpleNamespace(is_final=is_final))
 
 
 def test_new_subtasks_of_a_rescale_that_is_taken_back_are_told_to_stop_until_they_have_heard_it():
     """A rescale that is being taken back holds checkpoints up until they have ended."""
-    asked, slept = [], []
+    slept = []
+    peer = Peer(failures=2)
+    calls = calls_to(job_with({NEW: "h:1"}), {"h:1": peer}, lambda: slept.append(1))
+    asyncio.run(calls.cancel(rescale_that(is_final=False), [NEW], []))
+    assert (len(peer.asked), len(slept)) == (3, 2)
+    assert [item.subtask_index for item in peer.asked[0].subtasks] == [3]
 
-    async def cancel(request):
-        asked.append(request)
-        if len(asked) < 3:
-            raise ConnectionLostError("task manager h:1 does not answer")
 
-    async def sleep(seconds):
-        slept.append(seconds)
+def test_consumers_of_a_lost_new_subtask_hear_of_it_though_the_rescale_has_ended():
+    """They wait for rows and barriers of its channels otherwise, for ever."""
+    peers = {"h:1": Peer(failures=0), "h:2": Peer(failures=2)}
+    calls = calls_to(job_with({NEW: "h:3"}), peers)
+    asyncio.run(calls.cancel(rescale_that(is_final=True), [], [NEW]))
+    assert [len(peer.asked) for peer in peers.values()] == [1, 3]
+    assert [item.subtask_index for item in peers["h:2"].asked[-1].lost_producers] == [3]
 
-    task_managers = TaskManagers(1_000)
-    task_managers.clients["h:1"] = types.SimpleNamespace(cancel=cancel)
-    calls = RescaleCalls(
-        types.SimpleNamespace(machine=types.SimpleNamespace(placement={NEW: "h:1"})),
-        types.SimpleNamespace(sleep=sleep),
-        task_managers,
-        None,
-        {1: JobIdentity("job-1", "f", 2)},
-        lambda rescale, event: None,
-        lambda rescale, cause: None,
-    )
-    rescale = types.SimpleNamespace(rescale_id=1, phase=types.SimpleNamespace(is_final=False))
-    asyncio.run(calls.cancel(rescale, [NEW], []))
-    assert (len(asked), len(slept)) == (3, 2)
-    assert [item.subtask_index for item in asked[0].subtasks] == [3]
+
+def test_nobody_is_told_of_a_lost_subtask_of_an_earlier_deployment():
+    """The same names belong to other subtasks when the job has started again."""
+    job, peer = job_with({}), Peer(failures=100)
+
+    def start_again():
+        job.identity = JobIdentity("job-1", "f", 3)
+
+    asyncio.run(calls_to(job, {"h:1": peer}, start_again).cancel(rescale_that(is_final=True), [], [NEW]))
+    assert len(peer.asked) == 1
