@@ -29,7 +29,8 @@ from weir.ttl import Ttl, checked_ttl
 if TYPE_CHECKING:
     from typing import Self
 
-    from weir.state.handles.elements import ListHandle, MapHandle
+    from weir.state.handles.lists import ListHandle
+    from weir.state.handles.maps import MapHandle
     from weir.state.handles.values import AggregatingHandle, ReducingHandle, ValueHandle
 
 #: Stands for "no default".

@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from weir.errors import StateMismatchError
 from weir.state.handles.block import Cursor, Keys
-from weir.state.handles.elements import ElementHandle, ListHandle, MapHandle
+from weir.state.handles.elements import READ_COUNT, ElementHandle
+from weir.state.handles.lists import ListHandle
+from weir.state.handles.maps import MapHandle
 from weir.state.tables.expiry import UNDATED, Expiry
 from weir.state_types import STAMP_BYTES, STAMPED
 
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
 
 _VERSION = 2
 _NEVER = 2**63 - 1
-#: Elements that are read at a time.
-_READ_COUNT = 1_000
 
 
 class _Bounds:
@@ -207,8 +207,8 @@ class ExpiringListHandle(ExpiringElements, ListHandle):
     def _drop_first(self, at: int) -> None:
         """Take out what has expired at the beginning; after the first live element there is nothing more."""
         head, count = self._metas[at]
-        for start in range(head, head + count, _READ_COUNT):
-            stop = min(head + count, start + _READ_COUNT)
+        for start in range(head, head + count, READ_COUNT):
+            stop = min(head + count, start + READ_COUNT)
             keys = [self._key(at, position) for position in range(start, stop)]
             for position, key, data in zip(range(start, stop), keys, self._raw(at, keys), strict=True):
                 if data is not None and self._expiry.live(data) is not None:
@@ -223,8 +223,8 @@ class ExpiringListHandle(ExpiringElements, ListHandle):
         """Take out what has expired anywhere; what comes after it moves up."""
         head, count = self._metas[at]
         kept: list[tuple[int, bytes]] = []
-        for start in range(head, head + count, _READ_COUNT):
-            positions = range(start, min(head + count, start + _READ_COUNT))
+        for start in range(head, head + count, READ_COUNT):
+            positions = range(start, min(head + count, start + READ_COUNT))
             found = self._raw(at, [self._key(at, position) for position in positions])
             kept += [
                 (position, data)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weir.state.handles.block import Cursor, Keys, StoredValues
-from weir.state.handles.values import BytesHandle, CellHandle
+from weir.state.handles.byte_values import BytesHandle
+from weir.state.handles.cell_values import CellHandle
 from weir.state.tables.expiry import UNDATED, Expiry
 from weir.state.tables.values import ValueTable
 
@@ -44,17 +45,17 @@ class ExpiringCellHandle(CellHandle):
     @property
     def value(self) -> Any:
         """See :class:`weir.state.handles.values.ValueHandle`."""
-        value = CellHandle.value.fget(self)  # type: ignore[attr-defined]
+        value = super().value
         if self._is_refreshed_by_access:
-            index = self._cursor.index
+            index: Any = self._cursor.index
             if self._values[index] is not None and self._stale[index]:
                 # It is written back as it is, with the time of now.
-                self._changed[index] = 1  # type: ignore[index]
+                self._changed[index] = 1
         return value
 
     @value.setter
     def value(self, value: Any) -> None:
-        CellHandle.value.fset(self, value)  # type: ignore[attr-defined]
+        self._set(value)
 
     def _read(self, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
         expiry = self._expiry
@@ -111,7 +112,7 @@ class ExpiringBytesHandle(BytesHandle):
     @property
     def value(self) -> Any:
         """See :class:`weir.state.handles.values.ValueHandle`; changing a list or a dict in place counts, too."""
-        value = BytesHandle.value.fget(self)  # type: ignore[attr-defined]
+        value = super().value
         if self._is_refreshed_by_access:
             assert self._cursor.index is not None
             self._accessed.add(self._cursor.index)
@@ -119,7 +120,7 @@ class ExpiringBytesHandle(BytesHandle):
 
     @value.setter
     def value(self, value: Any) -> None:
-        BytesHandle.value.fset(self, value)  # type: ignore[attr-defined]
+        self._set(value)
 
     def _load(self) -> None:
         if self._values is None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from weir.errors import GraphError
 from weir.state.handles.block import Cursor, Handle
-from weir.state.handles.elements import ListHandle, MapHandle
+from weir.state.handles.byte_values import BytesHandle
+from weir.state.handles.cell_values import CellHandle
 from weir.state.handles.expiring_elements import ExpiringListHandle, ExpiringMapHandle
 from weir.state.handles.expiring_values import ExpiringBytesHandle, ExpiringCellHandle
-from weir.state.handles.values import (
-    AggregatingHandle,
-    BytesHandle,
-    CellHandle,
-    ReducingHandle,
-    ValueHandle,
-)
+from weir.state.handles.lists import ListHandle
+from weir.state.handles.maps import MapHandle
+from weir.state.handles.values import AggregatingHandle, ReducingHandle, ValueHandle
 from weir.state.tables.opened import OperatorTables
 from weir.states import (
     AggregatingState,

@@ -1,0 +1,141 @@
+"""Values of any length: they lie as bytes, and each one is decoded when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from weir.state.handles.block import Cursor, Keys, StoredValues, check_length, listed, one_value_each
+from weir.state.handles.values import ValueHandle
+
+if TYPE_CHECKING:
+    from weir.state.tables.opened import OperatorTables
+    from weir.states import SingleState
+
+#: A value that was not decoded yet, and one that is not there.
+_UNREAD: Any = object()
+_ABSENT: Any = object()
+
+
+class BytesHandle(ValueHandle):
+    """Values of any length."""
+
+    def __init__(self, state: SingleState, tables: OperatorTables, cursor: Cursor) -> None:
+        super().__init__(state.name, cursor)
+        self._table = self._open_table(state, tables)
+        self._type = state.type
+        self._default = state.default
+        self._default_bytes = None if state.default is None else state.type.encode(state.default)
+        #: Of the block: what the store has, values as the operator sees them, and what is to be written.
+        self._stored: list[bytes | None] = []
+        self._values: Any = None
+        self._changed: dict[int, bytes | None] = {}
+
+    def _open_table(self, state: SingleState, tables: OperatorTables) -> StoredValues:
+        return tables.values(state.name)
+
+    @property
+    def value(self) -> Any:
+        """See :class:`ValueHandle`; changing a list or a dict in place counts, too."""
+        index = self._cursor.index
+        try:
+            value = self._values[index]
+        except TypeError:
+            self._load()
+            value = self._values[index]
+        if value is _UNREAD:
+            assert index is not None
+            data = self._stored[index]
+            value = _ABSENT if data is None else self._type.decode(data)
+            if value is _ABSENT and self._default_bytes is not None and not self._type.is_immutable:
+                # A copy for this key alone.
+                value = self._type.decode(self._default_bytes)
+            self._values[index] = value
+        return self._default if value is _ABSENT else value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._set(value)
+
+    def _set(self, value: Any) -> None:
+        data = self._type.encode(value)
+        _, index = self._current()
+        self._load()
+        self._values[index] = value
+        self._changed[index] = data
+
+    def clear(self) -> None:
+        """See :class:`ValueHandle`."""
+        _, index = self._current()
+        self._load()
+        self._stored[index] = None
+        self._values[index] = _UNREAD
+        self._changed[index] = None
+
+    def _load(self) -> None:
+        block, _ = self._current()
+        if self._values is None:
+            self._stored = self._table.get_stored(block.state_keys(self._table))
+            self._values = [_UNREAD] * len(block)
+            self._changed = {}
+
+    def prepare(self) -> None:
+        """See :class:`Handle`."""
+        if self._values is None or self._type.is_immutable:
+            return
+        for index, value in enumerate(self._values):
+            if value is _UNREAD or value is _ABSENT:
+                continue
+            data = self._type.encode(value)
+            stored = self._stored[index]
+            before = self._changed.get(index)
+            if before is None:
+                before = self._default_bytes if stored is None else stored
+            if data != before:
+                self._changed[index] = data
+
+    def apply(self) -> None:
+        """See :class:`Handle`."""
+        if self._values is not None and self._changed:
+            assert self._cursor.block is not None
+            keys = self._cursor.block.state_keys(self._table)
+            self._table.write_stored(
+                [(keys[index], data) for index, data in self._changed.items() if data is not None],
+                [keys[index] for index, data in self._changed.items() if data is None],
+            )
+        self.discard()
+
+    def discard(self) -> None:
+        """See :class:`Handle`."""
+        self._values, self._changed, self._stored = None, {}, []
+
+    def get(self, keys: Keys) -> Any:
+        """See :class:`ValueHandle`."""
+        self._end_visit()
+        decode, default = self._type.decode, self._default_bytes
+        stored = self._table.get_stored(keys.state_keys(self._table))
+        found = [default if data is None else data for data in stored]
+        values = [None if data is None else decode(data) for data in found]
+        return values if self._type.dtype is None else pl.Series(self.name, values, dtype=self._type.dtype)
+
+    def put(self, keys: Keys, values: Any, *, last: bool = False) -> None:
+        """See :class:`ValueHandle`."""
+        check_length(self.name, keys, values)
+        rows = one_value_each(self.name, keys, last=last)
+        column = listed(values)
+        if rows is not None:
+            keys, column = keys.distinct, [column[row] for row in rows.tolist()]
+        encode = self._type.encode
+        data = [None if value is None else encode(value) for value in column]
+        self._end_visit()
+        pairs = list(zip(keys.state_keys(self._table), data, strict=True))
+        self._table.write_stored(
+            [(key, value) for key, value in pairs if value is not None],
+            [key for key, value in pairs if value is None],
+        )
+
+    def _end_visit(self) -> None:
+        if self._values is not None:
+            self.prepare()
+            self.apply()

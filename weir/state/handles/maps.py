@@ -1,0 +1,195 @@
+"""The handle of a map: its items lie in the order of their keys; ``elements`` has the store keys."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from weir.state.handles.block import Cursor, Keys, check_length, listed
+from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX, ELEMENT, MISSING, ElementHandle
+
+if TYPE_CHECKING:
+    from weir.state.tables.opened import OperatorTables
+    from weir.states import MapState
+
+
+class MapHandle(ElementHandle):
+    """The map of the current key, as a ``dict`` whose items are in the order of their keys.
+
+    A value that is read is a copy: to change it, put it back.
+    """
+
+    _meta_format = struct.Struct("<Bq")
+
+    def __init__(self, state: MapState, tables: OperatorTables, cursor: Cursor) -> None:
+        super().__init__(state, tables, cursor)
+        self._key_type = state.key_type
+
+    def __len__(self) -> int:
+        at = self._at()
+        return self._metas[at][0]
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def _take_all(self, at: int, entries: list[tuple[bytes, bytes]]) -> None:
+        for key, data in entries:
+            self._put(at, key, data)
+        self._set_meta(at, len(entries))
+
+    def _key(self, at: int, key: Any) -> bytes:
+        assert self._prefixes is not None
+        return self._prefixes[at] + ELEMENT + self._key_type.encode(key)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key; ``default`` if it has none.
+
+        ``get(keys, map_keys)`` with the :class:`Keys` of rows returns the value of one item of each row's map, read in
+        one go: a Polars series, null where there is none; of dataclasses a list. Items may repeat.
+        """
+        if isinstance(key, Keys):
+            return self._get_column(key, default)
+        at = self._at()
+        (data,) = self._get(at, [self._key(at, key)])
+        return default if data is None else self._decode(data)
+
+    def put(self, key: Any, value: Any, values: Any = MISSING) -> None:
+        """Set the value of a key.
+
+        ``put(keys, map_keys, values)`` with the :class:`Keys` of rows sets one item of each row's map at once, also if
+        the batch fails later. Of an item that is there twice the last value counts; null takes an item away.
+
+        Raises:
+            TypeError, ValueError: one of them is not of the declared type, or there are more or fewer than keys.
+        """
+        if isinstance(key, Keys):
+            self._put_column(key, value, values)
+            return
+        data = self._encode(value)
+        at = self._at()
+        stored = self._key(at, key)
+        if self._get(at, [stored])[0] is None:
+            self._set_meta(at, self._metas[at][0] + 1)
+        self._put(at, stored, data)
+
+    def _items_of(self, keys: Keys, map_keys: Any) -> list[tuple[int, bytes]]:
+        """For each row the position of its key in the block, and the store key of its item."""
+        check_length(self.name, keys, map_keys)
+        places = []
+        for index, map_key in zip(keys.inverse.tolist(), listed(map_keys), strict=True):
+            self._cursor.index = index
+            at = self._at()
+            places.append((at, self._key(at, map_key)))
+        return places
+
+    def _get_column(self, keys: Keys, map_keys: Any) -> Any:
+        with self._together(keys):
+            found = self._read_each(self._items_of(keys, map_keys))
+        values = [None if data is None else self._decode(data) for data in found]
+        return values if self._dtype is None else pl.Series(self.name, values, dtype=self._dtype)
+
+    def _put_column(self, keys: Keys, map_keys: Any, values: Any) -> None:
+        check_length(self.name, keys, values)
+        column = [None if value is None else self._encode(value) for value in listed(values)]
+        with self._together(keys):
+            places = self._items_of(keys, map_keys)
+            wanted = dict(zip(places, column, strict=True))
+            there = self._read_each(list(wanted))
+            for ((at, key), data), before in zip(wanted.items(), there, strict=True):
+                if data is None and before is None:
+                    continue
+                self._put(at, key, data)
+                change = (data is not None) - (before is not None)
+                if change:
+                    self._set_meta(at, self._metas[at][0] + change)
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        if not self.delete(key):
+            raise KeyError(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key, MISSING) is not MISSING
+
+    def delete(self, key: Any) -> bool:
+        """Take a key away; returns whether it was there."""
+        at = self._at()
+        stored = self._key(at, key)
+        if self._get(at, [stored])[0] is None:
+            return False
+        self._put(at, stored, None)
+        self._set_meta(at, self._metas[at][0] - 1)
+        return True
+
+    def pop(self, key: Any, default: Any = MISSING) -> Any:
+        """Take a key away and return its value.
+
+        Raises:
+            KeyError: it is not there, and no default is given.
+        """
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            if default is MISSING:
+                raise KeyError(key)
+            return default
+        self.delete(key)
+        return value
+
+    def update(self, items: Mapping[Any, Any]) -> None:
+        """Set several; raises as :meth:`put`."""
+        for key, value in items.items():
+            self.put(key, value)
+
+    def clear(self) -> None:
+        """Take all items away; a million as quickly as a thousand."""
+        at = self._at()
+        if self._metas[at][0] > CLEARED_ONE_BY_ONE_MAX:
+            self._clear_range(at)
+        else:
+            for key, _ in list(self._entries(at, None, None, reverse=False)):
+                self._put(at, key, None)
+        if self._metas[at][0]:
+            self._set_meta(at, 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.keys()
+
+    def keys(self) -> Iterator[Any]:
+        """All keys, in order."""
+        return (key for key, _ in self.items())
+
+    def values(self) -> Iterator[Any]:
+        """All values, in the order of their keys."""
+        return (value for _, value in self.items())
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All items, in the order of their keys."""
+        return self.range()
+
+    def range(
+        self, start: Any = None, stop: Any = None, *, reverse: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        """Items with ``start <= key < stop`` in the order of their keys, or the reverse; None: no bound."""
+        at = self._at()
+        version = self._version
+        assert self._prefixes is not None
+        skipped = len(self._prefixes[at]) + 1
+        for key, data in self._entries(at, *self._bounds(at, start, stop), reverse=reverse):
+            self._check_unchanged(at, version)
+            yield self._key_type.decode(key[skipped:]), self._decode(data)
+        self._check_unchanged(at, version)
+
+    def _bounds(self, at: int, start: Any, stop: Any) -> tuple[bytes | None, bytes | None]:
+        first = None if start is None else self._key(at, start)
+        return first, None if stop is None else self._key(at, stop)
