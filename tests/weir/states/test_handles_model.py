@@ -21,7 +21,7 @@ from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.api import StateBackend
-from weir.state.handles import elements
+from weir.state.handles import lists, maps
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
@@ -256,7 +256,8 @@ class Owner:
 
 @pytest.fixture(autouse=True)
 def small_lists_are_cleared_as_a_range(monkeypatch):
-    monkeypatch.setattr(elements, "_CLEARED_ONE_BY_ONE_MAX", 2)
+    for module in (lists, maps):
+        monkeypatch.setattr(module, "CLEARED_ONE_BY_ONE_MAX", 2)
 
 
 class Handles(RuleBasedStateMachine):
