@@ -188,6 +188,7 @@ class ControlPlane:
             self.job,
             self.config,
             self.clock,
+            self.background,
             self.task_managers,
             self.checkpointer,
             self.rescaler,

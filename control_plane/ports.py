@@ -53,8 +53,8 @@ class Background(Protocol):
 class TaskManagerCalls(Protocol):
     """One task manager's service.
 
-    A call raises ConnectionLostError if the task manager does not answer, HandshakeError if it refuses; it is cancelled
-    when the connection is closed.
+    A call raises ConnectionLostError if the task manager does not answer or the connection is closed meanwhile,
+    HandshakeError if it refuses.
     """
 
     async def status(self) -> control_pb2.StatusReply:

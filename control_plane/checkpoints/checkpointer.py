@@ -298,13 +298,16 @@ class Checkpointer:
 
     async def _trigger(self, action: model.Trigger) -> None:
         by_task_manager = self._task_managers.by_task_manager(action.sources, self._job.machine.placement)
-        generation = self._job.identity.generation
+        identity = self._job.identity
         # Another control plane that takes over must use other numbers.
         await self._record.saved()
+        if self.machine.in_flight != action.checkpoint_id:
+            # It was given up meanwhile, and everybody has been told.
+            return
 
         async def tell(name: str, sources: list[SubtaskId]) -> None:
             request = control_pb2.TriggerCheckpointRequest(
-                handshake=handshake_to_proto(self._job.identity),
+                handshake=handshake_to_proto(identity),
                 checkpoint_id=action.checkpoint_id,
                 subtasks=[subtask_to_proto(source) for source in sources],
                 holds=action.holds,
@@ -314,7 +317,7 @@ class Checkpointer:
                 await self._task_managers.client(name).trigger_checkpoint(request)
             except WeirError as error:
                 cause = f"the sources could not be told: {error}"
-                self.handle(model.PartDeclined(generation, action.checkpoint_id, sources[0], cause))
+                self.handle(model.PartDeclined(identity.generation, action.checkpoint_id, sources[0], cause))
 
         await asyncio.gather(*(tell(name, sources) for name, sources in by_task_manager.items()))
 

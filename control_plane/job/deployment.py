@@ -10,10 +10,10 @@ from typing import Protocol
 from control_plane.job import requests
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers, reason_of
-from control_plane.ports import TellJob
+from control_plane.ports import Background, TellJob
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
-from weir.errors import FailureKind, WeirError, kind_of
+from weir.errors import WeirError, kind_of
 from weir.protocol import job as machine
 from weir.protocol.job import Assignment, JobState, SubtaskStatus
 from weir.rpc import control_pb2
@@ -22,6 +22,11 @@ from weir.types import SubtaskId
 
 log = logging.getLogger("control_plane")
 
+#: A task manager that did not take the order to stop is told again after so long, while it is registered.
+_ASK_AGAIN_S = 0.2
+#: While the job is in one of these, its subtasks are wanted. The last stage may report that it is ready before the
+#: reply to its deployment comes.
+_WANTS_SUBTASKS = (JobState.DEPLOYING, JobState.RUNNING)
 #: Between the Start calls and event 0 of a paced source: all task managers have the call by then.
 _START_DELAY_US = 20_000
 
@@ -63,6 +68,7 @@ class Deployment:
         job: RunningJob,
         config: ControlPlaneConfig,
         clock: Clock,
+        background: Background,
         task_managers: TaskManagers,
         checkpoints: Checkpoints,
         rescales: Rescales,
@@ -77,6 +83,7 @@ class Deployment:
             job: what is deployed.
             config: section ``controlPlane``.
             clock: wall clock.
+            background: waits.
             task_managers: that are there.
             checkpoints: what subtasks begin with.
             rescales: hears of failures first.
@@ -87,6 +94,7 @@ class Deployment:
         self._job = job
         self._config = config
         self._clock = clock
+        self._background = background
         self._task_managers = task_managers
         self._checkpoints = checkpoints
         self._rescales = rescales
@@ -101,45 +109,47 @@ class Deployment:
         # Another control plane must not use this generation for a deployment of its own.
         await self._saved()
         deployed_us = self._clock.now_us()
+        unsent = list(assignments)
         for stage in reversed(job.graph.stages):
-            if job.identity.generation != generation:
-                # It took so long that the job has started again: what was deployed is fenced.
-                return
-            by_task_manager = self._task_managers.reachable(
-                item for item in assignments if item.subtask.stage_index == stage.index
-            )
-            results = await asyncio.gather(
-                *(
-                    self._task_managers.clients[name].deploy(self._request(subtasks, deployed_us))
-                    for name, subtasks in by_task_manager.items()
-                ),
-                return_exceptions=True,
-            )
-            for name, result in zip(by_task_manager, results, strict=True):
-                if isinstance(result, BaseException):
-                    # The event says already whose it is.
-                    cause = reason_of(result).removeprefix(f"task manager {name}: ")
-                    # A call is cancelled when its task manager is lost.
-                    is_lost = isinstance(result, asyncio.CancelledError)
-                    kind = FailureKind.OUTAGE if is_lost else kind_of(result)
-                    self._rescales.deployment_failed(by_task_manager[name], cause)
-                    self._tell_job(machine.DeploymentFailed(name, cause, generation, kind))
-            if job.identity.generation != generation:
-                return
-            # The last stage may have reported that it is ready before this reply came: RUNNING is fine.
-            if job.state not in (JobState.DEPLOYING, JobState.RUNNING):
-                await self._abort(assignments, stage.index, generation)
-                return
+            # The record may have taken so long that the job was stopped, or has started again.
+            if job.identity.generation != generation or job.state not in _WANTS_SUBTASKS:
+                break
+            here = [item for item in unsent if item.subtask.stage_index == stage.index]
+            unsent = [item for item in unsent if item.subtask.stage_index != stage.index]
+            await self._deploy_stage(here, deployed_us, generation)
+        # What was deployed of an earlier generation is fenced.
+        if job.identity.generation == generation and job.state not in _WANTS_SUBTASKS:
+            await self._abort(assignments, unsent, generation)
 
-    async def _abort(self, assignments: tuple[Assignment, ...], stage_index: int, generation: int) -> None:
-        """Stop what was deployed (stages from ``stage_index`` on); the rest was never sent anywhere."""
+    async def _deploy_stage(self, assignments: list[Assignment], deployed_us: int, generation: int) -> None:
+        by_task_manager = self._task_managers.reachable(assignments)
+        results = await asyncio.gather(
+            *(
+                self._task_managers.clients[name].deploy(self._request(subtasks, deployed_us))
+                for name, subtasks in by_task_manager.items()
+            ),
+            return_exceptions=True,
+        )
+        if self._job.identity.generation != generation:
+            # Subtasks of the next deployment, and of its rescales, may have the same names.
+            return
+        for name, result in zip(by_task_manager, results, strict=True):
+            if isinstance(result, BaseException):
+                # The event says already whose it is.
+                cause = reason_of(result).removeprefix(f"task manager {name}: ")
+                self._rescales.deployment_failed(by_task_manager[name], cause)
+                self._tell_job(machine.DeploymentFailed(name, cause, generation, kind_of(result)))
+
+    async def _abort(
+        self, assignments: tuple[Assignment, ...], unsent: list[Assignment], generation: int
+    ) -> None:
+        """Stop what was deployed; the rest was never sent anywhere."""
         # Again for all: the first Cancel may have overtaken a Deploy, and what a refused Deploy left is not live.
         await self.cancel(assignments)
-        for item in assignments:
-            if item.subtask.stage_index < stage_index:
-                # Another generation may have begun meanwhile, with subtasks of the same names.
-                report = machine.SubtaskReported(item.subtask, SubtaskStatus.CANCELED, generation=generation)
-                self._tell_job(report)
+        for item in unsent:
+            # Another generation may have begun meanwhile, with subtasks of the same names.
+            report = machine.SubtaskReported(item.subtask, SubtaskStatus.CANCELED, generation=generation)
+            self._tell_job(report)
 
     def _request(self, subtasks: list[SubtaskId], deployed_us: int) -> control_pb2.DeployRequest:
         job = self._job
@@ -199,14 +209,22 @@ class Deployment:
         await self.preload(sorted(self._task_managers.clients.keys() - in_use))
 
     async def cancel(self, assignments: tuple[Assignment, ...]) -> None:
-        """Tell the task managers of these subtasks to stop the job."""
-        job = self._job
-        request = control_pb2.CancelRequest(job_id=job.identity.job_id, generation=job.identity.generation)
-        names = list(self._task_managers.reachable(assignments))
-        results = await asyncio.gather(
-            *(self._task_managers.clients[name].cancel(request) for name in names), return_exceptions=True
-        )
-        for name, result in zip(names, results, strict=True):
-            if isinstance(result, BaseException):
-                # Its lease will tell whether it is gone; the call is safe to lose.
-                log.warning("cannot tell task manager %s to stop: %s", name, reason_of(result))
+        """Tell the task managers of these subtasks to stop the job, until they have heard it."""
+        job, identity = self._job, self._job.identity
+        request = control_pb2.CancelRequest(job_id=identity.job_id, generation=identity.generation)
+
+        async def tell(name: str) -> None:
+            while True:
+                try:
+                    await self._task_managers.client(name).cancel(request)
+                except WeirError as error:
+                    log.warning("cannot tell task manager %s to stop: %s", name, reason_of(error))
+                    # The next deployment fences this one, and its lease tells when a task manager is gone.
+                    is_over = job.identity != identity or job.state.is_final
+                    if is_over or not self._task_managers.is_registered(name):
+                        return
+                    await self._background.sleep(_ASK_AGAIN_S)
+                else:
+                    return
+
+        await asyncio.gather(*(tell(name) for name in self._task_managers.reachable(assignments)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import TypeVar
+
 import grpc
 
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
@@ -26,12 +29,16 @@ _REROUTE_TIMEOUT_S = 660.0
 #: Owners begin to fetch; nobody waits for the state itself.
 _PULL_TIMEOUT_S = 10.0
 
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
 
 class TaskManagerClient:
     """Implements ``ports.TaskManagerCalls`` over gRPC; used from the control plane's event loop."""
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self._is_closed = False
         self._connection = grpc.aio.insecure_channel(
             address,
             options=[
@@ -52,108 +59,94 @@ class TaskManagerClient:
         """Who is there.
 
         Raises:
-            ConnectionLostError: nobody answers.
+            ConnectionLostError: nobody answers, or the connection was closed meanwhile.
             HandshakeError: it speaks another protocol version.
         """
-        try:
-            reply: control_pb2.StatusReply = await self._stub.Status(
-                control_pb2.StatusRequest(), timeout=_CALL_TIMEOUT_S
-            )
-        except grpc.aio.AioRpcError as error:
-            raise self._explain(error) from error
+        reply: control_pb2.StatusReply = await self._ask(
+            self._stub.Status, control_pb2.StatusRequest(), _CALL_TIMEOUT_S
+        )
         check_protocol_version(reply.protocol_version)
         return reply
 
     async def is_gone(self) -> bool:
         """Whether nothing listens at the address any more; one that only does not answer in time is not gone."""
         try:
-            await self._stub.Status(control_pb2.StatusRequest(), timeout=_GONE_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            return error.code() is grpc.StatusCode.UNAVAILABLE
+            await self._ask(self._stub.Status, control_pb2.StatusRequest(), _GONE_TIMEOUT_S)
+        except WeirError as error:
+            cause = error.__cause__
+            return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
         return False
 
     async def deploy(self, request: control_pb2.DeployRequest) -> None:
         """Create subtasks.
 
         Raises:
-            ConnectionLostError: it does not answer.
+            ConnectionLostError: it does not answer, or the connection was closed meanwhile.
             HandshakeError: it refused; the message says why.
         """
-        try:
-            await self._stub.Deploy(request, timeout=_DEPLOY_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise self._explain(error) from error
+        await self._ask(self._stub.Deploy, request, _DEPLOY_TIMEOUT_S)
 
     async def start(self, request: control_pb2.StartRequest) -> None:
         """Let the sources begin; raises like :meth:`deploy`."""
-        try:
-            await self._stub.Start(request, timeout=_CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise self._explain(error) from error
+        await self._ask(self._stub.Start, request, _CALL_TIMEOUT_S)
 
     async def cancel(self, request: control_pb2.CancelRequest) -> None:
         """Stop a job's subtasks; raises like :meth:`deploy`."""
-        try:
-            await self._stub.Cancel(request, timeout=_CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise self._explain(error) from error
+        await self._ask(self._stub.Cancel, request, _CALL_TIMEOUT_S)
 
     async def prepare_rescale(
         self, request: control_pb2.PrepareRescaleRequest
     ) -> control_pb2.PrepareRescaleReply:
         """Tell owners of a rescale; raises like :meth:`deploy`."""
-        try:
-            reply: control_pb2.PrepareRescaleReply = await self._stub.PrepareRescale(
-                request, timeout=_CALL_TIMEOUT_S
-            )
-        except grpc.aio.AioRpcError as error:
-            raise self._explain(error) from error
-        return reply
+        return await self._ask(self._stub.PrepareRescale, request, _CALL_TIMEOUT_S)
 
     async def reroute(self, request: control_pb2.RerouteRequest) -> None:
         """Switch upstream subtasks; raises like :meth:`deploy`."""
-        try:
-            await self._stub.Reroute(request, timeout=_REROUTE_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise self._explain(error) from error
+        await self._ask(self._stub.Reroute, request, _REROUTE_TIMEOUT_S)
 
     async def abort_rescale(self, request: control_pb2.AbortRescaleRequest) -> None:
         """Take a rescale back; raises like :meth:`deploy`."""
-        try:
-            await self._stub.AbortRescale(request, timeout=_CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise self._explain(error) from error
+        await self._ask(self._stub.AbortRescale, request, _CALL_TIMEOUT_S)
 
     async def trigger_checkpoint(self, request: control_pb2.TriggerCheckpointRequest) -> None:
         """Let sources send a barrier; raises like :meth:`deploy`."""
-        try:
-            await self._stub.TriggerCheckpoint(request, timeout=_CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise self._explain(error) from error
+        await self._ask(self._stub.TriggerCheckpoint, request, _CALL_TIMEOUT_S)
 
     async def end_checkpoint(
         self, request: control_pb2.EndCheckpointRequest
     ) -> control_pb2.EndCheckpointReply:
         """Tell that a checkpoint is over; raises like :meth:`deploy`."""
-        try:
-            reply: control_pb2.EndCheckpointReply = await self._stub.EndCheckpoint(
-                request, timeout=_DELIVERY_TIMEOUT_S
-            )
-        except grpc.aio.AioRpcError as error:
-            raise self._explain(error) from error
-        return reply
+        return await self._ask(self._stub.EndCheckpoint, request, _DELIVERY_TIMEOUT_S)
 
     async def pull_state(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
         """Let owners fetch their state from a store; raises like :meth:`deploy`."""
-        try:
-            reply: control_pb2.PullStateReply = await self._stub.PullState(request, timeout=_PULL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise self._explain(error) from error
-        return reply
+        return await self._ask(self._stub.PullState, request, _PULL_TIMEOUT_S)
 
     async def close(self) -> None:
-        """Free the connection."""
+        """Free the connection; calls that wait for an answer raise ConnectionLostError."""
+        self._is_closed = True
         await self._connection.close(None)
+
+    async def _ask(
+        self, call: grpc.aio.UnaryUnaryMultiCallable[Request, Reply], request: Request, timeout_s: float
+    ) -> Reply:
+        if self._is_closed:
+            raise self._closed()
+        try:
+            return await call(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error) from error
+        except asyncio.CancelledError:
+            # gRPC cancels what waits on a closed connection: that must not look as if the caller were to end.
+            task = asyncio.current_task()
+            if self._is_closed and (task is None or not task.cancelling()):
+                raise self._closed() from None
+            raise
+
+    def _closed(self) -> ConnectionLostError:
+        return ConnectionLostError(
+            f"task manager {self.address}: the connection was closed, because it has left or is lost"
+        )
 
     def _explain(self, error: grpc.aio.AioRpcError) -> WeirError:
         details = error.details() or f"gRPC status {error.code().name}"

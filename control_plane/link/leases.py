@@ -79,14 +79,18 @@ class Leases:
         except WeirError:
             await client.close()
             raise
-        old = self._task_managers.clients.get(request.address)
-        self._task_managers.clients[request.address] = client
-        # At once: whatever is written down meanwhile must not name the new process as the one that had the subtasks.
+        clients = self._task_managers.clients
+        if request.address in clients and registration.replaced is None:
+            # The reply to its first registration was lost; it may have been told since what to run.
+            self._background.spawn(client.close())
+            return
+        # Whoever knows of the registration must not wait before all do: the task manager may leave meanwhile.
+        old, clients[request.address] = clients.get(request.address), client
         if registration.replaced is not None:
             self._left(registration.replaced.name)
             self._lost(registration.replaced, "another process registered at its address")
         if old is not None:
-            await old.close()
+            self._background.spawn(old.close())
         log.info("task manager %s registered, %d slots", address, request.operator_quota)
 
     def renew(self, address: str, incarnation: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 from control_plane.ports import Connect, TaskManagerCalls
@@ -14,8 +13,6 @@ from weir.types import SubtaskId
 
 def reason_of(error: BaseException) -> str:
     """Why a call failed, one line that is never empty."""
-    if isinstance(error, asyncio.CancelledError):
-        return "the connection was closed, because it has left or is lost"
     return str(error) or type(error).__name__
 
 

@@ -230,6 +230,9 @@ class Drainer:
                 for stage_index, group in held:
                     job.locations.moved_to_owner(stage_index, group)
         except WeirError as error:
+            if job.state is not JobState.RUNNING:
+                # An owner is lost: after a restart from a checkpoint nothing is needed from here.
+                return True
             self._fail(drain, f"its state could not be fetched: {error}")
             return False
         finally:

@@ -230,10 +230,10 @@ class WorldClient:
         return reply
 
     async def close(self) -> None:
-        """Cancel what waits for an answer, as a closed connection does."""
+        """End what waits for an answer."""
         self._is_closed = True
         for answered in list(self._open):
-            answered.cancel()
+            _answer(answered, ConnectionLostError(f"the connection to {self._address} was closed"))
 
 
 def _answer(answered: asyncio.Future[Any], result: Any) -> None:

@@ -19,7 +19,7 @@ class TaskManager:
     """Answers who it is, and whether anything listens."""
 
     def __init__(self, incarnation):
-        self.incarnation, self.is_closed, self.has_gone = incarnation, False, False
+        self.incarnation, self.is_closed, self.has_gone, self.held = incarnation, False, False, None
 
     async def status(self):
         return control_pb2.StatusReply(incarnation=self.incarnation)
@@ -28,6 +28,8 @@ class TaskManager:
         return self.has_gone
 
     async def close(self):
+        if self.held is not None:
+            await self.held.wait()
         self.is_closed = True
 
 
@@ -96,6 +98,7 @@ def test_a_second_process_at_the_address_ends_the_lease_of_the_first():
         await here.register("one")
         here.incarnation = "two"
         await here.register("two")
+        await asyncio.sleep(0)
         assert here.lost == [("one", "another process registered at its address")]
         assert here.made[0].is_closed
         assert here.task_managers.client("h:1") is here.made[1]
@@ -112,6 +115,40 @@ def test_an_address_where_nothing_listens_ends_the_lease_at_once():
         here.made[0].has_gone = True
         await here.leases.drop_gone()
         assert here.lost == [("one", "nothing listens at its address")]
+        await here.background.close()
+
+    asyncio.run(run())
+
+
+def test_a_registration_that_is_repeated_keeps_the_connection():
+    """Its first reply was lost; a deployment may be under way on the connection."""
+
+    async def run():
+        here = Run()
+        await here.register("one")
+        await here.register("one")
+        await asyncio.sleep(0)
+        assert not here.lost
+        assert here.task_managers.client("h:1") is here.made[0]
+        assert [made.is_closed for made in here.made] == [False, True]
+        await here.background.close()
+
+    asyncio.run(run())
+
+
+def test_nobody_can_leave_between_a_registration_and_its_consequences():
+    """A take-over would count on a task manager that has gone."""
+
+    async def run():
+        here = Run()
+        await here.register("one")
+        held = here.made[0].held = asyncio.Event()
+        here.incarnation = "two"
+        registering = asyncio.create_task(here.register("two"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert registering.done()
+        held.set()
         await here.background.close()
 
     asyncio.run(run())
