@@ -47,8 +47,8 @@ class ForgetsRetired(CheckpointMachine):
         if not isinstance(event, checkpoints.SubtasksRetired):
             return super().handle(event, now_ms)
         for subtask in event.subtasks:
-            self._placement.pop(subtask, None)
-            self._last_parts.pop(subtask, None)
+            self._parties.placement.pop(subtask, None)
+            self._parties.last_parts.pop(subtask, None)
         return []
 
 

@@ -41,8 +41,9 @@ from weir.protocol.checkpoint_model import (
     Tick,
     Trigger,
 )
+from weir.protocol.checkpoint_parties import CheckpointParties
 from weir.protocol.checkpoint_records import QUEUE_MAX, CheckpointRecords
-from weir.protocol.event_counts import NO_EVENTS, EventCounts
+from weir.protocol.event_counts import EventCounts
 from weir.protocol.manifest import SubtaskPart
 from weir.protocol.restart import back_off_ms
 from weir.types import SubtaskId
@@ -88,15 +89,7 @@ class CheckpointMachine:
         self._is_running = False
         #: The job has ended, or all its subtasks have: nothing more begins on request.
         self._is_over = False
-        #: Where each subtask of the job is, and each retired one that is not settled.
-        self._placement: dict[SubtaskId, str] = {}
-        self._sources: frozenset[SubtaskId] = frozenset()
-        self._last_parts: dict[SubtaskId, SubtaskPart] = {}
-        #: Retired subtasks, with the complete checkpoint that has their last part; None before.
-        self._retired: dict[SubtaskId, int | None] = {}
-        #: By stage: what those have counted that are settled.
-        self._settled: dict[int, EventCounts] = {}
-        self._lost: set[str] = set()
+        self._parties = CheckpointParties()
         self._holders: set[str] = set()
         self._flight: _Flight | None = None
         self._records = CheckpointRecords(next_id)
@@ -156,16 +149,16 @@ class CheckpointMachine:
 
     def place(self, subtask: SubtaskId) -> str | None:
         """The task manager of a subtask; also of a retired one as long as it may have something to deliver."""
-        return self._placement.get(subtask)
+        return self._parties.placement.get(subtask)
 
     @property
     def is_anything_unsettled(self) -> bool:
         """Whether there is a retired subtask whose sinks have not been told to deliver what they wrote last."""
-        return bool(self._retired)
+        return self._parties.is_anything_unsettled
 
     def unsettled_at(self, task_manager: str) -> list[SubtaskId]:
         """Retired subtasks there whose sinks have not been told to deliver what they wrote last."""
-        return sorted(s for s in self._retired if self._placement[s] == task_manager)
+        return self._parties.unsettled_at(task_manager)
 
     def awaits_generation(self, generation: int) -> bool:
         """Whether a deployment is known elsewhere that does not run here yet: its parts would be taken later."""
@@ -173,10 +166,10 @@ class CheckpointMachine:
 
     def waits_for(self, generation: int, checkpoint_id: int, subtask: SubtaskId) -> bool:
         """Whether a part would be taken: the answer to who delivers it."""
-        if generation != self._generation or not self._is_running or subtask not in self._placement:
+        if generation != self._generation or not self._is_running or subtask not in self._parties.placement:
             return False
         if checkpoint_id == 0:
-            return subtask not in self._last_parts
+            return subtask not in self._parties.last_parts
         flight = self._flight
         return (
             flight is not None
@@ -199,7 +192,7 @@ class CheckpointMachine:
         self._now_ms = now_ms
         if self._is_over and not self._final_wanted:
             return CheckpointRefusal("the job has ended")
-        if self._is_over or (self._is_running and not self._live_sources()):
+        if self._is_over or (self._is_running and not self._parties.live_sources()):
             return CheckpointRefusal(
                 "every source has reached its end: what is on its way is worked off without a checkpoint, then the "
                 "last one is made and the job ends; a failure until then starts again from the latest checkpoint"
@@ -250,8 +243,7 @@ class CheckpointMachine:
             or flight.is_committing,
             "a part is there or missing": flight is None or not flight.missing & flight.parts.keys(),
             "a commit has all parts": flight is None or not flight.is_committing or not flight.missing,
-            "last parts are of the job's subtasks": self._last_parts.keys() <= self._placement.keys(),
-            "retired subtasks are known": self._retired.keys() <= self._placement.keys(),
+            **self._parties.rules(),
             **self._records.rules(),
         }
         broken = [rule for rule, holds in rules.items() if not holds]
@@ -268,10 +260,8 @@ class CheckpointMachine:
             )
         self._generation = event.generation
         self._is_running = True
-        self._placement = dict(event.placement)
-        self._sources = event.sources
-        self._last_parts, self._retired, self._settled = {}, {}, {}
-        self._lost, self._holders = set(), set()
+        self._parties.begin(event.placement, event.sources)
+        self._holders = set()
         self._uncounted_bytes = 0
         self._final_wanted, self._final_id, self._untold, self._retry_ms = False, None, set(), None
         self._deliveries_failed = 0
@@ -293,12 +283,12 @@ class CheckpointMachine:
     def _added(self, event: SubtasksAdded) -> list[CheckpointAction]:
         self._check_nothing_in_flight("added")
         if self._is_running:
-            self._placement |= event.placement
+            self._parties.placement |= event.placement
         return []
 
     def _retire(self, event: SubtasksRetired) -> list[CheckpointAction]:
         self._check_nothing_in_flight("retired")
-        self._retired |= {s: None for s in event.subtasks if s in self._placement and s not in self._retired}
+        self._parties.retire(event.subtasks)
         return []
 
     def _hold(self, event: Hold) -> list[CheckpointAction]:
@@ -319,10 +309,7 @@ class CheckpointMachine:
         """What was there is missed if a part was still to come, or if sinks there had to deliver."""
         if not self._is_running:
             return []
-        self._lost.add(event.task_manager)
-        there = [s for s, name in sorted(self._placement.items()) if name == event.task_manager]
-        missed = [s for s in there if s not in self._last_parts or s in self._retired]
-        if missed or event.task_manager in self._untold:
+        if self._parties.lose(event.task_manager) or event.task_manager in self._untold:
             return [FailJob(f"task manager {event.task_manager} is lost: {event.cause}")]
         return []
 
@@ -332,9 +319,7 @@ class CheckpointMachine:
         # The last checkpoint is as good as a plain one; savepoints that wait are made of the last parts, before it.
         savepoints = [record for record in self._records.take_queue() if not self._gives_up_plain(record)]
         self._records.queue.extend(savepoints)
-        kept = {*event.subtasks, *self._retired}
-        self._placement = {s: name for s, name in self._placement.items() if s in kept}
-        self._last_parts = {s: part for s, part in self._last_parts.items() if s in kept}
+        self._parties.keep(event.subtasks)
         return []
 
     def _tick(self, event: Tick) -> list[CheckpointAction]:
@@ -356,7 +341,7 @@ class CheckpointMachine:
             return []
         flight = self._flight
         if event.checkpoint_id == 0:
-            self._last_parts[subtask] = event.part
+            self._parties.last_parts[subtask] = event.part
             if flight is None or not self._counts(event.part, flight) or subtask not in flight.missing:
                 self._uncounted_bytes += event.part.new_bytes
                 return []
@@ -384,11 +369,7 @@ class CheckpointMachine:
             self._stop = flight.record
         if not self._is_running:
             return []
-        for subtask, included in self._retired.items():
-            # A rescale may have begun while this was being committed: then only an earlier part is in it.
-            last = self._last_parts.get(subtask)
-            if included is None and last is not None and flight.parts.get(subtask) is last:
-                self._retired[subtask] = event.checkpoint_id
+        self._parties.include(event.checkpoint_id, flight.parts)
         if flight.is_at_end:
             # Sinks deliver all that it covers with the last checkpoint, which is next.
             return []
@@ -396,9 +377,10 @@ class CheckpointMachine:
             self._final_id = event.checkpoint_id
         if flight.record.is_last or self._stop is flight.record:
             self._retry_ms = None
-            self._untold = set(self._placement.values())
-            if self._lost & self._untold:
-                names = ", ".join(sorted(self._lost & self._untold))
+            self._untold = self._parties.task_managers()
+            lost = self._parties.lost & self._untold
+            if lost:
+                names = ", ".join(sorted(lost))
                 return [FailJob(f"task manager {names} is lost; its sinks deliver after a restart")]
         return [self._notify(flight, committed=True)]
 
@@ -411,15 +393,7 @@ class CheckpointMachine:
         if not self._is_running:
             return []
         undelivered = {failure.subtask for failure in event.failures}
-        for subtask, included in list(self._retired.items()):
-            told = self._placement[subtask] not in (*event.unreached, *self._lost)
-            told = told and subtask not in undelivered
-            if included is not None and included <= event.checkpoint_id and told:
-                del self._retired[subtask], self._placement[subtask]
-                last = self._last_parts.pop(subtask, None)
-                stage = subtask.stage_index
-                counts = NO_EVENTS if last is None else last.counts
-                self._settled[stage] = self._settled.get(stage, NO_EVENTS) + counts
+        self._parties.settle(event.checkpoint_id, event.unreached, undelivered)
         is_final = event.checkpoint_id == self._final_id
         stop = self._stop
         is_stop = stop is not None and stop.checkpoint_id == event.checkpoint_id
@@ -481,7 +455,7 @@ class CheckpointMachine:
         if self._final_id is not None:
             self._retry_ms = None
             return [NotifyEnd(self._final_id, self._generation, True, tuple(sorted(self._untold)))]
-        if self._last_parts.keys() == self._placement.keys():
+        if not self._parties.awaited():
             queue = self._records.queue
             record = queue.popleft() if queue else self._records.new("", self._now_ms)
             record.is_last = not record.path
@@ -507,23 +481,25 @@ class CheckpointMachine:
         else:
             return []
         self._begin(record)
-        return [Trigger(record.checkpoint_id, tuple(sorted(self._live_sources())), record.stops_job)]
+        return [Trigger(record.checkpoint_id, tuple(sorted(self._parties.live_sources())), record.stops_job)]
 
     def _begin(self, record: CheckpointRecord, *, is_at_end: bool = False) -> None:
         record.state = CheckpointState.IN_PROGRESS
         record.started_ms = self._now_ms
         record.new_bytes, self._uncounted_bytes = self._uncounted_bytes, 0
-        missing = self._placement.keys() - self._last_parts.keys()
+        parties = self._parties
         self._flight = _Flight(
-            record, self._generation, set(missing), is_at_end, dict(self._settled), dict(self._last_parts)
+            record,
+            self._generation,
+            parties.awaited(),
+            is_at_end,
+            dict(parties.settled),
+            dict(parties.last_parts),
         )
 
     def _may_trigger(self) -> bool:
         is_ending = self._final_wanted or self._is_over or self._stop is not None
-        return not (is_ending or self._holders) and bool(self._live_sources())
-
-    def _live_sources(self) -> set[SubtaskId]:
-        return {s for s in self._sources if s in self._placement and s not in self._last_parts}
+        return not (is_ending or self._holders) and bool(self._parties.live_sources())
 
     @staticmethod
     def _counts(last_part: SubtaskPart, flight: _Flight) -> bool:
@@ -548,7 +524,7 @@ class CheckpointMachine:
         return actions
 
     def _notify(self, flight: _Flight, *, committed: bool) -> NotifyEnd:
-        names = tuple(sorted(set(self._placement.values()) - self._lost))
+        names = tuple(sorted(self._parties.task_managers() - self._parties.lost))
         stops = committed and flight.record.stops_job
         return NotifyEnd(flight.checkpoint_id, flight.generation, committed, names, stops)
 
