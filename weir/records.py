@@ -116,6 +116,21 @@ def int64_column(batch: pa.RecordBatch, name: str) -> np.ndarray:
     return column
 
 
+#: Batches of fewer bytes are joined with others that go the same way; to join larger ones costs more than it saves.
+JOINED_BYTES = 1 << 20
+#: What ``rough_bytes`` does not count exactly.
+_ROUGH_BYTES_MAX = 64 << 10
+
+
+def rough_bytes(batch: pa.RecordBatch) -> tuple[int, bool]:
+    """At most how many bytes the rows of this batch occupy, and whether that is :func:`batch_bytes`.
+
+    Of small batches the bytes of the buffers in which they lie, which takes 0.2 µs and not 10.
+    """
+    size_bytes = int(batch.get_total_buffer_size())
+    return (size_bytes, False) if size_bytes <= _ROUGH_BYTES_MAX else (batch_bytes(batch), True)
+
+
 def batch_bytes(batch: pa.RecordBatch) -> int:
     """Bytes that the rows of this batch occupy (a slice counts only its own rows)."""
     return int(batch.get_total_buffer_size() if batch.num_rows == 0 else batch.nbytes)

@@ -11,7 +11,7 @@ from collections import deque
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
-from task_manager.exchange.channels import Delivery, take_rows
+from task_manager.exchange.channels import Delivery, RowsWanted, take_rows
 from weir.clock import Clock
 from weir.protocol.alignment import BarrierAligner
 from weir.records import InputRows, batch_bytes
@@ -50,10 +50,10 @@ class CheckpointInputs:
         return self._ready.popleft() if self._ready else None
 
     def ready_rows(
-        self, rows_max: int, schema: pa.Schema, edge_index: int | None = None
+        self, wanted: RowsWanted, schema: pa.Schema, edge_index: int | None = None
     ) -> list[Delivery] | None:
         """The batches that come next of what was put aside, see ``channels.take_rows``; None: none is left."""
-        return take_rows(self._ready, rows_max, schema, edge_index) if self._ready else None
+        return take_rows(self._ready, wanted, schema, edge_index) if self._ready else None
 
     def put_aside(self, delivery: Delivery) -> bool:
         """Keep an element that comes after the barrier of its input; False: take it now."""

@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from task_manager.exchange.credits import CreditGate
-from weir.records import Element, Watermark, batch_bytes
+from weir.records import JOINED_BYTES, Element, Watermark, batch_bytes
 from weir.types import ChannelId
 
 
@@ -40,23 +40,43 @@ def no_release() -> None:
     """Release of a control element: it took no credit."""
 
 
+@dataclass(slots=True)
+class RowsWanted:
+    """How much may be joined with a batch; what is taken is taken off."""
+
+    rows: int
+    #: Until there are so many more it pays to join; the last batch may have more than these, but is not large itself.
+    bytes: int
+
+    def take(self, delivery: Delivery) -> bool:
+        """Take a batch off what is wanted; False: it is too large, or enough is there."""
+        assert isinstance(delivery.element, pa.RecordBatch)
+        is_large = delivery.size_bytes >= JOINED_BYTES
+        if delivery.element.num_rows > self.rows or self.bytes <= 0 or is_large:
+            return False
+        self.rows -= delivery.element.num_rows
+        self.bytes -= delivery.size_bytes
+        return True
+
+
 def take_rows(
-    deliveries: deque[Delivery], rows_max: int, schema: pa.Schema, edge_index: int | None = None
+    deliveries: deque[Delivery], wanted: RowsWanted, schema: pa.Schema, edge_index: int | None = None
 ) -> list[Delivery]:
-    """Take leading batches of one schema off a queue, up to this many rows together; nothing else is passed by.
+    """Take leading batches of one schema off a queue, as many as are wanted; nothing else is passed by.
 
     ``edge_index``: the only input that they may come from; None: any.
     """
     taken: list[Delivery] = []
     while deliveries:
         element = deliveries[0].element
-        if not isinstance(element, pa.RecordBatch) or element.num_rows > rows_max:
+        if not isinstance(element, pa.RecordBatch):
             break
         if element.schema is not schema and not element.schema.equals(schema):
             break
         if edge_index is not None and deliveries[0].channel.edge_index != edge_index:
             break
-        rows_max -= element.num_rows
+        if not wanted.take(deliveries[0]):
+            break
         taken.append(deliveries.popleft())
     return taken
 
@@ -108,10 +128,12 @@ class Inbox:
             self._gathered -= 1
             return self._elements.popleft() if self._elements else None
 
-    def poll_rows(self, rows_max: int, schema: pa.Schema, edge_index: int | None = None) -> list[Delivery]:
+    def poll_rows(
+        self, wanted: RowsWanted, schema: pa.Schema, edge_index: int | None = None
+    ) -> list[Delivery]:
         """The batches at the head that :func:`take_rows` takes; never waits."""
         with self._condition:
-            taken = take_rows(self._elements, rows_max, schema, edge_index)
+            taken = take_rows(self._elements, wanted, schema, edge_index)
             self._gathered -= len(taken)
             return taken
 

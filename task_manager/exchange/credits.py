@@ -102,6 +102,11 @@ class CreditGate:
         except IndexError:
             return 0.0
 
+    @property
+    def batch_bytes_max(self) -> int:
+        """Rows of more bytes are to be cut: two batches are in flight at a time, so that the receiver need not wait."""
+        return max(1, self._limits.bytes_max // 2)
+
     def has_room(self, size_bytes: int) -> bool:
         """Whether a batch of this size keeps the byte bound; anything fits when the receiver is idle."""
         return not self._in_flight or self._bytes + size_bytes <= self._limits.bytes_max

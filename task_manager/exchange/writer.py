@@ -3,6 +3,9 @@
 Rows leave when ``batch_size`` of them are there, when ``batch_timeout_ms`` is over, or at once when the receiver is
 idle; and never more than the receiver has credit for. So a flood travels in few large batches, and a trickle
 does not wait.
+
+Whatever is bounded by rows is bounded by bytes too: a full buffer, a batch that is joined from small ones, and a batch
+that leaves. Only a single row may be larger.
 """
 
 from __future__ import annotations
@@ -14,7 +17,16 @@ import pyarrow as pa
 
 from task_manager.exchange.channels import Channel
 from weir.errors import WireLimitError
-from weir.records import Element, EndOfStream, Idle, Watermark, batch_bytes
+from weir.records import (
+    JOINED_BYTES,
+    ControlElement,
+    Element,
+    EndOfStream,
+    Idle,
+    Watermark,
+    batch_bytes,
+    rough_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +37,19 @@ class BatchPolicy:
     timeout_ms: float
     #: Rows that have waited longer for credit hold their sender back.
     age_ms_max: float = float("inf")
+    #: So do rows of this many bytes.
+    bytes_max: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Rows that were not sent yet."""
+
+    batch: pa.RecordBatch
+    #: What they occupy, see ``rough_bytes``.
+    size_bytes: int
+    #: Whether that is more than an upper bound.
+    is_exact: bool
 
 
 class ChannelWriter:
@@ -34,10 +59,9 @@ class ChannelWriter:
         self.channel = channel
         self._clock = channel.gate.clock
         self._policy = policy
-        self._pending: deque[Element] = deque()
+        self._pending: deque[_Waiting | ControlElement] = deque()
         self._rows = 0
-        #: The batch added last, with its bytes, if they were given.
-        self._measured: tuple[pa.RecordBatch, int] | None = None
+        self._bytes = 0
         self._ended = False
         #: (rows, monotonic second of their coming) of the rows that wait, oldest first.
         self._arrivals: deque[tuple[int, float]] = deque()
@@ -53,9 +77,10 @@ class ChannelWriter:
         Without the second, a slow receiver of small batches would let whole batches gather in front of every channel,
         and watermarks and barriers with them.
         """
-        return self._rows >= self._policy.rows_max or (
-            self._rows > 0 and self.age_s(self._clock.monotonic_s()) * 1e3 > self._policy.age_ms_max
-        )
+        policy = self._policy
+        if self._rows >= policy.rows_max or self._bytes >= policy.bytes_max:
+            return True
+        return self._rows > 0 and self.age_s(self._clock.monotonic_s()) * 1e3 > policy.age_ms_max
 
     @property
     def rows(self) -> int:
@@ -95,9 +120,9 @@ class ChannelWriter:
             if not self._rows:
                 self.deadline_s = now_s + self._policy.timeout_ms / 1e3
             self._arrivals.append((element.num_rows, now_s))
-            self._rows += element.num_rows
-            self._measured = None if size_bytes is None else (element, size_bytes)
-        elif (
+            self._append(element, size_bytes)
+            return
+        if (
             isinstance(element, Watermark | Idle)
             and self._pending
             and isinstance(self._pending[-1], Watermark | Idle)
@@ -110,10 +135,12 @@ class ChannelWriter:
         """Send what is due and has credit; with ``everything``, whatever has credit."""
         gate = self.channel.gate
         while self._pending:
-            if not isinstance(self._pending[0], pa.RecordBatch):
-                self.channel.send(self._pending.popleft())
+            head = self._pending[0]
+            if not isinstance(head, _Waiting):
+                self._pending.popleft()
+                self.channel.send(head)
                 continue
-            has_control_behind = len(self._pending) > 1 and not isinstance(self._pending[-1], pa.RecordBatch)
+            has_control_behind = len(self._pending) > 1 and not isinstance(self._pending[-1], _Waiting)
             due = everything or has_control_behind or self.is_full or gate.idle or now_s >= self.deadline_s
             if not due or not self._send_rows():
                 break
@@ -126,23 +153,37 @@ class ChannelWriter:
 
     def take_back(self) -> list[Element]:
         """Empty the buffer: what was not sent yet was promised to nobody and can go elsewhere."""
-        elements = list(self._pending)
+        elements = [item.batch if isinstance(item, _Waiting) else item for item in self._pending]
         self._pending.clear()
         self._arrivals.clear()
-        self._rows = 0
+        self._rows = self._bytes = 0
         self.deadline_s = float("inf")
         self._ended = self._ended and not any(isinstance(element, EndOfStream) for element in elements)
         return elements
 
+    def _append(self, batch: pa.RecordBatch, size_bytes: int | None) -> None:
+        """Put rows after those that wait."""
+        item = _measured(batch, size_bytes)
+        self._pending.append(item)
+        self._rows += batch.num_rows
+        self._bytes += item.size_bytes
+
     def _send_rows(self) -> bool:
         """Send one batch of leading rows; False without credit."""
         gate = self.channel.gate
-        batch = self._gather(min(gate.rows_free, self._policy.rows_max))
-        if batch is None:
+        limit = self.channel.batch_bytes_max
+        bytes_max = gate.batch_bytes_max if limit is None else min(limit, gate.batch_bytes_max)
+        item = self._gather(min(gate.rows_free, self._policy.rows_max), bytes_max)
+        if item is None:
             return False
-        batch, size_bytes = self._cut(batch)
+        batch, size_bytes = self._cut(item, bytes_max)
+        if limit is not None and size_bytes > limit:
+            raise WireLimitError(
+                f"a record of {size_bytes} bytes is larger than a message may be: raise "
+                f"taskManager.message_bytes_max ({limit})"
+            )
         if not gate.has_room(size_bytes):
-            self._put_back(batch)
+            self._put_back(_Waiting(batch, size_bytes, is_exact=True))
             return False
         self.channel.send(batch, size_bytes)
         self.batches_sent += 1
@@ -161,42 +202,65 @@ class ChannelWriter:
         if rows < 0:
             self._arrivals.appendleft((-rows, since_s))
 
-    def _gather(self, rows_max: int) -> pa.RecordBatch | None:
-        """Take up to ``rows_max`` leading rows as one batch of one schema."""
-        parts: list[pa.RecordBatch] = []
-        rows = 0
-        while rows < rows_max and self._pending:
+    def _gather(self, rows_max: int, bytes_max: int) -> _Waiting | None:
+        """Take up to ``rows_max`` leading rows as one batch of one schema; joined ones have ``bytes_max`` at most."""
+        parts: list[_Waiting] = []
+        rows = size_bytes = 0
+        # Small batches are joined: a message costs the same whatever is in it. Large ones would only be copied.
+        while rows < rows_max and size_bytes < JOINED_BYTES and self._pending:
             head = self._pending[0]
-            if not isinstance(head, pa.RecordBatch) or (parts and not head.schema.equals(parts[0].schema)):
+            if not isinstance(head, _Waiting):
+                break
+            if parts and (
+                head.size_bytes >= JOINED_BYTES
+                or size_bytes + head.size_bytes > bytes_max
+                or not head.batch.schema.equals(parts[0].batch.schema)
+            ):
                 break
             self._pending.popleft()
-            if head.num_rows > rows_max - rows:
-                self._pending.appendleft(head.slice(rows_max - rows))
-                head = head.slice(0, rows_max - rows)
+            self._bytes -= head.size_bytes
+            if head.batch.num_rows > rows_max - rows:
+                head, rest = _split(head, rows_max - rows)
+                self._pending.appendleft(rest)
+                self._bytes += rest.size_bytes
             parts.append(head)
-            rows += head.num_rows
+            rows += head.batch.num_rows
+            size_bytes += head.size_bytes
         if not parts:
             return None
         self._rows -= rows
-        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        if len(parts) == 1:
+            return parts[0]
+        joined = pa.concat_batches([item.batch for item in parts])
+        return _Waiting(joined, size_bytes, all(item.is_exact for item in parts))
 
-    def _cut(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Put rows back until the batch fits into a message; returns it and its bytes."""
-        limit = self.channel.batch_bytes_max
-        measured, self._measured = self._measured, None
-        size_bytes = measured[1] if measured is not None and measured[0] is batch else batch_bytes(batch)
-        while limit is not None and size_bytes > limit:
-            if batch.num_rows == 1:
-                raise WireLimitError(
-                    f"a record of {size_bytes} bytes is larger than a message may be: raise "
-                    f"taskManager.message_bytes_max ({limit})"
-                )
-            middle = batch.num_rows // 2
-            self._put_back(batch.slice(middle))
-            batch = batch.slice(0, middle)
+    def _cut(self, item: _Waiting, bytes_max: int) -> tuple[pa.RecordBatch, int]:
+        """Put rows back until the batch has at most so many bytes, or one row; returns it and its bytes."""
+        batch = item.batch
+        size_bytes = item.size_bytes if item.is_exact else batch_bytes(batch)
+        while size_bytes > bytes_max and batch.num_rows > 1:
+            rows = min(max(1, batch.num_rows * bytes_max // size_bytes), batch.num_rows - 1)
+            self._put_back(_measured(batch.slice(rows)))
+            batch = batch.slice(0, rows)
             size_bytes = batch_bytes(batch)
         return batch, size_bytes
 
-    def _put_back(self, batch: pa.RecordBatch) -> None:
-        self._pending.appendleft(batch)
-        self._rows += batch.num_rows
+    def _put_back(self, item: _Waiting) -> None:
+        self._pending.appendleft(item)
+        self._rows += item.batch.num_rows
+        self._bytes += item.size_bytes
+
+
+def _measured(batch: pa.RecordBatch, size_bytes: int | None = None) -> _Waiting:
+    """``size_bytes``: of the rows, if it is known."""
+    if size_bytes is not None:
+        return _Waiting(batch, size_bytes, is_exact=True)
+    return _Waiting(batch, *rough_bytes(batch))
+
+
+def _split(item: _Waiting, rows: int) -> tuple[_Waiting, _Waiting]:
+    """The first rows, and the others; bytes are shared by rows."""
+    batch = item.batch
+    share = item.size_bytes * rows // batch.num_rows
+    first = _Waiting(batch.slice(0, rows), share, is_exact=False)
+    return first, _Waiting(batch.slice(rows), item.size_bytes - share, is_exact=False)

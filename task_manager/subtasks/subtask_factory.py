@@ -207,7 +207,10 @@ class SubtaskFactory:
         }
         table = topology.routing.get(edge.consumer_stage)
         policy = BatchPolicy(
-            self._config.batch_size, self._config.batch_timeout_ms, self._config.in_flight_ms
+            self._config.batch_size,
+            self._config.batch_timeout_ms,
+            self._config.in_flight_ms,
+            self._config.channel_buffer_bytes,
         )
         return OutputEdge(edge, channels, policy, table.group_to_subtask if table else None)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
-from task_manager.exchange.channels import ChannelOpened, Delivery
+from task_manager.exchange.channels import ChannelOpened, Delivery, RowsWanted
 from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleReports
 from task_manager.subtasks.subtask import Subtask, SubtaskParts
 from weir.errors import StateError
@@ -18,6 +18,7 @@ from weir.protocol.watermark_forward import WatermarkForward
 from weir.protocol.watermark_hold import WatermarkHold
 from weir.protocol.watermarks import WatermarkTracker
 from weir.records import (
+    JOINED_BYTES,
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
     Barrier,
@@ -194,18 +195,17 @@ class TaskSubtask(Subtask):
         """
         taken = [delivery]
         self._note_rows(delivery)
-        rows_left = self._pace.rows_max - first.num_rows
+        # Large batches are not joined: that would only copy them.
+        wanted = RowsWanted(self._pace.rows_max - first.num_rows, JOINED_BYTES - delivery.size_bytes)
         is_apart = self._tells_inputs_apart or (self._ownership is not None and self._ownership.may_park)
         edge = delivery.channel.edge_index if is_apart else None
-        while rows_left > 0:
-            ready = self._barriers.ready_rows(rows_left, first.schema, edge)
-            more = self.mailbox.inbox.poll_rows(rows_left, first.schema, edge) if ready is None else ready
+        while wanted.rows > 0 and wanted.bytes > 0:
+            ready = self._barriers.ready_rows(wanted, first.schema, edge)
+            more = self.mailbox.inbox.poll_rows(wanted, first.schema, edge) if ready is None else ready
             for item in more:
                 if not self._barriers.put_aside(item):
                     self._note_rows(item)
                     taken.append(item)
-                    assert isinstance(item.element, pa.RecordBatch)
-                    rows_left -= item.element.num_rows
             watermark = self.mailbox.inbox.poll_watermark() if ready is None else None
             if watermark is None:
                 break

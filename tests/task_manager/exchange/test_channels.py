@@ -8,7 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from task_manager.exchange.channels import Delivery, Inbox, LocalChannel, no_release
+from task_manager.exchange.channels import Delivery, Inbox, LocalChannel, RowsWanted, no_release
 from task_manager.exchange.credits import CancelledError, ChannelLimits, CreditGate
 from task_manager.subtasks.mailbox import Mailbox
 from weir.clock import Clock, SystemClock
@@ -150,12 +150,14 @@ def test_waiting_batches_are_taken_together_up_to_a_control_element_or_another_s
     for element in (batch(1), batch(2), batch(4), Watermark(5), batch(8), other):
         channel.send(element)
     first = inbox.poll(0.0)
-    assert [d.element.num_rows for d in inbox.poll_rows(5, first.element.schema)] == [2]
-    assert [d.element.num_rows for d in inbox.poll_rows(5, first.element.schema)] == [4]
-    assert inbox.poll_rows(5, first.element.schema) == []
+    assert [d.element.num_rows for d in inbox.poll_rows(RowsWanted(5, 1 << 20), first.element.schema)] == [2]
+    assert [d.element.num_rows for d in inbox.poll_rows(RowsWanted(5, 1 << 20), first.element.schema)] == [4]
+    assert inbox.poll_rows(RowsWanted(5, 1 << 20), first.element.schema) == []
     assert inbox.poll(0.0).element == Watermark(5)
-    assert [d.element.num_rows for d in inbox.poll_rows(100, first.element.schema)] == [8]
-    assert inbox.poll_rows(100, first.element.schema) == []
+    assert [d.element.num_rows for d in inbox.poll_rows(RowsWanted(100, 1 << 20), first.element.schema)] == [
+        8
+    ]
+    assert inbox.poll_rows(RowsWanted(100, 1 << 20), first.element.schema) == []
     assert inbox.poll(0.0).element is other
 
 
@@ -199,6 +201,9 @@ def test_rows_of_other_inputs_are_left_where_the_input_counts():
     rows = batch(2)
     for edge_index in (0, 0, 1, 0):
         inbox.put(Delivery(ChannelId(CHANNEL.producer, CHANNEL.consumer, edge_index), rows, no_release))
-    assert len(inbox.poll_rows(100, rows.schema, 0)) == 2
-    assert inbox.poll_rows(100, rows.schema, 0) == []
-    assert [item.channel.edge_index for item in inbox.poll_rows(100, rows.schema)] == [1, 0]
+    assert len(inbox.poll_rows(RowsWanted(100, 1 << 20), rows.schema, 0)) == 2
+    assert inbox.poll_rows(RowsWanted(100, 1 << 20), rows.schema, 0) == []
+    assert [item.channel.edge_index for item in inbox.poll_rows(RowsWanted(100, 1 << 20), rows.schema)] == [
+        1,
+        0,
+    ]

@@ -98,6 +98,81 @@ def test_rows_gather_up_to_the_batch_size():
     assert [inbox.poll(0.0).element.num_rows for _ in range(IDLE_BATCHES + 1)] == [1] * IDLE_BATCHES + [4]
 
 
+def wide_batch(rows: int, row_bytes: int, start: int = 0) -> pa.RecordBatch:
+    """Rows of one number and one long text."""
+    texts = [f"{n:08d}" + "x" * (row_bytes - 8) for n in range(start, start + rows)]
+    return pa.RecordBatch.from_pydict({"n": list(range(start, start + rows)), "text": texts})
+
+
+def bounded_writer(bytes_in_flight: int, bytes_waiting: float = float("inf")) -> tuple[ChannelWriter, Inbox]:
+    """A channel of so many bytes, with a buffer of so many before it."""
+    inbox = Inbox()
+    gate = CreditGate(ChannelLimits(100, bytes_in_flight, 1e6), NoWaker(), SystemClock())
+    gate._rows_max = 1e9
+    link = LocalChannel(gate, inbox, ChannelId(SubtaskId(0, 0), SubtaskId(1, 0)))
+    return ChannelWriter(link, BatchPolicy(1 << 20, 0.0, float("inf"), bytes_waiting)), inbox
+
+
+def test_rows_that_wait_are_bounded_by_bytes():
+    """A buffer of 32,768 rows of 100 KB would hold 3 GB."""
+    out, inbox = bounded_writer(64 << 10, bytes_waiting=1 << 20)
+    added = 0
+    while not out.is_full:
+        add(out, wide_batch(10, 10_000, added))
+        added += 10
+    assert added * 10_000 < (2 << 20)
+    rows = []
+    while len(rows) < added:
+        delivery = inbox.poll(0.0)
+        rows += delivery.element.column("n").to_pylist()
+        delivery.release()
+        out.pump(time.monotonic())
+    assert rows == list(range(added))
+    assert not out.is_full
+
+
+def test_a_batch_of_many_bytes_leaves_in_pieces_that_fit_the_channel():
+    out, inbox = bounded_writer(1 << 20)
+    rows = wide_batch(400, 20_000)
+    add(out, rows)
+    pieces = []
+    while sum(piece.num_rows for piece in pieces) < 400:
+        waiting = len(inbox)
+        assert waiting >= 2, "one is worked on while the next one comes"
+        delivery = inbox.poll(0.0)
+        pieces.append(delivery.element)
+        assert delivery.size_bytes <= 1 << 19
+        delivery.release()
+        out.pump(time.monotonic())
+        if out.is_empty:
+            pieces += drain(inbox)
+    assert pa.concat_batches(pieces).equals(rows)
+
+
+def test_a_single_row_larger_than_the_channel_passes_alone():
+    out, inbox = bounded_writer(64 << 10)
+    add(out, wide_batch(3, 1 << 20))
+    for _ in range(3):
+        assert len(inbox) == 1
+        delivery = inbox.poll(0.0)
+        assert delivery.element.num_rows == 1
+        delivery.release()
+        out.pump(time.monotonic())
+
+
+def test_large_batches_are_not_joined():
+    """Joining copies every byte, and saves nothing."""
+    out, inbox = bounded_writer(1 << 30)
+    keep_busy(out, inbox)
+    drain(inbox)
+    out.channel.gate.take(1, 1 << 30)
+    for start in (0, 2):
+        add(out, wide_batch(2, 1 << 20, start))
+    out.channel.gate.release(1)
+    out.pump(time.monotonic())
+    assert [item.num_rows for item in drain(inbox)] == [2, 2]
+
+
 def test_rows_leave_when_their_time_is_over():
     # Long enough that it does not run out while the test gets here.
     out, inbox = writer(BatchPolicy(1000, 100_000.0))
