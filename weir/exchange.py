@@ -10,12 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from weir.graph import Edge
 from weir.keys import hash_keys, key_bytes, partition_hashes
-from weir.records import KEY_HASH_COLUMN
+from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS
 
 _KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
 #: Of parts of a smaller batch the bytes are estimated by rows: counting them takes 10 µs each. Far below any bound.
 _ESTIMATED_BYTES_MAX = 64 << 10
+
+
+def sent_columns(batch: pa.RecordBatch, edge: Edge) -> pa.RecordBatch:
+    """Of a batch the columns that its consumers read, and the system columns; shares memory with it."""
+    if not edge.is_narrowed or edge.columns is None:
+        return batch
+    return batch.select([*edge.columns, *(name for name in batch.schema.names if name in SYSTEM_COLUMNS)])
 
 
 def with_key_hash(batch: pa.RecordBatch, key_columns: Sequence[str]) -> tuple[pa.RecordBatch, np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -17,6 +17,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.projection import project
 from weir.specs import KeyedSpec, OperatorSpec, SinkSpec, SourceSpec
 from weir.types import ChannelId, SubtaskId
 
@@ -91,6 +92,10 @@ class Edge:
     exchange: Exchange
     key_columns: tuple[str, ...]
     index: int
+    #: User columns that are sent, in order; None: not known.
+    columns: tuple[str, ...] | None = None
+    #: The producer has more columns than are sent.
+    is_narrowed: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,33 +259,44 @@ class PhysicalGraph:
             yield from other.subtasks()
 
 
-def physical_graph(logical: LogicalGraph) -> PhysicalGraph:
-    """Chain operators into stages.
+def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> PhysicalGraph:
+    """Chain operators into stages, and leave out the columns that nobody reads (``weir.projection``).
 
     A node joins its producer's stage when it has one input, that input is FORWARD without a stage boundary, both
     have the same parallelism, and the producer has no other consumer.
+
+    Args:
+        logical: the job.
+        whole: steps whose whole output is looked at from outside; the processes of a real job have none.
     """
     consumers: dict[str, int] = {}
     for node in logical.nodes:
         for item in node.inputs:
             consumers[item.producer] = consumers.get(item.producer, 0) + 1
+    chained = {node.name for node in logical.nodes if _chains_to_producer(logical, node, consumers)}
+    projection = project(logical.nodes, lambda node: node.name in chained, whole)
     chains: list[list[Node]] = []
     stage_of: dict[str, int] = {}
     for node in logical.nodes:
-        if _chains_to_producer(logical, node, consumers):
+        if node.name in chained:
             index = stage_of[node.inputs[0].producer]
-            chains[index].append(node)
+            chains[index].append(projection.nodes[node.name])
         else:
             index = len(chains)
-            chains.append([node])
+            chains.append([projection.nodes[node.name]])
         stage_of[node.name] = index
     stages = []
     for index, chain in enumerate(chains):
-        edges = tuple(
-            Edge(stage_of[item.producer], index, item.exchange, item.key_columns, position)
-            for position, item in enumerate(chain[0].inputs)
-        )
-        stages.append(Stage(index, tuple(chain), tuple(range(chain[0].parallelism)), edges))
+        first = chain[0]
+        edges = []
+        for position, item in enumerate(first.inputs):
+            columns = projection.sent[first.name, position]
+            is_narrowed = list(columns) != projection.nodes[item.producer].schema.names
+            producer = stage_of[item.producer]
+            edges.append(
+                Edge(producer, index, item.exchange, item.key_columns, position, columns, is_narrowed)
+            )
+        stages.append(Stage(index, tuple(chain), tuple(range(first.parallelism)), tuple(edges)))
     return PhysicalGraph(logical, tuple(stages))
 
 

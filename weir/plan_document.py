@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from weir.graph import PhysicalGraph
+from weir.graph import Node, PhysicalGraph
+from weir.specs import SourceSpec
+
+
+def columns_not_read(node: Node) -> list[str]:
+    """Columns that a source has and does not decode, because no step reads them; of other steps none."""
+    if not isinstance(node.spec, SourceSpec):
+        return []
+    return [name for name in node.spec.schema.names if name not in node.spec.schema_read.names]
 
 
 def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
@@ -19,6 +27,7 @@ def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
                 "stage": stage.index,
                 "spec": node.spec.describe(),
                 "columns": {field.name: str(field.type) for field in node.schema},
+                "columns_not_read": columns_not_read(node),
             }
             for stage in graph.stages
             for node in stage.nodes
@@ -38,6 +47,7 @@ def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
                 "consumer_stage": edge.consumer_stage,
                 "exchange": edge.exchange.value,
                 "key_columns": list(edge.key_columns),
+                "columns": None if edge.columns is None else list(edge.columns),
             }
             for stage in graph.stages
             for edge in stage.inputs

@@ -27,6 +27,7 @@ from weir.specs import (
     MapSpec,
     OperatorSpec,
     PassThroughSpec,
+    SelectSpec,
     SinkSpec,
     UnionSpec,
     UserOperatorSpec,
@@ -83,6 +84,14 @@ class Stream:
         """
         aliased = tuple(e.alias(column) if isinstance(e, pl.Expr) else e for column, e in named.items())
         return self._same_kind(name, WithColumnsSpec((*expressions, *aliased)), parallelism)
+
+    def select(self, name: str | None, *columns: str, parallelism: int | None = None) -> Stream:
+        """Keep only these columns, in this order.
+
+        What no step reads any more is not even decoded by files' sources, nor sent between processes. Functions and
+        sinks count as reading all that they are given. The result is no keyed stream: ``select`` before ``key_by``.
+        """
+        return self._step(name, SelectSpec(columns), parallelism)
 
     def map_batches(
         self,

@@ -126,7 +126,8 @@ class PlanNodeView(BaseModel):
     name: str
     stage: int
     spec: dict[str, object]
-    columns: dict[str, str]
+    columns: dict[str, str] = Field(description="that are there when the job runs")
+    columns_not_read: list[str] = Field([], description="of a source: columns that it does not decode")
 
 
 class PlanEdgeView(BaseModel):
@@ -136,6 +137,7 @@ class PlanEdgeView(BaseModel):
     consumer_stage: int
     exchange: str
     key_columns: list[str]
+    columns: list[str] | None = Field(None, description="that are sent")
 
 
 class PlanView(BaseModel):

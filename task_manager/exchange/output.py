@@ -11,7 +11,7 @@ from task_manager.exchange.channels import Channel
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
 from weir.clock import Clock
-from weir.exchange import split_by_owner, with_key_hash
+from weir.exchange import sent_columns, split_by_owner, with_key_hash
 from weir.graph import Edge, Exchange
 from weir.records import (
     KEY_HASH_COLUMN,
@@ -65,6 +65,7 @@ class OutputEdge:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Queue one batch; never waits."""
+        batch = sent_columns(batch, self.edge)
         if self.edge.exchange is Exchange.HASH:
             self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
         elif self.edge.exchange is Exchange.ROUND_ROBIN:

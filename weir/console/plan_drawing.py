@@ -6,6 +6,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from weir.graph import Edge, Exchange, Node, PhysicalGraph, Stage
+from weir.plan_document import columns_not_read
 
 _WAYS = {
     Exchange.FORWARD: "forward",
@@ -50,12 +51,17 @@ def _way(edge: Edge) -> str:
         f"by {escape(', '.join(edge.key_columns))}"
         if edge.exchange is Exchange.HASH
         else _WAYS[edge.exchange]
-    )
+    ) + (f" [dim](only {escape(', '.join(edge.columns))})[/]" if edge.is_narrowed and edge.columns else "")
 
 
 def _step(node: Node) -> str:
     columns = ", ".join(f"{column.name}: {column.type}" for column in node.schema)
     state = ", [magenta]keeps state[/]" if node.is_keyed else ""
     return f"[green]{escape(node.name)}[/] ({escape(node.spec.kind)}{state})" + (
-        "" if node.is_sink else f"  [dim]{escape(columns)}[/]"
+        "" if node.is_sink else f"  [dim]{escape(columns)}[/]{_left_out(node)}"
     )
+
+
+def _left_out(node: Node) -> str:
+    names = columns_not_read(node)
+    return f"  not read: {escape(', '.join(names))}" if names else ""

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from weir.exchange import split_by_owner, with_key_hash
+from weir.exchange import sent_columns, split_by_owner, with_key_hash
 from weir.graph import Edge, Exchange
 from weir.records import ControlElement, Element
 from weir.types import ChannelId
@@ -106,6 +106,7 @@ class LocalEdge:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Route one batch."""
+        batch = sent_columns(batch, self._edge)
         if self._edge.exchange is Exchange.HASH:
             self._add_hashed(batch)
         elif self._edge.exchange is Exchange.ROUND_ROBIN:

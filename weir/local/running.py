@@ -70,7 +70,7 @@ def run(
     clock = SystemClock()
     with tempfile.TemporaryDirectory(prefix="weir-run-") as scratch:
         parts = JobParts(
-            graph=physical_graph(logical),
+            graph=physical_graph(logical, whole=collections),
             settings=local_settings(),
             clock=clock,
             state_ids=logical.state_ids({}),

@@ -51,6 +51,15 @@ class OperatorSpec:
         """
         return merged_schema(step, inputs)
 
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Columns of an input that the step reads or passes on to those who read them; all, unless it says otherwise.
+
+        Args:
+            wanted: columns of its output that anything after it reads.
+            schema: user columns of the input.
+        """
+        return frozenset(schema.names)
+
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
         """Columns of the input that the step replaces, and those that it adds to them; by name.
 

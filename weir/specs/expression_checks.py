@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import polars as pl
 import pyarrow as pa
 
@@ -64,6 +66,14 @@ def written_columns(step: str, expressions: tuple[pl.Expr, ...], schema: pa.Sche
                 raise GraphError(f"step {step!r}: column {name!r} has no type; cast it, e.g. .cast(pl.Int64)")
             written[name] = dtype
     return written
+
+
+def expression_columns(expressions: Iterable[pl.Expr], schema: pa.Schema) -> frozenset[str]:
+    """User columns that expressions read; of those with selectors, such as ``pl.all()``, all."""
+    read: set[str] = set()
+    for expression in expressions:
+        read |= {*(schema.names if expression.meta.has_multiple_outputs() else expression.meta.root_names())}
+    return frozenset(read.intersection(schema.names))
 
 
 def _check_expression(step: str, expression: object, schema: pa.Schema) -> None:

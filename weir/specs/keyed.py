@@ -55,6 +55,11 @@ class KeyedAggregateSpec(KeyedSpec):
         """The input's columns followed by one for each aggregate; see :class:`OperatorSpec`."""
         return aggregate_schema(step, self.aggregates, inputs[0])
 
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Keys, what is aggregated, and what is wanted; see :class:`OperatorSpec`."""
+        aggregated = {aggregate.column for aggregate in self.aggregates if aggregate.column is not None}
+        return wanted.intersection(schema.names) | {*self.key_columns} | aggregated
+
 
 @dataclass(frozen=True)
 class DeclaredState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -25,6 +25,25 @@ class SourceSpec(OperatorSpec):
     rate: float | None = None
     #: Stop after this many good rows over all subtasks; None: read everything.
     events_max: int | None = None
+
+    @property
+    def schema_read(self) -> pa.Schema:
+        """User columns that are decoded: of a source that can leave some out, those that it was told to read."""
+        reads: tuple[str, ...] | None = getattr(self, "reads", None)
+        return self.schema if reads is None else pa.schema([self.schema.field(name) for name in reads])
+
+    def reading(self, wanted: frozenset[str]) -> SourceSpec:
+        """The same source, told which columns anybody reads.
+
+        Those of sources with a field ``reads`` do; the others decode every column. The event time is read in any case,
+        and so is one column at least.
+        """
+        if not hasattr(self, "reads"):
+            return self
+        names = [name for name in self.schema.names if name in wanted or name == self.event_time_column]
+        names = names or self.schema.names[:1]
+        changed: Any = None if names == self.schema.names else tuple(names)
+        return replace(self, **{"reads": changed})
 
     @property
     def bad_records(self) -> OnBadRecord:
@@ -49,6 +68,8 @@ class JsonLinesSpec(SourceSpec):
     ordered: bool = field(default=False, metadata={"came_later": True})
     #: Of columns that lie in nested objects: column, and the keys that lead to its values.
     paths: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), metadata={"came_later": True})
+    #: Columns that are decoded; None: all.
+    reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
@@ -63,6 +84,8 @@ class ParquetSpec(SourceSpec):
     follow: bool = field(default=False, metadata={"came_later": True})
     #: One subtask reads all of a file.
     ordered: bool = field(default=False, metadata={"came_later": True})
+    #: Columns that are decoded; None: all.
+    reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
 
 
 @dataclass(frozen=True)

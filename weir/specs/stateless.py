@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import polars as pl
 import pyarrow as pa
 
+from weir.errors import GraphError
 from weir.specs.base import OperatorSpec
-from weir.specs.expression_checks import check_predicate, with_columns_schema, written_columns
+from weir.specs.expression_checks import (
+    check_predicate,
+    expression_columns,
+    with_columns_schema,
+    written_columns,
+)
+from weir.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from weir.operators.base import Operator
@@ -29,6 +36,10 @@ class FilterSpec(OperatorSpec):
         check_predicate(step, self.predicate, inputs[0])
         return super().output_schema(step, inputs)
 
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What the predicate reads, and what is wanted; see :class:`OperatorSpec`."""
+        return wanted | expression_columns([self.predicate], schema)
+
 
 @dataclass(frozen=True)
 class WithColumnsSpec(OperatorSpec):
@@ -42,9 +53,44 @@ class WithColumnsSpec(OperatorSpec):
         """The input's with what the expressions write; see :class:`OperatorSpec`."""
         return with_columns_schema(step, self.expressions, inputs[0])
 
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What the expressions read, and what is wanted; see :class:`OperatorSpec`.
+
+        A column that is replaced counts as wanted, too: it keeps its place among the others.
+        """
+        return wanted.intersection(schema.names) | expression_columns(self.expressions, schema)
+
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
         """See :class:`OperatorSpec`."""
         return written_columns(step, self.expressions, schema)
+
+
+@dataclass(frozen=True)
+class SelectSpec(OperatorSpec):
+    """Keep some columns, in the order given."""
+
+    kind: ClassVar[str] = "select"
+    runtime: ClassVar[str] = "weir.operators.stateless.expressions:SelectOperator"
+    columns: tuple[str, ...]
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """The chosen columns; see :class:`OperatorSpec`."""
+        schema = inputs[0]
+        if not self.columns:
+            raise GraphError(f"step {step!r}: select needs at least one column")
+        for position, name in enumerate(self.columns):
+            if name not in schema.names:
+                known = schema.names
+                raise GraphError(
+                    f"step {step!r}: there is no column {name!r}{did_you_mean(str(name), known)}"
+                )
+            if name in self.columns[:position]:
+                raise GraphError(f"step {step!r}: column {name!r} is there twice")
+        return pa.schema([schema.field(name) for name in self.columns])
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """The chosen columns; see :class:`OperatorSpec`."""
+        return frozenset(self.columns)
 
 
 @dataclass(frozen=True)
@@ -97,6 +143,10 @@ class UnionSpec(OperatorSpec):
     takes_several_inputs: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:UnionOperator"
 
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What is wanted; see :class:`OperatorSpec`."""
+        return wanted
+
 
 @dataclass(frozen=True)
 class PassThroughSpec(OperatorSpec):
@@ -104,6 +154,10 @@ class PassThroughSpec(OperatorSpec):
 
     kind: ClassVar[str] = "pass_through"
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:PassThroughOperator"
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What is wanted; see :class:`OperatorSpec`."""
+        return wanted
 
 
 @dataclass(frozen=True)
@@ -113,6 +167,10 @@ class BusySpec(OperatorSpec):
     kind: ClassVar[str] = "busy"
     runtime: ClassVar[str] = "weir.operators.stateless.busy:BusyOperator"
     load_ms: float
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What is wanted; see :class:`OperatorSpec`."""
+        return wanted
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ class RunningJob:
         self._scratch = tempfile.mkdtemp(prefix="weir-testing-")
         self._remove_scratch = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         parts = JobParts(
-            graph=physical_graph(logical),
+            graph=physical_graph(logical, whole=self._nodes),
             settings=local_settings(grace_period_ms),
             clock=clock,
             state_ids={},

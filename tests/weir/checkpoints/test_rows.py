@@ -132,3 +132,24 @@ def test_rows_of_an_input_that_is_gone_are_those_of_the_first_one(union):
     rows = [InputRows(1, batch([1])), InputRows(0, batch([2]))]
     table = initial_table(union.index, 1, 4)
     assert shown(rows_of_subtask(rows, fewer, table, 0)) == [(0, [1]), (0, [2])]
+
+
+def wide(names):
+    arrays = [pa.array([1, 2]) for _ in names]
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def test_rows_of_a_checkpoint_have_the_columns_that_are_read_now(union):
+    [stage] = [
+        dataclasses.replace(
+            union, inputs=(dataclasses.replace(union.inputs[2], index=0, columns=("a", "b")),)
+        )
+    ]
+    more = InputRows(0, wide(["x", "b", "a", "_event_time_ms", "_ingest_time_us"]))
+    [item] = rows_of_subtask([more], stage, None, 0)
+    assert item.batch.schema.names == ["a", "b", "_event_time_ms", "_ingest_time_us"]
+    fewer = InputRows(0, wide(["a", "_event_time_ms", "_ingest_time_us"]))
+    with pytest.raises(
+        CheckpointError, match=r"rows under way to step 'all' without column 'b', which nothing"
+    ):
+        rows_of_subtask([fewer], stage, None, 0)

@@ -67,11 +67,13 @@ class JsonLinesReader(FileReader):
         # A paced source reads little at a time, so that no poll takes long.
         self._buffer_bytes = BUFFER_BYTES if self._spec.rate is None else PACED_BUFFER_BYTES
         self._decoder = JsonDecoder(
-            self._spec.schema,
+            self._spec.schema_read,
             required=[] if time_column is None else [time_column],
             line_bytes_max=self._spec.line_bytes_max,
             lines_max=self.rows_decoded_max,
-            paths=dict(self._spec.paths),
+            paths={
+                column: path for column, path in self._spec.paths if column in self._spec.schema_read.names
+            },
         )
 
     def _rests(self) -> list[Rest]:

@@ -113,7 +113,7 @@ class BatchSource(SourceReader):
         self._schedule: Schedule | None = None
         self._place: SchedulePlace | None = None
         self._old_schedule: SchedulePlace | None = None
-        self._schema = system_schema(spec.schema)
+        self._schema = system_schema(spec.schema_read)
         self._next_poll_us = 0
 
     def open(self, context: OperatorContext) -> None:

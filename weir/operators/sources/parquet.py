@@ -50,7 +50,7 @@ class ParquetReader(FileReader):
         super().__init__(spec)
         self._spec = spec
         time_column = spec.event_time_column
-        self._required = [f.name for f in spec.schema if not f.nullable or f.name == time_column]
+        self._required = [f.name for f in spec.schema_read if not f.nullable or f.name == time_column]
         self._file: pq.ParquetFile | None = None
         self._file_path = ""
         self._pending: list[RowGroup] = []
@@ -160,11 +160,11 @@ class ParquetReader(FileReader):
                 metadata = self._file.metadata
                 counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
                 self._group_stops = np.cumsum(counts).tolist()
-            names = self._spec.schema.names
+            names = self._spec.schema_read.names
             index = self._group_stops.index(group.stop_row)
             table = self._file.read_row_group(index, columns=names, use_threads=False).select(names)
             table = table.slice(table.num_rows - group.rows)
-            table = table.cast(pa.schema([f.with_nullable(True) for f in self._spec.schema]))
+            table = table.cast(pa.schema([f.with_nullable(True) for f in self._spec.schema_read]))
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(group.path, error) from error
         return list(table.to_batches(max_chunksize=self.rows_decoded_max))[::-1]
@@ -182,7 +182,7 @@ class ParquetReader(FileReader):
         if not good.all():
             batch = batch.filter(pa.array(good))
         self._good = good
-        return pa.RecordBatch.from_arrays(batch.columns, schema=self._spec.schema)
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self._spec.schema_read)
 
     def _reject(self, row: int, reason: str, batch: pa.RecordBatch) -> None:
         assert self._row_group is not None

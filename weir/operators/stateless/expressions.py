@@ -18,7 +18,7 @@ from weir.operators.base import Operator, OperatorContext
 from weir.operators.stateless.small_predicates import ROWS_MAX, SmallPredicate, small_predicate
 from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, system_schema
 from weir.schemas import small_type
-from weir.specs import FilterSpec, PassThroughSpec, UnionSpec, WithColumnsSpec
+from weir.specs import FilterSpec, PassThroughSpec, SelectSpec, UnionSpec, WithColumnsSpec
 
 
 class ExpressionInput:
@@ -141,6 +141,18 @@ class PassThroughOperator(Operator):
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """The very input."""
         return (batch,)
+
+
+class SelectOperator(Operator):
+    """Keeps some user columns, and all system columns."""
+
+    def __init__(self, spec: SelectSpec) -> None:
+        self._columns = spec.columns
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """One batch, which shares memory with the input."""
+        system = [name for name in batch.schema.names if name in SYSTEM_COLUMNS]
+        return (batch.select([*self._columns, *system]),)
 
 
 class UnionOperator(Operator):

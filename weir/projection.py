@@ -1,0 +1,89 @@
+"""Which columns each step of a job reads: what nobody reads is neither decoded by sources nor sent between stages.
+
+Pure: both processes come to the same from the same graph. Steps say themselves what they read
+(``OperatorSpec.read_columns``); functions and sinks read all that they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from weir.specs import SourceSpec
+
+if TYPE_CHECKING:
+    from weir.graph import Node
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The steps of a graph as they run."""
+
+    #: By name. Schemas, and the columns that sources read, are those that are left.
+    nodes: dict[str, Node] = field(default_factory=dict)
+    #: By consumer and position of its input: user columns that are sent to it, in order.
+    sent: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+
+
+def wanted_columns(nodes: Sequence[Node], whole: Collection[str] = ()) -> dict[str, frozenset[str]]:
+    """By step: the columns of its output that anything after it reads; of sinks none.
+
+    Args:
+        nodes: in topological order.
+        whole: steps whose whole output is looked at from outside. So is that of a step that nothing follows.
+    """
+    by_name = {node.name: node for node in nodes}
+    followed = {item.producer for node in nodes for item in node.inputs}
+    wanted = {
+        node.name: frozenset(node.schema.names)
+        if node.name in whole or (node.name not in followed and not node.is_sink)
+        else frozenset()
+        for node in nodes
+    }
+    for node in reversed(nodes):
+        for item in node.inputs:
+            producer = by_name[item.producer]
+            wanted[producer.name] |= _read(node, wanted[node.name], producer.schema) | {*item.key_columns}
+    return wanted
+
+
+def project(
+    nodes: Sequence[Node], is_chained: Callable[[Node], bool], whole: Collection[str] = ()
+) -> Projection:
+    """Leave out of a graph the columns that nobody reads.
+
+    Args:
+        nodes: in topological order.
+        is_chained: whether a step gets the very batches of its producer.
+        whole: as for :func:`wanted_columns`.
+    """
+    wanted = wanted_columns(nodes, whole)
+    before = {node.name: node for node in nodes}
+    found = Projection()
+    for node in nodes:
+        if isinstance(node.spec, SourceSpec):
+            spec = node.spec.reading(wanted[node.name])
+            found.nodes[node.name] = replace(node, spec=spec, schema=spec.schema_read)
+            continue
+        inputs = []
+        for position, item in enumerate(node.inputs):
+            given = found.nodes[item.producer].schema
+            if not is_chained(node):
+                reads = _read(node, wanted[node.name], before[item.producer].schema) | {*item.key_columns}
+                given = pa.schema([column for column in given if column.name in reads] or [given.field(0)])
+                found.sent[node.name, position] = tuple(given.names)
+            inputs.append(given)
+        is_narrower = any(
+            len(given) < len(before[item.producer].schema)
+            for given, item in zip(inputs, node.inputs, strict=True)
+        )
+        schema = node.spec.output_schema(node.name, tuple(inputs)) if is_narrower else node.schema
+        found.nodes[node.name] = replace(node, schema=schema)
+    return found
+
+
+def _read(node: Node, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+    return node.spec.read_columns(wanted, schema)
