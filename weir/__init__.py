@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weir.connectors import (
         Blackhole,
         Collect,
+        Csv,
         JsonLines,
         JsonLinesSink,
         LatencySink,
@@ -53,6 +54,7 @@ __all__ = [
     "AggregatingState",
     "Blackhole",
     "Collect",
+    "Csv",
     "Dataflow",
     "GraphError",
     "JsonLines",
@@ -107,6 +109,7 @@ _MODULES = {
     "connectors": (
         "Blackhole",
         "Collect",
+        "Csv",
         "JsonLines",
         "JsonLinesSink",
         "LatencySink",

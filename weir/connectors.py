@@ -9,12 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from weir.csv_settings import check_csv_format, csv_fields
 from weir.errors import GraphError
 from weir.json_paths import column_paths
 from weir.schemas import to_schema
 from weir.specs import (
     BlackholeSpec,
     CollectSpec,
+    CsvSpec,
     JsonLinesSinkSpec,
     JsonLinesSpec,
     LatencySinkSpec,
@@ -133,6 +135,59 @@ class JsonLines(FileSource):
             rate=self._events_per_second(),
             events_max=self.events,
             path=self._checked_path(self.path),
+            follow=self.follow,
+            on_bad_record=self.on_bad_record,
+            line_bytes_max=self.line_bytes_max,
+            ordered=self.ordered,
+        )
+
+
+@dataclass(frozen=True)
+class Csv(FileSource):
+    """CSV (RFC 4180): a file, a directory of parts, or a glob; ``.gz`` is read too.
+
+    Fields go to columns by name. A record is good if it has as many fields as the header, its quotes and its UTF-8 are
+    right, and the values of the schema's columns have their types: no spaces around a number, ``true`` and ``false``
+    for bools, dates and times in ISO 8601. Empty lines are passed over.
+
+    Attributes:
+        path: where it is.
+        delimiter: the character between fields.
+        quote: the character around fields that hold delimiters, quotes (doubled) or newlines; None: there is none.
+        header: whether the first record of each file names the fields, in any order; a column may not be absent.
+        columns: where ``header`` is False: the names of all fields, in order; those of the schema unless given.
+        null_values: fields that are null, if they are not in quotes. ``""`` in quotes is an empty text.
+        quoted_newlines: whether a field in quotes may hold a newline. Then each file is read by one subtask, because
+            nobody can tell from its middle where a record begins. False: a newline ends a record, and files are
+            divided.
+        line_bytes_max: a longer record is a bad one and is not parsed.
+    """
+
+    path: str
+    delimiter: str = ","
+    quote: str | None = '"'
+    header: bool = True
+    columns: Sequence[str] | None = None
+    null_values: Sequence[str] = ("",)
+    quoted_newlines: bool = True
+    line_bytes_max: int = 8 << 20
+
+    def to_spec(self) -> CsvSpec:
+        """The frozen description that the graph holds."""
+        schema = to_schema(self.schema)
+        check_csv_format(schema, self.delimiter, self.quote, self.null_values, self.line_bytes_max)
+        return CsvSpec(
+            schema=schema,
+            event_time_column=self.event_time,
+            rate=self._events_per_second(),
+            events_max=self.events,
+            path=self._checked_path(self.path),
+            delimiter=self.delimiter,
+            quote=self.quote or "",
+            header=self.header,
+            columns=csv_fields(schema, self.header, self.columns),
+            null_values=tuple(self.null_values),
+            quoted_newlines=self.quoted_newlines and bool(self.quote),
             follow=self.follow,
             on_bad_record=self.on_bad_record,
             line_bytes_max=self.line_bytes_max,

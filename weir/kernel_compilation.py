@@ -36,13 +36,19 @@ KERNEL_MODULES = (
     "weir.operators.byte_access",
     "weir.operators.sources.json_scan",
     "weir.operators.sources.json_late",
+    "weir.operators.sources.csv_scan",
     "weir.operators.sinks.latency_format",
     "weir.operators.sources.line_shapes",
     "weir.state.tables.slot_kernels",
 )
 #: Of these, modules without a kernel of their own: no cache is written for them.
 _ONLY_INLINED = frozenset(
-    {"weir.kernels", "weir.operators.byte_access", "weir.operators.sources.json_tokens"}
+    {
+        "weir.kernels",
+        "weir.operators.byte_access",
+        "weir.operators.sources.csv_tokens",
+        "weir.operators.sources.json_tokens",
+    }
 )
 #: Packages that may hold kernels.
 _PACKAGES = ("weir", "task_manager", "jobs")

@@ -29,7 +29,7 @@ from weir.specs.sinks import (
     SinkSpec,
     UserSinkSpec,
 )
-from weir.specs.sources import JsonLinesSpec, OnBadRecord, ParquetSpec, SourceSpec, UserSourceSpec
+from weir.specs.sources import CsvSpec, JsonLinesSpec, OnBadRecord, ParquetSpec, SourceSpec, UserSourceSpec
 from weir.specs.stateless import (
     BusySpec,
     FilterSpec,
@@ -49,6 +49,7 @@ __all__ = [
     "BlackholeSpec",
     "BusySpec",
     "CollectSpec",
+    "CsvSpec",
     "DeclaredState",
     "EmitMode",
     "FilterSpec",

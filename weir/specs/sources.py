@@ -73,6 +73,33 @@ class JsonLinesSpec(SourceSpec):
 
 
 @dataclass(frozen=True)
+class CsvSpec(SourceSpec):
+    """CSV: a file, a directory of parts, or a glob; compressed files are read too."""
+
+    kind: ClassVar[str] = "csv_source"
+    runtime: ClassVar[str] = "weir.operators.sources.csv_source:CsvReader"
+    path: str = ""
+    delimiter: str = ","
+    #: Empty: there are no quotes.
+    quote: str = '"'
+    #: Whether the first record of each file names its fields.
+    header: bool = True
+    #: Without a header: the names of the fields, in order.
+    columns: tuple[str, ...] = ()
+    #: Unquoted fields that are null.
+    null_values: tuple[str, ...] = ("",)
+    #: Whether a field in quotes may hold a newline. If none does, files are divided among subtasks.
+    quoted_newlines: bool = True
+    on_bad_record: OnBadRecord = "dead_letter"
+    #: A longer record goes to the dead letters without being parsed.
+    line_bytes_max: int = 8 << 20
+    #: Never end: take in files that turn up while the job runs.
+    follow: bool = False
+    #: One subtask reads all of a file.
+    ordered: bool = False
+
+
+@dataclass(frozen=True)
 class ParquetSpec(SourceSpec):
     """Parquet: a file, a directory of parts, or a glob."""
 

@@ -13,11 +13,10 @@ import pytest
 from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.sources import json_lines, splits
-from weir.operators.sources.json_lines import JsonLinesReader
-from weir.operators.sources.parquet import ParquetReader
+from weir.operators.registry import create_reader
+from weir.operators.sources import line_source, splits
 from weir.records import INGEST_TIME_COLUMN
-from weir.specs import JsonLinesSpec, ParquetSpec
+from weir.specs import CsvSpec, JsonLinesSpec, ParquetSpec
 from weir.testing.manual_clock import ManualClock
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
@@ -48,7 +47,7 @@ class Run:
         self.spec, self.clock = spec, clock or ManualClock(start_us)
         for index in range(parallelism):
             letters = DeadLetterFile(tmp_path / "dead", "job", "source", index)
-            reader = (JsonLinesReader if isinstance(spec, JsonLinesSpec) else ParquetReader)(spec)
+            reader = create_reader(spec)
             self.readers.append(reader)
             self.letters.append(letters)
             reader.open(
@@ -148,8 +147,8 @@ def known_letters(tmp_path):
 def tiny_splits(monkeypatch):
     """Splits and buffers so small that cuts fall everywhere."""
     monkeypatch.setattr(splits, "SPLIT_BYTES_MIN", 700)
-    monkeypatch.setattr(json_lines, "BUFFER_BYTES", 5000)
-    monkeypatch.setattr(json_lines, "PACED_BUFFER_BYTES", 5000)
+    monkeypatch.setattr(line_source, "BUFFER_BYTES", 5000)
+    monkeypatch.setattr(line_source, "PACED_BUFFER_BYTES", 5000)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -179,6 +178,81 @@ def test_json_lines_go_on_exactly_behind_the_last_row(tmp_path, tiny_splits, see
     assert [before + after for before, after in zip(found, run.ids(), strict=True)] == whole.ids()
     assert known_letters(tmp_path) == sorted(bad)
     assert sum(reader.rejected for reader in run.readers) == len(bad)
+
+
+def write_records(directory, random_, files, records):
+    """Files of good, bad, blank and huge records, of several lines some; as :func:`write_lines`."""
+    good, bad, number = [], [], 0
+    directory.mkdir()
+    for file in range(files):
+        path = directory / (f"part-{file}.csv" + random_.choice(["", "", ".gz"]))
+        raw = bytearray(random_.choice([b"", b"\xef\xbb\xbf"]))
+        raw += random_.choice([b"id,text", b'"id","text"']) + random_.choice([b"\n", b"\r\n"])
+        for _ in range(random_.randrange(1, records)):
+            kind = random_.random()
+            if kind < 0.1:
+                pass
+            elif kind < 0.25:
+                bad.append((str(path), len(raw)))
+                raw += random_.choice(
+                    [b"1", b"1,2,3", b"x,y", b",y", b'1,"a"b', b'1,"open', b"1,\xff", b'1,a"a']
+                )
+            elif kind < 0.27:
+                bad.append((str(path), len(raw)))
+                raw += b"1," + b"y" * random_.choice([4000, 40_000, 200_000])
+            else:
+                text = "z" * random_.choice([1, 3, 60]) + random_.choice(["", ',"é', "\n\U0001f600\r\n"])
+                quoted = text.replace('"', '""')
+                raw += f'{number},"{quoted}"'.encode() if len(text) != 3 else f"{number},{text}".encode()
+                good.append(number)
+                number += 1
+            raw += random_.choice([b"\n", b"\n", b"\r\n"])
+        if random_.random() < 0.5:
+            del raw[-1]
+        path.write_bytes(gzip.compress(bytes(raw)) if path.suffix == ".gz" else bytes(raw))
+    return good, bad
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_csv_goes_on_exactly_behind_the_last_row(tmp_path, tiny_splits, seed):
+    random_ = random.Random(seed)
+    good, bad = write_records(tmp_path / "in", random_, random_.choice([1, 3]), 200)
+    spec = CsvSpec(
+        schema=SCHEMA,
+        path=str(tmp_path / "in"),
+        line_bytes_max=LINE_BYTES_MAX,
+        rate=random_.choice([None, 1e6]),
+    )
+    restored, found, subtasks = None, [], random_.choice([1, 2, 3])
+    for _ in range(random_.choice([1, 2, 4])):
+        run = Run(tmp_path, spec, subtasks, restored, batch_size=random_.choice([8, 50]))
+        restored = run.read(random_, random_.randrange(30)).stop()
+        found += flat(run.ids())
+        subtasks = random_.choice([subtasks, 1, 2, 3])
+    run = Run(tmp_path, spec, subtasks, restored).read(random_)
+    run.stop()
+    assert sorted(found + flat(run.ids())) == good
+    assert known_letters(tmp_path) == sorted(bad)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_csv_without_newlines_in_fields_is_divided(tmp_path, tiny_splits, seed):
+    random_ = random.Random(seed)
+    (tmp_path / "in").mkdir()
+    header = "text,id," + "x" * random_.choice([1, 3000])
+    rows = [f'"{"," * random_.randrange(40)}",{n},' if n % 3 else f"{n},1" for n in range(300)]
+    (tmp_path / "in" / "a.csv").write_text("\n".join([header, *rows]))
+    spec = CsvSpec(
+        schema=SCHEMA, path=str(tmp_path / "in"), quoted_newlines=False, line_bytes_max=LINE_BYTES_MAX + 100
+    )
+    restored, found = None, []
+    for subtasks in (3, 3, 1, 4):
+        run = Run(tmp_path, spec, subtasks, restored, batch_size=8)
+        assert restored or all(run.readers[index]._chosen()[index] for index in range(subtasks))
+        restored = run.read(random_, random_.randrange(30)).stop()
+        found += flat(run.ids())
+    found += flat(Run(tmp_path, spec, 4, restored).read(random_).ids())
+    assert sorted(found) == [n for n in range(300) if n % 3]
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -27,7 +27,7 @@ from weir.operators.sources.positions import (
     restored_positions,
 )
 from weir.operators.sources.splits import assign, assign_files, list_input_files, share_evenly
-from weir.specs import JsonLinesSpec, ParquetSpec
+from weir.specs import CsvSpec, JsonLinesSpec, ParquetSpec
 
 #: How often a source that follows looks for new files.
 LOOK_US = 500_000
@@ -43,7 +43,7 @@ class FileReader(BatchSource):
     #: What positions count: "byte" or "row".
     _position_unit = "byte"
 
-    def __init__(self, spec: JsonLinesSpec | ParquetSpec) -> None:
+    def __init__(self, spec: CsvSpec | JsonLinesSpec | ParquetSpec) -> None:
         super().__init__(spec)
         self._path = spec.path
         self._marks: dict[str, FileMark] = {}

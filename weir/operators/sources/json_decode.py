@@ -21,6 +21,8 @@ class Decoded:
     batch: pa.RecordBatch
     rejections: list[Rejection]
     next_start: int
+    #: int64, shape (rows,): where the record of each row begins; None: the decoder does not note it.
+    starts: np.ndarray | None = None
 
 
 class JsonDecoder:

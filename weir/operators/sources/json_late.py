@@ -56,6 +56,14 @@ def _gathered(
     return out, offsets
 
 
+def gathered_texts(data: np.ndarray, late: np.ndarray) -> pa.Array:
+    """Late values (int64, shape (values, 4)) as texts (large_string), in their order."""
+    text, offsets = _gathered(data, late)
+    return pa.Array.from_buffers(
+        pa.large_string(), len(late), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    )
+
+
 def put_late_numbers(
     data: np.ndarray, late: np.ndarray, table: np.ndarray, rows_max: int, decimals: np.ndarray
 ) -> None:
@@ -63,10 +71,7 @@ def put_late_numbers(
     numbers = late[table[late[:, 0], ENTRY_KIND] == KIND_FLOAT]
     if not len(numbers):
         return
-    text, offsets = _gathered(data, numbers)
-    array = pa.Array.from_buffers(
-        pa.large_string(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-    )
+    array = gathered_texts(data, numbers)
     cells = table[numbers[:, 0], ENTRY_SLOT] * rows_max + numbers[:, 1]
     decimals[cells] = pc.cast(array, pa.float64()).to_numpy(zero_copy_only=False)
 

@@ -85,8 +85,12 @@ class LineReader:
         # Whoever starts there must see the byte order mark, which belongs to no line.
         return 0 if self._has_mark and offset == len(_BYTE_ORDER_MARK) else offset
 
-    def refill(self) -> list[OverlongLine]:
+    def refill(self, grows: bool = False) -> list[OverlongLine]:
         """Drop what was consumed and read until the buffer is full or the split ends.
+
+        Args:
+            grows: the lines at hand are too few for the owner: make a full buffer larger, up to three times the bound
+                of a line.
 
         Returns:
             Lines that were passed over. Afterwards ``start == stop`` means that the split is finished.
@@ -94,8 +98,12 @@ class LineReader:
         overlong: list[OverlongLine] = []
         try:
             self._compact()
+            too_little = self.stop if grows else -1
             while not self.exhausted:
                 if self._filled == self._capacity:
+                    if self.stop == too_little and self._filled <= 3 * self._line_bytes_max:
+                        self._grow()
+                        continue
                     # Behind a byte order mark the window does not begin at 0.
                     if self.stop > self.start:
                         break

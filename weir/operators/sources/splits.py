@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import gzip
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
@@ -203,12 +203,21 @@ def share_events(events_max: int, available: Sequence[int]) -> list[int]:
     return quotas
 
 
-def line_quotas(events_max: int, assigned: Sequence[Sequence[Split]]) -> list[int]:
+def line_quotas(
+    events_max: int,
+    assigned: Sequence[Sequence[Split]],
+    count_rows: Callable[[Sequence[Split], int], int] | None = None,
+) -> list[int]:
     """Rows that each subtask may emit so that together they emit ``events_max``.
 
     Lines are counted only as far as needed: usually every subtask holds an equal share, which a look at the
     first lines shows. Exact when all lines are good; bad lines can make the total smaller when the input
     holds hardly more than ``events_max`` lines.
+
+    Args:
+        events_max: the limit for all subtasks together.
+        assigned: the splits of each.
+        count_rows: :func:`count_lines`, or what counts rows that are not lines.
 
     Raises:
         InputError: a file cannot be read.
@@ -216,13 +225,14 @@ def line_quotas(events_max: int, assigned: Sequence[Sequence[Split]]) -> list[in
     if len(assigned) == 1:
         return [events_max]
     share = -(-events_max // len(assigned))
-    counts = [_count_lines(splits, share) for splits in assigned]
-    if any(count < share for count in counts):
-        counts = [_count_lines(splits, events_max) for splits in assigned]
+    count = count_rows or count_lines
+    counts = [count(splits, share) for splits in assigned]
+    if any(found < share for found in counts):
+        counts = [count(splits, events_max) for splits in assigned]
     return share_events(events_max, counts)
 
 
-def _count_lines(splits: Sequence[Split], enough: int) -> int:
+def count_lines(splits: Sequence[Split], enough: int) -> int:
     """Lines that start in the splits, counted until there are ``enough``; blank ones count."""
     count = 0
     for split in splits:

@@ -1,0 +1,241 @@
+"""Which records of CSV are good, what is in them, and that it does not matter how much of a file is at hand."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import decimal
+import io
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weir.operators.byte_access import PADDING_BYTES
+from weir.operators.sources.csv_decode import CsvDecoder
+from weir.operators.sources.csv_format import CsvFormat, header_fields
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("x", pa.float64())])
+
+
+def window(text):
+    data = text if isinstance(text, bytes) else text.encode()
+    return np.frombuffer(bytearray(data + bytes(PADDING_BYTES)), dtype=np.uint8), len(data)
+
+
+def decode(text, schema=SCHEMA, fields=None, may_be_more=False, rows_max=1000, **form):
+    decoder = CsvDecoder(schema, [], fields or schema.names, CsvFormat(**form), rows_max)
+    data, stop = window(text)
+    return decoder.decode(data, 0, stop, may_be_more)
+
+
+def rows(text, schema=SCHEMA, **more):
+    decoded = decode(text, schema, **more)
+    assert not decoded.rejections
+    return [tuple(row.values()) for row in decoded.batch.to_pylist()]
+
+
+def values(data_type, *texts, **form):
+    """What a column of this type makes of each text."""
+    schema = pa.schema([("v", data_type), ("end", pa.string())])
+    decoded = decode("".join(f"{text},\n" for text in texts), schema, **form)
+    found = dict(zip(decoded.starts.tolist(), decoded.batch.column("v").to_pylist(), strict=True))
+    found |= {rejection.start: rejection.reason for rejection in decoded.rejections}
+    return [value for _, value in sorted(found.items())]
+
+
+def test_quotes_newlines_and_line_ends():
+    assert rows('1,a,2.5\n2,"b ""q"", c\nd",3\r\n\r\n\n-3,,\n"4","","5"\n') == [
+        (1, "a", 2.5),
+        (2, 'b "q", c\nd', 3.0),
+        (-3, None, None),
+        (4, "", 5.0),
+    ]
+
+
+def test_numbers():
+    assert values(pa.int64(), "007", "+5", "-9223372036854775808", "9223372036854775807") == [
+        7,
+        5,
+        -(2**63),
+        2**63 - 1,
+    ]
+    bad = "field v is not of type int64"
+    assert values(pa.int64(), " 1", "1 ", "1.0", "1e3", "-", "+", "0x10", "1_0", '" 1"') == [bad] * 9
+    beyond = "field v is out of range for "
+    assert (
+        values(pa.int64(), "9223372036854775808", "-9223372036854775809", "9" * 40) == [beyond + "int64"] * 3
+    )
+    assert values(pa.uint8(), "0", "255", "256", "-1") == [0, 255, beyond + "uint8", beyond + "uint8"]
+    assert values(pa.uint64(), str(2**64 - 1), "0x10", str(2**64)) == [
+        2**64 - 1,
+        *["field v is not of type uint64"] * 2,
+    ]
+    good = ["1.", ".5", "-0.25", "1e5", "+2.5E-3", "123456789012345678.25", "4.9e-324", "1e-999"]
+    assert values(pa.float64(), *good) == [float(text) for text in good]
+    assert values(pa.float64(), "inf", "-Infinity") == [float("inf"), float("-inf")]
+    assert str(values(pa.float64(), "NaN")) == "[nan]"
+    bad = "field v is not of type double"
+    assert values(pa.float64(), ".", "e5", "1e", "1.5.", "na", "infi", " 1", "1,"[:1] + "x") == [bad] * 8
+    assert values(pa.float64(), "1e999", "2.5", "-1e999") == [beyond + "double", 2.5, beyond + "double"]
+
+
+def test_other_types():
+    assert values(pa.bool_(), "true", "False", "TRUE", "1") == [
+        True,
+        False,
+        True,
+        "field v is not of type bool",
+    ]
+    assert values(pa.date32(), "2024-02-29", "2023-02-29", '"2024-01-01"') == [
+        datetime.date(2024, 2, 29),
+        "field v is not of type date32[day]",
+        datetime.date(2024, 1, 1),
+    ]
+    assert values(pa.decimal128(10, 2), "1.5", "1.555") == [
+        decimal.Decimal("1.50"),
+        "field v is not of type decimal128(10, 2)",
+    ]
+    assert values(pa.float32(), "0.1", "x") == [float(np.float32(0.1)), "field v is not of type float"]
+    assert values(pa.timestamp("us"), "2024-01-02T03:04:05.5") == [
+        datetime.datetime(2024, 1, 2, 3, 4, 5, 500_000)
+    ]
+    assert values(pa.binary(), "é") == ["é".encode()]
+
+
+def test_nulls_are_unquoted_and_only_where_they_may_be():
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+    decoded = decode('1,\n,a\n3,NULL\n4,"NULL"\nNULL,b\n6,NUL\n', schema, null_values=("", "NULL"))
+    assert decoded.batch.to_pylist() == [
+        {"id": 1, "name": None},
+        {"id": 3, "name": None},
+        {"id": 4, "name": "NULL"},
+        {"id": 6, "name": "NUL"},
+    ]
+    assert [r.reason for r in decoded.rejections] == ["field id is null"] * 2
+    assert rows(",x\n", pa.schema([("a", pa.string()), ("b", pa.string())]), null_values=()) == [("", "x")]
+
+
+def test_bad_records_are_put_aside_and_the_rest_goes_on():
+    lines = [
+        ("7,x\n", "the record has 2 fields, not 3"),
+        ("8,a,b,c\n", "the record has 4 fields, not 3"),
+        ('9,a"b,1\n', "field name has a quote in the wrong place"),
+        ('10,"a"b,1\n', "field name has a quote in the wrong place"),
+        ("x,a,y\n", "field id is not of type int64"),
+        (b"11,\xff,1\n", "field name is not UTF-8"),
+        (b"12,a\xc3,1\n", "field name is not UTF-8"),
+        ('13,"' + "a" * 200 + '",1\n', "line longer than line_bytes_max (100 bytes)"),
+        ('14,"open,1\n', "field name has a quote that is not closed"),
+    ]
+    text = b"1,a,1\n"
+    for line, _ in lines:
+        text += (line if isinstance(line, bytes) else line.encode()) + b"2,b,2\n"
+    decoded = decode(text, record_bytes_max=100)
+    assert decoded.batch.column("id").to_pylist() == [1] + [2] * len(lines)
+    assert [r.reason for r in decoded.rejections] == [reason for _, reason in lines]
+    for rejection, (line, _) in zip(decoded.rejections, lines, strict=True):
+        assert text[rejection.start : rejection.stop] == (line if isinstance(line, bytes) else line.encode())
+
+
+def test_only_wanted_fields_are_decoded_but_all_are_checked():
+    schema = pa.schema([("b", pa.int64())])
+    decoded = decode(b'x,1,"y,\n"\n\xff,2,\n,3,a"\n,4,\n', schema, fields=["a", "b", "c"])
+    assert decoded.batch.to_pylist() == [{"b": 1}, {"b": 4}]
+    assert [r.reason for r in decoded.rejections] == [
+        "field a is not UTF-8",
+        "field c has a quote in the wrong place",
+    ]
+
+
+def test_a_newline_ends_a_record_where_fields_hold_none():
+    decoded = decode('1,"a\n2,b",1\n3,c,3\n', one_line=True, may_be_more=True)
+    assert decoded.batch.column("id").to_pylist() == [3]
+    assert [r.reason for r in decoded.rejections] == [
+        "field name has a quote that is not closed",
+        "field name has a quote in the wrong place",
+    ]
+
+
+def test_without_quotes_they_are_letters():
+    assert rows('1,"a,2\n', quote="") == [(1, '"a', 2.0)]
+    assert rows("1;'a;b';2\n", delimiter=";", quote="'") == [(1, "a;b", 2.0)]
+
+
+texts = st.text(st.sampled_from('ab,"\n\ré0 '), max_size=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), texts, st.floats(allow_nan=False)), max_size=8),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_what_python_writes_is_read(records, quoting, line_end):
+    out = io.StringIO()
+    csv.writer(out, quoting=quoting, lineterminator=line_end).writerows(records)
+    found = rows(out.getvalue(), null_values=())
+    assert found == [(a, b, c) for a, b, c in records]
+
+
+def in_windows(text, dice, schema=SCHEMA, **form):
+    """As a reader does: with some lines at hand, more if that is too little, and from a record on if it is restarted."""
+    decoder = CsvDecoder(schema, [], schema.names, CsvFormat(**form), 3)
+    found, bad, at, hand = [], [], 0, 0
+    while at < len(text):
+        hand = max(hand, at)
+        if hand == at or dice.random() < 0.5:
+            hand = text.find(b"\n", min(hand + dice.randrange(20), len(text) - 1)) + 1 or len(text)
+        data, stop = window(text[:hand])
+        decoded = decoder.decode(data, at, stop, hand < len(text))
+        if decoded.next_start == at:
+            hand = text.find(b"\n", hand) + 1 or len(text)
+            continue
+        found += zip(decoded.starts.tolist(), [str(row) for row in decoded.batch.to_pylist()], strict=True)
+        bad += [(r.start, r.stop, r.reason) for r in decoded.rejections]
+        at = decoded.next_start
+    return found, bad
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_windows_and_restarts_change_nothing(seed):
+    dice = random.Random(seed)
+    parts = [
+        b'"',
+        b"\n",
+        b",",
+        b"1",
+        b"a",
+        b"\r\n",
+        b"\xc3\xa9",
+        b"\xff",
+        b'""',
+        b"2.5",
+        b"1,a,2\n",
+        b'3,"x\ny",\n',
+    ]
+    text = b"".join(dice.choices(parts, k=120)) + b"\n"
+    form = {"one_line": dice.random() < 0.3, "record_bytes_max": dice.choice([8, 30, 1000])}
+    decoded = decode(text, **form)
+    whole = (
+        [(s, str(row)) for s, row in zip(decoded.starts.tolist(), decoded.batch.to_pylist(), strict=True)],
+        [(r.start, r.stop, r.reason) for r in decoded.rejections],
+    )
+    for _ in range(5):
+        found, bad = in_windows(text, dice, **form)
+        assert found == whole[0]
+        assert [b[:2] for b in bad] == [b[:2] for b in whole[1]]
+
+
+def test_headers():
+    form = CsvFormat()
+    assert header_fields(b'id,"a ""b"",\nc",x\r\n1,', form, False) == (["id", 'a "b",\nc', "x"], 19)
+    assert header_fields(b"id", form, True) == (["id"], 2)
+    for part in (b"", b"id", b"id,", b'"id', b'"id"', b"id,a\r"):
+        assert header_fields(part, form, False) is None
+    for wrong in (b'"id"x,a\n', b'i"d,a\n', b'"id'):
+        with pytest.raises(ValueError, match="quote"):
+            header_fields(wrong, form, True)

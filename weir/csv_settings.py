@@ -1,0 +1,75 @@
+"""Checks of what a job's author says about CSV files; called when the source is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.errors import GraphError
+
+#: What may be in a number or a word, and so cannot separate fields.
+_NO_SEPARATORS = frozenset("\r\n.+-_")
+
+
+def check_csv_format(
+    schema: pa.Schema,
+    delimiter: object,
+    quote: object,
+    null_values: object,
+    line_bytes_max: int,
+) -> None:
+    """See whether fields can be told apart, and every column can be made of a text.
+
+    Raises:
+        GraphError: not so; the message has no step.
+    """
+    _check_character("delimiter", delimiter, "one ASCII character that is in no number, such as ',' or '\\t'")
+    if quote is not None:
+        _check_character("quote", quote, "one ASCII character that is in no number, such as '\"', or None")
+    if quote == delimiter:
+        raise GraphError(f"quote and delimiter are both {quote!r}; they must differ")
+    if isinstance(null_values, str) or not all(isinstance(value, str) for value in _items(null_values)):
+        raise GraphError(f"null_values is {null_values!r}; give a list of texts, such as ['', 'NULL']")
+    if line_bytes_max < 1:
+        raise GraphError(f"line_bytes_max is {line_bytes_max!r}; it must be at least 1")
+    for field in schema:
+        try:
+            pc.cast(pa.array([], pa.string()), field.type)
+        except pa.ArrowException as error:
+            raise GraphError(
+                f"schema: column {field.name!r}: a field of CSV cannot be {field.type}; read it as str, and convert it"
+            ) from error
+
+
+def csv_fields(schema: pa.Schema, header: object, columns: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of a record's fields, in order; none if the files say them.
+
+    Raises:
+        GraphError: they do not go with the schema.
+    """
+    if not isinstance(header, bool):
+        raise GraphError(f"header is {header!r}; it is True or False")
+    if header:
+        if columns is not None:
+            raise GraphError("columns is for files without a header; give header=False, or leave columns out")
+        return ()
+    fields = tuple(schema.names if columns is None else _items(columns))
+    for name in schema.names:
+        if fields.count(name) != 1:
+            count = "not" if name not in fields else "twice"
+            raise GraphError(
+                f"columns: {name!r} of the schema is {count} among {', '.join(map(str, fields))}"
+            )
+    return fields
+
+
+def _items(value: object) -> list[object]:
+    return list(value) if isinstance(value, Sequence) else [None]
+
+
+def _check_character(setting: str, value: object, mend: str) -> None:
+    good = isinstance(value, str) and len(value) == 1 and value.isascii() and not value.isalnum()
+    if not good or value in _NO_SEPARATORS:
+        raise GraphError(f"{setting} is {value!r}; it must be {mend}")

@@ -1,0 +1,123 @@
+"""The CSV source."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from weir.errors import InputError
+from weir.operators.sources.csv_decode import CsvDecoder
+from weir.operators.sources.csv_format import CsvFormat, header_fields
+from weir.operators.sources.json_decode import Decoded
+from weir.operators.sources.line_reader import LineReader
+from weir.operators.sources.line_source import LineSource, decode_next
+from weir.operators.sources.splits import Split, open_split
+from weir.specs import CsvSpec
+
+_HEADER_BLOCK_BYTES = 64 << 10
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class CsvReader(LineSource):
+    """Reads one subtask's splits of CSV files; ``csv_scan`` defines which records are good.
+
+    A file is one split, unless no field holds a newline (``quoted_newlines=False``): from the middle of a file nobody
+    can tell a record's end from a newline in quotes.
+    """
+
+    def __init__(self, spec: CsvSpec) -> None:
+        super().__init__(spec)
+        self._spec = spec
+        self._keeps_files = self._keeps_files or spec.quoted_newlines
+        self._form = CsvFormat(
+            spec.delimiter, spec.quote, spec.null_values, not spec.quoted_newlines, spec.line_bytes_max
+        )
+        self._decoder: CsvDecoder | None = None
+        #: Where the open file's first record after its header begins.
+        self._first_record = 0
+
+    def _begin_split(self, reader: LineReader) -> None:
+        fields, self._first_record = self._fields(reader.split)
+        if self._decoder is not None and self._decoder.fields == tuple(fields):
+            return
+        time_column = self._spec.event_time_column
+        self._check_fields(reader.path, fields)
+        self._decoder = CsvDecoder(
+            self._spec.schema,
+            [] if time_column is None else [time_column],
+            fields,
+            self._form,
+            self.rows_decoded_max,
+        )
+
+    def _fields(self, split: Split) -> tuple[Sequence[str], int]:
+        """The names of a file's fields, and where its first record after the header begins."""
+        return self._header(split) if self._spec.header else (self._spec.columns, 0)
+
+    def _header(self, split: Split) -> tuple[list[str], int]:
+        """The names in a file's first record, and where the next one begins."""
+        path, data = split.path, b""
+        try:
+            with open_split(split) as file:
+                while True:
+                    block = file.read(_HEADER_BLOCK_BYTES)
+                    data += block
+                    mark = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
+                    found = header_fields(data[mark:], self._form, at_end=not block)
+                    if found is not None:
+                        return found[0], mark + found[1]
+                    if len(data) > self._spec.line_bytes_max:
+                        raise ValueError(
+                            f"it is longer than line_bytes_max ({self._spec.line_bytes_max} bytes)"
+                        )
+        except (OSError, EOFError) as error:
+            raise InputError(f"cannot read input {path}: {error}; check the file") from error
+        except ValueError as error:
+            raise InputError(
+                f"{path}: the header cannot be read: {error}; correct the file, or say header=False"
+            ) from error
+
+    def _check_fields(self, path: str, fields: Sequence[str]) -> None:
+        for name in self._spec.schema.names:
+            count = list(fields).count(name)
+            if count != 1:
+                listed = ", ".join(fields)
+                what = (
+                    f"there is no column {name}, only {listed}"
+                    if not count
+                    else f"column {name} is there twice"
+                )
+                raise InputError(
+                    f"{path}: {what}; correct the source's schema, delimiter or header setting, or the file"
+                )
+
+    def _decode_lines(self, reader: LineReader, may_be_more: bool) -> Decoded:
+        assert self._decoder is not None
+        return _decode_from(self._decoder, self._first_record, reader, may_be_more)
+
+    def _line_of_row(self, reader: LineReader, row: int) -> int:
+        assert self._decoded is not None
+        assert self._decoded.starts is not None
+        return int(self._decoded.starts[row])
+
+    def _count_rows(self, splits: Sequence[Split], enough: int) -> int:
+        count = 0
+        for split in splits:
+            fields, first_record = self._fields(split)
+            decoder = CsvDecoder(pa.schema([]), [], fields, self._form, self.rows_decoded_max)
+            with contextlib.closing(LineReader(split, self._spec.line_bytes_max)) as reader:
+                decode = partial(_decode_from, decoder, first_record, reader)
+                while count < enough and (decoded := decode_next(reader, decode, lambda line: None)):
+                    assert decoded.starts is not None
+                    count += len(decoded.starts)
+                    reader.start = decoded.next_start
+        return min(count, enough)
+
+
+def _decode_from(decoder: CsvDecoder, first_record: int, reader: LineReader, may_be_more: bool) -> Decoded:
+    """Decode records of the reader's window, but not the file's header."""
+    start = max(reader.start, min(first_record - reader.base_offset, reader.stop))
+    return decoder.decode(reader.data, start, reader.stop, may_be_more)

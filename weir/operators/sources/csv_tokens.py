@@ -1,0 +1,262 @@
+"""Parts of the CSV scanner: where fields end, and the values of integers, decimals and bools.
+
+What they read of ``data`` may be up to ``PADDING_BYTES`` after the range that they are given.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weir.operators.byte_access import byte_at, kernel_part, load8, store8, trailing_zeros
+from weir.operators.sources.json_tokens import utf8_length
+
+#: Why a record is not good.
+GOOD, BAD_FIELDS, BAD_QUOTE, OPEN_QUOTE, BAD_UTF8, BAD_NULL, BAD_VALUE, OUT_OF_RANGE, TOO_LONG = range(9)
+#: What :func:`quoted_field` found: its end, a quote that ends it in the wrong place, or no end.
+FIELD_QUOTED, FIELD_MISPLACED, FIELD_OPEN = range(3)
+
+_ONES = np.uint64(0x0101010101010101)
+_HIGHS = np.uint64(0x8080808080808080)
+_ZERO = np.uint64(0)
+_NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
+_POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
+
+
+@kernel_part
+def _field_ends(word: np.uint64, delimiters: np.uint64, quotes: np.uint64) -> np.uint64:
+    """High bits of bytes that end a plain run outside quotes; only the lowest is exact."""
+    delimiter = word ^ delimiters
+    newline = word ^ _NEWLINES
+    quote = word ^ quotes
+    found = (delimiter - _ONES) & ~delimiter
+    found |= (newline - _ONES) & ~newline
+    found |= (quote - _ONES) & ~quote
+    return (found | word) & _HIGHS
+
+
+@kernel_part
+def _quoted_ends(word: np.uint64, quotes: np.uint64) -> np.uint64:
+    """High bits of quotes, and of what is beyond ASCII; only the lowest is exact."""
+    quote = word ^ quotes
+    return (((quote - _ONES) & ~quote) | word) & _HIGHS
+
+
+@kernel_part
+def plain_field(
+    data: np.ndarray,
+    at: int,
+    delimiters: np.uint64,
+    quotes: np.uint64,
+    copies: bool,
+    texts: np.ndarray,
+    to: int,
+) -> tuple[int, bool, bool]:
+    """Pass over a field that does not begin with a quote, or copy it.
+
+    Returns:
+        Position of the delimiter or newline that ends it; whether its quotes, and whether its UTF-8 are right.
+    """
+    quotes_right = True
+    utf8_right = True
+    while True:
+        word = load8(data, at)
+        if copies:
+            store8(texts, to, word)
+        found = _field_ends(word, delimiters, quotes)
+        if found == _ZERO:
+            at += 8
+            to += 8
+            continue
+        plain = int(trailing_zeros(found) >> 3)
+        at += plain
+        to += plain
+        byte = byte_at(data, at)
+        if byte < 0x80:
+            if byte == 0x0A or byte == int(delimiters & np.uint64(0xFF)):
+                return at, quotes_right, utf8_right
+            quotes_right = False
+            at += 1
+            to += 1
+            continue
+        length = utf8_length(data, at)
+        if length == 0:
+            utf8_right = False
+            length = 1
+        if copies:
+            for offset in range(length):
+                texts[to + offset] = data[at + offset]
+        at += length
+        to += length
+
+
+@kernel_part
+def quoted_field(
+    data: np.ndarray,
+    at: int,
+    stop: int,
+    delimiter: int,
+    quotes: np.uint64,
+    copies: bool,
+    texts: np.ndarray,
+    to: int,
+) -> tuple[int, int, int, int, bool]:
+    """Pass over a field whose opening quote is before ``at``, or copy what is in it.
+
+    Returns:
+        Position of the delimiter or newline that ends it; ``FIELD_QUOTED``, ``FIELD_MISPLACED`` or ``FIELD_OPEN``;
+        position of its closing quote; the end of the copy; and whether its UTF-8 is right.
+    """
+    utf8_right = True
+    quote = int(quotes & np.uint64(0xFF))
+    while at < stop:
+        word = load8(data, at)
+        if copies:
+            store8(texts, to, word)
+        found = _quoted_ends(word, quotes)
+        if found == _ZERO:
+            at += 8
+            to += 8
+            continue
+        plain = int(trailing_zeros(found) >> 3)
+        at += plain
+        to += plain
+        if at >= stop:
+            break
+        byte = byte_at(data, at)
+        if byte == quote:
+            following = byte_at(data, at + 1)
+            if following == quote and at + 1 < stop:
+                at += 2
+                to += 1
+                continue
+            if following == delimiter or following == 0x0A:
+                return at + 1, FIELD_QUOTED, at, to, utf8_right
+            if following == 0x0D and byte_at(data, at + 2) == 0x0A:
+                return at + 2, FIELD_QUOTED, at, to, utf8_right
+            return at, FIELD_MISPLACED, at, to, utf8_right
+        length = utf8_length(data, at)
+        if length == 0:
+            utf8_right = False
+            length = 1
+        if copies:
+            for offset in range(length):
+                texts[to + offset] = data[at + offset]
+        at += length
+        to += length
+    return at, FIELD_OPEN, at, to, utf8_right
+
+
+@kernel_part
+def is_null(
+    data: np.ndarray, start: int, stop: int, empty_is_null: bool, nulls: np.ndarray, null_offsets: np.ndarray
+) -> bool:
+    """Whether an unquoted field is one of the null values."""
+    length = stop - start
+    if length == 0:
+        return empty_is_null
+    for index in range(len(null_offsets) - 1):
+        first = null_offsets[index]
+        if null_offsets[index + 1] - first != length:
+            continue
+        offset = 0
+        while offset < length and byte_at(data, start + offset) == byte_at(nulls, first + offset):
+            offset += 1
+        if offset == length:
+            return True
+    return False
+
+
+@kernel_part
+def integer(data: np.ndarray, at: int, stop: int) -> tuple[int, int]:
+    """Digits with a sign or without: the number, and ``GOOD``, ``BAD_VALUE`` or ``OUT_OF_RANGE``."""
+    negative = byte_at(data, at) == 0x2D
+    if negative or byte_at(data, at) == 0x2B:
+        at += 1
+    if at >= stop:
+        return 0, BAD_VALUE
+    number = 0
+    why = GOOD
+    while at < stop:
+        digit = byte_at(data, at) - 48
+        if digit < 0 or digit > 9:
+            return 0, BAD_VALUE
+        # Negative, because there is one more of these.
+        if number < -922337203685477580 or (number == -922337203685477580 and digit > 8):
+            why = OUT_OF_RANGE
+            number = 0
+        number = number * 10 - digit
+        at += 1
+    if not negative:
+        if number == -9223372036854775807 - 1:
+            return 0, OUT_OF_RANGE
+        number = -number
+    return number, why
+
+
+@kernel_part
+def decimal(data: np.ndarray, at: int, stop: int) -> tuple[float, int, bool]:
+    """A number of any form: its value, ``GOOD`` or ``BAD_VALUE``, and whether a slower parser must find the value."""
+    negative = byte_at(data, at) == 0x2D
+    if negative or byte_at(data, at) == 0x2B:
+        at += 1
+    first = at
+    mantissa = 0
+    digits = 0
+    fraction = 0
+    while at < stop and 0x30 <= byte_at(data, at) <= 0x39:
+        if digits < 18:
+            mantissa = mantissa * 10 + byte_at(data, at) - 48
+        digits += 1
+        at += 1
+    if at < stop and byte_at(data, at) == 0x2E:
+        at += 1
+        while at < stop and 0x30 <= byte_at(data, at) <= 0x39:
+            if digits < 18:
+                mantissa = mantissa * 10 + byte_at(data, at) - 48
+            digits += 1
+            fraction += 1
+            at += 1
+    if digits == 0:
+        # nan, inf, infinity
+        length = stop - first
+        a = byte_at(data, first) | 0x20
+        b = byte_at(data, first + 1) | 0x20
+        c = byte_at(data, first + 2) | 0x20
+        if length == 3 and a == 0x6E and b == 0x61 and c == 0x6E:
+            return np.nan, GOOD, False
+        endless = -np.inf if negative else np.inf
+        if a == 0x69 and b == 0x6E and c == 0x66:
+            if length == 3:
+                return endless, GOOD, False
+            is_long = length == 8 and (load8(data, first) | np.uint64(0x2020202020202020)) == np.uint64(
+                0x7974696E69666E69
+            )
+            return endless, GOOD if is_long else BAD_VALUE, False
+        return 0.0, BAD_VALUE, False
+    late = digits > 15
+    if at < stop and byte_at(data, at) | 0x20 == 0x65:
+        at += 1
+        if at < stop and (byte_at(data, at) == 0x2B or byte_at(data, at) == 0x2D):
+            at += 1
+        exponent = at
+        while at < stop and 0x30 <= byte_at(data, at) <= 0x39:
+            at += 1
+        if at == exponent:
+            return 0.0, BAD_VALUE, False
+        late = True
+    if at != stop:
+        return 0.0, BAD_VALUE, False
+    # Both the digits and the power of ten are exact as float64, so one division rounds correctly.
+    value = 0.0 if late else mantissa / _POWERS_OF_TEN[fraction]
+    return -value if negative else value, GOOD, late
+
+
+@kernel_part
+def truth(data: np.ndarray, at: int, stop: int) -> int:
+    """1 for true, 0 for false in letters of any case; -1: neither."""
+    word = load8(data, at) | np.uint64(0x2020202020202020)
+    if stop - at == 4 and (word & np.uint64(0xFFFFFFFF)) == np.uint64(0x65757274):
+        return 1
+    if stop - at == 5 and (word & np.uint64(0xFFFFFFFFFF)) == np.uint64(0x65736C6166):
+        return 0
+    return -1

@@ -1,0 +1,198 @@
+"""What sources of lines share: JSON lines and CSV. Files are read in windows of whole lines, cut to byte ranges."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from weir.errors import InputError
+from weir.operators.sources.file_reader import FileReader
+from weir.operators.sources.json_decode import Decoded
+from weir.operators.sources.json_strict import too_long
+from weir.operators.sources.line_reader import BUFFER_BYTES, LineReader, OverlongLine
+from weir.operators.sources.positions import Rest
+from weir.operators.sources.splits import Split, assign, count_lines, cut_splits, line_quotas, plan_splits
+from weir.specs import CsvSpec, JsonLinesSpec
+
+#: Bytes that a paced source holds, unless a line is longer.
+PACED_BUFFER_BYTES = 256 << 10
+
+
+class LineSource(FileReader):
+    """Reads one subtask's splits of files of lines; subclasses decode.
+
+    Lines that are not good go to ``context.dead_letters`` with their byte offset. Replayable: a snapshot holds the byte
+    offset of the first line whose row was not given out.
+    """
+
+    def __init__(self, spec: JsonLinesSpec | CsvSpec) -> None:
+        super().__init__(spec)
+        self._line_spec = spec
+        self._pending: list[Split] = []
+        self._reader: LineReader | None = None
+        #: Where the last decoded batch begins in the reader's window, and what came of it.
+        self._decoded_start = 0
+        self._decoded: Decoded | None = None
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    @abstractmethod
+    def _begin_split(self, reader: LineReader) -> None:
+        """A split was opened, and nothing of it was decoded."""
+
+    @abstractmethod
+    def _decode_lines(self, reader: LineReader, may_be_more: bool) -> Decoded:
+        """Decode some lines of the reader's window, which is not empty.
+
+        Args:
+            reader: where the lines are.
+            may_be_more: what the last line begins may go on after it. If it is all that there is, nothing is decoded,
+                and ``next_start`` is where the window starts.
+        """
+
+    @abstractmethod
+    def _line_of_row(self, reader: LineReader, row: int) -> int:
+        """Position in the reader's window of the line that gave a row of the last decoded batch."""
+
+    def _open_files(self, paths: Sequence[str]) -> None:
+        splits = plan_splits(paths, self._subtasks, whole_files=self._keeps_files)
+        self._read_shares(assign([split.size_bytes for split in splits], splits, self._subtasks))
+
+    def _add_file(self, path: str, size_bytes: int) -> None:
+        self._pending.insert(0, Split(path, 0, size_bytes, compressed=path.endswith(".gz")))
+
+    def _resume_input(self, shares: list[list[Rest]]) -> None:
+        self._read_shares([[_split(rest) for rest in share] for share in shares])
+
+    def _share(self, rests: list[Rest]) -> list[list[Rest]]:
+        if self._keeps_files:
+            return super()._share(rests)
+        splits = cut_splits([_split(rest) for rest in rests], self._subtasks)
+        shares = assign([split.size_bytes for split in splits], splits, self._subtasks)
+        return [[_rest(split) for split in share] for share in shares]
+
+    def _read_shares(self, shares: list[list[Split]]) -> None:
+        self._assigned = shares
+        self._pending = shares[self._rank][::-1]
+        # A paced source reads little at a time, so that no poll takes long.
+        self._buffer_bytes = BUFFER_BYTES if self._line_spec.rate is None else PACED_BUFFER_BYTES
+
+    def _rests(self) -> list[Rest]:
+        rests = [_rest(split) for split in reversed(self._pending)]
+        reader = self._reader
+        if reader is not None:
+            handled_to = reader.line_offset(reader.start)
+            start = handled_to
+            if self._batch is not None:
+                start = reader.line_offset(self._line_of_row(reader, self._batch_offset))
+            split = reader.split
+            at_end = reader.exhausted and reader.start == reader.stop and self._batch is None
+            if not at_end and (split.compressed or start < split.stop_bytes):
+                rejected_to = max(handled_to, split.rejected_to_bytes)
+                rests.insert(0, Rest(split.path, start, split.stop_bytes, rejected_to, begun=True))
+        return rests
+
+    def _chosen(self) -> list[bool]:
+        return [bool(assigned) for assigned in self._assigned]
+
+    def _input_quota(self, events_max: int) -> int:
+        return line_quotas(events_max, self._assigned, self._count_rows)[self._rank]
+
+    def _count_rows(self, splits: Sequence[Split], enough: int) -> int:
+        """Rows in splits, as far as can be told without decoding them; counted until there are ``enough``."""
+        return count_lines(splits, enough)
+
+    def _read_batch(self) -> pa.RecordBatch | None:
+        while True:
+            if self._reader is None:
+                if not self._pending:
+                    return None
+                split = self._pending.pop()
+                self._reader = LineReader(split, self._line_spec.line_bytes_max, self._buffer_bytes)
+                self._begin_split(self._reader)
+            batch = self._decode(self._reader)
+            if batch is None:
+                self.close()
+            elif batch.num_rows:
+                return batch
+
+    def _decode(self, reader: LineReader) -> pa.RecordBatch | None:
+        """Decode some lines, maybe none of them good; None at the end of the split."""
+        decoded = decode_next(
+            reader, partial(self._decode_lines, reader), partial(self._reject_overlong, reader.split)
+        )
+        if decoded is None:
+            return None
+        self._decoded_start, self._decoded = reader.start, decoded
+        for rejection in decoded.rejections:
+            raw = reader.data[rejection.start : rejection.stop].tobytes().rstrip(b"\r\n")
+            self._reject(reader.split, reader.base_offset + rejection.start, rejection.reason, raw)
+        reader.start = decoded.next_start
+        return decoded.batch
+
+    def _reject_overlong(self, split: Split, line: OverlongLine) -> None:
+        reason = too_long(self._line_spec.line_bytes_max)
+        self._reject(split, line.position, reason, line.head, line.length_bytes)
+
+    def _reject(
+        self, split: Split, position: int, reason: str, raw: bytes, length_bytes: int | None = None
+    ) -> None:
+        if position < split.rejected_to_bytes:
+            return
+        self.rejected += 1
+        path = split.path
+        if self._line_spec.on_bad_record == "fail":
+            raise InputError(
+                f"{path} at byte {position}: {reason}; correct the line, or let the source "
+                f'{self._context.operator_name} put bad records aside with on_bad_record="dead_letter"'
+            )
+        if self._context.dead_letters is not None:
+            self._context.dead_letters.reject(path, position, reason, raw, length_bytes)
+
+
+def decode_next(
+    reader: LineReader, decode: Callable[[bool], Decoded], on_overlong: Callable[[OverlongLine], None]
+) -> Decoded | None:
+    """Decode lines of a reader's window, which is filled and enlarged as needed; the caller moves ``start`` then.
+
+    Args:
+        reader: where the lines are.
+        decode: :meth:`LineSource._decode_lines` of this reader.
+        on_overlong: called with lines that were passed over.
+
+    Returns:
+        None at the end of the split.
+    """
+
+    def refill(grows: bool) -> None:
+        for line in reader.refill(grows):
+            on_overlong(line)
+
+    # Refilled when half empty: a batch seldom ends at the end of the buffer before it is full.
+    if not reader.exhausted and 2 * (reader.stop - reader.start) < len(reader.data):
+        refill(False)
+    if reader.start == reader.stop:
+        return None
+    decoded = decode(not reader.exhausted)
+    while decoded.next_start == reader.start:
+        seen_bytes = reader.stop - reader.start
+        refill(True)
+        # What is longer than the window may become is not waited for.
+        decoded = decode(reader.stop - reader.start > seen_bytes and not reader.exhausted)
+    return decoded
+
+
+def _rest(split: Split) -> Rest:
+    return Rest(split.path, split.start_bytes, split.stop_bytes, split.rejected_to_bytes, split.resumed)
+
+
+def _split(rest: Rest) -> Split:
+    compressed = rest.path.endswith(".gz")
+    return Split(rest.path, rest.start, rest.stop, compressed, rest.begun, rest.rejected_to)
