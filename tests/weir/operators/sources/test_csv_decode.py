@@ -182,7 +182,7 @@ def test_what_python_writes_is_read(records, quoting, line_end):
 
 
 def in_windows(text, dice, schema=SCHEMA, **form):
-    """As a reader does: with some lines at hand, more if that is too little, and from a record on if it is restarted."""
+    """As a reader does: with some lines at hand, and more if that is too little."""
     decoder = CsvDecoder(schema, [], schema.names, CsvFormat(**form), 3)
     found, bad, at, hand = [], [], 0, 0
     while at < len(text):
