@@ -207,6 +207,7 @@ class ControlPlane:
             deployment=self.deployment,
             checkpointer=self.checkpointer,
             rescaler=self.rescaler,
+            drains=self.drainer,
             recovery=self.recovery,
             takeover=self.takeover,
             record=self.record,

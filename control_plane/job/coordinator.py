@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Collection
+from typing import Protocol
 
 from control_plane.checkpoints.checkpointer import Checkpointer
 from control_plane.checkpoints.restore_log import RestoreLog
@@ -31,11 +33,25 @@ from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest
 from weir.protocol.membership import Member
 from weir.protocol.placement import TaskManagerLoad, place
+from weir.types import SubtaskId
 
 log = logging.getLogger("control_plane")
 
 #: What runs in these states will not be restored any further.
 _ENDS_RESTORES = frozenset(JobState) - {JobState.DEPLOYING, JobState.RUNNING, JobState.FINISHING}
+
+
+class Drains(Protocol):
+    """What a deployment needs to know of task managers that are being emptied."""
+
+    @property
+    def avoided(self) -> set[str]:
+        """Task managers that take no new subtask."""
+        ...
+
+    def needed(self, names: Collection[str]) -> None:
+        """Subtasks are deployed there, because others have no room."""
+        ...
 
 
 class Coordinator:
@@ -52,6 +68,7 @@ class Coordinator:
         deployment: Deployment,
         checkpointer: Checkpointer,
         rescaler: Rescaler,
+        drains: Drains,
         recovery: Recovery,
         takeover: Takeover,
         record: RecordWriter,
@@ -67,6 +84,7 @@ class Coordinator:
         self._deployment = deployment
         self._checkpointer = checkpointer
         self._rescaler = rescaler
+        self._drains = drains
         self._recovery = recovery
         self._takeover = takeover
         self._record = record
@@ -114,17 +132,28 @@ class Coordinator:
             log.info("waiting for %s", job.waiting_for)
             return
         try:
-            placement = place(
-                [TaskManagerLoad(member.name, member.quota) for member in members],
-                job.graph.subtasks(),
-                job.preferred,
-            )
+            placement = self._placement(members)
         except PlacementError as error:
             job.waiting_for = str(error)
             log.info("waiting: %s", error)
             return
         job.waiting_for = ""
         self.handle(machine.SlotsAvailable(placement))
+
+    def _placement(self, members: list[Member]) -> dict[SubtaskId, str]:
+        """Where each subtask goes: to a task manager that is being emptied only if the others have no room.
+
+        Raises:
+            PlacementError: all of them have fewer slots than there are subtasks.
+        """
+        loads = [TaskManagerLoad(member.name, member.quota) for member in members]
+        subtasks, avoided = list(self._job.graph.subtasks()), self._drains.avoided
+        try:
+            return place([load for load in loads if load.name not in avoided], subtasks, self._job.preferred)
+        except PlacementError:
+            placement = place(loads, subtasks, self._job.preferred)
+            self._drains.needed(avoided & set(placement.values()))
+            return placement
 
     # --- events to actions -----------------------------------------------------------------------------------
 

@@ -161,6 +161,13 @@ class Drainer:
             return refusal
         return drain.cause or "it did not wait for the end of its drain"
 
+    def needed(self, names: Collection[str]) -> None:
+        """The job starts again and has no room without these task managers: they are not empty any more."""
+        for name in names:
+            drain = self.drains[name]
+            if drain.state == "EMPTY":
+                self._fail(drain, "the job has started again, and the others have no room for its subtasks")
+
     def _subtasks_on(self, name: str) -> list[SubtaskId]:
         machine = self._job.machine
         statuses = machine.statuses

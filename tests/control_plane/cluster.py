@@ -215,7 +215,8 @@ class TaskManager:
         self.states.update({s: "RUNNING" for s, state in self.states.items() if state == "DEPLOYED"})
 
     def _cancel(self, request):
-        named = [subtask_from_proto(item) for item in request.subtasks] or list(self.states)
+        is_for_all = not (request.subtasks or request.lost_producers)
+        named = list(self.states) if is_for_all else [subtask_from_proto(item) for item in request.subtasks]
         self.states.update({s: "CANCELED" for s in named if self.states.get(s) in ("DEPLOYED", "RUNNING")})
 
     def _prepare(self, request):

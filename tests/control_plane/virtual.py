@@ -56,6 +56,10 @@ def run(test):
     try:
         loop.run_until_complete(test(clock))
     finally:
+        # A test that failed left them.
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(settle())
         loop.close()
 
 

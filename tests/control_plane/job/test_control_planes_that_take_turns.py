@@ -1,0 +1,149 @@
+"""A second control plane takes over what the first one left, both of real parts in virtual time."""
+
+import asyncio
+
+from tests.control_plane.cluster import COUNT, SOURCE, Cluster
+from tests.control_plane.virtual import run, settle, until
+from weir.protocol.job import JobState
+from weir.rpc import control_pb2
+from weir.types import SubtaskId
+
+
+async def left_running(clock, **settings):
+    """A job that its control plane left with one complete checkpoint."""
+    first = Cluster(clock, **settings)
+    await first.running("h:1", "h:2")
+    first.parts.checkpointer.request()
+    await until(lambda: first.parts.checkpointer.latest_id == 1)
+    return first
+
+
+def successor(clock, first, **settings):
+    second = Cluster(clock, record=first.register.data, store=first.store, **settings)
+    second.adopt(first)
+    return second
+
+
+def triggers(here):
+    return [r.checkpoint_id for member in here.task_managers.values() for r in member.requests("trigger")]
+
+
+def test_a_job_goes_on_as_it_is_and_no_number_of_a_checkpoint_is_used_twice():
+    """Subtasks remember the number of a checkpoint that was begun and never completed."""
+
+    async def test(clock):
+        first = await left_running(clock)
+        for member in first.task_managers.values():
+            member.ack = False
+        first.parts.checkpointer.request()
+        await until(lambda: triggers(first) == [1, 2])
+        await first.close()
+        second = successor(clock, first)
+        for member in second.task_managers.values():
+            member.ack = True
+        await second.running("h:1", "h:2")
+        assert second.job.identity.generation == 1
+        # Sources may hold for a stop that the first one began: another checkpoint comes at once.
+        await until(lambda: len(triggers(second)) == 3)
+        await until(lambda: second.parts.checkpointer.latest_id > 2)
+        assert triggers(second)[-1] > 2
+        await second.close()
+        # Two that complete nothing, one after the other: the record says where each began.
+        for member in second.task_managers.values():
+            member.ack = False
+        third = successor(clock, second)
+        await third.running("h:1", "h:2")
+        await until(lambda: len(triggers(third)) == 4)
+        await third.close()
+        fourth = successor(clock, third)
+        await fourth.running("h:1", "h:2")
+        await until(lambda: len(triggers(fourth)) == 5)
+        numbers = triggers(fourth)
+        assert numbers == sorted(set(numbers))
+        await fourth.close()
+
+    run(test)
+
+
+def test_no_generation_is_used_twice():
+    """The first control plane deployed the job anew, and was gone before its record said so."""
+
+    async def test(clock):
+        first = await left_running(clock)
+        stale = first.register.data
+        origin = SubtaskId(SOURCE, 0)
+        first.holder(origin).fail(origin, "1 / 0", failed_step="rows")
+        await until(lambda: first.job.identity.generation == 2 and first.state is JobState.RUNNING)
+        await first.close()
+        first.register.data = stale
+        second = successor(clock, first)
+        await second.join("h:1", "h:2")
+        await until(lambda: second.state is JobState.RUNNING)
+        assert second.job.identity.generation == 3
+        assert second.job.restarts == 1
+        assert {
+            r.restore.manifest_path for m in second.task_managers.values() for r in m.requests("deploy")[-1:]
+        } == {"manifests/000000000001.json"}
+        await second.close()
+
+    run(test)
+
+
+def test_nobody_hears_of_a_generation_that_is_not_on_record():
+    async def test(clock):
+        here = await left_running(clock)
+        here.background.may_save.clear()
+        origin = SubtaskId(SOURCE, 0)
+        here.holder(origin).fail(origin, "1 / 0", failed_step="rows")
+        await until(lambda: here.job.identity.generation == 2)
+        await asyncio.sleep(5)
+        generations = [
+            r.handshake.generation
+            for member in here.task_managers.values()
+            for r in member.requests("deploy")
+        ]
+        assert set(generations) == {1}
+        here.background.may_save.set()
+        await until(lambda: here.state is JobState.RUNNING)
+        assert here.register.record.generation == 2
+        await here.close()
+
+    run(test)
+
+
+def test_new_subtasks_of_a_rescale_that_is_taken_back_stop_although_the_order_came_before_them():
+    """They would run for ever, and checkpoints would wait for the end of the rescale."""
+
+    async def test(clock):
+        here = Cluster(clock)
+        await here.running("h:1", "h:2")
+        deployed = asyncio.Event()
+
+        async def slowly(request):
+            if request.subtasks:
+                await deployed.wait()
+
+        async def ended(request):
+            return control_pb2.PrepareRescaleReply(ended=request.subtasks)
+
+        rescale = here.parts.rescaler.request(COUNT, 4)
+        new = [SubtaskId(COUNT, 2), SubtaskId(COUNT, 3)]
+        slow = here.holder(new[0])
+        slow.on["deploy"] = slowly
+        await until(lambda: slow.requests("deploy")[-1].subtasks)
+        other = here.holder(new[1])
+        assert other is not slow
+        other.fail(new[1], "no room", failed_step="count")
+        other.heartbeat()
+        await until(lambda: slow.requests("cancel"))
+        deployed.set()
+        await until(lambda: rescale.phase.is_final)
+        assert (rescale.phase.value, here.state) == ("ABORTED", JobState.RUNNING)
+        await settle()
+        # A checkpoint is complete without them.
+        here.parts.checkpointer.request()
+        await until(lambda: here.parts.checkpointer.latest_id == 1)
+        assert new[0] not in slow.states or slow.states[new[0]] == "CANCELED"
+        await here.close()
+
+    run(test)
