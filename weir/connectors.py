@@ -16,6 +16,7 @@ from weir.schemas import to_schema
 from weir.specs import (
     BlackholeSpec,
     CollectSpec,
+    CsvSinkSpec,
     CsvSpec,
     JsonLinesSinkSpec,
     JsonLinesSpec,
@@ -32,6 +33,7 @@ from weir.specs import (
 Blackhole = BlackholeSpec
 Collect = CollectSpec
 Print = PrintSpec
+CsvSink = CsvSinkSpec
 JsonLinesSink = JsonLinesSinkSpec
 ParquetSink = ParquetSinkSpec
 LatencySink = LatencySinkSpec

@@ -23,6 +23,7 @@ from weir.specs import (
     JsonLinesSpec,
     KeyedAggregateSpec,
     LatencySinkSpec,
+    ParquetSinkSpec,
     ParquetSpec,
 )
 from weir.state.stores.memory import MemoryBackend
@@ -118,6 +119,32 @@ def test_json_lines_sink_v1():
     sink(JsonLinesSinkSpec("out"), golden("json_lines_sink_v1"))
     (part,) = Path("out").glob("part-*.jsonl")
     assert part.read_text() == '{"id":1}\n{"id":2}\n'
+
+
+def test_rolled_files_sink_v1():
+    spec = ParquetSinkSpec("out", partition_by=["id"], roll_ms=0)
+    operator = sink(spec)
+    operator.process(valued(1, 2))
+    operator.snapshot(5)
+    operator._roll.result()
+    operator.process(valued(3))
+    # The first two rows are in files, the third is in a row log.
+    assert operator.snapshot(6) == golden("rolled_files_sink_v1")
+    operator._roll.result()
+    operator.close()
+    operator = sink(spec, golden("rolled_files_sink_v1"))
+    folders = [str(path.parent) for path in sorted(Path("out").rglob("part-*"))]
+    assert folders == ["out/id=1", "out/id=2"]
+    operator.snapshot(0)
+    operator.commit(0)
+    operator.close()
+    assert len(list(Path("out").rglob("part-*"))) == 3
+    assert list(Path("out").glob(".*")) == []
+
+
+def valued(*ids):
+    rows = pa.record_batch({"id": pa.array(ids), "value": pa.array(ids)})
+    return with_system_columns(rows, START_US // 1000, START_US)
 
 
 def test_latency_sink_v1():

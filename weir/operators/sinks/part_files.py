@@ -1,61 +1,75 @@
 """Sinks that write files: exactly once, a file per transaction.
 
-Files, below the sink's directory, where ``SUFFIX`` is the format's (``jsonl``, ``parquet``)::
+Files, below the sink's directory or URI, where ``SUFFIX`` is the format's (``jsonl``, ``csv``, ``parquet``, ...)::
 
     part-<subtask>-<generation>-<sequence>.SUFFIX            visible: complete, and never changed again
     .part-<subtask>-<generation>-<sequence>.SUFFIX.pending   rows that no complete checkpoint covers yet
 
 All numbers have leading zeros: sorted by name, the parts of a subtask are in the order of its rows. Each checkpoint
 makes at most one part per subtask, none if there were no rows; without checkpoints all rows become visible in one part
-at the end.
+at the end. ``weir.operators.sinks.rolled_files`` has the sinks whose files hold the rows of several checkpoints.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
-from weir.errors import InputError
+from weir.errors import InputError, StateMismatchError
 from weir.operators.base import Json, OperatorContext
+from weir.operators.sinks.part_formats import PartWriter, part_format
+from weir.operators.sinks.places import open_place
 from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
-
-_BUFFER_BYTES = 1 << 20
+from weir.records import user_columns
+from weir.specs import FileSinkSpec
 
 
 class PartFilesSink(TwoPhaseSink):
-    """Writes one file per transaction; subclasses say what is in it.
+    """Writes one file per transaction.
 
     Guarantee: exactly once. A part that is visible belongs to a complete checkpoint, holds all rows of one subtask
     between two checkpoints, and stays as it is. A deployment that was replaced makes nothing visible: its
-    unlisted files are gone and its later ones never get a name. The directory must be the same for all task managers
+    unlisted files are gone and its later ones never get a name. The place must be the same for all task managers
     if subtasks may move between machines.
     """
 
-    #: End of the parts' names, without the dot.
-    suffix: ClassVar[str]
-
-    def __init__(self, path: str) -> None:
-        self._directory = Path(path).expanduser()
-        self._file: BinaryIO | None = None
+    def __init__(self, spec: FileSinkSpec) -> None:
+        self._place = open_place(spec.path)
+        self._suffix, self._new_writer = part_format(spec)
+        self._stream: Any = None
+        self._writer: PartWriter | None = None
         self._name = ""
-        self._visible_name = re.compile(rf"part-\d+-(\d+)-\d+\.{re.escape(self.suffix)}")
-        self._pending_name = re.compile(rf"\.part-(\d+)-(\d+)-\d+\.{re.escape(self.suffix)}\.pending")
+        #: What the place refused: rows may be missing from a file, so that nothing more is delivered from here.
+        self._failure: OSError | None = None
+        self._visible_name = re.compile(rf"(?:.*/)?part-\d+-(\d+)-\d+\.{re.escape(self._suffix)}")
+        self._pending_name = re.compile(rf"\.(part-(\d+)-(\d+)-\d+\.{re.escape(self._suffix)})\.pending")
 
-    def begin_part(self, file: BinaryIO) -> None:
-        """A part begins in this file, which is empty."""
+    def open(self, context: OperatorContext) -> None:
+        """See the base class.
 
-    @abstractmethod
-    def write_rows(self, file: BinaryIO, batch: pa.RecordBatch) -> None:
-        """Add rows, system columns included, to the part; some may be held back until :meth:`end_part`."""
+        Raises:
+            StateMismatchError: the checkpoint names rows that this sink would not bring to a file.
+        """
+        if any(value.get("logs") for value in context.restored.values() if isinstance(value, dict)):
+            self.check_holds_rows(context)
+        super().open(context)
 
-    def end_part(self, file: BinaryIO) -> None:
-        """Write what was held back, and the end of the part. The file stays open."""
+    def check_holds_rows(self, context: OperatorContext) -> None:
+        """The checkpoint names row logs.
+
+        Raises:
+            StateMismatchError: the sink has none.
+        """
+        raise StateMismatchError(
+            f"sink {context.operator_name}: the checkpoint holds rows that are in no file yet, because the sink had "
+            "partition_by, roll_ms or roll_bytes; give them back, or give it roll_ms=0"
+        )
 
     def start(self, context: OperatorContext, is_restart: bool) -> None:
         """Create the directory, and remove what an earlier run of this subtask left pending.
@@ -64,18 +78,39 @@ class PartFilesSink(TwoPhaseSink):
             InputError: parts of an earlier run are there, or of another run from the same savepoint; or the directory
                 cannot be written.
         """
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+        with self.explained():
             if not is_restart:
                 self._check_fresh(context)
             elif context.subtask_index == min(context.subtask_indices or (context.subtask_index,)):
                 self._check_own(context.generation)
-            with open(
-                self._directory / f".writable-{context.subtask_index}-{context.generation}", "wb"
-            ) as probe:
-                os.unlink(probe.name)
-        except OSError as error:
-            raise self._unwritable(error) from error
+            self._place.prepare(f".writable-{context.subtask_index}-{context.generation}")
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Write the rows.
+
+        Raises:
+            InputError: they cannot be written, or earlier ones could not.
+        """
+        self.check_intact()
+        return super().process(batch)
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """See the base class.
+
+        Raises:
+            InputError: rows cannot be written, or earlier ones could not.
+        """
+        self.check_intact()
+        return super().snapshot(checkpoint_id)
+
+    def check_intact(self) -> None:
+        """A checkpoint that fails does not end the job: the next call does, and the job goes back to its last one.
+
+        Raises:
+            InputError: rows could not be written.
+        """
+        if self._failure is not None:
+            raise self._unwritable(self._failure) from self._failure
 
     def begin(self, transaction: TransactionId) -> None:
         """Create the pending file.
@@ -83,16 +118,13 @@ class PartFilesSink(TwoPhaseSink):
         Raises:
             InputError: it cannot be written.
         """
-        number = f"{transaction.subtask_index:05d}-{transaction.generation:06d}-{transaction.sequence:08d}"
-        self._name = f"part-{number}.{self.suffix}"
-        pending = self._pending(self._name)
-        try:
-            # A fresh file: whoever still has an old one of this name open must not write into ours.
-            pending.unlink(missing_ok=True)
-            self._file = open(pending, "xb", buffering=_BUFFER_BYTES)  # noqa: SIM115
-            self.begin_part(self._file)
-        except OSError as error:
-            raise self._unwritable(error) from error
+        self._name = self.part_name(transaction.subtask_index, transaction.generation, transaction.sequence)
+        with self.explained():
+            self._stream = self._place.create(pending(self._name))
+
+    def part_name(self, subtask_index: int, generation: int, sequence: int) -> str:
+        """The name of a part."""
+        return f"part-{subtask_index:05d}-{generation:06d}-{sequence:08d}.{self._suffix}"
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append the rows.
@@ -100,50 +132,42 @@ class PartFilesSink(TwoPhaseSink):
         Raises:
             InputError: they cannot be written.
         """
-        assert self._file is not None
-        try:
-            self.write_rows(self._file, batch)
-        except OSError as error:
-            raise self._unwritable(error) from error
+        rows = batch.select(user_columns(batch.schema))
+        with self.explained():
+            if self._writer is None:
+                self._writer = self._new_writer(self._stream, rows.schema)
+            self._writer.write(rows)
 
     def flush(self) -> None:
         """Hand buffered rows to the operating system."""
-        if self._file is not None:
-            try:
-                self._file.flush()
-            except OSError as error:
-                raise self._unwritable(error) from error
+        if self._writer is not None:
+            with self.explained():
+                self._writer.flush()
 
     def prepare(self) -> Json:
-        """Bring the pending file to the disk and close it."""
-        assert self._file is not None
-        try:
-            self.end_part(self._file)
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self.close()
-            self._sync_directory()
-        except OSError as error:
-            raise self._unwritable(error) from error
+        """Complete the pending file, and bring it to the disk."""
+        assert self._writer is not None
+        with self.explained():
+            self._writer.end()
+            self._writer = None
+            self._place.seal([self._stream])
+            self._stream = None
         return {"name": self._name}
 
     def commit_prepared(self, description: Json) -> None:
-        """Give the pending file its visible name; nothing if it has it, or was removed by a newer deployment.
+        """Give the pending files their visible names; nothing if they have them, or a newer deployment removed them.
 
         Raises:
             InputError: the directory cannot be written, or the name is taken by another file.
         """
-        name = description["name"]
-        pending, visible = self._pending(name), self._directory / name
-        try:
-            if visible.exists() and pending.exists():
-                raise InputError(f"sink: {visible} exists already; remove it or choose another directory")
-            os.rename(pending, visible)
-            self._sync_directory()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self._unwritable(error) from error
+        # With those of rows that were held over checkpoints: weir.operators.sinks.rolled_files.
+        names = description.get("files", [description["name"]])
+        with self.explained():
+            for name in names:
+                self._place.publish(pending(name), name)
+            self._place.settle(names)
+            for log in description.get("logs", ()):
+                self._place.remove(log)
 
     def abort_unlisted(self, listed: Collection[str], generation: int) -> None:
         """Remove pending files of earlier generations; listed ones have been renamed.
@@ -155,63 +179,68 @@ class PartFilesSink(TwoPhaseSink):
 
     def close(self) -> None:
         """Release the file; safe to call twice. What is pending stays for a later commit."""
-        if self._file is not None:
-            try:
-                self._file.close()
-            finally:
-                self._file = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abandon()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with self.explained():
+                stream.close()
 
     def _check_fresh(self, context: OperatorContext) -> None:
         """Subtask 0 looks for all: a subtask that joins a running job finds parts of this very run."""
         index = context.subtask_index
         if index == 0:
-            part = next(self._directory.glob(f"part-*.{self.suffix}"), None)
+            part = next(self._visible_parts(), None)
             if part is not None:
-                raise InputError(f"sink: {part} exists already; remove it or choose another directory")
+                raise InputError(
+                    f"sink: {self._place.at(part)} exists already; remove it or choose another directory"
+                )
         # One run at a time writes to a directory, so pending files of this index are of an earlier one.
         self._remove_pending(lambda of_subtask, _: of_subtask == index, ())
 
     def _check_own(self, generation: int) -> None:
         """No deployment of this job, nor of the one that its savepoint is of, has made parts under this number yet."""
-        for name in sorted(os.listdir(self._directory)):
+        for name in self._visible_parts():
             match = self._visible_name.fullmatch(name)
             if match is not None and int(match[1]) >= generation:
                 raise InputError(
-                    f"sink: {self._directory / name} is of another run that went on from the same savepoint or "
+                    f"sink: {self._place.at(name)} is of another run that went on from the same savepoint or "
                     "checkpoint; choose another directory, or go on from that run"
                 )
 
+    def _visible_parts(self) -> Iterator[str]:
+        return (name for name in self._place.visible() if self._visible_name.fullmatch(name))
+
     def _remove_pending(self, is_old: Callable[[int, int], bool], kept: Collection[str]) -> None:
+        with self.explained():
+            for name in self._place.hidden():
+                match = self._pending_name.fullmatch(name)
+                if match is not None and is_old(int(match[2]), int(match[3])) and match[1] not in kept:
+                    self._place.remove(name)
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """What the operating system or the service says becomes one line that names the place."""
         try:
-            names = os.listdir(self._directory)
-        except FileNotFoundError:
-            return
+            yield
         except OSError as error:
+            self._failure = error
             raise self._unwritable(error) from error
-        for name in names:
-            match = self._pending_name.fullmatch(name)
-            if match is None or not is_old(int(match[1]), int(match[2])):
-                continue
-            if name[1 : -len(".pending")] not in kept:
-                (self._directory / name).unlink(missing_ok=True)
-
-    def _pending(self, name: str) -> Path:
-        return self._directory / f".{name}.pending"
-
-    def _sync_directory(self) -> None:
-        """A name is safe from a power cut only when its directory is on the disk."""
-        descriptor = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def _unwritable(self, error: OSError) -> InputError:
+        location = self._place.location
         if isinstance(error, FileExistsError | NotADirectoryError):
-            for path in (self._directory, *self._directory.parents):
+            for path in (Path(location), *Path(location).parents):
                 if path.exists() and not path.is_dir():
                     return InputError(f"sink: {path} is a file; name a directory")
+        # Arrow puts more into it than what the operating system says.
+        cause = os.strerror(error.errno) if error.errno else str(error)
         return InputError(
-            f"sink: cannot write to {self._directory}: {error.strerror}; "
-            "make room there, or choose a writable directory"
+            f"sink: cannot write to {location}: {cause}; make room there, or choose a writable directory"
         )
+
+
+def pending(name: str) -> str:
+    """The hidden name of a part."""
+    return f".{name.rpartition('/')[2]}.pending"

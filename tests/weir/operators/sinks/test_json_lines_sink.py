@@ -8,7 +8,7 @@ import pytest
 
 from weir.errors import InputError, StateError
 from weir.operators.base import OperatorContext
-from weir.operators.sinks.json_lines_sink import JsonLinesSink
+from weir.operators.registry import create_operator
 from weir.records import with_system_columns
 from weir.specs import JsonLinesSinkSpec
 
@@ -18,7 +18,7 @@ def batch(*ids):
 
 
 def opened(directory, index=0, *, generation=1, restored=None, indices=(0,)):
-    sink = JsonLinesSink(JsonLinesSinkSpec(str(directory)))
+    sink = create_operator(JsonLinesSinkSpec(str(directory)))
     sink.open(
         OperatorContext(
             "job",

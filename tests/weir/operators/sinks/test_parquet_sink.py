@@ -11,7 +11,6 @@ import weir
 from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
-from weir.operators.sinks import parquet_sink
 from weir.records import KEY_HASH_COLUMN, with_system_columns
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("s", pa.string())])
@@ -23,8 +22,8 @@ def batch(*ids):
     return rows.append_column(KEY_HASH_COLUMN, pa.array([7] * len(ids), pa.uint64()))
 
 
-def opened(directory, generation=1, restored=None):
-    sink = create_operator(weir.ParquetSink(str(directory)))
+def opened(directory, generation=1, restored=None, **settings):
+    sink = create_operator(weir.ParquetSink(str(directory), **settings))
     sink.open(OperatorContext("job", "out", 1, 0, 1, generation=generation, restored=restored or {}))
     return sink
 
@@ -70,9 +69,8 @@ def test_rows_come_once_over_a_crash(tmp_path):
     assert list(tmp_path.glob(".*")) == []
 
 
-def test_large_parts_have_several_row_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet_sink, "ROW_GROUP_ROWS", 3)
-    sink = opened(tmp_path)
+def test_large_parts_have_several_row_groups(tmp_path):
+    sink = opened(tmp_path, row_group_rows=3)
     for number in range(7):
         sink.process(batch(number))
     sink.snapshot(0)

@@ -1,0 +1,130 @@
+"""What is in the files of the file sinks, and which settings are refused."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import weir
+from weir.errors import GraphError, InputError
+from weir.operators.base import OperatorContext
+from weir.operators.registry import create_operator
+from weir.operators.sinks.part_formats import repeating_columns
+from weir.records import with_system_columns
+
+ROWS = pa.record_batch(
+    {
+        "id": pa.array([1, 2, None], pa.int64()),
+        "s": pa.array(['a,"b"\né', "", None]),
+        "x": pa.array([0.1, float("inf"), None]),
+        "at": pa.array([datetime.datetime(2026, 11, 22, 1, 2, 3, 4), None, None], pa.timestamp("us")),
+    }
+)
+
+
+def written(spec, directory):
+    sink = create_operator(spec)
+    sink.open(OperatorContext("job", "out", 1, 0, 1))
+    for start in range(3):
+        sink.process(with_system_columns(ROWS.slice(start, 1), 1, 2))
+        sink.flush()
+    sink.snapshot(0)
+    sink.close()
+    sink.commit(0)
+    (part,) = directory.iterdir()
+    return part
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "brotli", "lz4", "zstd"])
+def test_parquet(tmp_path, compression):
+    part = written(weir.ParquetSink(str(tmp_path), compression=compression), tmp_path)
+    assert part.suffix == ".parquet"
+    assert pq.read_table(part).equals(pa.Table.from_batches([ROWS]))
+    told = pq.ParquetFile(part).metadata.row_group(0).column(0).compression.lower()
+    assert told == {"none": "uncompressed"}.get(compression, compression)
+
+
+@pytest.mark.parametrize(("compression", "ending"), [(None, ""), ("gzip", ".gz"), ("zstd", ".zst")])
+def test_csv(tmp_path, compression, ending):
+    part = written(weir.CsvSink(str(tmp_path), compression=compression, separator=";"), tmp_path)
+    assert part.name == f"part-00000-000001-00000001.csv{ending}"
+    expected = [(1, 'a,"b"\né', 0.1), (2, "", float("inf")), (None, None, None)]
+    assert pl.read_csv(part, separator=";").select("id", "s", "x").rows() == expected
+    found = duckdb.sql(f"SELECT id, s, x FROM read_csv('{part}', delim=';', header=true)").fetchall()
+    assert len(found) == 3
+    assert found[0] == expected[0]
+
+
+@pytest.mark.parametrize(("compression", "ending"), [(None, ""), ("gzip", ".gz"), ("zstd", ".zst")])
+def test_json_lines(tmp_path, compression, ending):
+    part = written(weir.JsonLinesSink(str(tmp_path), compression=compression), tmp_path)
+    assert part.name == f"part-00000-000001-00000001.jsonl{ending}"
+    assert pl.read_ndjson(part)["s"].to_list() == ROWS["s"].to_pylist()
+    if compression == "gzip":
+        assert gzip.decompress(part.read_bytes()).count(b"\n") == 3
+
+
+def test_a_csv_of_one_column_keeps_its_nulls(tmp_path):
+    sink = create_operator(weir.CsvSink(str(tmp_path)))
+    sink.open(OperatorContext("job", "out", 1, 0, 1))
+    sink.process(with_system_columns(pa.record_batch({"a": pa.array(["x", None, ""])}), 1, 2))
+    sink.snapshot(0)
+    sink.commit(0)
+    (part,) = tmp_path.iterdir()
+    assert pl.read_csv(part).height == 3
+
+
+def test_only_text_that_repeats_gets_a_dictionary():
+    table = pa.table(
+        {
+            "n": [1] * 100,
+            "same": ["x"] * 100,
+            "other": [str(n) for n in range(100)],
+            "nothing": pa.nulls(100, pa.string()),
+        }
+    )
+    assert repeating_columns(table) == ["same", "nothing"]
+
+
+@pytest.mark.parametrize(
+    ("sink", "error"),
+    [
+        (weir.CsvSink("out"), "column 'l' is list<item: int64>, which CSV cannot hold"),
+        (weir.CsvSink("out", separator=",,"), "separator is ',,'; it is one byte"),
+        (weir.CsvSink(""), "path is ''; give a directory or a URI"),
+        (
+            weir.JsonLinesSink("out", compression="zip"),
+            "compression is 'zip'; it is one of None, 'gzip', 'zstd'",
+        ),
+        (weir.ParquetSink("out", compression="zip"), "compression is 'zip'; it is one of 'none', 'snappy'"),
+        (
+            weir.ParquetSink("out", compression_level=99),
+            "compression_level is 99; of zstd it is -?[0-9]+ to 22",
+        ),
+        (weir.ParquetSink("out", row_group_rows=0), "row_group_rows is 0; it must be at least 1"),
+        (weir.ParquetSink("out", partition_by="day"), r"partition_by is 'day'; give a list: \['day'\]"),
+        (weir.ParquetSink("out", partition_by=["day"]), "partition_by has 'day'; there is id, l"),
+        (weir.ParquetSink("out", partition_by=["l"]), "partition_by has 'l' of type list<item: int64>"),
+        (weir.ParquetSink("out", partition_by=["id", "l"]), "partition_by has 'l' of type"),
+        (weir.ParquetSink("out", roll_ms=-1), "roll_ms is -1; it must be at least 0"),
+        (weir.ParquetSink("out", roll_bytes=0), "roll_bytes is 0; it must be at least 1"),
+    ],
+)
+def test_settings_that_make_no_sense(sink, error):
+    flow = weir.Dataflow("job")
+    rows = flow.source("rows", weir.JsonLines("in", schema={"id": int, "l": pl.List(pl.Int64)}))
+    with pytest.raises(GraphError, match=f"step 'out': {error}"):
+        rows.sink("out", sink)
+
+
+def test_a_uri_of_an_unknown_kind_is_told_of_without_its_credentials():
+    with pytest.raises(InputError) as raised:
+        create_operator(weir.ParquetSink("ftp://user:s3cret@host/out"))
+    assert "sink: ftp://host/out is no place to write to" in str(raised.value)
+    assert "s3cret" not in str(raised.value)

@@ -1,0 +1,67 @@
+"""Partitions as Hive has them: which folder a row goes to, and its rows without the columns that the folder says."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: What Hive, Spark, Polars and DuckDB take for a null.
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+#: Not escaped, beside letters, digits, ``_``, ``.``, ``-`` and ``~``.
+_PLAIN = " !$&()+,;@"
+#: A folder's name has at most 255 bytes.
+_VALUE_BYTES_MAX = 150
+
+
+def folder_of(columns: Sequence[str], values: Sequence[str | None]) -> str:
+    """The folder of a partition, relative and with ``/`` at its end; "" without columns.
+
+    Values are escaped as in a URL (``/`` is ``%2F``). A null and an empty text are Hive's default partition, because no
+    folder has an empty value. A value that is too long for the name of a folder is cut, and its hash follows.
+    """
+    pairs = zip(columns, values, strict=True)
+    return "".join(f"{quote(name, safe=_PLAIN)}={_escaped(value)}/" for name, value in pairs)
+
+
+def _escaped(value: str | None) -> str:
+    if not value:
+        return NULL_FOLDER
+    escaped = quote(value, safe=_PLAIN)
+    if len(escaped) <= _VALUE_BYTES_MAX:
+        return escaped
+    begin = escaped[:_VALUE_BYTES_MAX]
+    if "%" in begin[-2:]:
+        # No escape is cut in two.
+        begin = begin.rpartition("%")[0]
+    return f"{begin}~{hashlib.sha256(value.encode()).hexdigest()[:16]}"
+
+
+def split(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each partition, in their order: its folder, and the other columns.
+
+    Partitions come in the order of their first rows.
+    """
+    if not columns:
+        yield "", table
+        return
+    names = [f"key_{number}" for number in range(len(columns))]
+    keys = pl.DataFrame(
+        [pl.Series(name, _texts(table[column])) for name, column in zip(names, columns, strict=True)]
+    )
+    groups = keys.with_row_index("row").group_by(names, maintain_order=True).agg("row")
+    rest = table.drop_columns(list(columns))
+    for *values, rows in groups.iter_rows():
+        yield folder_of(columns, values), rest if len(rows) == len(table) else rest.take(pa.array(rows))
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values as people write them: ``2026-11-22``, ``2026-11-22 01:02:03``, ``true``, ``7``; bytes as hex."""
+    if pa.types.is_binary(column.type):
+        values = [None if value is None else value.hex() for value in column.to_pylist()]
+        return pa.chunked_array([pa.array(values, pa.string())])
+    return pc.cast(column, pa.string())

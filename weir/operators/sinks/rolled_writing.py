@@ -1,0 +1,157 @@
+"""Writes the rows of a roll to hidden files, one per partition, in a thread that holds the GIL little."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from weir.operators.sinks.part_files import pending
+from weir.operators.sinks.part_formats import PartWriter
+from weir.operators.sinks.partitions import split
+from weir.operators.sinks.places import Place
+from weir.records import batch_bytes
+
+#: Rows that are split among their partitions at once.
+CHUNK_BYTES = 64 << 20
+#: Files that are written at the same time; beyond that the one that waited longest is completed.
+OPEN_FILES_MAX = 64
+#: What the writers of all open files may hold back together after a chunk.
+HELD_BYTES_MAX = 128 << 20
+
+
+class FileNames:
+    """Names of the files of one subtask in one generation; none comes twice. Safe in any thread."""
+
+    def __init__(self, suffix: str, subtask_index: int, generation: int) -> None:
+        self._suffix = suffix
+        self._prefix = f"{subtask_index:05d}-{generation:06d}"
+        # A logged row is before those of later numbers. Incremented in one bytecode step that the GIL guards.
+        self._numbers = iter(range(1, 1 << 62))
+
+    def part(self) -> str:
+        """The name of the next part."""
+        return f"part-{self._prefix}-{next(self._numbers):08d}.{self._suffix}"
+
+    def log(self) -> str:
+        """The name of the next row log."""
+        return f".rows-{self._prefix}-{next(self._numbers):08d}.pending"
+
+
+def write_files(
+    place: Place,
+    batches: Iterable[pa.RecordBatch],
+    new_writer: Callable[[Any, pa.Schema], PartWriter],
+    partition_by: Sequence[str],
+    names: FileNames,
+    is_cancelled: Callable[[], bool],
+) -> list[str]:
+    """Write rows to hidden files, durably.
+
+    Memory: a chunk of the rows, beside what the writers of at most ``OPEN_FILES_MAX`` files hold.
+
+    Returns:
+        Visible names, relative to the place: the folder of the partition, and the name of the part.
+
+    Raises:
+        CancelledError: the sink was closed.
+        OSError: a file cannot be written.
+    """
+    files = _OpenFiles(place, new_writer, names)
+    try:
+        for chunk in _chunks(batches):
+            if is_cancelled():
+                raise CancelledError
+            for folder, rows in split(chunk, partition_by):
+                files.write(folder, rows)
+            files.spill()
+        files.complete_all()
+    finally:
+        files.abandon()
+    return files.written
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    name: str
+    schema: pa.Schema
+    stream: Any
+    writer: PartWriter
+
+
+class _OpenFiles:
+    """The files of a roll that are being written; the one that waited longest is first."""
+
+    def __init__(
+        self, place: Place, new_writer: Callable[[Any, pa.Schema], PartWriter], names: FileNames
+    ) -> None:
+        self._place, self._new_writer, self._names = place, new_writer, names
+        self._open: dict[str, _OpenFile] = {}
+        #: Names of those that are complete.
+        self.written: list[str] = []
+
+    def write(self, folder: str, rows: pa.Table) -> None:
+        """Add rows of a partition."""
+        file = self._open.pop(folder, None)
+        # Columns are others after a restart with another version of the job.
+        if file is not None and file.schema != rows.schema:
+            self._complete([file])
+            file = None
+        if file is None:
+            if len(self._open) >= OPEN_FILES_MAX:
+                self._complete([self._open.pop(next(iter(self._open)))])
+            name = folder + self._names.part()
+            stream = self._place.create(pending(name))
+            file = _OpenFile(name, rows.schema, stream, self._new_writer(stream, rows.schema))
+        self._open[folder] = file
+        for batch in rows.combine_chunks().to_batches():
+            file.writer.write(batch)
+
+    def spill(self) -> None:
+        """Let writers hold back less, the one that holds most first."""
+        held_bytes = sum(file.writer.held_bytes for file in self._open.values())
+        for file in sorted(self._open.values(), key=lambda file: file.writer.held_bytes, reverse=True):
+            if held_bytes <= HELD_BYTES_MAX:
+                return
+            held_bytes -= file.writer.held_bytes
+            file.writer.spill()
+
+    def complete_all(self) -> None:
+        """End all files, and bring them to the disk."""
+        files = list(self._open.values())
+        self._complete(files)
+        self._open = {}
+
+    def _complete(self, files: Sequence[_OpenFile]) -> None:
+        for file in files:
+            file.writer.end()
+        if files:
+            self._place.seal([file.stream for file in files])
+        self.written.extend(file.name for file in files)
+
+    def abandon(self) -> None:
+        """Release what is not complete."""
+        for file in self._open.values():
+            file.writer.abandon()
+            with contextlib.suppress(OSError):
+                file.stream.close()
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    collected: list[pa.RecordBatch] = []
+    collected_bytes = 0
+    for batch in batches:
+        if collected and collected[0].schema != batch.schema:
+            yield pa.Table.from_batches(collected)
+            collected, collected_bytes = [], 0
+        collected.append(batch)
+        collected_bytes += batch_bytes(batch)
+        if collected_bytes >= CHUNK_BYTES:
+            yield pa.Table.from_batches(collected)
+            collected, collected_bytes = [], 0
+    if collected:
+        yield pa.Table.from_batches(collected)
