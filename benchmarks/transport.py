@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from benchmarks.results import BenchmarkError, BenchmarkResult
 from benchmarks.transport_peer import MESSAGE_BYTES_MAX, RAW_ECHO, RAW_STREAM
+from task_manager.exchange.connections import connect
 from task_manager.exchange.credits import ChannelLimits, CreditGate
-from task_manager.exchange.remote_channel import PeerLink, connect
+from task_manager.exchange.peer_link import PeerLink
 from weir.clock import SystemClock
 from weir.records import EndOfStream, batch_bytes
 from weir.rpc.wire import JobIdentity, message_size_options
@@ -119,6 +120,7 @@ class _Link:
         while not self.gate.has_room(size_bytes):
             self._woken.wait()
         self.channel.send(batch)
+        self.channel.flush()
 
     def wait_idle(self) -> None:
         while not self.gate.idle:
@@ -126,6 +128,7 @@ class _Link:
 
     def close(self) -> None:
         self.channel.send(EndOfStream())
+        self.channel.flush()
         self.channel.close()
 
 

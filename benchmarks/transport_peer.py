@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from task_manager.exchange.channels import Inbox
 from task_manager.exchange.exchange_service import ExchangeService
+from weir.clock import SystemClock
 from weir.records import EndOfStream
 from weir.rpc.wire import JobIdentity, message_size_options
 from weir.types import ChannelId
@@ -75,7 +76,9 @@ def main() -> None:
         handlers=[_raw_handler()],
         options=[("grpc.so_reuseport", 0), *message_size_options(MESSAGE_BYTES_MAX)],
     )
-    ExchangeService(consumer.find_inbox).add_to(server)
+    exchange = ExchangeService(consumer.find_inbox, MESSAGE_BYTES_MAX, SystemClock())
+    exchange.listen("127.0.0.1")
+    exchange.add_to(server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(json.dumps({"port": port}), flush=True)

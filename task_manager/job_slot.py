@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from task_manager.exchange.channels import Inbox
-from task_manager.exchange.remote_channel import check_channel_job
+from task_manager.exchange.connections import check_channel_job
 from task_manager.job_opening import open_job
 from task_manager.job_runtime import JobRuntime
 from task_manager.link.control_calls import ControlCalls

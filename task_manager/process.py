@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from task_manager.exchange.remote_channel import let_grpc_sleep
+from task_manager.exchange.connections import let_grpc_sleep
 from task_manager.job_slot import JobSlot
 from task_manager.link.control_calls import GrpcControlCalls
 from task_manager.link.control_link import ControlLink
@@ -46,7 +46,7 @@ class TaskManagerProcess:
         calls = GrpcControlCalls(section, control_planes, clock, lambda: self._link.is_stopped)
         self._metrics = TaskManagerMetrics(clock)
         self._slot = JobSlot(self._config, self._metrics, clock, self._link.notify, calls)
-        self._server = TaskManagerServer(section, self._slot)
+        self._server = TaskManagerServer(section, self._slot, clock)
 
     def stop(self) -> None:
         """Cancel the subtasks, deregister and return from :meth:`run`."""

@@ -10,24 +10,25 @@ from task_manager.exchange.exchange_service import ExchangeService
 from task_manager.job_slot import JobSlot
 from task_manager.link.control_service import ControlService
 from task_manager.state.state_service import StateService
+from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import (
     AddressInUseError,
 )
-from weir.rpc import control_pb2_grpc, data_pb2_grpc, state_pb2_grpc
+from weir.rpc import control_pb2_grpc, state_pb2_grpc
 from weir.rpc.wire import (
     message_size_options,
 )
 from weir.types import join_address
 
-#: Threads of the gRPC server, made on demand: every open channel holds one for its whole life.
+#: Threads of the gRPC server, made on demand.
 _SERVER_THREADS_MAX = 4096
 
 
 class TaskManagerServer:
     """Listens for one process; what it is asked goes to the slot of the job."""
 
-    def __init__(self, config: TaskManagerConfig, slot: JobSlot) -> None:
+    def __init__(self, config: TaskManagerConfig, slot: JobSlot, clock: Clock) -> None:
         self._config = config
         self._slot = slot
         self._server = grpc.server(
@@ -37,16 +38,18 @@ class TaskManagerServer:
         )
         service = ControlService(slot, config.operator_quota)
         control_pb2_grpc.add_TaskManagerServicer_to_server(service, self._server)
-        data_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(slot.find_inbox), self._server)
+        self._exchange = ExchangeService(slot.find_inbox, config.message_bytes_max, clock)
+        self._exchange.add_to(self._server)
         state_pb2_grpc.add_StateServicer_to_server(StateService(slot.find_store), self._server)
 
     def start(self) -> str:
         """Listen; returns the address under which this task manager is known.
 
         Raises:
-            AddressInUseError: the port is taken.
+            AddressInUseError: the port is taken, or that for rows.
         """
         section = self._config
+        self._exchange.listen(section.host, section.exchange_port)
         bound = join_address(section.host, section.tm_port)
         try:
             port = self._server.add_insecure_port(bound)
@@ -62,4 +65,5 @@ class TaskManagerServer:
     def stop(self) -> None:
         """Cancel the job, release the store and stop listening."""
         self._slot.drop_job()
+        self._exchange.close()
         self._server.stop(grace=0.5).wait()

@@ -166,11 +166,17 @@ class Channel(Protocol):
     def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element after all earlier ones; never waits. The sender has looked at the gate before.
 
+        To another process it goes with the next :meth:`flush`.
+
         ``size_bytes``: ``batch_bytes`` of a batch, or nearly, where the sender knows it already.
 
         Raises:
             ConnectionLostError: the receiver is gone.
         """
+        ...
+
+    def flush(self) -> None:
+        """Let what was sent go; called when nothing more is sent for now."""
         ...
 
     def close(self) -> None:
@@ -199,6 +205,9 @@ class LocalChannel:
 
     def _release_one(self) -> None:
         self.gate.release(1, self._inbox.busy_share)
+
+    def flush(self) -> None:
+        """Nothing to do."""
 
     def close(self) -> None:
         """Nothing to free."""

@@ -1,151 +1,142 @@
-"""The receiving end of links: elements of all channels go into inboxes, credits back as consumers finish them."""
+"""Where links of other task managers arrive: who may call this process over gRPC is told where to connect, and how."""
 
 from __future__ import annotations
 
-import queue
+import hmac
+import logging
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import grpc
-import pyarrow as pa
 
-from task_manager.exchange.channels import Delivery, Inbox, no_release
-from task_manager.exchange.frames import FrameDecoder
+from task_manager.exchange.channels import Inbox
+from task_manager.exchange.receiving_link import ReceivingLink
+from task_manager.exchange.sockets import GREETING_BYTES, FrameReader, hang_up, listen, new_greeting
+from weir.clock import Clock
 from weir.errors import HandshakeError
-from weir.records import EndOfStream
 from weir.rpc import data_pb2, data_pb2_grpc
-from weir.rpc.wire import JobIdentity, channel_from_proto, handshake_from_proto
+from weir.rpc.wire import MESSAGE_OVERHEAD_BYTES_MAX, JobIdentity, check_protocol_version
 from weir.types import ChannelId
 
-#: Credits are gathered for so long before they are sent: every reply wakes several threads on both sides.
-_CREDIT_DELAY_S = 0.01
-#: Towards the reply side: what one channel is to be told; None ends the link.
-_Replies = queue.SimpleQueue[data_pb2.ChannelReply | int | None]
+log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class _Receiving:
-    """One open channel."""
-
-    channel: ChannelId
-    inbox: Inbox
-    decoder: FrameDecoder = field(default_factory=FrameDecoder)
+#: A connection must begin within this time, and so many may be about to: nobody else may hold threads.
+_GREETING_TIMEOUT_S = 5.0
+_STRANGERS_MAX = 64
+#: After a connection could not be taken, as when the process has too many files open.
+_ACCEPT_PAUSE_S = 0.1
 
 
 class ExchangeService(data_pb2_grpc.ExchangeServicer):
-    """Serves the links that other task managers open to this one."""
+    """Serves the links that other task managers open to this one, each in a thread of its own."""
 
-    def __init__(self, find_inbox: Callable[[JobIdentity, ChannelId], Inbox]) -> None:
-        """``find_inbox`` returns the inbox in which a channel ends, or raises HandshakeError."""
+    def __init__(
+        self,
+        find_inbox: Callable[[JobIdentity, ChannelId], Inbox],
+        message_bytes_max: int,
+        clock: Clock,
+    ) -> None:
+        """Does not listen yet.
+
+        Args:
+            find_inbox: returns the inbox in which a channel ends, or raises HandshakeError.
+            message_bytes_max: bytes that one batch may have; see ``taskManager.message_bytes_max``.
+            clock: gathers credits.
+        """
         self._find_inbox = find_inbox
+        self._frame_bytes_max = message_bytes_max + MESSAGE_OVERHEAD_BYTES_MAX
+        self._clock = clock
+        self._greeting = new_greeting()
+        self._listening: socket.socket | None = None
+        self._port = 0
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        self._strangers = 0
 
     def add_to(self, server: grpc.Server) -> None:
-        """Serve links on ``server``; called before it starts."""
+        """Answer on ``server``; called before it starts."""
         data_pb2_grpc.add_ExchangeServicer_to_server(self, server)
 
-    def OpenLink(
-        self, request_iterator: Iterator[data_pb2.LinkMessage], context: grpc.ServicerContext
-    ) -> Iterator[data_pb2.LinkReply]:
-        """One link, until its other end closes it; runs in a thread of the gRPC server."""
-        link = _Link(self._find_inbox)
-        # A consumer that was stopped releases nothing any more; this thread must not wait for it, or the process
-        # could not end.
-        context.add_callback(link.end)
+    def listen(self, host: str, port: int = 0) -> None:
+        """Take connections from now on; called once, before the gRPC server starts. ``port`` 0: any free one.
+
+        Raises:
+            AddressInUseError: the port is taken.
+        """
+        self._listening = listen(host, port)
+        self._port = self._listening.getsockname()[1]
         threading.Thread(
-            target=link.receive, args=(request_iterator,), name="receive from a task manager", daemon=True
+            target=self._accept, args=(self._listening,), name="links of task managers", daemon=True
         ).start()
-        yield from link.replies()
 
+    def close(self) -> None:
+        """Take no more connections and end those that there are."""
+        with self._lock:
+            listening, self._listening = self._listening, None
+            connections = list(self._connections)
+        if listening is not None:
+            hang_up(listening)
+        for connected in connections:
+            hang_up(connected)
 
-class _Link:
-    """The channels of one link: one thread receives, another one replies."""
-
-    def __init__(self, find_inbox: Callable[[JobIdentity, ChannelId], Inbox]) -> None:
-        self._find_inbox = find_inbox
-        self._channels: dict[int, _Receiving] = {}
-        self._replies: _Replies = queue.SimpleQueue()
-
-    def end(self) -> None:
-        """Let :meth:`replies` return."""
-        self._replies.put(None)
-
-    def receive(self, messages: Iterator[data_pb2.LinkMessage]) -> None:
-        """Read until the other end closes the link, or is gone; then its own side reports why."""
+    def OpenLink(
+        self, request: data_pb2.OpenLinkRequest, context: grpc.ServicerContext
+    ) -> data_pb2.OpenLinkReply:
+        """Tell another task manager where to connect, and how to begin."""
         try:
-            for message in messages:
-                for frame in message.frames:
-                    self._take(frame)
-        except grpc.RpcError:
-            pass
-        finally:
-            self.end()
-
-    def _take(self, frame: data_pb2.ChannelFrame) -> None:
-        number = frame.channel_number
-        try:
-            if frame.WhichOneof("element") == "handshake":
-                self._open(number, frame.handshake)
-            elif number in self._channels:
-                self._deliver(number, self._channels[number], frame)
+            check_protocol_version(request.protocol_version)
         except HandshakeError as error:
-            # Of this channel nothing more is taken; the others go on.
-            self._channels.pop(number, None)
-            self._replies.put(data_pb2.ChannelReply(channel_number=number, refusal=str(error)))
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return data_pb2.OpenLinkReply(port=self._port, greeting=self._greeting)
 
-    def _open(self, number: int, handshake: data_pb2.ChannelHandshake) -> None:
-        if number in self._channels:
-            raise HandshakeError(f"the channel number {number} is in use in this link")
-        identity = handshake_from_proto(handshake.handshake)
-        channel = channel_from_proto(handshake.channel)
-        self._channels[number] = _Receiving(channel, self._find_inbox(identity, channel))
-        self._replies.put(data_pb2.ChannelReply(channel_number=number))
-
-    def _deliver(self, number: int, receiving: _Receiving, frame: data_pb2.ChannelFrame) -> None:
-        if frame.WhichOneof("element") == "closed":
-            del self._channels[number]
-            return
-        element = receiving.decoder.decode(frame)
-        release, size_bytes = no_release, 0
-        if isinstance(element, pa.RecordBatch):
-            size_bytes = element.get_total_buffer_size()
-
-            def release() -> None:
-                self._replies.put(number)
-
-        elif isinstance(element, EndOfStream):
-            # Known until the consumer has come so far, so that all credits get back.
-            def release() -> None:
-                self._channels.pop(number, None)
-
-        receiving.inbox.put(Delivery(receiving.channel, element, release, size_bytes))
-
-    def replies(self) -> Iterator[data_pb2.LinkReply]:
-        """One reply for all that waits to be told; what accepts or refuses a channel does not wait."""
+    def _accept(self, listening: socket.socket) -> None:
         while True:
-            item = self._replies.get()
-            released: dict[int, int] = {}
-            told: list[data_pb2.ChannelReply] = []
-            if isinstance(item, int):
-                time.sleep(_CREDIT_DELAY_S)
-            while item is not None:
-                if isinstance(item, int):
-                    released[item] = released.get(item, 0) + 1
-                else:
-                    told.append(item)
-                if self._replies.empty():
-                    break
-                item = self._replies.get()
-            told += [self._credit(number, batches) for number, batches in released.items()]
-            if told:
-                yield data_pb2.LinkReply(channels=told)
-            if item is None:
-                return
+            try:
+                connected, _ = listening.accept()
+            except OSError as error:
+                if self._listening is None:
+                    listening.close()
+                    return
+                log.warning("cannot take a connection of another task manager: %s", error)
+                time.sleep(_ACCEPT_PAUSE_S)
+                continue
+            with self._lock:
+                is_welcome = self._listening is not None and self._strangers < _STRANGERS_MAX
+                if is_welcome:
+                    self._strangers += 1
+                    self._connections.add(connected)
+            if is_welcome:
+                threading.Thread(
+                    target=self._serve, args=(connected,), name="rows of a task manager", daemon=True
+                ).start()
+            else:
+                connected.close()
 
-    def _credit(self, number: int, batches: int) -> data_pb2.ChannelReply:
-        receiving = self._channels.get(number)
-        busy_share = 1.0 if receiving is None else receiving.inbox.busy_share
-        return data_pb2.ChannelReply(
-            channel_number=number, released_batches=batches, busy_percent=round(100 * busy_share)
-        )
+    def _serve(self, connected: socket.socket) -> None:
+        """One link, until either end hangs up."""
+        try:
+            reader = self._greeted(connected)
+            if reader is not None:
+                ReceivingLink(connected, self._find_inbox, self._clock).serve(reader)
+        except (OSError, HandshakeError) as error:
+            # Its own side reports why.
+            log.debug("a link of another task manager has ended: %s", error)
+        finally:
+            with self._lock:
+                self._connections.discard(connected)
+            connected.close()
+
+    def _greeted(self, connected: socket.socket) -> FrameReader | None:
+        """What reads the connection; None: it did not begin as it must."""
+        try:
+            connected.settimeout(_GREETING_TIMEOUT_S)
+            reader = FrameReader(connected, self._frame_bytes_max)
+            greeting = reader.read_exactly(GREETING_BYTES)
+            connected.settimeout(None)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        finally:
+            with self._lock:
+                self._strangers -= 1
+        return reader if greeting is not None and hmac.compare_digest(greeting, self._greeting) else None

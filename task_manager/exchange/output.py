@@ -58,6 +58,13 @@ class OutputEdge:
                 queues.append(ChannelQueue(SubtaskId(self.edge.consumer_stage, index), rows, age_s))
         return queues
 
+    def flush(self) -> None:
+        """Let what was sent to other processes go."""
+        for writer in self.writers:
+            if not writer.channel.is_remote:
+                break
+            writer.channel.flush()
+
     @property
     def consumer_indices(self) -> list[int]:
         """Subtask indices of the consumers."""
@@ -217,6 +224,7 @@ class Output:
                     # No credit: the next release wakes the subtask.
                     continue
                 next_s = min(next_s, writer.deadline_s)
+            edge.flush()
         return next_s
 
     def finish(self) -> None:
@@ -265,6 +273,7 @@ class Output:
                 for writer in edge.writers:
                     writer.pump(now_s, everything=everything)
                     waiting = waiting or not done(writer)
+                edge.flush()
             if not waiting:
                 break
             self._wait(_WAIT_S)

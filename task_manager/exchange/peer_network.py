@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 import grpc
 
 from task_manager.exchange.channels import Channel, Inbox, LocalChannel
+from task_manager.exchange.connections import connect
 from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.gathering import Gathering
-from task_manager.exchange.remote_channel import PeerLink, connect
+from task_manager.exchange.peer_link import PeerLink
 from task_manager.state.state_client import GrpcStateClient
 from weir.clock import Clock
 from weir.config import TaskManagerConfig

@@ -322,6 +322,10 @@ class TaskManagerConfig(Section):
     tm_port: ListenPort = setting(
         8018, "gRPC port; a second task manager on the same host needs another one; 0: any free one."
     )
+    exchange_port: ListenPort = setting(
+        0,
+        "Port on which rows from other task managers arrive; they ask for it at `tm_port`. 0: any free one.",
+    )
     cp_host: str = setting("127.0.0.1", "Host of the control plane.", min_length=1)
     cp_port: Port = setting(8008, "gRPC port of the control plane.")
     control_planes: TextList = setting(

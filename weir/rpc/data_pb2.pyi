@@ -7,6 +7,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class OpenLinkRequest(_message.Message):
+    __slots__ = ("protocol_version",)
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    def __init__(self, protocol_version: _Optional[int] = ...) -> None: ...
+
+class OpenLinkReply(_message.Message):
+    __slots__ = ("port", "greeting")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    GREETING_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    greeting: bytes
+    def __init__(self, port: _Optional[int] = ..., greeting: _Optional[bytes] = ...) -> None: ...
+
 class ChannelHandshake(_message.Message):
     __slots__ = ("handshake", "channel")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
@@ -16,12 +30,10 @@ class ChannelHandshake(_message.Message):
     def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., channel: _Optional[_Union[_common_pb2.ChannelId, _Mapping]] = ...) -> None: ...
 
 class BatchFrame(_message.Message):
-    __slots__ = ("arrow_schema", "arrow_batch")
+    __slots__ = ("arrow_schema",)
     ARROW_SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    ARROW_BATCH_FIELD_NUMBER: _ClassVar[int]
     arrow_schema: bytes
-    arrow_batch: bytes
-    def __init__(self, arrow_schema: _Optional[bytes] = ..., arrow_batch: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, arrow_schema: _Optional[bytes] = ...) -> None: ...
 
 class WatermarkFrame(_message.Message):
     __slots__ = ("time_ms",)
@@ -74,12 +86,6 @@ class ChannelFrame(_message.Message):
 class ClosedFrame(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
-
-class LinkMessage(_message.Message):
-    __slots__ = ("frames",)
-    FRAMES_FIELD_NUMBER: _ClassVar[int]
-    frames: _containers.RepeatedCompositeFieldContainer[ChannelFrame]
-    def __init__(self, frames: _Optional[_Iterable[_Union[ChannelFrame, _Mapping]]] = ...) -> None: ...
 
 class LinkReply(_message.Message):
     __slots__ = ("channels",)

@@ -35,10 +35,10 @@ class ExchangeStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.OpenLink = channel.stream_stream(
+        self.OpenLink = channel.unary_unary(
                 '/weir.v1.Exchange/OpenLink',
-                request_serializer=weir_dot_rpc_dot_data__pb2.LinkMessage.SerializeToString,
-                response_deserializer=weir_dot_rpc_dot_data__pb2.LinkReply.FromString,
+                request_serializer=weir_dot_rpc_dot_data__pb2.OpenLinkRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_data__pb2.OpenLinkReply.FromString,
                 _registered_method=True)
 
 
@@ -46,8 +46,8 @@ class ExchangeServicer:
     """Served by task managers; called by the task manager of the producer.
     """
 
-    def OpenLink(self, request_iterator, context):
-        """One long-lived stream for all channels to a task manager: elements down, credits up.
+    def OpenLink(self, request, context):
+        """Where the link is that all channels to this task manager share: a TCP connection, elements down, credits up.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -56,10 +56,10 @@ class ExchangeServicer:
 
 def add_ExchangeServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'OpenLink': grpc.stream_stream_rpc_method_handler(
+            'OpenLink': grpc.unary_unary_rpc_method_handler(
                     servicer.OpenLink,
-                    request_deserializer=weir_dot_rpc_dot_data__pb2.LinkMessage.FromString,
-                    response_serializer=weir_dot_rpc_dot_data__pb2.LinkReply.SerializeToString,
+                    request_deserializer=weir_dot_rpc_dot_data__pb2.OpenLinkRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_data__pb2.OpenLinkReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -74,7 +74,7 @@ class Exchange:
     """
 
     @staticmethod
-    def OpenLink(request_iterator,
+    def OpenLink(request,
             target,
             options=(),
             channel_credentials=None,
@@ -84,12 +84,12 @@ class Exchange:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
+        return grpc.experimental.unary_unary(
+            request,
             target,
             '/weir.v1.Exchange/OpenLink',
-            weir_dot_rpc_dot_data__pb2.LinkMessage.SerializeToString,
-            weir_dot_rpc_dot_data__pb2.LinkReply.FromString,
+            weir_dot_rpc_dot_data__pb2.OpenLinkRequest.SerializeToString,
+            weir_dot_rpc_dot_data__pb2.OpenLinkReply.FromString,
             options,
             channel_credentials,
             insecure,

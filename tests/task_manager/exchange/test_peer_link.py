@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,23 +10,20 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from task_manager.exchange import remote_channel
+from task_manager.exchange import connections
 from task_manager.exchange.channels import Inbox
+from task_manager.exchange.connections import check_channel_job, connect, let_grpc_sleep
 from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.exchange_service import ExchangeService
-from task_manager.exchange.remote_channel import (
-    PeerLink,
-    RemoteChannel,
-    check_channel_job,
-    connect,
-    let_grpc_sleep,
-)
+from task_manager.exchange.frames import SIZES, control_frame, handshake_frame, read_replies
+from task_manager.exchange.peer_link import PeerLink, RemoteChannel
+from task_manager.exchange.sockets import GREETING_BYTES, FrameReader, dial, send_all
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from weir.clock import SystemClock
 from weir.errors import ConnectionLostError, HandshakeError, WireLimitError
 from weir.records import EndOfStream, Idle, RouteMarker, Watermark
 from weir.rpc import data_pb2, data_pb2_grpc
-from weir.rpc.wire import JobIdentity, message_size_options
+from weir.rpc.wire import PROTOCOL_VERSION, JobIdentity, message_size_options
 from weir.types import ChannelId, SubtaskId
 
 JOB = JobIdentity("job-1", "f00d", 1)
@@ -57,12 +55,15 @@ def receiver():
     options = message_size_options(MESSAGE_BYTES_MAX)
     with ThreadPoolExecutor(8) as threads:
         server = grpc.server(threads, options=options)
-        data_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(find_inbox), server)
+        exchange = ExchangeService(find_inbox, MESSAGE_BYTES_MAX, SystemClock())
+        exchange.listen("127.0.0.1")
+        data_pb2_grpc.add_ExchangeServicer_to_server(exchange, server)
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
         connection = connect(address, options)
-        yield inbox, connection, address, server
+        yield inbox, connection, address, exchange
         connection.close()
+        exchange.close()
         server.stop(0).wait()
 
 
@@ -85,6 +86,7 @@ def test_elements_arrive_in_order_and_credits_come_back(receiver):
     sent = [batch(3), Watermark(9), Idle(), RouteMarker(7), batch(2, "other")]
     for element in sent:
         channel.send(element)
+    channel.flush()
     assert channel.gate.rows_free == 0
     received = []
     for _ in sent:
@@ -95,6 +97,7 @@ def test_elements_arrive_in_order_and_credits_come_back(receiver):
     assert received == sent
     wait_until(lambda: channel.gate.idle)
     channel.send(EndOfStream())
+    channel.flush()
     delivery = inbox.poll(60.0)
     assert delivery.element == EndOfStream()
     delivery.release()
@@ -120,6 +123,7 @@ def test_channels_of_one_link_go_on_when_another_is_refused_or_closed(receiver):
     for number in range(50):
         second.send(Watermark(number))
     second.send(batch(2))
+    second.flush()
     received = [inbox.poll(60.0) for _ in range(52)]
     assert [delivery.element for delivery in received] == [batch(1), *map(Watermark, range(50)), batch(2)]
     for delivery in received:
@@ -139,6 +143,7 @@ def test_a_batch_larger_than_a_message_is_cut(receiver):
     rows = []
     while len(rows) < 200_000:
         writer.pump(time.monotonic(), everything=True)
+        channel.flush()
         delivery = inbox.poll(0.01)
         if delivery is None:
             continue
@@ -171,21 +176,94 @@ def test_a_channel_of_another_job_is_refused(receiver, identity, channel, reason
 
 def test_another_protocol_version_is_refused(receiver):
     _, connection, _, _ = receiver
+    with pytest.raises(grpc.RpcError) as raised:
+        data_pb2_grpc.ExchangeStub(connection).OpenLink(data_pb2.OpenLinkRequest(protocol_version=999))
+    assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert "protocol version 999" in raised.value.details()
+
+
+def test_a_channel_of_another_protocol_version_is_refused(receiver):
+    _, connection, _, _ = receiver
     frame = data_pb2.ChannelFrame(handshake=data_pb2.ChannelHandshake(), channel_number=5)
     frame.handshake.handshake.protocol_version = 999
-    message = data_pb2.LinkMessage(frames=[frame])
-    (reply,) = next(data_pb2_grpc.ExchangeStub(connection).OpenLink(iter([message]))).channels
+    with dialled(connection) as connected:
+        send_all(connected, control_frame(frame, 5))
+        (reply,) = read_replies(FrameReader(connected, 1 << 20).read()[0]).channels
     assert reply.channel_number == 5
     assert "protocol version 999" in reply.refusal
 
 
+def dialled(connection, greeting: bytes | None = None) -> socket.socket:
+    place = data_pb2_grpc.ExchangeStub(connection).OpenLink(
+        data_pb2.OpenLinkRequest(protocol_version=PROTOCOL_VERSION)
+    )
+    return dial("127.0.0.1", place.port, place.greeting if greeting is None else greeting, 60.0)
+
+
+@pytest.mark.parametrize(
+    "greeting", [bytes(GREETING_BYTES), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2]
+)
+def test_a_connection_that_does_not_know_the_greeting_is_ended(receiver, greeting):
+    inbox, connection, _, _ = receiver
+    with dialled(connection, greeting) as connected:
+        send_all(connected, handshake_frame(JOB, CHANNEL, 1))
+        assert is_ended(connected)
+    assert not len(inbox)
+
+
+@pytest.mark.parametrize("junk", [SIZES.pack(1 << 31, 0), SIZES.pack(3, 0) + b"\xff\xff\xff"])
+def test_a_peer_that_sends_something_else_is_hung_up_on(receiver, junk):
+    _, connection, _, _ = receiver
+    with dialled(connection) as connected:
+        send_all(connected, [junk])
+        assert is_ended(connected)
+
+
+def is_ended(connected: socket.socket) -> bool:
+    try:
+        return not connected.recv(1 << 16)
+    except ConnectionResetError:
+        # It had not read everything.
+        return True
+
+
 def test_a_receiver_that_goes_away_breaks_the_channel(receiver):
-    _, connection, address, server = receiver
+    _, connection, address, exchange = receiver
     channel = open_channel(connection, address)
     channel.wait_accepted()
-    server.stop(0)
+    exchange.close()
+
+    def sent() -> None:
+        channel.send(Idle())
+        channel.flush()
+
     with pytest.raises(ConnectionLostError, match=address):
-        wait_until(lambda: channel.send(Idle()))
+        wait_until(sent)
+    channel.close()
+
+
+def test_a_task_manager_that_does_not_answer_breaks_the_channel(receiver):
+    connection = connect("127.0.0.1:1", [])
+    channel = open_channel(connection, "127.0.0.1:1")
+    with pytest.raises(ConnectionLostError, match=r"127\.0\.0\.1:1 broke: unavailable"):
+        channel.wait_accepted()
+    connection.close()
+
+
+def test_a_slow_reader_holds_nobody_up_and_loses_nothing(receiver):
+    """More than the connection holds waits in the link; rows of other senders come in order after it."""
+    inbox, connection, address, _ = receiver
+    channel = open_channel(connection, address, elements_max=10_000)
+    channel.wait_accepted()
+    sent = [batch(rows, "y" * 40) for rows in [9000, 5, 3] * 40]
+    for element in sent:
+        channel.send(element)
+        channel.flush()
+    received = [inbox.poll(60.0) for _ in sent]
+    assert [delivery.element for delivery in received] == sent
+    for delivery in received:
+        delivery.release()
+    wait_until(lambda: channel.gate.is_empty)
     channel.close()
 
 
@@ -205,5 +283,5 @@ def test_threads_that_wait_in_grpc_are_not_woken_without_need(monkeypatch):
 
 @pytest.mark.parametrize("module", ["grpc._gone", "grpc.aio"])
 def test_another_grpcio_without_that_setting_stays_as_it_is(monkeypatch, module):
-    monkeypatch.setattr(remote_channel, "_GRPC_WAIT_MODULE", module)
+    monkeypatch.setattr(connections, "_GRPC_WAIT_MODULE", module)
     let_grpc_sleep()

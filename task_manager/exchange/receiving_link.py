@@ -1,0 +1,188 @@
+"""The receiving end of one link: elements go into the inboxes of channels, credits back as consumers finish them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from task_manager.exchange.channels import Delivery, Inbox, no_release
+from task_manager.exchange.frames import FrameDecoder, read_head, reply_frame
+from task_manager.exchange.sockets import FrameReader, hang_up, send_all, send_some
+from weir.clock import Clock
+from weir.errors import HandshakeError
+from weir.records import EndOfStream
+from weir.rpc import data_pb2
+from weir.rpc.wire import JobIdentity, channel_from_proto, handshake_from_proto
+from weir.types import ChannelId
+
+#: Credits are gathered for so long before they are sent: every reply wakes a thread at the other end.
+_CREDIT_DELAY_S = 0.01
+#: So many of one link, or of so many bytes, go at once: the sender may wait for them.
+_CREDITS_MAX, _CREDIT_BYTES_MAX = 16, 1 << 20
+
+
+@dataclass(slots=True)
+class _Receiving:
+    """One open channel."""
+
+    channel: ChannelId
+    inbox: Inbox
+    decoder: FrameDecoder = field(default_factory=FrameDecoder)
+
+
+class ReceivingLink:
+    """One thread receives; consumers give credits back, or another thread does where that would have to wait."""
+
+    def __init__(
+        self, connected: socket.socket, find_inbox: Callable[[JobIdentity, ChannelId], Inbox], clock: Clock
+    ) -> None:
+        """``find_inbox`` returns the inbox in which a channel ends, or raises HandshakeError."""
+        self._connected = connected
+        self._find_inbox = find_inbox
+        self._clock = clock
+        self._channels: dict[int, _Receiving] = {}
+        #: Guards all that follows; tells the thread that replies that there is something to do.
+        self._condition = threading.Condition(threading.Lock())
+        #: Finished batches by channel number that were not told yet, together, and their bytes.
+        self._released: dict[int, int] = {}
+        self._released_count = self._released_bytes = 0
+        self._replied_s = 0.0
+        #: What could not be written at once, after what the other thread writes.
+        self._rest = b""
+        self._is_writing, self._is_parked, self._is_closed = False, False, False
+
+    def serve(self, reader: FrameReader) -> None:
+        """Receive until either end hangs up.
+
+        Raises:
+            OSError: the connection is broken; the other end reports why.
+            HandshakeError: what came is not a frame.
+        """
+        threading.Thread(target=self._reply, name="credits to a task manager", daemon=True).start()
+        try:
+            while (frame := reader.read()) is not None:
+                self._take(read_head(frame[0]), frame[1])
+        finally:
+            with self._condition:
+                self._is_closed = True
+                self._condition.notify()
+            hang_up(self._connected)
+
+    # --- elements --------------------------------------------------------------------------------------------
+
+    def _take(self, frame: data_pb2.ChannelFrame, body: pa.Buffer | None) -> None:
+        number = frame.channel_number
+        try:
+            if frame.HasField("handshake"):
+                self._open(number, frame.handshake)
+            elif number in self._channels:
+                self._deliver(number, self._channels[number], frame, body)
+        except HandshakeError as error:
+            # Of this channel nothing more is taken; the others go on.
+            self._channels.pop(number, None)
+            self._tell(data_pb2.ChannelReply(channel_number=number, refusal=str(error)))
+
+    def _open(self, number: int, handshake: data_pb2.ChannelHandshake) -> None:
+        if number in self._channels:
+            raise HandshakeError(f"the channel number {number} is in use in this link")
+        identity = handshake_from_proto(handshake.handshake)
+        channel = channel_from_proto(handshake.channel)
+        self._channels[number] = _Receiving(channel, self._find_inbox(identity, channel))
+        self._tell(data_pb2.ChannelReply(channel_number=number))
+
+    def _deliver(
+        self, number: int, receiving: _Receiving, frame: data_pb2.ChannelFrame, body: pa.Buffer | None
+    ) -> None:
+        if frame.HasField("closed"):
+            del self._channels[number]
+            return
+        element = receiving.decoder.decode(frame, body)
+        release, size_bytes = no_release, 0
+        if isinstance(element, pa.RecordBatch):
+            size_bytes = element.get_total_buffer_size()
+
+            def release() -> None:
+                self._release(number, size_bytes)
+
+        elif isinstance(element, EndOfStream):
+            # Known until the consumer has come so far, so that all credits get back.
+            def release() -> None:
+                self._channels.pop(number, None)
+
+        receiving.inbox.put(Delivery(receiving.channel, element, release, size_bytes))
+
+    # --- replies ---------------------------------------------------------------------------------------------
+
+    def _tell(self, reply: data_pb2.ChannelReply) -> None:
+        """Accept or refuse a channel, at once; called by the thread that receives."""
+        with self._condition:
+            self._write(reply_frame([reply]))
+
+    def _release(self, number: int, size_bytes: int) -> None:
+        """A consumer has finished a batch; called by its thread."""
+        with self._condition:
+            self._released[number] = self._released.get(number, 0) + 1
+            self._released_count += 1
+            self._released_bytes += size_bytes
+            is_much = self._released_count >= _CREDITS_MAX or self._released_bytes >= _CREDIT_BYTES_MAX
+            if is_much or self._clock.monotonic_s() - self._replied_s >= _CREDIT_DELAY_S:
+                self._write_credits()
+            elif self._is_parked:
+                self._condition.notify()
+
+    def _reply(self) -> None:
+        """Tell what was left over; in a thread of its own, which sleeps while consumers tell everything themselves."""
+        try:
+            while (rest := self._next_rest()) is not None:
+                send_all(self._connected, [rest])
+        except OSError:
+            # The thread that receives sees it too.
+            hang_up(self._connected)
+
+    def _next_rest(self) -> bytes | None:
+        with self._condition:
+            self._is_writing = False
+            while not self._is_closed:
+                if self._rest:
+                    rest, self._rest = self._rest, b""
+                    self._is_writing = True
+                    return rest
+                # Twice the delay: as long as batches come, their consumers are there first.
+                wait_s = self._replied_s + 2 * _CREDIT_DELAY_S - self._clock.monotonic_s()
+                if self._released and wait_s <= 0:
+                    self._write_credits()
+                    continue
+                self._is_parked = not self._released
+                self._condition.wait(wait_s if self._released else None)
+                self._is_parked = False
+            return None
+
+    def _write_credits(self) -> None:
+        replies = [self._credit(number, batches) for number, batches in self._released.items()]
+        self._released.clear()
+        self._released_count = self._released_bytes = 0
+        self._replied_s = self._clock.monotonic_s()
+        self._write(reply_frame(replies))
+
+    def _write(self, frame: bytes) -> None:
+        """Write as far as that goes without waiting; with the condition's lock."""
+        if self._rest or self._is_writing:
+            self._rest += frame
+            return
+        try:
+            self._rest = send_some(self._connected, frame)
+        except OSError:
+            hang_up(self._connected)
+        if self._rest:
+            self._condition.notify()
+
+    def _credit(self, number: int, batches: int) -> data_pb2.ChannelReply:
+        receiving = self._channels.get(number)
+        busy_share = 1.0 if receiving is None else receiving.inbox.busy_share
+        return data_pb2.ChannelReply(
+            channel_number=number, released_batches=batches, busy_percent=round(100 * busy_share)
+        )

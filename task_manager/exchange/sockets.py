@@ -1,0 +1,172 @@
+"""The TCP connections of links: who may begin one, and frames to and from their bytes."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from task_manager.exchange.frames import SIZES
+from weir.errors import AddressInUseError, HandshakeError
+from weir.types import join_address
+
+#: The first bytes of a connection; the secret follows, which is told over gRPC.
+_MAGIC = b"weir-link-1\n"
+_SECRET_BYTES = 32
+GREETING_BYTES = len(_MAGIC) + _SECRET_BYTES
+#: Buffers that one call may send.
+_PIECES_MAX = 512
+#: What is read at once, and the largest frame that is copied out of it.
+_READ_BYTES = 64 << 10
+
+
+def new_greeting() -> bytes:
+    """What a connection to this process must begin with."""
+    return _MAGIC + secrets.token_bytes(_SECRET_BYTES)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections; ``port`` 0: any free one.
+
+    Raises:
+        AddressInUseError: the port is taken.
+    """
+    host = host.removeprefix("[").removesuffix("]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise AddressInUseError(
+            f"cannot listen on {join_address(host, port)} for rows of other task managers: {error.strerror}; "
+            "choose another taskManager.exchange_port"
+        ) from error
+
+
+def dial(host: str, port: int, greeting: bytes, timeout_s: float) -> socket.socket:
+    """A connection to a socket of :func:`listen`.
+
+    Raises:
+        OSError: nobody answers.
+    """
+    connected = socket.create_connection((host.removeprefix("[").removesuffix("]"), port), timeout_s)
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.sendall(greeting)
+    except OSError:
+        connected.close()
+        raise
+    connected.settimeout(None)
+    return connected
+
+
+def send_some(connected: socket.socket, data: bytes) -> bytes:
+    """Send what goes without waiting; returns the rest.
+
+    Raises:
+        OSError: the connection is broken.
+    """
+    try:
+        return data[connected.send(data, socket.MSG_DONTWAIT) :]
+    except BlockingIOError:
+        return data
+
+
+def send_all(connected: socket.socket, pieces: Sequence[bytes | pa.Buffer]) -> None:
+    """Send pieces one after the other; waits for the other end to read.
+
+    Raises:
+        OSError: the connection is broken.
+    """
+    views = [memoryview(piece) for piece in pieces if len(piece)]
+    while views:
+        sent = connected.sendmsg(views[:_PIECES_MAX])
+        whole = 0
+        while whole < len(views) and sent >= len(views[whole]):
+            sent -= len(views[whole])
+            whole += 1
+        views = views[whole:]
+        if sent:
+            views[0] = views[0][sent:]
+
+
+def hang_up(connected: socket.socket) -> None:
+    """End both directions, so that no thread waits at the connection any more; each end's reader closes its socket."""
+    try:
+        connected.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        # The other end was faster.
+        return
+
+
+class FrameReader:
+    """Reads frames of one connection; used by one thread."""
+
+    def __init__(self, connected: socket.socket, frame_bytes_max: int) -> None:
+        """``frame_bytes_max``: a head and a body that claim to be larger together end the connection."""
+        self._connected = connected
+        self._frame_bytes_max = frame_bytes_max
+        self._view = memoryview(bytearray(_READ_BYTES))
+        #: What was read and not taken yet is between these.
+        self._begin = self._end = 0
+
+    def read(self) -> tuple[bytes, pa.Buffer | None] | None:
+        """The next head, and the body if it has one; None: the other end has hung up.
+
+        Raises:
+            OSError: the connection is broken.
+            HandshakeError: the frame is too large.
+        """
+        if not self._fill(SIZES.size):
+            return None
+        head_bytes, body_bytes = SIZES.unpack_from(self._view, self._begin)
+        if head_bytes + body_bytes > self._frame_bytes_max:
+            raise HandshakeError(
+                f"a frame of {head_bytes + body_bytes} bytes is larger than a message may be"
+            )
+        self._begin += SIZES.size
+        head = self.read_exactly(head_bytes) if head_bytes <= _READ_BYTES else self._read_large(head_bytes)
+        if head is None:
+            return None
+        if not body_bytes:
+            return bytes(head), None
+        body = self.read_exactly(body_bytes) if body_bytes <= _READ_BYTES else self._read_large(body_bytes)
+        return None if body is None else (bytes(head), pa.py_buffer(body))
+
+    def read_exactly(self, size_bytes: int) -> bytes | None:
+        """So many bytes, at most those of one read, aligned; None: the other end has hung up."""
+        if not self._fill(size_bytes):
+            return None
+        data = bytes(self._view[self._begin : self._begin + size_bytes])
+        self._begin += size_bytes
+        return data
+
+    def _read_large(self, size_bytes: int) -> pa.Buffer | None:
+        """More bytes than one read has, in memory of their own."""
+        large = pa.allocate_buffer(size_bytes)
+        target = memoryview(large).cast("B")
+        at = self._end - self._begin
+        target[:at] = self._view[self._begin : self._end]
+        self._begin = self._end = 0
+        while at < size_bytes:
+            read = self._connected.recv_into(target[at:])
+            if not read:
+                return None
+            at += read
+        return large
+
+    def _fill(self, size_bytes: int) -> bool:
+        """Have so many bytes at hand, at most ``_READ_BYTES``; False: the other end has hung up."""
+        if self._begin == self._end:
+            self._begin = self._end = 0
+        elif self._begin + size_bytes > _READ_BYTES:
+            left = self._end - self._begin
+            self._view[:left] = bytes(self._view[self._begin : self._end])
+            self._begin, self._end = 0, left
+        while self._end - self._begin < size_bytes:
+            read = self._connected.recv_into(self._view[self._end :])
+            if not read:
+                return False
+            self._end += read
+        return True
