@@ -76,10 +76,11 @@ def small_type(dtype: pa.DataType) -> pa.DataType:
 def is_widened_by(actual: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether every value of type ``actual`` is one of type ``wanted``, so that a cast never fails and loses nothing.
 
-    True for the same type, for strings and bytes of any offsets, for integers that fit, and for floats of fewer bits.
-    Integers of 32 bits and less are exact in a float of 64, those of 16 and less in one of 32.
+    True for the same type, for strings, bytes and lists of any offsets (inside others too), for integers that fit,
+    and for floats of fewer bits. Integers of 32 bits and less are exact in a float of 64, those of 16 and less in one
+    of 32.
     """
-    actual = actual if pa.types.is_nested(actual) else small_type(actual)
+    actual = small_type(actual)
     if actual == wanted:
         return True
     signed = pa.types.is_signed_integer

@@ -28,6 +28,8 @@ from weir.specs import SourceSpec
 COALESCE_US = 3_000
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
+#: About how many bytes a source decodes at a time, and gives out at most in one batch; a single row may have more.
+BATCH_BYTES_MAX = 8 << 20
 
 
 class Schedule:
@@ -317,7 +319,10 @@ class BatchSource(SourceReader):
         assert self._batch is not None
         if self._quota is not None:
             rows_max = min(rows_max, self._quota - self._emitted)
-        left: int = self._batch.num_rows - self._batch_offset
+        rows: int = self._batch.num_rows
+        left = rows - self._batch_offset
+        if self._batch_bytes > BATCH_BYTES_MAX:
+            rows_max = min(rows_max, max(1, rows * BATCH_BYTES_MAX // self._batch_bytes))
         return min(rows_max, left)
 
     def _take(self, rows: int, next_poll_us: int) -> Poll:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 from weir.errors import InputError
 from weir.operators.sources.file_reader import FileReader
+from weir.operators.sources.pacing import BATCH_BYTES_MAX
+from weir.operators.sources.parquet_rows import open_parquet, read_group
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
 from weir.schemas import is_widened_by
@@ -54,7 +56,8 @@ class ParquetReader(FileReader):
         self._file: pq.ParquetFile | None = None
         self._file_path = ""
         self._pending: list[RowGroup] = []
-        self._batches: list[pa.RecordBatch] = []
+        #: What is left of the row group; decoded batch by batch.
+        self._batches: Iterator[pa.RecordBatch] = iter(())
         #: Row numbers at which the open file's row groups end.
         self._group_stops: list[int] = []
         self._row_group: RowGroup | None = None
@@ -65,7 +68,7 @@ class ParquetReader(FileReader):
 
     def close(self) -> None:
         """Release the file."""
-        self._batches = []
+        self._batches = iter(())
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -137,37 +140,42 @@ class ParquetReader(FileReader):
 
     def _read_batch(self) -> pa.RecordBatch | None:
         while True:
-            while not self._batches:
+            batch = next(self._batches, None)
+            if batch is None:
                 if not self._pending:
                     return None
                 self._row_group = self._pending.pop()
                 self._next_row = self._row_group.next_row
                 self._batches = self._read(self._row_group)
-            batch = self._batches.pop()
+                continue
             self._decoded_row = self._next_row
             self._next_row += batch.num_rows
             good = self._good_rows(batch, self._decoded_row)
             if good.num_rows:
                 return good
 
-    def _read(self, group: RowGroup) -> list[pa.RecordBatch]:
-        """The group's rows, cut to decoded batches, last one first."""
-        try:
-            if self._file is None or self._file_path != group.path:
-                self.close()
-                self._file = pq.ParquetFile(group.path)
-                self._file_path = group.path
-                metadata = self._file.metadata
-                counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-                self._group_stops = np.cumsum(counts).tolist()
-            names = self._spec.schema_read.names
-            index = self._group_stops.index(group.stop_row)
-            table = self._file.read_row_group(index, columns=names, use_threads=False).select(names)
-            table = table.slice(table.num_rows - group.rows)
-            table = table.cast(pa.schema([f.with_nullable(True) for f in self._spec.schema_read]))
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(group.path, error) from error
-        return list(table.to_batches(max_chunksize=self.rows_decoded_max))[::-1]
+    def _read(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
+        """The group's rows, decoded batch by batch while they are taken."""
+        names = self._spec.schema_read.names
+        nullable = pa.schema([field.with_nullable(True) for field in self._spec.schema_read])
+        file = self._open_file(group.path, names)
+        index = self._group_stops.index(group.stop_row)
+        first = file.metadata.row_group(index).num_rows - group.rows
+        batches = read_group(file, index, names, first, self.rows_decoded_max, BATCH_BYTES_MAX)
+        return _readable(group.path, (batch.cast(nullable) for batch in batches))
+
+    def _open_file(self, path: str, names: Sequence[str]) -> pq.ParquetFile:
+        if self._file is None or self._file_path != path:
+            self.close()
+            try:
+                self._file = open_parquet(path, names)
+            except (OSError, pa.ArrowException) as error:
+                raise _unreadable(path, error) from error
+            self._file_path = path
+            metadata = self._file.metadata
+            counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+            self._group_stops = np.cumsum(counts).tolist()
+        return self._file
 
     def _good_rows(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Put rows with forbidden nulls aside."""
@@ -198,6 +206,13 @@ class ParquetReader(FileReader):
         if self._context.dead_letters is not None:
             raw = orjson.dumps(batch.to_pylist()[0], default=str)
             self._context.dead_letters.reject(path, position, reason, raw)
+
+
+def _readable(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
 
 
 def _unreadable(path: str, error: Exception) -> InputError:

@@ -4,6 +4,7 @@ import contextlib
 import json
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.sources.pacing import BATCH_BYTES_MAX
 from weir.operators.sources.parquet import ParquetReader
 from weir.records import EVENT_TIME_COLUMN, system_schema
 from weir.schemas import to_schema
@@ -50,6 +52,32 @@ def test_row_groups_of_all_parts_are_read_once(tmp_path, parallelism):
     batches = read(ParquetSpec(schema=SCHEMA, path=str(tmp_path)), parallelism)
     assert sorted(ids(batches)) == list(range(1700))
     assert batches[0].column("name")[0].as_py() == f"n{ids(batches)[0]}"
+
+
+@pytest.mark.parametrize("distinct", [400, 4], ids=["plain", "dictionary"])
+def test_a_row_group_is_read_in_batches_of_bounded_bytes(tmp_path, distinct):
+    """One group of 80 MB, in the file or, where texts are repeated, only once it is decoded."""
+    texts = [f"{n:03d}" + "x" * 200_000 for n in range(distinct)]
+    table = pa.table({"id": range(400), "name": [texts[n % distinct] for n in range(400)]})
+    pq.write_table(
+        table, tmp_path / "a.parquet", row_group_size=400, data_page_size=1 << 20, write_batch_size=8
+    )
+    batches = read(ParquetSpec(schema=SCHEMA, path=str(tmp_path)))
+    assert pa.concat_tables(
+        [pa.Table.from_batches([b.select(["id", "name"])]) for b in batches]
+    ).to_pydict() == (table.to_pydict())
+    assert max(batch.nbytes for batch in batches) <= 2 * BATCH_BYTES_MAX
+    assert len(batches) < 40
+
+
+def test_lists_and_structs_of_texts_as_polars_writes_them(tmp_path):
+    """Polars has 64-bit offsets everywhere."""
+    rows = {"tags": [["a", "b"], []], "who": [{"name": "x", "at": [1]}, {"name": None, "at": [2, 3]}]}
+    pl.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
+    who = pl.Struct({"name": pl.String, "at": pl.List(pl.Int64)})
+    schema = to_schema({"tags": pl.List(pl.String), "who": who})
+    (batch,) = read(ParquetSpec(schema=schema, path=str(tmp_path)))
+    assert batch.select(["tags", "who"]).to_pydict() == rows
 
 
 def test_limit_and_event_time(tmp_path):

@@ -1,0 +1,104 @@
+"""Rows of a Parquet row group in batches that are bounded by rows and by bytes, however large the group is.
+
+A group is decoded batch by batch, never as a whole. How many bytes its rows take is known from the file where values
+are stored as they are; with dictionaries a value of any length is one small number, so a few rows are decoded first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from weir.records import batch_bytes
+
+#: Rows that are decoded to learn how long they are.
+_PROBE_ROWS = 16
+#: Batches this many times larger than wanted are made smaller from there on.
+_TOLERANCE = 2
+#: Columns of a file that holds more are read in pieces, not each chunk as a whole; and the bytes of all such pieces.
+_WHOLE_BYTES_MAX = 16 << 20
+_PIECE_BYTES_MIN, _PIECE_BYTES_MAX = 16 << 10, 1 << 20
+
+
+def open_parquet(path: str, names: Collection[str]) -> pq.ParquetFile:
+    """Open a file to read these columns of it; the caller closes it.
+
+    Raises:
+        OSError, pa.ArrowException: it cannot be read.
+    """
+    file = pq.ParquetFile(path)
+    columns = _column_indices(file.metadata, names)
+    groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
+    largest = max((sum(g.column(i).total_compressed_size for i in columns) for g in groups), default=0)
+    if largest <= _WHOLE_BYTES_MAX:
+        return file
+    piece_bytes = max(_PIECE_BYTES_MIN, min(_PIECE_BYTES_MAX, _WHOLE_BYTES_MAX // max(1, len(columns))))
+    metadata = file.metadata
+    file.close()
+    return pq.ParquetFile(path, metadata=metadata, buffer_size=piece_bytes, pre_buffer=False)
+
+
+def read_group(
+    file: pq.ParquetFile, index: int, names: Sequence[str], first_row: int, rows_max: int, bytes_max: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a group from one on.
+
+    Args:
+        file: made by :func:`open_parquet`.
+        index: of the row group.
+        names: the columns.
+        first_row: number within the group of the first row that is wanted.
+        rows_max: rows of a batch.
+        bytes_max: about so many bytes has a batch at most, unless it is one row; pages of the file can be larger.
+
+    Yields:
+        Batches with these columns, in this order.
+
+    Raises:
+        OSError, pa.ArrowException: the file cannot be read.
+    """
+    group = file.metadata.row_group(index)
+    rows, is_probe = _rows_at_first(group, _column_indices(file.metadata, names), rows_max, bytes_max)
+    given = first_row
+    while given < group.num_rows:
+        position, begin = 0, given
+        for batch in file.iter_batches(rows, row_groups=[index], columns=list(names), use_threads=False):
+            position += batch.num_rows
+            if position <= begin:
+                # Rows that an earlier pass gave, or an earlier run of the job.
+                continue
+            wanted = batch.slice(max(0, batch.num_rows - (position - begin))) if given == begin else batch
+            given = position
+            yield wanted.select(names)
+            size_bytes = batch_bytes(batch)
+            fitting = max(1, min(rows_max, batch.num_rows * bytes_max // max(1, size_bytes)))
+            if (is_probe and fitting > rows) or (fitting < rows and size_bytes > _TOLERANCE * bytes_max):
+                rows = fitting
+                break
+        is_probe = False
+
+
+def _column_indices(metadata: pq.FileMetaData, names: Collection[str]) -> list[int]:
+    """Leaf columns of top-level columns."""
+    wanted = set(names)
+    paths = (metadata.schema.column(index).path for index in range(metadata.num_columns))
+    return [index for index, path in enumerate(paths) if path in wanted or path.split(".")[0] in wanted]
+
+
+def _rows_at_first(
+    group: pq.RowGroupMetaData, columns: Sequence[int], rows_max: int, bytes_max: int
+) -> tuple[int, bool]:
+    """Rows of the first batch, and whether they are a probe."""
+    chunks = [group.column(index) for index in columns]
+    encoded_bytes = sum(chunk.total_uncompressed_size for chunk in chunks)
+    rows = max(1, min(rows_max, group.num_rows * bytes_max // max(1, encoded_bytes)))
+    hidden_bytes = sum(
+        min(chunk.num_values, rows) * chunk.total_uncompressed_size
+        for chunk in chunks
+        if chunk.physical_type == "BYTE_ARRAY" and any("DICTIONARY" in name for name in chunk.encodings)
+    )
+    # No value is longer than its column chunk.
+    is_probe = encoded_bytes + hidden_bytes > bytes_max and rows > _PROBE_ROWS and hidden_bytes > 0
+    return (_PROBE_ROWS, True) if is_probe else (rows, False)
