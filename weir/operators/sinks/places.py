@@ -98,7 +98,8 @@ def open_place(path: str) -> Place:
     except (OSError, ValueError, NotImplementedError) as error:
         # Its text may have the URI in it, and that the credentials.
         text = redacted_text(str(error).replace(path, location))
-        raise InputError(f"sink: {location} is no place to write to: {text}") from None
+        cause = OSError(text) if isinstance(error, OSError) else None
+        raise InputError(f"sink: {location} is no place to write to: {text}") from cause
     return ArrowPlace(filesystem, root.rstrip("/"), location)
 
 
