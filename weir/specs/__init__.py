@@ -31,7 +31,15 @@ from weir.specs.sinks import (
     SinkSpec,
     UserSinkSpec,
 )
-from weir.specs.sources import CsvSpec, JsonLinesSpec, OnBadRecord, ParquetSpec, SourceSpec, UserSourceSpec
+from weir.specs.sources import (
+    Compression,
+    CsvSpec,
+    JsonLinesSpec,
+    OnBadRecord,
+    ParquetSpec,
+    SourceSpec,
+    UserSourceSpec,
+)
 from weir.specs.stateless import (
     BusySpec,
     FilterSpec,
@@ -52,6 +60,7 @@ __all__ = [
     "BusySpec",
     "CollectSpec",
     "CsvSinkSpec",
+    "Compression",
     "CsvSpec",
     "DeclaredState",
     "EmitMode",
