@@ -16,8 +16,8 @@ from weir.schemas import to_schema
 from weir.specs import (
     BlackholeSpec,
     CollectSpec,
-    CsvSinkSpec,
     Compression,
+    CsvSinkSpec,
     CsvSpec,
     JsonLinesSinkSpec,
     JsonLinesSpec,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weir.graph import Node, PhysicalGraph
+from weir.redaction import redacted
 from weir.specs import SourceSpec
 
 
