@@ -40,13 +40,14 @@ python -m benchmarks latency --rate 100
 python -m benchmarks wide_job --rate 200
 python -m benchmarks state --keys 10000000
 python -m benchmarks functions
+python -m benchmarks nexmark --query q1 --query q22
 python -m benchmarks rescale --state-bytes 1e9 --rate 50000 --strategy migrate
 python -m benchmarks rescale --steady
 python -m benchmarks checkpoint --state-bytes 1e9 --rate 50000
 python -m benchmarks recovery --state-bytes 1e9 --rate 50000
 python -m benchmarks report
 
-No benchmark needs Java: inputs have the lines that workgen.py makes, and are kept in data/benchmarks.
+Only nexmark needs Java, to compare. Inputs have the lines that workgen.py makes, and are kept in data/benchmarks.
 """
 RESULTS_DIRECTORY = Path("benchmarks/results")
 
@@ -154,6 +155,32 @@ def wide_job(
         from benchmarks import wide_job as benchmark
 
         options = benchmark.WideOptions(rate, duration_s, keys, repeat)
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
+def nexmark(
+    json: Json = None,
+    query: Annotated[
+        list[str] | None, typer.Option(help="Name of a query, such as q1; may be repeated. All if not given.")
+    ] = None,
+    events: Annotated[int, typer.Option(min=1, help="People, auctions and bids of a run.")] = 10_000_000,
+    repeat: Repeat = 3,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare/--no-compare", help="Compare each result with Spark SQL's, which needs Java."
+        ),
+    ] = True,
+) -> None:
+    """Queries over an online auction: events per second, CPU, and whether the result is that of Spark SQL."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import nexmark as benchmark
+
+        options = benchmark.NexmarkOptions(tuple(query or ()), events, repeat, compare)
         return benchmark.run(options, report).as_json()
 
     execute(measure, json)

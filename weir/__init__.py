@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from weir.errors import GraphError, WeirError
     from weir.keyed_process import KeyedProcess
     from weir.local.running import run
+    from weir.nexmark.specs import Nexmark
     from weir.operators.base import Operator, OperatorContext, Poll, SourceReader
     from weir.operators.keyed.key_context import KeyContext
     from weir.operators.sinks.sink import Sink
@@ -67,6 +68,7 @@ __all__ = [
     "LatencySink",
     "ListState",
     "MapState",
+    "Nexmark",
     "Nullable",
     "Operator",
     "OperatorContext",
@@ -127,6 +129,7 @@ _MODULES = {
         "WeirError",
     ),
     "keyed_process": ("KeyedProcess",),
+    "nexmark.specs": ("Nexmark",),
     "local.running": ("run",),
     "operators.base": (
         "Operator",

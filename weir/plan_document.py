@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from weir.graph import Node, PhysicalGraph
-from weir.redaction import redacted
 from weir.specs import SourceSpec
 
 
@@ -26,7 +25,7 @@ def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
             {
                 "name": node.name,
                 "stage": stage.index,
-                "spec": redacted(node.spec.describe()),
+                "spec": node.spec.describe(),
                 "columns": {field.name: str(field.type) for field in node.schema},
                 "columns_not_read": columns_not_read(node),
             }

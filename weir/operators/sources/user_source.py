@@ -87,7 +87,7 @@ class UserSourceReader(BatchSource):
         self._spec = spec
         self._source = source
         time_column = spec.event_time_column
-        self._required = [f.name for f in spec.schema if not f.nullable or f.name == time_column]
+        self._required = [f.name for f in spec.schema_read if not f.nullable or f.name == time_column]
         #: Splits that are read in turn, and those whose turn comes when one of these ends.
         self._open_splits: deque[_OpenSplit] = deque()
         self._waiting: deque[_OpenSplit] = deque()
@@ -213,7 +213,7 @@ class UserSourceReader(BatchSource):
 
     def _take_in(self, split: _OpenSplit, rows: Rows, position: Json) -> pa.RecordBatch | None:
         try:
-            checked = checked_rows(rows, self._spec.schema, self._required)
+            checked = checked_rows(rows, self._spec.schema_read, self._required)
         except TypeError as error:
             raise GraphError(f"source {self._context.operator_name}: {error}; correct its read") from error
         for number, reason, raw in checked.bad:
