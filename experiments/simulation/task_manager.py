@@ -270,7 +270,7 @@ class TaskManager(Process):
             elif ("prepare", version, subtask) not in self._handled:
                 self._handled.add(("prepare", version, subtask))
                 is_retiring = subtask.subtask_index in request.retiring
-                count.tell(Prepare(version, moves, count.deployment.sources, is_retiring))
+                count.tell(Prepare(version, moves, is_retiring))
         return control_pb2.PrepareRescaleReply(ended=ended)
 
     def reroute(self, request: control_pb2.RerouteRequest) -> None:

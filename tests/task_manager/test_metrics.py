@@ -1,10 +1,9 @@
 """What the metrics of a task manager say of its store: with the caches of all tables above it."""
 
-import numpy as np
-
 from task_manager.metrics import TaskManagerMetrics
 from weir.keys import KeyColumn, hash_keys
 from weir.metrics import SubtaskLabels
+from weir.state.layout import encode_key
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.testing import ManualClock
@@ -24,7 +23,7 @@ def test_caches_of_cells_and_values_are_counted_with_the_store():
     keys = KeyColumn.from_list([b"a", b"b"])
     for _ in range(2):
         cells.read(hash_keys(keys), keys.data, keys.offsets)
-        values.get_many(np.zeros(2, dtype=np.uint16), [b"a", b"b"])
+        values.get_stored([encode_key(0, values.state_id, name) for name in (b"a", b"b")])
 
     def shown(name):
         return metrics._registry.get_sample_value(f"weir_store_{name}", SHOWN)

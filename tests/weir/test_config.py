@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from weir.config import Config, StateMove, StateStrategy, TaskManagerConfig, load_config, parse_set_flags
-from weir.config.keys import all_keys, environment_name, section_models
+from weir.config.keys import WITHOUT_EFFECT, all_keys, environment_name, section_models
 from weir.errors import ConfigError
 from weir.state.stores.rocksdb_settings import RocksDbSettings
 
@@ -51,7 +51,25 @@ def test_the_keys_of_the_system_before_keep_their_names():
     prometheus = "enabled prometheus_host prometheus_port pushgateway_host pushgateway_port job_name"
     wanted = {f"controlPlane.{k}" for k in control.split()} | {f"taskManager.{k}" for k in task.split()}
     wanted |= {f"prometheus.{k}" for k in prometheus.split()} | {"fileName"}
-    assert wanted <= set(all_keys())
+    assert wanted <= set(all_keys()) | WITHOUT_EFFECT
+
+
+def test_keys_that_never_did_anything_are_accepted_with_a_warning(tmp_path):
+    path = write(
+        tmp_path, {"controlPlane": {"scale_up_portion": 0.5, "consistent_control_grace_period": "x"}}
+    )
+    environment = {"WEIR_CONTROLPLANE_SCALE_UP_PORTION": "0.25"}
+    loaded = load_config(path, environment, {"controlPlane.scale_up_portion": "1"})
+    assert loaded.config == Config()
+    assert [line.partition(": ")[0] for line in loaded.warnings] == [
+        str(path),
+        str(path),
+        "WEIR_CONTROLPLANE_SCALE_UP_PORTION",
+        "command line",
+    ]
+    assert loaded.warnings[1] == (
+        f"{path}: controlPlane.scale_up_portion has no effect, and never had one; remove it"
+    )
 
 
 def test_an_absent_default_file_means_defaults_and_says_so(in_empty_directory):

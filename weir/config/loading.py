@@ -11,7 +11,15 @@ from typing import Any, get_origin
 
 from pydantic import ValidationError
 
-from weir.config.keys import ALIASES, Key, all_keys, environment_name, section_models, suggest
+from weir.config.keys import (
+    ALIASES,
+    WITHOUT_EFFECT,
+    Key,
+    all_keys,
+    environment_name,
+    section_models,
+    suggest,
+)
 from weir.config.models import Config
 from weir.errors import ConfigError
 from weir.redaction import redacted
@@ -43,6 +51,9 @@ class _Draft:
 
     def override(self, dotted: str, text: str, origin: str) -> None:
         """Put the value of a variable or flag over what is there."""
+        if dotted in WITHOUT_EFFECT:
+            self.warnings.append(_without_effect(origin, dotted))
+            return
         if dotted in ALIASES:
             self.warnings.append(f"{origin}: {dotted} is now called {ALIASES[dotted]}")
             dotted = ALIASES[dotted]
@@ -82,11 +93,12 @@ def load_config(
     """
     draft = _read_file(path, tells_of_absence=tells_of_absence)
     _rename_aliases(draft)
+    _drop_without_effect(draft)
     for name, text in sorted((environment or {}).items()):
         if name.startswith("WEIR_"):
             _apply_variable(draft, name, text)
     for dotted, text in (overrides or {}).items():
-        if dotted in all_keys() or dotted in ALIASES:
+        if dotted in all_keys() or dotted in ALIASES or dotted in WITHOUT_EFFECT:
             draft.override(dotted, text, "command line")
         else:
             draft.problems.append(f"command line: {dotted} = {_shown(text)}: unknown key; {suggest(dotted)}")
@@ -161,8 +173,21 @@ def _rename_aliases(draft: _Draft) -> None:
         draft.warnings.append(f"{draft.file}: {former} is now called {present}")
 
 
+def _drop_without_effect(draft: _Draft) -> None:
+    for dotted in sorted(WITHOUT_EFFECT):
+        section_name, _, leaf = dotted.rpartition(".")
+        section = draft.document.get(section_name)
+        if isinstance(section, dict) and leaf in section:
+            del section[leaf]
+            draft.warnings.append(_without_effect(draft.file, dotted))
+
+
+def _without_effect(origin: str, dotted: str) -> str:
+    return f"{origin}: {dotted} has no effect, and never had one; remove it"
+
+
 def _apply_variable(draft: _Draft, name: str, text: str) -> None:
-    by_variable = {environment_name(dotted): dotted for dotted in (*ALIASES, *all_keys())}
+    by_variable = {environment_name(dotted): dotted for dotted in (*WITHOUT_EFFECT, *ALIASES, *all_keys())}
     if name in by_variable:
         draft.override(by_variable[name], text, name)
         return

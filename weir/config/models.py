@@ -131,16 +131,6 @@ class ControlPlaneConfig(Section):
         ge=1,
         le=86_400_000,
     )
-    consistent_control_grace_period: float = setting(
-        0.2,
-        "Margin of the watermark at which a reconfiguration takes effect; not used yet.",
-        "fraction",
-        ge=0,
-        le=10,
-    )
-    scale_up_portion: float = setting(
-        0.75, "Fill of an input queue that asks for one more subtask; not used yet.", "fraction", gt=0, le=1
-    )
     checkpoint_uri: str = setting(
         "checkpoints",
         "The checkpoint store: a directory that all task managers reach, or a URI that `pyarrow.fs` understands "

@@ -259,7 +259,7 @@ class RescaleMachine:
             if plan.table is None:
                 return self._go_forward()
             self._move(RescalePhase.PREPARING)
-            return [SendPrepare(plan.subtasks, plan.version, plan.moves, plan.retiring, plan.upstream)]
+            return [SendPrepare(plan.subtasks, plan.version, plan.moves, plan.retiring)]
         if phase is RescalePhase.PREPARING and not self._not_prepared:
             return self._go_forward()
         if phase is RescalePhase.REROUTING and not self._not_rerouted:

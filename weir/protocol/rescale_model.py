@@ -184,8 +184,6 @@ class SendPrepare:
     version: int
     moves: tuple[GroupMove, ...]
     retiring: tuple[SubtaskId, ...]
-    #: Producers of the stage: with its edges they give every subtask's inputs.
-    upstream: tuple[SubtaskId, ...]
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,6 @@ class OwnerMachine:
         self._owned.flags.writeable = False
         #: Latest marker version of every live input; 0: none.
         self._markers: dict[Hashable, int] = dict.fromkeys(inputs, 0)
-        self._ended: set[Hashable] = set()
         self._plan: _Plan | None = None
         #: Up to this version nothing is left to do, or it was aborted.
         self._closed_version = table.version
@@ -183,7 +182,6 @@ class OwnerMachine:
             "an aligned owner of a certain plan has given away": not gives
             or self.phase is not OwnerPhase.MOVING
             or not self._is_aligned(self._plan.version if self._plan else 0),
-            "an input has ended or not": not self._ended & self._markers.keys(),
             "who retired owns nothing": self._retired_in is None or not self._owned.any(),
         }
         broken = [rule for rule, holds in rules.items() if not holds]
@@ -212,9 +210,6 @@ class OwnerMachine:
         receives = {group for group in receives if self._taken_in[group] < event.version}
         self._forget_aborted(event.version)
         self._plan = _Plan(event.version, gives, receives, event.retiring)
-        for item in event.inputs:
-            if item not in self._ended:
-                self._markers.setdefault(item, 0)
         return [StartFlush(event.version, tuple(giving))] if giving else []
 
     def _marker(self, event: MarkerReceived) -> list[OwnerAction]:
@@ -225,7 +220,6 @@ class OwnerMachine:
         return []
 
     def _input_added(self, event: InputAdded) -> list[OwnerAction]:
-        self._ended.discard(event.input)
         self._markers.setdefault(event.input, 0)
         return []
 
@@ -233,7 +227,6 @@ class OwnerMachine:
         if event.input not in self._markers:
             raise self._invalid(f"the end of input {event.input}, which is not open")
         del self._markers[event.input]
-        self._ended.add(event.input)
         return []
 
     def _handover(self, event: HandoverReceived) -> list[OwnerAction]:

@@ -41,8 +41,6 @@ class Prepare:
     version: int
     #: All moves of the rescale, also those of other subtasks.
     moves: tuple[GroupMove, ...]
-    #: Inputs that this subtask has by now; those it does not know yet are added, ended ones stay ended.
-    inputs: tuple[Hashable, ...] = ()
     #: Whether this subtask gives everything away and ends.
     retiring: bool = False
 

@@ -84,22 +84,6 @@ def decode_key(key: bytes) -> StateKey:
     )
 
 
-def group_range(group_start: int, group_stop: int) -> tuple[bytes, bytes | None]:
-    """Bounds (start, stop) for scans of all keys of the groups ``group_start <= group < group_stop``.
-
-    Raises:
-        ValueError: the range is reversed or reaches outside the key groups.
-    """
-    if not 0 <= group_start <= group_stop <= KEY_GROUP_MAX + 1:
-        raise ValueError(
-            f"key groups {group_start} to {group_stop} are not a range in 0..{KEY_GROUP_MAX + 1}"
-        )
-    if group_start > KEY_GROUP_MAX:
-        return b"\xff\xff\xff", b""
-    stop = group_stop.to_bytes(2, "big") if group_stop <= KEY_GROUP_MAX else None
-    return group_start.to_bytes(2, "big"), stop
-
-
 def state_prefix(key_group: int, state_id: int) -> bytes:
     """What all keys of one state start with within one group, whatever their namespace.
 

@@ -85,9 +85,9 @@ class ControlPlane:
                     for subtask in live:
                         # A task manager answers one command after the other for a subtask.
                         self.sim.later(self.sim.control_scale, self.cancel, rescale, subtask)
-                case SendPrepare(to, version, moves, retiring, upstream):
+                case SendPrepare(to, version, moves, retiring):
                     for subtask in to:
-                        event = Prepare(version, moves, upstream, subtask in retiring)
+                        event = Prepare(version, moves, subtask in retiring)
                         self.sim.later_delay(self.prepare, rescale, subtask, event)
                 case SendProceed(to, version):
                     for subtask in to:

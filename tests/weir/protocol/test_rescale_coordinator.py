@@ -90,7 +90,7 @@ def handing_over(plan=OUT, **options):
 def test_scaling_out_step_by_step():
     run = Transcript(OUT)
     assert run.first == [DeployNew((Assignment(NEW, "tm-b"),))]
-    assert run.tell(NewSubtaskDeployed(NEW)) == [SendPrepare((OLD, NEW), 2, OUT_MOVES, (), (UP,))]
+    assert run.tell(NewSubtaskDeployed(NEW)) == [SendPrepare((OLD, NEW), 2, OUT_MOVES, ())]
     assert run.tell(Prepared(OLD), Prepared(OLD)) == []
     assert run.tell(Prepared(NEW)) == FORWARD
     assert run.phase is RescalePhase.REROUTING
@@ -135,7 +135,7 @@ def test_state_follows_in_the_background():
 
 def test_scaling_in_waits_for_the_end_of_who_retires():
     run = Transcript(IN)
-    assert run.first == [SendPrepare((OLD, NEW), 3, IN_MOVES, (NEW,), (UP,))]
+    assert run.first == [SendPrepare((OLD, NEW), 3, IN_MOVES, (NEW,))]
     assert run.tell(Prepared(OLD), Prepared(NEW)) == [
         InstallTable(5, (0,), IN_TABLE),
         SendReroute((UP,), 3),

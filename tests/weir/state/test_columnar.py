@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.weir.state.group_ranges import group_range
 from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.keys import KeyColumn, hash_keys
@@ -171,7 +172,7 @@ def test_a_group_that_comes_back_is_not_taken_from_what_was_cached_before() -> N
     count(state, keys)
     state.release_groups([3, 4])
     state.release_groups([5])
-    backend.delete_range(*layout.group_range(3, 6))
+    backend.delete_range(*group_range(3, 6))
     state.adopt_groups([3, 4, 5])
     count(state, keys)
     state.flush()

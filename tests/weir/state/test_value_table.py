@@ -1,9 +1,9 @@
 """A table of values of any length has the life cycle of one of cells: written bit by bit, taken back, handed over."""
 
-import numpy as np
 import pytest
 
 from weir.errors import StateError
+from weir.state.layout import encode_key
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.state.tables.value_cache import FLUSH_ENTRIES_MAX
@@ -14,12 +14,14 @@ COUNT = 4 * FLUSH_ENTRIES_MAX
 
 
 def make(backend, bytes_max=64 << 20):
-    return ValueTable(backend, 1, bytes_max, GROUPS)
+    return ValueTable(backend, 1, bytes_max)
 
 
 def put(table, numbers, value=b"v"):
-    keys = [b"%06d" % number for number in numbers]
-    table.put_many(np.arange(len(keys), dtype=np.uint16) % GROUPS, keys, [value] * len(keys))
+    names = [
+        encode_key(place % GROUPS, table.state_id, b"%06d" % number) for place, number in enumerate(numbers)
+    ]
+    table.write_stored([(name, value) for name in names], [])
 
 
 def stored(backend):

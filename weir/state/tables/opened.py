@@ -188,12 +188,7 @@ class OperatorTables:
             StateError: the operator has declared no such state.
         """
         table = ValueTable(
-            self.backend,
-            self._state_id(name),
-            self.cache_bytes,
-            self.max_parallelism,
-            owner_of,
-            self._expiry(name, ttl),
+            self.backend, self._state_id(name), self.cache_bytes, owner_of, self._expiry(name, ttl)
         )
         self.tables.add(table)
         return table

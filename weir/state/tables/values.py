@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
@@ -20,7 +19,7 @@ from weir.state.tables.value_cache import WriteBackCache
 class ValueTable(StateTable):
     """A user operator's view of its own state: bytes under user keys, cached, written back at flush.
 
-    ``groups`` arguments are the rows' key groups (uint16, see ``weir.keys.key_groups``), one per key.
+    It reads and writes by whole state keys, which begin with what :meth:`key_prefix` returns.
     """
 
     def __init__(
@@ -28,7 +27,6 @@ class ValueTable(StateTable):
         backend: StateBackend,
         state_id: int,
         cache_bytes: int,
-        max_parallelism: int,
         owner_of: Callable[[bytes], bytes] | None = None,
         expiry: Expiry | None = None,
     ) -> None:
@@ -40,27 +38,8 @@ class ValueTable(StateTable):
         self._owner_of = owner_of
         self._cache = WriteBackCache(backend, cache_bytes, owner_of)
         self.state_id = state_id
-        self.max_parallelism = max_parallelism
         #: Groups that are not ours yet, whose cached entries count when they are adopted.
         self._kept: set[int] = set()
-
-    def groups(self, hashes: np.ndarray) -> np.ndarray:
-        """Key groups of key hashes; uint16, as long as ``hashes``."""
-        return weir_keys.key_groups(hashes, self.max_parallelism)
-
-    def get_many(self, groups: np.ndarray, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values in the order of ``keys``; None where there is none."""
-        return self._cache.get_many(layout.encode_keys(groups, self.state_id, keys))
-
-    def put_many(self, groups: np.ndarray, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Write pairs; of a repeated key the last one wins."""
-        self._cache.put_many(layout.encode_keys(groups, self.state_id, keys), values)
-
-    def delete_many(self, groups: np.ndarray, keys: Sequence[bytes]) -> None:
-        """Delete keys; absent ones are ignored."""
-        self._cache.delete_many(layout.encode_keys(groups, self.state_id, keys))
-
-    # --- by whole state keys, which begin with what ``key_prefix`` returns ---
 
     def key_prefix(self, group: int) -> bytes:
         """What the state keys of one key group start with."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.weir.state.group_ranges import group_range
 from tests.weir.state.placement.worlds import GROUP, complete_all, key
 from weir.errors import ConnectionLostError
-from weir.state.layout import group_range
 
 
 def test_deleting_a_range_of_a_migrating_group_reaches_the_peer_and_a_chunk_in_flight(world):

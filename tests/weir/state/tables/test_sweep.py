@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import weir
+from tests.weir.state.group_ranges import group_range
 from weir import keys as weir_keys
-from weir.state.layout import group_range
+from weir.state.layout import encode_keys
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.state.tables.sweep import CHUNK_ENTRIES
@@ -39,7 +40,8 @@ class Tables:
         self.values.expiry.begin(hashes)
         self.values.expiry.end()
         data = [self.values.expiry.prefix + b"\x01x"] * len(keys)
-        self.values.put_many(self.values.groups(hashes), column.to_list(), data)
+        names = encode_keys(weir_keys.key_groups(hashes, GROUPS), self.values.state_id, column.to_list())
+        self.values.write_stored(list(zip(names, data, strict=True)), [])
         self.tables.flush()
 
     def count(self):
