@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from weir.schemas import to_schema
 from weir.specs import (
     BlackholeSpec,
     CollectSpec,
+    Compression,
     CsvSinkSpec,
     CsvSpec,
     JsonLinesSinkSpec,
@@ -109,9 +110,28 @@ class FileSource(AnySource):
         return path
 
 
+@dataclass(frozen=True, kw_only=True)
+class LineFileSource(FileSource):
+    """Settings of the sources of lines, besides those of all file sources.
+
+    Attributes:
+        compression: "auto": as a file's name ends (``.gz``, ``.zst``, ``.bz2``, ``.lz4``); "gzip", "zstd", "bz2" or
+            "lz4" whatever the name; None: plain. A compressed file is read by one subtask.
+    """
+
+    compression: Compression | None = "auto"
+
+    def _checked_compression(self) -> Compression:
+        chosen: Compression = "none" if self.compression is None else self.compression
+        if chosen not in get_args(Compression):
+            known = ", ".join(repr(name) for name in get_args(Compression) if name != "none")
+            raise GraphError(f"compression is {chosen!r}; it is one of {known}, or None")
+        return chosen
+
+
 @dataclass(frozen=True)
-class JsonLines(FileSource):
-    """JSON objects, one a line: a file, a directory of parts, or a glob; ``.gz`` is read too.
+class JsonLines(LineFileSource):
+    """JSON objects, one a line: a file, a directory of parts, or a glob.
 
     Attributes:
         path: where they are.
@@ -141,12 +161,13 @@ class JsonLines(FileSource):
             on_bad_record=self.on_bad_record,
             line_bytes_max=self.line_bytes_max,
             ordered=self.ordered,
+            compression=self._checked_compression(),
         )
 
 
 @dataclass(frozen=True)
-class Csv(FileSource):
-    """CSV (RFC 4180): a file, a directory of parts, or a glob; ``.gz`` is read too.
+class Csv(LineFileSource):
+    """CSV (RFC 4180): a file, a directory of parts, or a glob.
 
     Fields go to columns by name. A record is good if it has as many fields as the header, its quotes and its UTF-8 are
     right, and the values of the schema's columns have their types: no spaces around a number, ``true`` and ``false``
@@ -194,6 +215,7 @@ class Csv(FileSource):
             on_bad_record=self.on_bad_record,
             line_bytes_max=self.line_bytes_max,
             ordered=self.ordered,
+            compression=self._checked_compression(),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weir.graph import Node, PhysicalGraph
+from weir.redaction import redacted
 from weir.specs import SourceSpec
 
 
@@ -25,7 +26,7 @@ def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
             {
                 "name": node.name,
                 "stage": stage.index,
-                "spec": node.spec.describe(),
+                "spec": redacted(node.spec.describe()),
                 "columns": {field.name: str(field.type) for field in node.schema},
                 "columns_not_read": columns_not_read(node),
             }

@@ -31,7 +31,15 @@ from weir.specs.sinks import (
     SinkSpec,
     UserSinkSpec,
 )
-from weir.specs.sources import CsvSpec, JsonLinesSpec, OnBadRecord, ParquetSpec, SourceSpec, UserSourceSpec
+from weir.specs.sources import (
+    Compression,
+    CsvSpec,
+    JsonLinesSpec,
+    OnBadRecord,
+    ParquetSpec,
+    SourceSpec,
+    UserSourceSpec,
+)
 from weir.specs.stateless import (
     BusySpec,
     FilterSpec,
@@ -51,6 +59,7 @@ __all__ = [
     "BlackholeSpec",
     "BusySpec",
     "CollectSpec",
+    "Compression",
     "CsvSinkSpec",
     "CsvSpec",
     "DeclaredState",

@@ -52,9 +52,13 @@ class SourceSpec(OperatorSpec):
         return choice
 
 
+#: How input files are compressed: as their names end, not at all, or as said.
+Compression = Literal["auto", "none", "gzip", "zstd", "bz2", "lz4"]
+
+
 @dataclass(frozen=True)
 class JsonLinesSpec(SourceSpec):
-    """JSON objects, one a line: a file, a directory of parts, or a glob; ``.gz`` is read too."""
+    """JSON objects, one a line: a file, a directory of parts, or a glob; compressed files are read too."""
 
     kind: ClassVar[str] = "json_lines_source"
     runtime: ClassVar[str] = "weir.operators.sources.json_lines:JsonLinesReader"
@@ -70,6 +74,7 @@ class JsonLinesSpec(SourceSpec):
     paths: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), metadata={"came_later": True})
     #: Columns that are decoded; None: all.
     reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
+    compression: Compression = field(default="auto", metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,9 @@ class CsvSpec(SourceSpec):
     follow: bool = False
     #: One subtask reads all of a file.
     ordered: bool = False
+    compression: Compression = "auto"
+    #: Columns that are decoded; None: all.
+    reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 
@@ -104,13 +103,27 @@ def flat(parts):
     return [item for part in parts for item in part]
 
 
+SUFFIXES = ["", "", ".gz", ".zst", ".bz2", ".lz4"]
+
+
+def write_file(path, raw):
+    """Compressed as the name ends, maybe in two streams, one after the other."""
+    codec = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}.get(path.suffix)
+    with pa.OSFile(str(path), "wb") as file:
+        for part in (raw[: len(raw) // 3], raw[len(raw) // 3 :]) if codec else (raw,):
+            out = pa.BufferOutputStream()
+            with pa.CompressedOutputStream(out, codec) if codec else out as stream:
+                stream.write(bytes(part))
+            file.write(out.getvalue())
+
+
 def write_lines(directory, random_, files, lines):
     """Files of good, bad, blank and huge lines; gives good ids and (file, position) of bad lines."""
     good, bad, number = [], [], 0
     directory.mkdir()
     for file in range(files):
         raw = bytearray(random_.choice([b"", b"\xef\xbb\xbf"]))
-        path = directory / (f"part-{file}.jsonl" + random_.choice(["", "", ".gz"]))
+        path = directory / (f"part-{file}.jsonl" + random_.choice(SUFFIXES))
         for _ in range(random_.randrange(lines)):
             kind = random_.random()
             if kind < 0.1:
@@ -129,7 +142,7 @@ def write_lines(directory, random_, files, lines):
             raw += random_.choice([b"\n", b"\n", b"\r\n"])
         if raw and random_.random() < 0.5:
             del raw[-1]
-        path.write_bytes(gzip.compress(bytes(raw)) if path.suffix == ".gz" else bytes(raw))
+        write_file(path, raw)
     # A mark alone, or an input without lines, is no case for the positions.
     return good, bad
 
@@ -185,7 +198,7 @@ def write_records(directory, random_, files, records):
     good, bad, number = [], [], 0
     directory.mkdir()
     for file in range(files):
-        path = directory / (f"part-{file}.csv" + random_.choice(["", "", ".gz"]))
+        path = directory / (f"part-{file}.csv" + random_.choice(SUFFIXES))
         raw = bytearray(random_.choice([b"", b"\xef\xbb\xbf"]))
         raw += random_.choice([b"id,text", b'"id","text"']) + random_.choice([b"\n", b"\r\n"])
         for _ in range(random_.randrange(1, records)):
@@ -209,7 +222,7 @@ def write_records(directory, random_, files, records):
             raw += random_.choice([b"\n", b"\n", b"\r\n"])
         if random_.random() < 0.5:
             del raw[-1]
-        path.write_bytes(gzip.compress(bytes(raw)) if path.suffix == ".gz" else bytes(raw))
+        write_file(path, raw)
     return good, bad
 
 

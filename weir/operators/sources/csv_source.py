@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.errors import InputError
 from weir.operators.sources.csv_decode import CsvDecoder
 from weir.operators.sources.csv_format import CsvFormat, header_fields
+from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.json_decode import Decoded
 from weir.operators.sources.line_reader import LineReader
 from weir.operators.sources.line_source import LineSource, decode_next
@@ -46,7 +47,7 @@ class CsvReader(LineSource):
         time_column = self._spec.event_time_column
         self._check_fields(reader.path, fields)
         self._decoder = CsvDecoder(
-            self._spec.schema,
+            self._spec.schema_read,
             [] if time_column is None else [time_column],
             fields,
             self._form,
@@ -61,7 +62,7 @@ class CsvReader(LineSource):
         """The names in a file's first record, and where the next one begins."""
         path, data = split.path, b""
         try:
-            with open_split(split) as file:
+            with open_split(split, self._files) as file:
                 while True:
                     block = file.read(_HEADER_BLOCK_BYTES)
                     data += block
@@ -73,8 +74,8 @@ class CsvReader(LineSource):
                         raise ValueError(
                             f"it is longer than line_bytes_max ({self._spec.line_bytes_max} bytes)"
                         )
-        except (OSError, EOFError) as error:
-            raise InputError(f"cannot read input {path}: {error}; check the file") from error
+        except (OSError, pa.ArrowException) as error:
+            raise unreadable(path, error) from error
         except ValueError as error:
             raise InputError(
                 f"{path}: the header cannot be read: {error}; correct the file, or say header=False"
@@ -108,7 +109,9 @@ class CsvReader(LineSource):
         for split in splits:
             fields, first_record = self._fields(split)
             decoder = CsvDecoder(pa.schema([]), [], fields, self._form, self.rows_decoded_max)
-            with contextlib.closing(LineReader(split, self._spec.line_bytes_max)) as reader:
+            with contextlib.closing(
+                LineReader(split, self._spec.line_bytes_max, files=self._files)
+            ) as reader:
                 decode = partial(_decode_from, decoder, first_record, reader)
                 while count < enough and (decoded := decode_next(reader, decode, lambda line: None)):
                     assert decoded.starts is not None

@@ -7,7 +7,6 @@ were begun, so that none is read twice, whatever the number of subtasks afterwar
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +15,8 @@ import pyarrow as pa
 from weir.errors import InputError
 from weir.operators.base import Json, OperatorContext, Poll
 from weir.operators.sources.discovery import Discovery
+from weir.operators.sources.input_files import InputFiles
+from weir.operators.sources.local_input import LOCAL_INPUT, LocalInput, input_place, list_input_files
 from weir.operators.sources.pacing import BatchSource
 from weir.operators.sources.positions import (
     FileMark,
@@ -26,7 +27,8 @@ from weir.operators.sources.positions import (
     mark_files,
     restored_positions,
 )
-from weir.operators.sources.splits import assign, assign_files, list_input_files, share_evenly
+from weir.operators.sources.splits import assign, assign_files, share_evenly
+from weir.redaction import redacted_text
 from weir.specs import CsvSpec, JsonLinesSpec, ParquetSpec
 
 #: How often a source that follows looks for new files.
@@ -45,7 +47,11 @@ class FileReader(BatchSource):
 
     def __init__(self, spec: CsvSpec | JsonLinesSpec | ParquetSpec) -> None:
         super().__init__(spec)
-        self._path = spec.path
+        #: As it is told: a URI may have credentials in it.
+        self._path = redacted_text(spec.path)
+        self._files: InputFiles = LOCAL_INPUT
+        self._find_path = spec.path
+        self._file_spec = spec
         self._marks: dict[str, FileMark] = {}
         self._follows = spec.follow
         #: One subtask reads all that is left of a file.
@@ -88,9 +94,14 @@ class FileReader(BatchSource):
             return assign_files([rest.path for rest in rests], sizes, rests, self._subtasks)
         return assign(sizes, rests, self._subtasks)
 
+    def open(self, context: OperatorContext) -> None:
+        """Find the place of the files, and read the first ones. See the base class."""
+        self._files, self._find_path = input_place(self._file_spec.path)
+        super().open(context)
+
     def _open_input(self, context: OperatorContext) -> None:
         if not self._follows:
-            self._open_files(list_input_files(self._path))
+            self._open_files(self._all_files())
             return
         self._open_files([])
         self._discovery = Discovery(self._rank, self._subtasks)
@@ -103,6 +114,14 @@ class FileReader(BatchSource):
         if self._follows:
             return share_evenly(events_max, self._subtasks)[self._rank]
         return self._input_quota(events_max)
+
+    def _all_files(self) -> list[str]:
+        if isinstance(self._files, LocalInput):
+            return list_input_files(self._find_path)
+        paths = [file.path for file in self._files.find(self._find_path)]
+        if not paths:
+            raise InputError(f"cannot read input {self._path}: there are no input files; correct the path")
+        return paths
 
     # --- following ---
 
@@ -121,12 +140,7 @@ class FileReader(BatchSource):
         if self._discovery is None or now_us < self._next_look_us:
             return False
         self._next_look_us = now_us + LOOK_US
-        sizes = {}
-        for path in list_input_files(self._path, may_be_empty=True):
-            try:
-                sizes[path] = os.stat(path).st_size
-            except FileNotFoundError:
-                continue
+        sizes = {file.path: file.size_bytes for file in self._files.find(self._find_path)}
         # A file is taken in when it has content: who makes it in place has only begun.
         listed = [path for path, size in sizes.items() if size]
         found = self._discovery.new(listed, {rest.path for rest in self._rests()})
@@ -149,7 +163,7 @@ class FileReader(BatchSource):
             shares = self._share(sorted(rests, key=lambda rest: (rest.path, rest.start)))
         marks = {path: mark for position in positions.values() for path, mark in position.files.items()}
         mine = shares[self._rank]
-        check_files(mine, marks, self._position_unit)
+        check_files(mine, marks, self._position_unit, self._files)
         self._marks = {rest.path: marks[rest.path] for rest in mine}
         self._resume_input(shares)
         if self._follows:
@@ -181,7 +195,7 @@ class FileReader(BatchSource):
 
     def _marks_of(self, rests: Sequence[Rest]) -> dict[str, FileMark]:
         """Marks of the files that are left to read; each file is looked at once."""
-        self._marks |= mark_files(rest.path for rest in rests if rest.path not in self._marks)
+        self._marks |= mark_files((rest.path for rest in rests if rest.path not in self._marks), self._files)
         return self._marks
 
 

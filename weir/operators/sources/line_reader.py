@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
+import pyarrow as pa
 
 from weir.errors import InputError
 from weir.operators.byte_access import PADDING_BYTES
+from weir.operators.sources.input_files import InputFiles, unreadable
+from weir.operators.sources.local_input import LOCAL_INPUT
 from weir.operators.sources.splits import Split, open_split
 
 #: Bytes that a reader holds, unless a line is longer.
@@ -37,13 +39,22 @@ class LineReader:
         split: what to read; opened at once.
         line_bytes_max: longer lines may be passed over (those that do not fit into the buffer are).
         buffer_bytes: size of the buffer.
+        files: where the file is.
 
     Raises:
-        InputError: the file cannot be read; also from :meth:`refill`.
+        InputError: the file cannot be read; also from :meth:`check`.
     """
 
-    def __init__(self, split: Split, line_bytes_max: int, buffer_bytes: int = BUFFER_BYTES) -> None:
+    def __init__(
+        self,
+        split: Split,
+        line_bytes_max: int,
+        buffer_bytes: int = BUFFER_BYTES,
+        files: InputFiles = LOCAL_INPUT,
+    ) -> None:
         self._split = split
+        #: Why nothing more can be read.
+        self._failure: InputError | None = None
         self._line_bytes_max = line_bytes_max
         self._bytes = bytearray(buffer_bytes + PADDING_BYTES)
         #: uint8, the buffer and its padding.
@@ -58,9 +69,9 @@ class LineReader:
         self._filled = 0
         self._has_mark = False
         try:
-            self._source = _SplitSource(split)
-        except (OSError, EOFError, zlib.error) as error:
-            raise self._unreadable(error) from error
+            self._source = _SplitSource(split, files)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(error, split.start_bytes) from error
         self.base_offset = self._source.offset
         if split.resumed and self.base_offset != split.start_bytes:
             self._source.close()
@@ -113,9 +124,32 @@ class LineReader:
                         overlong.append(self._pass_over())
                         continue
                 self._read()
-        except (OSError, EOFError, zlib.error) as error:
-            raise self._unreadable(error) from error
+        except (OSError, pa.ArrowException) as error:
+            # What is at hand comes first.
+            self._failure = self._unreadable(error, self._source.offset)
+            self._failure.__cause__ = error
+            self.exhausted = True
+            self._filled = self.stop
         return overlong
+
+    def check(self) -> None:
+        """Called when all lines at hand were taken.
+
+        Raises:
+            InputError: there are no more because the file cannot be read.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def at_last_line(self) -> bool:
+        """The file ends with the window."""
+        return self.exhausted and self._failure is None
+
+    @property
+    def at_end(self) -> bool:
+        """Everything was read and taken."""
+        return self.at_last_line and self.start == self.stop
 
     def close(self) -> None:
         """Release the file; safe to call twice."""
@@ -180,17 +214,19 @@ class LineReader:
             self._compact()
         return OverlongLine(position, length, head)
 
-    def _unreadable(self, error: Exception) -> InputError:
-        reason = getattr(error, "strerror", None) or str(error)
-        kind = "; the file may be cut short or not be gzip" if self._split.compressed else ""
-        return InputError(f"cannot read input {self._split.path}: {reason}{kind}; check the file")
+    def _unreadable(self, error: Exception, offset: int) -> InputError:
+        codec = self._split.codec
+        if codec is None:
+            return unreadable(self._split.path, error)
+        kind = f"check the file: it is broken after byte {offset} of its content, cut short, or not {codec}"
+        return unreadable(self._split.path, error, kind)
 
 
 class _SplitSource:
     """Gives exactly the bytes of the lines that start in a split."""
 
-    def __init__(self, split: Split) -> None:
-        self._file: BinaryIO = open_split(split)
+    def __init__(self, split: Split, files: InputFiles) -> None:
+        self._file: BinaryIO = open_split(split, files)
         self._stop = 1 << 62 if split.compressed else split.stop_bytes
         self._ended = False
         self._last = 0x0A

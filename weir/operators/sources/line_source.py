@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from weir.errors import InputError
+from weir.operators.sources.compression import codec_of
 from weir.operators.sources.file_reader import FileReader
 from weir.operators.sources.json_decode import Decoded
 from weir.operators.sources.json_strict import too_long
@@ -62,19 +63,29 @@ class LineSource(FileReader):
         """Position in the reader's window of the line that gave a row of the last decoded batch."""
 
     def _open_files(self, paths: Sequence[str]) -> None:
-        splits = plan_splits(paths, self._subtasks, whole_files=self._keeps_files)
+        splits = plan_splits(
+            paths,
+            self._subtasks,
+            whole_files=self._keeps_files,
+            files=self._files,
+            compression=self._line_spec.compression,
+        )
         self._read_shares(assign([split.size_bytes for split in splits], splits, self._subtasks))
 
     def _add_file(self, path: str, size_bytes: int) -> None:
-        self._pending.insert(0, Split(path, 0, size_bytes, compressed=path.endswith(".gz")))
+        self._pending.insert(0, Split(path, 0, size_bytes, codec_of(path, self._line_spec.compression)))
 
     def _resume_input(self, shares: list[list[Rest]]) -> None:
-        self._read_shares([[_split(rest) for rest in share] for share in shares])
+        self._read_shares([[self._split(rest) for rest in share] for share in shares])
+
+    def _split(self, rest: Rest) -> Split:
+        codec = codec_of(rest.path, self._line_spec.compression)
+        return Split(rest.path, rest.start, rest.stop, codec, rest.begun, rest.rejected_to)
 
     def _share(self, rests: list[Rest]) -> list[list[Rest]]:
         if self._keeps_files:
             return super()._share(rests)
-        splits = cut_splits([_split(rest) for rest in rests], self._subtasks)
+        splits = cut_splits([self._split(rest) for rest in rests], self._subtasks)
         shares = assign([split.size_bytes for split in splits], splits, self._subtasks)
         return [[_rest(split) for split in share] for share in shares]
 
@@ -93,7 +104,7 @@ class LineSource(FileReader):
             if self._batch is not None:
                 start = reader.line_offset(self._line_of_row(reader, self._batch_offset))
             split = reader.split
-            at_end = reader.exhausted and reader.start == reader.stop and self._batch is None
+            at_end = reader.at_end and self._batch is None
             if not at_end and (split.compressed or start < split.stop_bytes):
                 rejected_to = max(handled_to, split.rejected_to_bytes)
                 rests.insert(0, Rest(split.path, start, split.stop_bytes, rejected_to, begun=True))
@@ -107,7 +118,7 @@ class LineSource(FileReader):
 
     def _count_rows(self, splits: Sequence[Split], enough: int) -> int:
         """Rows in splits, as far as can be told without decoding them; counted until there are ``enough``."""
-        return count_lines(splits, enough)
+        return count_lines(splits, enough, self._files)
 
     def _read_batch(self) -> pa.RecordBatch | None:
         while True:
@@ -115,7 +126,9 @@ class LineSource(FileReader):
                 if not self._pending:
                     return None
                 split = self._pending.pop()
-                self._reader = LineReader(split, self._line_spec.line_bytes_max, self._buffer_bytes)
+                self._reader = LineReader(
+                    split, self._line_spec.line_bytes_max, self._buffer_bytes, self._files
+                )
                 self._begin_split(self._reader)
             batch = self._decode(self._reader)
             if batch is None:
@@ -169,6 +182,9 @@ def decode_next(
 
     Returns:
         None at the end of the split.
+
+    Raises:
+        InputError: the file cannot be read any further, and all whole records before that place were decoded.
     """
 
     def refill(grows: bool) -> None:
@@ -179,20 +195,17 @@ def decode_next(
     if not reader.exhausted and 2 * (reader.stop - reader.start) < len(reader.data):
         refill(False)
     if reader.start == reader.stop:
+        reader.check()
         return None
-    decoded = decode(not reader.exhausted)
+    decoded = decode(not reader.at_last_line)
     while decoded.next_start == reader.start:
+        reader.check()
         seen_bytes = reader.stop - reader.start
         refill(True)
         # What is longer than the window may become is not waited for.
-        decoded = decode(reader.stop - reader.start > seen_bytes and not reader.exhausted)
+        decoded = decode(reader.stop - reader.start > seen_bytes and not reader.at_last_line)
     return decoded
 
 
 def _rest(split: Split) -> Rest:
     return Rest(split.path, split.start_bytes, split.stop_bytes, split.rejected_to_bytes, split.resumed)
-
-
-def _split(rest: Rest) -> Split:
-    compressed = rest.path.endswith(".gz")
-    return Split(rest.path, rest.start, rest.stop, compressed, rest.begun, rest.rejected_to)

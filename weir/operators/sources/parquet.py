@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import orjson
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 
 from weir.errors import InputError
 from weir.operators.sources.file_reader import FileReader
+from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.pacing import BATCH_BYTES_MAX
 from weir.operators.sources.parquet_rows import open_parquet, read_group
 from weir.operators.sources.positions import Rest
@@ -109,7 +111,7 @@ class ParquetReader(FileReader):
 
     def _row_groups(self, path: str) -> list[RowGroup]:
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(self._files.arrow_source(path)) as file:
                 self._check_schema(path, file.schema_arrow)
                 counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         except (OSError, pa.ArrowException) as error:
@@ -168,7 +170,7 @@ class ParquetReader(FileReader):
         if self._file is None or self._file_path != path:
             self.close()
             try:
-                self._file = open_parquet(path, names)
+                self._file = open_parquet(partial(self._files.arrow_source, path), names)
             except (OSError, pa.ArrowException) as error:
                 raise _unreadable(path, error) from error
             self._file_path = path
@@ -216,5 +218,4 @@ def _readable(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def _unreadable(path: str, error: Exception) -> InputError:
-    reason = " ".join(str(error).split())
-    return InputError(f"cannot read input {path}: {reason}; check that it is a Parquet file")
+    return unreadable(path, error, "check that it is a Parquet file")

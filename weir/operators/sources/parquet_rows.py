@@ -6,7 +6,8 @@ are stored as they are; with dictionaries a value of any length is one small num
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,13 +23,17 @@ _WHOLE_BYTES_MAX = 16 << 20
 _PIECE_BYTES_MIN, _PIECE_BYTES_MAX = 16 << 10, 1 << 20
 
 
-def open_parquet(path: str, names: Collection[str]) -> pq.ParquetFile:
+def open_parquet(open_source: Callable[[], Any], names: Collection[str]) -> pq.ParquetFile:
     """Open a file to read these columns of it; the caller closes it.
+
+    Args:
+        open_source: returns what pyarrow reads: a path, or an open file.
+        names: the columns.
 
     Raises:
         OSError, pa.ArrowException: it cannot be read.
     """
-    file = pq.ParquetFile(path)
+    file = pq.ParquetFile(open_source())
     columns = _column_indices(file.metadata, names)
     groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
     largest = max((sum(g.column(i).total_compressed_size for i in columns) for g in groups), default=0)
@@ -37,7 +42,7 @@ def open_parquet(path: str, names: Collection[str]) -> pq.ParquetFile:
     piece_bytes = max(_PIECE_BYTES_MIN, min(_PIECE_BYTES_MAX, _WHOLE_BYTES_MAX // max(1, len(columns))))
     metadata = file.metadata
     file.close()
-    return pq.ParquetFile(path, metadata=metadata, buffer_size=piece_bytes, pre_buffer=False)
+    return pq.ParquetFile(open_source(), metadata=metadata, buffer_size=piece_bytes, pre_buffer=False)
 
 
 def read_group(

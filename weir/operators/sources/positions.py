@@ -23,8 +23,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weir.errors import InputError
+from weir.errors import FailureKind, InputError
 from weir.operators.base import Json, OperatorContext
+from weir.operators.sources.input_files import InputFiles, unreadable
+from weir.operators.sources.local_input import LOCAL_INPUT
 
 VERSION = 1
 #: Bytes at the beginning and at the end of a file that its mark covers.
@@ -193,7 +195,7 @@ def restored_positions(context: OperatorContext, kind: str, path: str) -> dict[i
     return positions
 
 
-def mark_files(paths: Iterable[str]) -> dict[str, FileMark]:
+def mark_files(paths: Iterable[str], files: InputFiles = LOCAL_INPUT) -> dict[str, FileMark]:
     """The mark of each file.
 
     Raises:
@@ -202,19 +204,22 @@ def mark_files(paths: Iterable[str]) -> dict[str, FileMark]:
     marks = {}
     for path in dict.fromkeys(paths):
         try:
-            marks[path] = _mark(path)
+            marks[path] = _mark(path, files)
         except OSError as error:
-            raise InputError(f"cannot read input {path}: {error.strerror}; check the file") from error
+            raise unreadable(path, error) from error
     return marks
 
 
-def check_files(rests: Iterable[Rest], marks: Mapping[str, FileMark], unit: str) -> None:
+def check_files(
+    rests: Iterable[Rest], marks: Mapping[str, FileMark], unit: str, files: InputFiles = LOCAL_INPUT
+) -> None:
     """Are the files that are left to read the same as when the snapshot was taken?
 
     Args:
         rests: what is left.
         marks: of their files then.
         unit: of positions, for messages: "byte" or "row".
+        files: where they are.
 
     Raises:
         InputError: a file is absent or has changed.
@@ -227,9 +232,11 @@ def check_files(rests: Iterable[Rest], marks: Mapping[str, FileMark], unit: str)
         place = f"input {rest.path}, to be read on from {unit} {rest.start},"
         mend = "put the file back as it was, or start without the checkpoint"
         try:
-            now = _mark(rest.path)
+            now = _mark(rest.path, files)
         except OSError as error:
-            raise InputError(f"{place} cannot be read: {error.strerror}; {mend}") from error
+            failed = unreadable(rest.path, error)
+            message = f"{place} cannot be read: {error.strerror}; {mend}"
+            raise (failed if failed.failure_kind is FailureKind.OUTAGE else InputError(message)) from error
         then = marks[rest.path]
         if now.size_bytes != then.size_bytes:
             raise InputError(
@@ -240,8 +247,8 @@ def check_files(rests: Iterable[Rest], marks: Mapping[str, FileMark], unit: str)
             raise InputError(f"{place} has changed since the checkpoint: other content; {mend}")
 
 
-def _mark(path: str) -> FileMark:
-    with open(path, "rb", buffering=0) as file:
+def _mark(path: str, files: InputFiles) -> FileMark:
+    with files.open(path) as file:
         size = file.seek(0, 2)
         file.seek(0)
         head = file.read(MARK_BYTES)

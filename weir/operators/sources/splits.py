@@ -6,15 +6,17 @@ split in which its first byte lies.
 
 from __future__ import annotations
 
-import glob
-import gzip
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from functools import partial
+from typing import BinaryIO, TypeVar
 
-from weir.errors import InputError
+import pyarrow as pa
+
+from weir.operators.sources.compression import codec_of, decompressed
+from weir.operators.sources.input_files import InputFiles, unreadable
+from weir.operators.sources.local_input import LOCAL_INPUT
 
 #: Bounds of a split of a plain file; small inputs are cut finer so that every subtask gets a share.
 SPLIT_BYTES_MIN = 64 << 10
@@ -23,7 +25,6 @@ SPLIT_BYTES_MAX = 32 << 20
 SPLITS_PER_SUBTASK = 4
 
 _COUNT_BLOCK_BYTES = 4 << 20
-_GLOB_CHARACTERS = frozenset("*?[")
 
 _Unit = TypeVar("_Unit")
 
@@ -38,11 +39,17 @@ class Split:
     path: str
     start_bytes: int
     stop_bytes: int
-    compressed: bool = False
+    #: Of a compressed file; see ``compression``.
+    codec: str | None = None
     #: Some of it was read before: a line starts at ``start_bytes``, or the file has changed.
     resumed: bool = False
     #: Bad lines before this position were put aside before.
     rejected_to_bytes: int = 0
+
+    @property
+    def compressed(self) -> bool:
+        """Positions are those of decompressed bytes."""
+        return self.codec is not None
 
     @property
     def size_bytes(self) -> int:
@@ -50,70 +57,30 @@ class Split:
         return max(1, self.stop_bytes - self.start_bytes)
 
 
-def list_input_files(path: str, may_be_empty: bool = False) -> list[str]:
-    """Files of an input, sorted by name: a file, the parts of a directory, or the matches of a glob.
-
-    In directories and matches, hidden files, ``_SUCCESS`` and other names with a leading underscore, and
-    ``.crc`` files are left out. A directory is not searched below its own level. A file named outright is
-    taken whatever its name. With ``may_be_empty`` a directory or a glob may hold nothing yet.
-
-    Raises:
-        InputError: nothing is there, or it cannot be read.
-    """
-    if not path:
-        raise InputError("the source has no input path: set it to a file, a directory of parts or a glob")
-    target = Path(path).expanduser()
-    try:
-        if target.is_file():
-            return [str(target)]
-        if target.is_dir():
-            found = [entry for entry in target.iterdir() if entry.is_file()]
-            kind = "the directory holds no input files"
-        elif target.exists():
-            raise InputError(
-                f"cannot read input {path}: it is {_kind_of(target)}, which cannot be read again from a position; "
-                "write its lines to a file, and name that"
-            )
-        else:
-            found = [Path(match) for match in glob.glob(str(target), recursive=True) if Path(match).is_file()]
-            kind = "no file matches" if _GLOB_CHARACTERS & set(path) else "there is no such file or directory"
-    except OSError as error:
-        raise InputError(f"cannot read input {path}: {error.strerror}; check its permissions") from error
-    files = sorted(str(entry) for entry in found if _is_part(entry.name))
-    if may_be_empty and (target.is_dir() or _GLOB_CHARACTERS & set(path)):
-        return files
-    if not files:
-        raise InputError(
-            f"cannot read input {path}: {kind}; "
-            f"generate it (python workgen.py --out {path}) or correct the path"
-        )
-    return files
-
-
-def _kind_of(path: Path) -> str:
-    if path.is_fifo():
-        return "a FIFO"
-    if path.is_socket():
-        return "a socket"
-    return "a device"
-
-
-def _is_part(name: str) -> bool:
-    return not name.startswith((".", "_")) and not name.endswith(".crc")
-
-
-def plan_splits(files: Sequence[str], parallelism: int, *, whole_files: bool = False) -> list[Split]:
+def plan_splits(
+    paths: Sequence[str],
+    parallelism: int,
+    *,
+    whole_files: bool = False,
+    files: InputFiles = LOCAL_INPUT,
+    compression: str = "auto",
+) -> list[Split]:
     """Cut files into splits, in file order; the same for every subtask of a stage.
 
-    ``whole_files``: each file is one split.
+    Args:
+        paths: the files.
+        parallelism: number of subtasks.
+        whole_files: each file is one split.
+        files: where they are.
+        compression: see :func:`codec_of`.
 
     Raises:
         InputError: a file cannot be read.
     """
-    sizes = [_size_bytes(path) for path in files]
+    sizes = [_size_bytes(path, files) for path in paths]
     wholes = [
-        Split(path, 0, size, compressed=path.endswith(".gz"))
-        for path, size in zip(files, sizes, strict=True)
+        Split(path, 0, size, codec_of(path, compression))
+        for path, size in zip(paths, sizes, strict=True)
         if size
     ]
     return wholes if whole_files else cut_splits(wholes, parallelism)
@@ -139,12 +106,11 @@ def cut_splits(splits: Sequence[Split], parallelism: int) -> list[Split]:
     return cut
 
 
-def _size_bytes(path: str) -> int:
+def _size_bytes(path: str, files: InputFiles) -> int:
     try:
-        with open(path, "rb") as file:
-            return file.seek(0, 2)
+        return files.size_bytes(path)
     except OSError as error:
-        raise InputError(f"cannot read input {path}: {error.strerror}; check its permissions") from error
+        raise unreadable(path, error, "check its permissions") from error
 
 
 def assign(sizes: Sequence[int], units: Sequence[_Unit], parallelism: int) -> list[list[_Unit]]:
@@ -206,7 +172,7 @@ def share_events(events_max: int, available: Sequence[int]) -> list[int]:
 def line_quotas(
     events_max: int,
     assigned: Sequence[Sequence[Split]],
-    count_rows: Callable[[Sequence[Split], int], int] | None = None,
+    count_rows: Callable[[Sequence[Split], int], int],
 ) -> list[int]:
     """Rows that each subtask may emit so that together they emit ``events_max``.
 
@@ -217,7 +183,7 @@ def line_quotas(
     Args:
         events_max: the limit for all subtasks together.
         assigned: the splits of each.
-        count_rows: :func:`count_lines`, or what counts rows that are not lines.
+        count_rows: counts the rows of splits until there are so many, as :func:`count_lines`.
 
     Raises:
         InputError: a file cannot be read.
@@ -225,30 +191,32 @@ def line_quotas(
     if len(assigned) == 1:
         return [events_max]
     share = -(-events_max // len(assigned))
-    count = count_rows or count_lines
-    counts = [count(splits, share) for splits in assigned]
-    if any(found < share for found in counts):
-        counts = [count(splits, events_max) for splits in assigned]
+    counts = [count_rows(splits, share) for splits in assigned]
+    if any(count < share for count in counts):
+        counts = [count_rows(splits, events_max) for splits in assigned]
     return share_events(events_max, counts)
 
 
-def count_lines(splits: Sequence[Split], enough: int) -> int:
+def count_lines(splits: Sequence[Split], enough: int, files: InputFiles = LOCAL_INPUT) -> int:
     """Lines that start in the splits, counted until there are ``enough``; blank ones count."""
     count = 0
     for split in splits:
         if count >= enough:
             break
         try:
-            count += _count_split(split, enough - count)
-        except (OSError, EOFError) as error:
-            raise InputError(f"cannot read input {split.path}: {error}; check the file") from error
+            count += _count_split(split, enough - count, files)
+        except (OSError, pa.ArrowException) as error:
+            if split.compressed:
+                # It is read up to that place; the reader tells of it there.
+                continue
+            raise unreadable(split.path, error) from error
     return min(count, enough)
 
 
-def _count_split(split: Split, enough: int) -> int:
+def _count_split(split: Split, enough: int, files: InputFiles) -> int:
     # A line starts after each newline in [start - 1, stop - 1), and at the start of the file.
     count = 1 if split.start_bytes == 0 and split.size_bytes > 0 else 0
-    with open_split(split) as file:
+    with open_split(split, files) as file:
         left = 1 << 62 if split.compressed else split.stop_bytes - 1 - max(0, split.start_bytes - 1)
         if split.start_bytes:
             file.seek(split.start_bytes - 1)
@@ -265,8 +233,8 @@ def _count_split(split: Split, enough: int) -> int:
     return count
 
 
-def open_split(split: Split) -> BinaryIO:
+def open_split(split: Split, files: InputFiles = LOCAL_INPUT) -> BinaryIO:
     """The file of a split, opened for reading bytes at its beginning (decompressed if need be)."""
-    if split.compressed:
-        return cast(BinaryIO, gzip.open(split.path, "rb"))
-    return open(split.path, "rb", buffering=0)
+    if split.codec is not None:
+        return decompressed(partial(files.open, split.path), split.codec)
+    return files.open(split.path)

@@ -9,13 +9,14 @@ import pytest
 
 from weir.errors import InputError
 from weir.operators.sources.line_reader import LineReader
+from weir.operators.sources.local_input import list_input_files
 from weir.operators.sources.splits import (
     SPLIT_BYTES_MAX,
     SPLITS_PER_SUBTASK,
     Split,
     assign,
+    count_lines,
     line_quotas,
-    list_input_files,
     plan_splits,
     share_events,
 )
@@ -37,6 +38,7 @@ def read_lines(split: Split, **options) -> list[tuple[int, bytes]]:
             at += len(line) + 1
         reader.start = reader.stop
     reader.close()
+    reader.check()
     return found
 
 
@@ -72,7 +74,7 @@ def test_splits_cover_files_without_gaps_and_small_inputs_reach_all_subtasks(tmp
     (tmp_path / "empty").write_bytes(b"")
     splits = plan_splits(list_input_files(str(tmp_path)), 4)
     plain = [split for split in splits if not split.compressed]
-    assert [split for split in splits if split.compressed] == [Split(str(tmp_path / "b.gz"), 0, 100, True)]
+    assert [split for split in splits if split.compressed] == [Split(str(tmp_path / "b.gz"), 0, 100, "gzip")]
     assert (plain[0].start_bytes, plain[-1].stop_bytes) == (0, 9 << 20)
     assert all(a.stop_bytes == b.start_bytes for a, b in itertools.pairwise(plain))
     assert 4 * SPLITS_PER_SUBTASK - 1 <= len(plain) <= 4 * SPLITS_PER_SUBTASK + 1
@@ -102,7 +104,7 @@ def test_every_line_belongs_to_one_split_wherever_cuts_fall(tmp_path, newline_at
         splits = [Split(str(path), a, b) for a, b in itertools.pairwise(edges)]
         assert [found for split in splits for found in read_lines(split, buffer_bytes=32)] == expected
         for split in splits:
-            assert line_quotas(100, [[split], []])[0] == len(read_lines(split))
+            assert line_quotas(100, [[split], []], count_lines)[0] == len(read_lines(split))
 
 
 def test_byte_order_mark_is_not_part_of_the_first_line(tmp_path):
@@ -138,10 +140,10 @@ def test_broken_gzip_names_the_file(tmp_path):
     path = tmp_path / "cut.gz"
     path.write_bytes(gzip.compress(b"abc\n" * 10_000)[:-20])
     with pytest.raises(InputError, match=r"cut\.gz"):
-        read_lines(Split(str(path), 0, 10, compressed=True))
+        read_lines(Split(str(path), 0, 10, codec="gzip"))
     path.write_bytes(b"not gzip at all")
     with pytest.raises(InputError, match=r"cut\.gz"):
-        read_lines(Split(str(path), 0, 10, compressed=True))
+        read_lines(Split(str(path), 0, 10, codec="gzip"))
 
 
 def test_event_limit_is_shared_as_evenly_as_possible():
@@ -154,9 +156,9 @@ def test_event_limit_is_shared_as_evenly_as_possible():
 def test_quota_of_compressed_lines(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"1\n2\n3\n"))
-    split = Split(str(path), 0, path.stat().st_size, compressed=True)
-    assert line_quotas(100, [[split], []]) == [3, 0]
-    assert line_quotas(2, [[split], []]) == [2, 0]
+    split = Split(str(path), 0, path.stat().st_size, codec="gzip")
+    assert line_quotas(100, [[split], []], count_lines) == [3, 0]
+    assert line_quotas(2, [[split], []], count_lines) == [2, 0]
 
 
 def test_a_fifo_a_socket_and_a_device_are_called_by_their_names(tmp_path):

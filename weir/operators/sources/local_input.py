@@ -1,0 +1,107 @@
+"""Input files of this machine."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.parse import unquote, urlsplit
+
+from weir.errors import InputError
+from weir.operators.sources.input_files import FoundFile, InputFiles, is_part, is_uri, remote_files
+
+_GLOB_CHARACTERS = frozenset("*?[")
+
+
+class LocalInput(InputFiles):
+    """See the module."""
+
+    def find(self, path: str) -> list[FoundFile]:
+        """See the base class; a file that goes away meanwhile is left out."""
+        found = []
+        for name in list_input_files(path, may_be_empty=True):
+            try:
+                status = os.stat(name)
+            except FileNotFoundError:
+                continue
+            found.append(FoundFile(name, status.st_size, status.st_mtime_ns // 1000))
+        return found
+
+    def size_bytes(self, path: str) -> int:
+        """See the base class; the file is opened, because that may not be allowed."""
+        with open(path, "rb") as file:
+            return file.seek(0, 2)
+
+    def open(self, path: str) -> BinaryIO:
+        """See the base class."""
+        return cast(BinaryIO, open(path, "rb", buffering=0))
+
+    def arrow_source(self, path: str) -> Any:
+        """See the base class; pyarrow opens it itself."""
+        return path
+
+
+LOCAL_INPUT = LocalInput()
+
+
+def input_place(path: str) -> tuple[InputFiles, str]:
+    """Where an input is, and what :meth:`InputFiles.find` takes to find its files there.
+
+    Raises:
+        InputError: it is a URI that nobody understands.
+    """
+    if not is_uri(path):
+        return LOCAL_INPUT, path
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return LOCAL_INPUT, unquote(parts.path)
+    return remote_files(path), path
+
+
+def list_input_files(path: str, may_be_empty: bool = False) -> list[str]:
+    """Files of an input, sorted by name: a file, the parts of a directory, or the matches of a glob.
+
+    In directories and matches, hidden files, ``_SUCCESS`` and other names with a leading underscore, and
+    ``.crc`` files are left out. A directory is not searched below its own level. A file named outright is
+    taken whatever its name. With ``may_be_empty`` a directory or a glob may hold nothing yet.
+
+    Raises:
+        InputError: nothing is there, or it cannot be read.
+    """
+    if not path:
+        raise InputError("the source has no input path: set it to a file, a directory of parts or a glob")
+    target = Path(path).expanduser()
+    try:
+        if target.is_file():
+            return [str(target)]
+        if target.is_dir():
+            found = [entry for entry in target.iterdir() if entry.is_file()]
+            kind = "the directory holds no input files"
+        elif target.exists():
+            raise InputError(
+                f"cannot read input {path}: it is {_kind_of(target)}, which cannot be read again from a position; "
+                "write its lines to a file, and name that"
+            )
+        else:
+            found = [Path(match) for match in glob.glob(str(target), recursive=True) if Path(match).is_file()]
+            kind = "no file matches" if _GLOB_CHARACTERS & set(path) else "there is no such file or directory"
+    except OSError as error:
+        raise InputError(f"cannot read input {path}: {error.strerror}; check its permissions") from error
+    files = sorted(str(entry) for entry in found if is_part(entry.name))
+    if may_be_empty and (target.is_dir() or _GLOB_CHARACTERS & set(path)):
+        return files
+    if not files:
+        raise InputError(
+            f"cannot read input {path}: {kind}; "
+            f"generate it (python workgen.py --out {path}) or correct the path"
+        )
+    return files
+
+
+def _kind_of(path: Path) -> str:
+    if path.is_fifo():
+        return "a FIFO"
+    if path.is_socket():
+        return "a socket"
+    return "a device"
