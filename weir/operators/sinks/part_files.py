@@ -13,10 +13,8 @@ at the end. ``weir.operators.sinks.rolled_files`` has the sinks whose files hold
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +22,7 @@ import pyarrow as pa
 from weir.errors import InputError, StateMismatchError
 from weir.operators.base import Json, OperatorContext
 from weir.operators.sinks.part_formats import PartWriter, part_format
+from weir.operators.sinks.place_errors import unwritable
 from weir.operators.sinks.places import open_place
 from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
 from weir.records import user_columns
@@ -110,7 +109,7 @@ class PartFilesSink(TwoPhaseSink):
             InputError: rows could not be written.
         """
         if self._failure is not None:
-            raise self._unwritable(self._failure) from self._failure
+            raise unwritable(self._failure, self._place.location) from self._failure
 
     def begin(self, transaction: TransactionId) -> None:
         """Create the pending file.
@@ -226,19 +225,7 @@ class PartFilesSink(TwoPhaseSink):
             yield
         except OSError as error:
             self._failure = error
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> InputError:
-        location = self._place.location
-        if isinstance(error, FileExistsError | NotADirectoryError):
-            for path in (Path(location), *Path(location).parents):
-                if path.exists() and not path.is_dir():
-                    return InputError(f"sink: {path} is a file; name a directory")
-        # Arrow puts more into it than what the operating system says.
-        cause = os.strerror(error.errno) if error.errno else str(error)
-        return InputError(
-            f"sink: cannot write to {location}: {cause}; make room there, or choose a writable directory"
-        )
+            raise unwritable(error, self._place.location) from error
 
 
 def pending(name: str) -> str:
