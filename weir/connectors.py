@@ -19,6 +19,7 @@ from weir.specs import (
     Compression,
     CsvSinkSpec,
     CsvSpec,
+    DeltaSinkSpec,
     JsonLinesSinkSpec,
     JsonLinesSpec,
     LatencySinkSpec,
@@ -35,6 +36,7 @@ Blackhole = BlackholeSpec
 Collect = CollectSpec
 Print = PrintSpec
 CsvSink = CsvSinkSpec
+DeltaSink = DeltaSinkSpec
 JsonLinesSink = JsonLinesSinkSpec
 ParquetSink = ParquetSinkSpec
 LatencySink = LatencySinkSpec

@@ -210,6 +210,31 @@ def _check_level(codec: str, level: int) -> None:
 
 
 @dataclass(frozen=True)
+class DeltaSinkSpec(ParquetSinkSpec):
+    """Append user columns to a Delta Lake table, exactly once; needs ``pip install weir[delta]``.
+
+    See :class:`FileSinkSpec`. Each subtask makes one Delta commit per roll: for every checkpoint that has rows,
+    unless ``roll_ms`` or ``roll_bytes`` say otherwise. The table is created if it is not there; columns and partitions
+    of one that is must be the same.
+    """
+
+    kind: ClassVar[str] = "delta_sink"
+    runtime: ClassVar[str] = "weir.operators.sinks.delta_sink:DeltaSink"
+    roll_ms: float | None = field(default=0, metadata=_LATER, kw_only=True)
+
+    def check(self, schema: pa.Schema) -> None:
+        """See the base class."""
+        super().check(schema)
+        for column in schema:
+            kind = column.type
+            is_foreign = (
+                pa.types.is_unsigned_integer(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
+            )
+            if is_foreign or (pa.types.is_timestamp(kind) and kind.unit != "us"):
+                raise GraphError(f"column {column.name!r} is {kind}, which Delta Lake has not; cast it")
+
+
+@dataclass(frozen=True)
 class LatencySinkSpec(SinkSpec):
     """Write one ``arrival_ms,latency_ms`` line per event, with a sidecar JSON, below ``directory``."""
 

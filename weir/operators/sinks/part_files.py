@@ -79,9 +79,9 @@ class PartFilesSink(TwoPhaseSink):
         """
         with self.explained():
             if not is_restart:
-                self._check_fresh(context)
+                self.check_fresh(context)
             elif context.subtask_index == min(context.subtask_indices or (context.subtask_index,)):
-                self._check_own(context.generation)
+                self.check_own(context.generation)
             self._place.prepare(f".writable-{context.subtask_index}-{context.generation}")
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
@@ -159,14 +159,18 @@ class PartFilesSink(TwoPhaseSink):
         Raises:
             InputError: the directory cannot be written, or the name is taken by another file.
         """
-        # With those of rows that were held over checkpoints: weir.operators.sinks.rolled_files.
-        names = description.get("files", [description["name"]])
         with self.explained():
-            for name in names:
-                self._place.publish(pending(name), name)
-            self._place.settle(names)
+            self.publish(description)
+            # Of rows that were held over checkpoints: weir.operators.sinks.rolled_files.
             for log in description.get("logs", ()):
                 self._place.remove(log)
+
+    def publish(self, description: Json) -> None:
+        """Give pending files their visible names, durably."""
+        names = description.get("files", [description["name"]])
+        for name in names:
+            self._place.publish(pending(name), name)
+        self._place.settle(names)
 
     def abort_unlisted(self, listed: Collection[str], generation: int) -> None:
         """Remove pending files of earlier generations; listed ones have been renamed.
@@ -174,7 +178,7 @@ class PartFilesSink(TwoPhaseSink):
         Raises:
             InputError: the directory cannot be written.
         """
-        self._remove_pending(lambda _, written_by: written_by < generation, listed)
+        self.remove_pending(lambda _, written_by: written_by < generation, listed)
 
     def close(self) -> None:
         """Release the file; safe to call twice. What is pending stays for a later commit."""
@@ -186,7 +190,7 @@ class PartFilesSink(TwoPhaseSink):
             with self.explained():
                 stream.close()
 
-    def _check_fresh(self, context: OperatorContext) -> None:
+    def check_fresh(self, context: OperatorContext) -> None:
         """Subtask 0 looks for all: a subtask that joins a running job finds parts of this very run."""
         index = context.subtask_index
         if index == 0:
@@ -196,9 +200,9 @@ class PartFilesSink(TwoPhaseSink):
                     f"sink: {self._place.at(part)} exists already; remove it or choose another directory"
                 )
         # One run at a time writes to a directory, so pending files of this index are of an earlier one.
-        self._remove_pending(lambda of_subtask, _: of_subtask == index, ())
+        self.remove_pending(lambda of_subtask, _: of_subtask == index, ())
 
-    def _check_own(self, generation: int) -> None:
+    def check_own(self, generation: int) -> None:
         """No deployment of this job, nor of the one that its savepoint is of, has made parts under this number yet."""
         for name in self._visible_parts():
             match = self._visible_name.fullmatch(name)
@@ -211,7 +215,8 @@ class PartFilesSink(TwoPhaseSink):
     def _visible_parts(self) -> Iterator[str]:
         return (name for name in self._place.visible() if self._visible_name.fullmatch(name))
 
-    def _remove_pending(self, is_old: Callable[[int, int], bool], kept: Collection[str]) -> None:
+    def remove_pending(self, is_old: Callable[[int, int], bool], kept: Collection[str]) -> None:
+        """Remove hidden parts, chosen by subtask and generation, but for those that are kept."""
         with self.explained():
             for name in self._place.hidden():
                 match = self._pending_name.fullmatch(name)

@@ -41,13 +41,17 @@ def _escaped(value: str | None) -> str:
     return f"{begin}~{hashlib.sha256(value.encode()).hexdigest()[:16]}"
 
 
-def split(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each partition, in their order: its folder, and the other columns.
+#: What a partition's rows have in its columns, as texts.
+Values = tuple[str | None, ...]
+
+
+def split(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Values, pa.Table]]:
+    """The rows of each partition, in their order: its values, and the other columns.
 
     Partitions come in the order of their first rows.
     """
     if not columns:
-        yield "", table
+        yield (), table
         return
     names = [f"key_{number}" for number in range(len(columns))]
     keys = pl.DataFrame(
@@ -56,7 +60,7 @@ def split(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.Tab
     groups = keys.with_row_index("row").group_by(names, maintain_order=True).agg("row")
     rest = table.drop_columns(list(columns))
     for *values, rows in groups.iter_rows():
-        yield folder_of(columns, values), rest if len(rows) == len(table) else rest.take(pa.array(rows))
+        yield tuple(values), rest if len(rows) == len(table) else rest.take(pa.array(rows))
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:

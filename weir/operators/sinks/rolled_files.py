@@ -33,7 +33,7 @@ import pyarrow as pa
 from weir.errors import InputError
 from weir.operators.base import Json, OperatorContext
 from weir.operators.sinks.part_files import PartFilesSink
-from weir.operators.sinks.rolled_writing import FileNames, write_files
+from weir.operators.sinks.rolled_writing import FileNames, WrittenFile, write_files
 from weir.operators.sinks.row_logs import RowLog, RowLogWriter, read_logs
 from weir.operators.sinks.two_phase import TransactionId
 from weir.records import user_columns
@@ -58,9 +58,9 @@ class RolledFilesSink(PartFilesSink):
         self._logs: list[RowLog] = []
         #: Those that another thread writes to files.
         self._rolling: list[RowLog] = []
-        self._roll: Future[list[str]] | None = None
+        self._roll: Future[list[WrittenFile]] | None = None
         #: Files that are written, and the logs that they are of; the next barrier prepares them.
-        self._written: list[tuple[list[str], list[RowLog]]] = []
+        self._written: list[tuple[list[WrittenFile], list[RowLog]]] = []
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="file-sink")
         self._is_closed = False
 
@@ -72,7 +72,7 @@ class RolledFilesSink(PartFilesSink):
         Raises:
             InputError: one is gone, or the directory cannot be written.
         """
-        self._names = FileNames(self._suffix, context.subtask_index, context.generation)
+        self._names = self.file_names(context)
         listed = {
             index: [RowLog.from_json(item) for item in value.get("logs", ())]
             for index, value in context.restored.items()
@@ -88,6 +88,16 @@ class RolledFilesSink(PartFilesSink):
             if index == context.subtask_index or (is_lowest and index not in indices):
                 self._logs += [item for item in logs if self._is_there(item, there)]
 
+    def file_names(self, context: OperatorContext) -> FileNames:
+        """What names the files of this subtask."""
+        return FileNames(
+            self._suffix, context.subtask_index, context.generation, partition_by=self._partition_by
+        )
+
+    def described(self, files: list[WrittenFile], logs: list[str]) -> Json:
+        """All that the commit of a roll needs."""
+        return {"name": logs[0], "files": [file.name for file in files], "logs": logs}
+
     def check_holds_rows(self, context: OperatorContext) -> None:
         """It has."""
 
@@ -100,11 +110,7 @@ class RolledFilesSink(PartFilesSink):
         if item.name in there:
             return True
         match = _LOG_NAME.fullmatch(item.name)
-        written_by = int(match[2]) if match is not None else 0
-        with self.explained():
-            found = (self._visible_name.fullmatch(name) for name in self._place.visible())
-            is_delivered = any(part is not None and int(part[1]) >= written_by for part in found)
-        if not is_delivered:
+        if match is None or not self.has_delivered_since(int(match[2])):
             raise InputError(
                 f"sink: {self._place.at(item.name)} is gone, with rows that were not in a file yet; "
                 "start the job in the directory where it ran, from its latest checkpoint"
@@ -114,6 +120,12 @@ class RolledFilesSink(PartFilesSink):
             self._place.at(item.name),
         )
         return False
+
+    def has_delivered_since(self, generation: int) -> bool:
+        """Whether something is visible of this generation or a later one."""
+        with self.explained():
+            found = (self._visible_name.fullmatch(name) for name in self._place.visible())
+            return any(part is not None and int(part[1]) >= generation for part in found)
 
     def _remove_older_logs(self, generation: int) -> None:
         with self.explained():
@@ -127,11 +139,16 @@ class RolledFilesSink(PartFilesSink):
         super().abort_unlisted((), generation)
         self._remove_older_logs(generation)
 
-    def _check_fresh(self, context: OperatorContext) -> None:
-        super()._check_fresh(context)
+    def check_fresh(self, context: OperatorContext) -> None:
+        """See the base class; logs go too."""
+        super().check_fresh(context)
+        self.remove_logs_of(context.subtask_index)
+
+    def remove_logs_of(self, index: int) -> None:
+        """Remove the logs that an earlier run of this subtask has left."""
         for name in self._place.hidden():
             match = _LOG_NAME.fullmatch(name)
-            if match is not None and int(match[1]) == context.subtask_index:
+            if match is not None and int(match[1]) == index:
                 self._place.remove(name)
 
     # --- rows ---
@@ -181,9 +198,9 @@ class RolledFilesSink(PartFilesSink):
                 self._take_roll(waits=True)
             self._begin_roll_if_due()
         for files, logs in self._written:
-            names = [item.name for item in logs]
+            description = self.described(files, [item.name for item in logs])
             with self._lock:
-                self._prepared.append((checkpoint_id, {"name": names[0], "files": files, "logs": names}))
+                self._prepared.append((checkpoint_id, description))
         self._written = []
         value = super().snapshot(checkpoint_id)
         held = [*self._rolling, *self._logs]
@@ -208,7 +225,6 @@ class RolledFilesSink(PartFilesSink):
             self._place,
             read_logs(self._place, self._rolling),
             self._new_writer,
-            self._partition_by,
             self._names,
             lambda: self._is_closed,
         )

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from weir.operators.sinks.part_files import pending
 from weir.operators.sinks.part_formats import PartWriter
-from weir.operators.sinks.partitions import split
+from weir.operators.sinks.partitions import Values, folder_of, split
 from weir.operators.sinks.places import Place
 from weir.records import batch_bytes
 
@@ -24,18 +24,34 @@ OPEN_FILES_MAX = 64
 HELD_BYTES_MAX = 128 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A hidden file that is durable."""
+
+    #: Where it will be visible, relative to the place.
+    name: str
+    #: Of its partition, in the order of the columns.
+    values: Values
+    rows: int
+    bytes: int
+
+
 class FileNames:
     """Names of the files of one subtask in one generation; none comes twice. Safe in any thread."""
 
-    def __init__(self, suffix: str, subtask_index: int, generation: int) -> None:
+    def __init__(
+        self, suffix: str, subtask_index: int, generation: int, *, partition_by: Sequence[str] = ()
+    ) -> None:
         self._suffix = suffix
+        self.partition_by = tuple(partition_by)
         self._prefix = f"{subtask_index:05d}-{generation:06d}"
         # A logged row is before those of later numbers. Incremented in one bytecode step that the GIL guards.
         self._numbers = iter(range(1, 1 << 62))
 
-    def part(self) -> str:
-        """The name of the next part."""
-        return f"part-{self._prefix}-{next(self._numbers):08d}.{self._suffix}"
+    def part(self, values: Values) -> str:
+        """The name of the next part of a partition: its folder, and a number."""
+        folder = folder_of(self.partition_by, values)
+        return f"{folder}part-{self._prefix}-{next(self._numbers):08d}.{self._suffix}"
 
     def log(self) -> str:
         """The name of the next row log."""
@@ -46,16 +62,12 @@ def write_files(
     place: Place,
     batches: Iterable[pa.RecordBatch],
     new_writer: Callable[[Any, pa.Schema], PartWriter],
-    partition_by: Sequence[str],
     names: FileNames,
     is_cancelled: Callable[[], bool],
-) -> list[str]:
+) -> list[WrittenFile]:
     """Write rows to hidden files, durably.
 
     Memory: a chunk of the rows, beside what the writers of at most ``OPEN_FILES_MAX`` files hold.
-
-    Returns:
-        Visible names, relative to the place: the folder of the partition, and the name of the part.
 
     Raises:
         CancelledError: the sink was closed.
@@ -66,8 +78,8 @@ def write_files(
         for chunk in _chunks(batches):
             if is_cancelled():
                 raise CancelledError
-            for folder, rows in split(chunk, partition_by):
-                files.write(folder, rows)
+            for values, rows in split(chunk, names.partition_by):
+                files.write(values, rows)
             files.spill()
         files.complete_all()
     finally:
@@ -78,9 +90,11 @@ def write_files(
 @dataclass(slots=True)
 class _OpenFile:
     name: str
+    values: Values
     schema: pa.Schema
     stream: Any
     writer: PartWriter
+    rows: int = 0
 
 
 class _OpenFiles:
@@ -90,13 +104,13 @@ class _OpenFiles:
         self, place: Place, new_writer: Callable[[Any, pa.Schema], PartWriter], names: FileNames
     ) -> None:
         self._place, self._new_writer, self._names = place, new_writer, names
-        self._open: dict[str, _OpenFile] = {}
-        #: Names of those that are complete.
-        self.written: list[str] = []
+        self._open: dict[Values, _OpenFile] = {}
+        #: Those that are complete.
+        self.written: list[WrittenFile] = []
 
-    def write(self, folder: str, rows: pa.Table) -> None:
+    def write(self, values: Values, rows: pa.Table) -> None:
         """Add rows of a partition."""
-        file = self._open.pop(folder, None)
+        file = self._open.pop(values, None)
         # Columns are others after a restart with another version of the job.
         if file is not None and file.schema != rows.schema:
             self._complete([file])
@@ -104,10 +118,11 @@ class _OpenFiles:
         if file is None:
             if len(self._open) >= OPEN_FILES_MAX:
                 self._complete([self._open.pop(next(iter(self._open)))])
-            name = folder + self._names.part()
+            name = self._names.part(values)
             stream = self._place.create(pending(name))
-            file = _OpenFile(name, rows.schema, stream, self._new_writer(stream, rows.schema))
-        self._open[folder] = file
+            file = _OpenFile(name, values, rows.schema, stream, self._new_writer(stream, rows.schema))
+        self._open[values] = file
+        file.rows += rows.num_rows
         for batch in rows.combine_chunks().to_batches():
             file.writer.write(batch)
 
@@ -129,9 +144,9 @@ class _OpenFiles:
     def _complete(self, files: Sequence[_OpenFile]) -> None:
         for file in files:
             file.writer.end()
+            self.written.append(WrittenFile(file.name, file.values, file.rows, file.stream.tell()))
         if files:
             self._place.seal([file.stream for file in files])
-        self.written.extend(file.name for file in files)
 
     def abandon(self) -> None:
         """Release what is not complete."""
