@@ -2,7 +2,7 @@
 
 The commit names an *application transaction*: an application id and a version, which the library keeps in the table's
 log. A commit that comes again finds its version there and does nothing; of two that come at once, one fails and looks
-again. Data files are directly in the table's directory, whatever their partition: a Delta reader knows them by the log.
+again. Data files are in folders as Hive has them: some readers, Polars among them, look there instead of into the log.
 
 The application id is made by chance when a run begins, one per subtask, and goes along in its snapshots::
 
@@ -114,8 +114,8 @@ class DeltaSink(RolledFilesSink):
             )
 
     def file_names(self, context: OperatorContext) -> FileNames:
-        """Unlike those of other runs that write to the table, and in no folder."""
-        return _FlatNames(
+        """Unlike those of other runs that write to the table."""
+        return FileNames(
             f"{secrets.token_hex(4)}.{self._suffix}",
             context.subtask_index,
             context.generation,
@@ -219,14 +219,6 @@ class DeltaSink(RolledFilesSink):
         )
         refused.failure_kind = FailureKind.OUTAGE
         return refused
-
-
-class _FlatNames(FileNames):
-    """Files without folders: the table's log has their partitions."""
-
-    def part(self, values: Values) -> str:
-        """The name of the next part."""
-        return super().part(values).rpartition("/")[2]
 
 
 def table_of(path: str) -> tuple[str, Mapping[str, str] | None]:
