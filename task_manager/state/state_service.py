@@ -15,6 +15,7 @@ from weir.rpc import state_pb2, state_pb2_grpc
 from weir.rpc.wire import JobIdentity, handshake_from_proto
 from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys
+from weir.state.pieces import pieces_of
 
 #: What an entry adds to a message beside its key and value.
 _ENTRY_OVERHEAD_BYTES = 16
@@ -132,16 +133,10 @@ class StateService(state_pb2_grpc.StateServicer):
             raise HandshakeError("the keys of a state load must ascend")
         with self._fence_lock:
             store = self._admit(fence, keys)
-        staged = store.stage(entries)
-        try:
+        for piece in pieces_of(store, entries):
             with self._fence_lock:
                 self._admit(fence, keys[:1])
-                if next(iter(store.scan(keys[0], keys[-1] + b"\0")), None) is None:
-                    staged.commit()
-                else:
-                    store.write(entries)
-        finally:
-            staged.discard()
+                store.write(piece)
 
     def Scan(
         self, request: state_pb2.StateScanRequest, context: grpc.ServicerContext

@@ -57,25 +57,6 @@ class StateReader(ABC):
         return self.scan(prefix, prefix_end(prefix), reverse=reverse)
 
 
-class StagedEntries(ABC):
-    """Entries that are ready to be added to a store; made by :meth:`StateBackend.stage`."""
-
-    @abstractmethod
-    def commit(self) -> None:
-        """Add them, atomically; much faster than writing them.
-
-        The caller sees to it that the store has nothing between the first and the last of their keys, and that
-        nothing is written there meanwhile. They survive the death of this process.
-
-        Raises:
-            StateError: the store cannot be written; nothing was added.
-        """
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Forget them, unless they were added; call it in any case, more than once if need be."""
-
-
 class StateBackend(StateReader):
     """An ordered store of bytes. All methods may be called from any thread."""
 
@@ -90,17 +71,6 @@ class StateBackend(StateReader):
         Raises:
             StateError: the store cannot be written (a full disk, for example); nothing was applied.
         """
-
-    def stage(self, entries: Sequence[tuple[bytes, bytes]]) -> StagedEntries:
-        """Make many entries of an empty range ready to be added at once; takes most of the time that adding takes.
-
-        Args:
-            entries: in ascending key order, no key twice, at least one.
-
-        Raises:
-            StateError: they cannot be stored.
-        """
-        return _PlainEntries(self, entries)
 
     def is_settled(self, group: int) -> bool:
         """Whether all state of a key group is in one store, where it may be swept; not while it is on its way."""
@@ -123,7 +93,7 @@ class StateBackend(StateReader):
 
     @abstractmethod
     def flush(self) -> None:
-        """Return when every earlier write survives the death of this process."""
+        """Return when every earlier write has reached the store, also one elsewhere: a later image has it."""
 
     def checkpoint(self, directory: Path) -> None:
         """Write an image of now into a directory that does not exist yet; its parent does.
@@ -167,20 +137,6 @@ class StateBackend(StateReader):
     def delete_many(self, keys: Sequence[bytes]) -> None:
         """Delete keys; absent ones are ignored."""
         self.write(deletes=keys)
-
-
-class _PlainEntries(StagedEntries):
-    """Written like any others."""
-
-    def __init__(self, store: StateBackend, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        self._store = store
-        self._entries = entries
-
-    def commit(self) -> None:
-        self._store.write(self._entries)
-
-    def discard(self) -> None:
-        self._entries = ()
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

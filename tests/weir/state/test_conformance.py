@@ -106,29 +106,6 @@ def test_delete_range_removes_the_range_and_nothing_else(
     assert list(backend.scan()) == sorted(ENTRIES.items())
 
 
-def test_staged_entries_show_when_they_are_committed_and_not_before(backend: StateBackend) -> None:
-    backend.write([(b"\0\1a", b"1"), (b"\0\1z", b"26")])
-    entries = [(b"\0\1m%04d" % number, b"%d" % number * 40) for number in range(3_000)]
-    first, second = backend.stage(entries), backend.stage([(b"\0\1n", b"never")])
-    assert backend.get_many([b"\0\1m0000"]) == [None]
-    second.discard()
-    first.commit()
-    backend.put_many([b"\0\1m0001"], [b"later"])
-    backend.delete_many([b"\0\1m0002"])
-    assert backend.get_many([b"\0\1m0000", b"\0\1n", b"\0\1m0001"]) == [b"0" * 40, None, b"later"]
-    want = [(b"\0\1a", b"1"), entries[0], (b"\0\1m0001", b"later"), *entries[3:], (b"\0\1z", b"26")]
-    assert list(backend.scan()) == want
-
-
-def test_staged_entries_of_a_range_that_was_deleted_are_there(backend: StateBackend) -> None:
-    entries = [(b"\0\1m%04d" % number, b"%d" % number) for number in range(100)]
-    backend.write([(key, b"old") for key, _ in entries])
-    backend.delete_range(entries[0][0], entries[-1][0] + b"\0")
-    backend.stage(entries).commit()
-    assert list(backend.scan()) == entries
-    assert backend.get_many([entries[7][0]]) == [b"7"]
-
-
 def test_delete_range_of_an_empty_store_is_no_error(backend: StateBackend) -> None:
     backend.delete_range(None, None)
     assert list(backend.scan()) == []

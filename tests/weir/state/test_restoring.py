@@ -14,12 +14,12 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.clock import SystemClock
 from weir.errors import StateError
 from weir.protocol.manifest import StoreImage
+from weir.state import pieces
 from weir.state.api import StateBackend
 from weir.state.images.image_client import image_address, image_ids_of
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images
 from weir.state.layout import encode_key
-from weir.state.placement import pull as pull_module
 from weir.state.placement.group_places import HeldGroup
 from weir.state.placement.migration import Migrator
 from weir.state.placement.placed_store import PlacedStore
@@ -170,13 +170,12 @@ def test_migrator_restores_while_the_subtask_goes_on(machines):
     assert new.images.open_images() == []
 
 
-@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("in_small_pieces", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed, staged, monkeypatch):
+def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed, in_small_pieces, monkeypatch):
     """Each generation takes its image at a random moment of the restoring, as the manifest describes it."""
-    if staged:
-        # As table files, wherever nothing of a chunk's range is here.
-        monkeypatch.setattr(pull_module, "STAGED_BYTES_MIN", 0)
+    if in_small_pieces:
+        monkeypatch.setattr(pieces, "PIECE_ENTRIES_MAX", 3)
     chance = random.Random(seed)
     model: dict[bytes, bytes] = {}
     machine = machines("generation-0")
@@ -215,7 +214,7 @@ def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed, 
         check(state, model)
         fill(state, model, seed * 100 + generation)
         # Chunks of one to three entries: some lie where nothing was written here, some do not.
-        pull(state, chance.randrange(4), 60 if staged else 1000)
+        pull(state, chance.randrange(4), 60 if in_small_pieces else 1000)
         fill(state, model, seed * 100 + 50 + generation)
         check(state, model)
     pull(state, 4)

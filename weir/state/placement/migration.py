@@ -13,15 +13,15 @@ from weir.errors import StateError, WeirError
 from weir.state.api import StateBackend
 from weir.state.placement.group_places import MigratingGroup, state_bounds
 from weir.state.placement.placed_store import PlacedStore
-from weir.state.placement.pull import STAGED_BYTES_MIN
 from weir.state.placement.remote import RemoteStateClient
 
 log = logging.getLogger(__name__)
 
-#: What is shipped at a time; the receiver adds it at once (see ``StateBackend.stage``). With less there are too many
-#: table files, with more other threads wait longer.
+#: What is shipped at a time.
 SHIP_BYTES = 1 << 20
 SHIP_KEYS_MAX = 40_000
+#: Less goes as an ordinary write, in one message.
+_LOADED_BYTES_MIN = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ def ship_groups(
 
 
 def _send(client: RemoteStateClient, batch: Sequence[tuple[bytes, bytes]], size_bytes: int) -> None:
-    if size_bytes >= STAGED_BYTES_MIN:
+    if size_bytes >= _LOADED_BYTES_MIN:
         client.load(batch)
     else:
         client.write(batch)

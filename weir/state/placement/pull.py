@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from itertools import groupby
 
 from weir.state.api import StateBackend
 from weir.state.images.image_client import is_image
+from weir.state.pieces import pieces_of
 from weir.state.placement.group_places import MigratingGroup, state_bounds
 from weir.state.placement.listed_peers import ListedPeers, bytes_of
 from weir.state.placement.ownership import GroupOwnership
-
-#: Fetched keys that are kept at a time, while other threads wait for the subtask's state: 1 to 2 ms.
-_KEPT_AT_ONCE = 500
-#: Fetched entries of this size or more are staged if they can be: below, a file of their own does not pay.
-STAGED_BYTES_MIN = 128 << 10
 
 
 class Pull:
@@ -62,51 +56,20 @@ class Pull:
         chunk = list(peer.scan(first, bounds[-1][1], prefixes=prefixes, bytes_max=bytes_max))
         if not chunk:
             return None, 0, 0
-        for _, entries in groupby(chunk, key=lambda entry: entry[0][:4]):
-            if not self._take_in(migrating, version, list(entries)):
+        for piece in pieces_of(self._local, chunk):
+            if not self._keep_absent(migrating, version, piece):
                 return start, 0, 0
         return chunk[-1][0] + b"\0", len(chunk), bytes_of(chunk)
-
-    def _take_in(
-        self, migrating: MigratingGroup, version: int, entries: Sequence[tuple[bytes, bytes]]
-    ) -> bool:
-        """Keep entries of one state of a group; False: they are void, read them again.
-
-        Many at once if nothing of their range is here, which is true of state that is seldom used. Else bit by bit,
-        because those must be left out that this subtask has written or deleted since.
-        """
-        first, last = entries[0][0], entries[-1][0]
-        if bytes_of(entries) >= STAGED_BYTES_MIN and self._is_untouched(migrating, first, last):
-            staged = self._local.stage(entries)
-            try:
-                with self._lock:
-                    self._ownership.check_open()
-                    if self._is_void(migrating, version):
-                        return False
-                    if self._is_untouched(migrating, first, last):
-                        staged.commit()
-                        self._counters.count_fetched(entries)
-                        return True
-            finally:
-                staged.discard()
-        for begin in range(0, len(entries), _KEPT_AT_ONCE):
-            if not self._keep_absent(migrating, version, entries[begin : begin + _KEPT_AT_ONCE]):
-                return False
-            # Whoever waits for the lock or the GIL goes first.
-            time.sleep(0)
-        return True
 
     def _is_void(self, migrating: MigratingGroup, version: int) -> bool:
         """Whether what was read from the peer does not count any more; the caller has the lock."""
         return migrating.version != version or self._places.get(migrating.group) is not migrating
 
     def _is_untouched(self, migrating: MigratingGroup, first: bytes, last: bytes) -> bool:
-        """Whether no key of the range (ends included) was fetched, written or deleted here."""
-        with self._lock:
-            self._ownership.check_open()
-            if any(first <= key <= last for key in migrating.tombstones):
-                return False
-            return next(iter(self._local.scan(first, last + b"\0")), None) is None
+        """Whether no key of the range (ends included) was fetched, written or deleted here; the caller has the lock."""
+        if any(first <= key <= last for key in migrating.tombstones):
+            return False
+        return next(iter(self._local.scan(first, last + b"\0")), None) is None
 
     def _keep_absent(
         self, migrating: MigratingGroup, version: int, chunk: Sequence[tuple[bytes, bytes]]
@@ -116,12 +79,15 @@ class Pull:
             self._ownership.check_open()
             if self._is_void(migrating, version):
                 return False
-            here = self._local.get_many([key for key, _ in chunk])
-            puts = [
-                entry
-                for entry, value in zip(chunk, here, strict=True)
-                if value is None and entry[0] not in migrating.tombstones
-            ]
+            puts = chunk
+            # Nothing is, as a rule, of state that is seldom used: one look is cheaper than one for each key.
+            if not self._is_untouched(migrating, chunk[0][0], chunk[-1][0]):
+                here = self._local.get_many([key for key, _ in chunk])
+                puts = [
+                    entry
+                    for entry, value in zip(chunk, here, strict=True)
+                    if value is None and entry[0] not in migrating.tombstones
+                ]
             if puts:
                 self._local.write(puts)
             self._counters.count_fetched(chunk)

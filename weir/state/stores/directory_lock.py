@@ -8,7 +8,7 @@ Nothing below a directory is ever deleted unless its marker is there and valid a
     <directory>/snapshots/        images of the store that are being published
     <directory>/images/           images from which state is being restored
     <directory>/published/        files that are in a checkpoint store elsewhere, so as not to fetch them again
-    <directory>/staged/           table files that RocksDB has not taken in yet; worthless at the next start
+    <directory>/staged/           left by earlier versions; worthless
 """
 
 from __future__ import annotations
@@ -37,15 +37,11 @@ _OWN_NAMES = {LOCK_NAME, MARKER_NAME + ".new"}
 
 
 class StoreDirectory:
-    """A claimed directory; :meth:`release` gives it up. ``data_path`` is where RocksDB may write.
-
-    ``staged_path`` is for files that it is to take in: on the same file system, made by whoever needs it.
-    """
+    """A claimed directory; :meth:`release` gives it up. ``data_path`` is where RocksDB may write."""
 
     def __init__(self, path: Path, lock_descriptor: int | None) -> None:
         self.path = path
         self.data_path = path / DATA_NAME
-        self.staged_path = path / STAGED_NAME
         self._lock_descriptor = lock_descriptor
 
     def release(self) -> None:
@@ -91,7 +87,7 @@ def _claim(path: Path, *, fresh: bool) -> StoreDirectory:
             # What only the process before this one needed.
             _remove(path / SNAPSHOTS_NAME)
             _remove(path / IMAGES_NAME)
-            _remove(directory.staged_path)
+            _remove(path / STAGED_NAME)
             if fresh:
                 _remove(directory.data_path)
         directory.data_path.mkdir(exist_ok=True)

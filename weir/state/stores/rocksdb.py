@@ -1,19 +1,23 @@
 """The RocksDB backend: one store per task manager, through rocksdict in raw mode.
 
-Durability: every write goes to RocksDB's write-ahead log in the operating system's page cache before the call
-returns, without fsync. It survives ``kill -9`` of this process, not a power cut; checkpoints are for that.
+Durability: what is written is in memory until RocksDB writes a table, and there is no log: nobody opens the store of a
+process that died, because a job goes on from its latest checkpoint. An image and :meth:`RocksDbBackend.close` bring
+everything into tables.
 
 Memory: one block cache holds data, index and filter blocks, and memory tables are charged to it.
 
-The GIL: ``get_many`` releases it, ``write`` holds it (rocksdict does), 0.5 µs a key: callers write in chunks.
+The GIL: rocksdict releases it in ``get_many``, while RocksDB writes a memory table out and while it merges; it keeps it
+in ``write``, while it makes an image, in everything about table files from outside, and in scans. The latter must
+not wait for the disk, then: hence no log, images of links that are made here, writes that RocksDB refuses rather than
+lets them wait. A write takes 0.4 ms for 256 KiB, so callers write in chunks.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
+import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import cast
@@ -22,17 +26,16 @@ from rocksdict import (
     AccessType,
     Checkpoint,
     CompactOptions,
-    IngestExternalFileOptions,
     Rdict,
-    SstFileWriter,
     WriteBatch,
 )
 
 from weir.errors import StateError
-from weir.state.api import StagedEntries, StateBackend, StoreStats
+from weir.state.api import StateBackend, StoreStats
 from weir.state.stores.directory_lock import StoreDirectory, claim_directory
 from weir.state.stores.rocksdb_compaction import Compaction
-from weir.state.stores.rocksdb_errors import state_error
+from weir.state.stores.rocksdb_errors import is_stall, stalled_error, state_error
+from weir.state.stores.rocksdb_images import ImageTaker
 from weir.state.stores.rocksdb_settings import (
     RocksDbSettings,
     StoreMemory,
@@ -46,6 +49,10 @@ from weir.state.stores.rocksdb_settings import (
 READ_KEYS_MAX = 512
 #: Entries that a scan reads at a time, with the GIL held: 0.1 ms.
 SCAN_ENTRIES_MAX = 256
+SCAN_BYTES_MAX = 64 << 10
+#: While RocksDB refuses writes because it cannot keep up.
+_STALLED_PAUSE_S = 0.002
+_STALLED_PAUSES_MAX = 150_000
 
 
 def open_store(path: Path, settings: RocksDbSettings, *, fresh: bool) -> RocksDbBackend:
@@ -81,10 +88,8 @@ class RocksDbBackend(StateBackend):
         self._directory = directory
         self.memory = memory or StoreMemory(settings)
         self._memory_tables_max = settings.write_buffer_count
-        self._options = options = store_options(settings, self.memory)
+        options = store_options(settings, self.memory)
         options.create_if_missing(not read_only)
-        self._staged_path = directory.staged_path
-        self._staged_numbers = itertools.count()
         access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
             # Named, or rocksdict takes the table options, and a block cache of 8 MB, from the files of an earlier run.
@@ -99,6 +104,7 @@ class RocksDbBackend(StateBackend):
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[_Scan] = weakref.WeakSet()
         self._gets = self._puts = self._deletes = 0
+        self._images = ImageTaker(directory.data_path)
         self._compaction = Compaction(self._compact_range, self._disk_bytes)
 
     def check_open(self) -> None:
@@ -141,100 +147,78 @@ class RocksDbBackend(StateBackend):
         return scan if reverse else chain.from_iterable(scan.chunks())
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
-        """Apply puts, then deletes, atomically; in the log when this returns."""
-        self.check_open()
-        batch = WriteBatch(raw_mode=True)
-        put = batch.put
-        for key, value in puts:
-            put(key, value)
-        for key in deletes:
-            batch.delete(key)
+        """Apply puts, then deletes, atomically."""
+
+        def fill(batch: WriteBatch) -> None:
+            put = batch.put
+            for key, value in puts:
+                put(key, value)
+            for key in deletes:
+                batch.delete(key)
+
+        self._apply(fill)
         with self._lock:
-            self._apply(batch)
             self._puts += len(puts)
             self._deletes += len(deletes)
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """As :meth:`write` of these pairs, without making the pairs."""
-        self.check_open()
-        batch = WriteBatch(raw_mode=True)
-        put = batch.put
-        for key, value in zip(keys, values, strict=True):
-            put(key, value)
+
+        def fill(batch: WriteBatch) -> None:
+            put = batch.put
+            for key, value in zip(keys, values, strict=True):
+                put(key, value)
+
+        self._apply(fill)
         with self._lock:
-            self._apply(batch)
             self._puts += len(keys)
 
-    def _apply(self, batch: WriteBatch) -> None:
-        try:
-            self._store.write(batch, self._write_options)
-        except Exception as error:
-            raise state_error(error, self.path) from error
-
-    def stage(self, entries: Sequence[tuple[bytes, bytes]]) -> StagedEntries:
-        """Write a table file beside the store, which takes it in as it is: past its log and its memory tables.
-
-        It lies on the lowest level, where nothing merges it again. 2.5 µs an entry; others get the GIL in between.
-        """
-        self.check_open()
-        path = self._staged_path / f"{next(self._staged_numbers)}.sst"
-        try:
-            self._staged_path.mkdir(exist_ok=True)
-            writer = SstFileWriter(self._options)
-            writer.open(str(path))
-            for key, value in entries:
-                writer[key] = value
-            writer.finish()
-        except Exception as error:
-            path.unlink(missing_ok=True)
-            raise state_error(error, self.path) from error
-        return _TableFile(self, path, len(entries))
-
-    def take_in(self, path: Path, entry_count: int) -> None:
-        """Make a staged table file part of the store; called by its :class:`StagedEntries`."""
-        self.check_open()
-        options = IngestExternalFileOptions()
-        options.set_move_files(True)
-        try:
-            self._store.ingest_external_file([str(path)], options)
-        except Exception as error:
-            raise state_error(error, self.path) from error
-        with self._lock:
-            self._puts += entry_count
+    def _apply(self, fill: Callable[[WriteBatch], None]) -> None:
+        """Write a batch. While RocksDB would let it wait, with the GIL, wait here without."""
+        for _ in range(_STALLED_PAUSES_MAX):
+            self.check_open()
+            batch = WriteBatch(raw_mode=True)
+            fill(batch)
+            try:
+                self._store.write(batch, self._write_options)
+                return
+            except Exception as error:
+                if not is_stall(error):
+                    raise state_error(error, self.path) from error
+            # Everything else may go on, reading too.
+            time.sleep(_STALLED_PAUSE_S)
+        raise stalled_error(self.path, _STALLED_PAUSES_MAX * _STALLED_PAUSE_S)
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range, in one write."""
         self.check_open()
         begin = b"" if start is None else start
-        batch = WriteBatch(raw_mode=True)
-        with self._lock:
-            if stop is None:
-                # RocksDB has no open end: up to the last key, and that key.
-                last = cast("bytes | None", next(self._store.keys(backwards=True), None))
-                if last is None or last < begin:
-                    return
+        last: bytes | None = None
+        if stop is None:
+            # RocksDB has no open end: up to the last key, and that key.
+            last = stop = cast("bytes | None", next(self._store.keys(backwards=True), None))
+        if stop is None or begin > stop or (begin == stop and last is None):
+            return
+
+        def fill(batch: WriteBatch) -> None:
+            if last is not None:
                 batch.delete(last)
-                stop = last
             if begin < stop:
                 batch.delete_range(begin, stop)
-            if not batch.is_empty():
-                self._apply(batch)
+
+        self._apply(fill)
 
     def flush(self) -> None:
-        """Hand RocksDB's log to the operating system, which is all that surviving ``kill -9`` needs."""
+        """Nothing is left to do, see the module."""
         self.check_open()
-        try:
-            self._store.flush_wal(False)
-        except Exception as error:
-            raise state_error(error, self.path) from error
 
     def checkpoint(self, directory: Path) -> None:
-        """RocksDB's checkpoint: its table files as hard links, copies of the few small files beside them."""
+        """RocksDB's table files as hard links, copies of the few small files beside them."""
         self.check_open()
         try:
-            # The checkpoint would do it too, but holds the GIL: 50 ms instead of 3.
             self._store.flush(True)
-            Checkpoint(self._store).create_checkpoint(str(directory))
+            if not self._images.take(directory):
+                Checkpoint(self._store).create_checkpoint(str(directory))
         except Exception as error:
             raise state_error(error, self.path) from error
 
@@ -310,24 +294,6 @@ class RocksDbBackend(StateBackend):
             self._directory.release()
 
 
-class _TableFile(StagedEntries):
-    """Entries in a table file that RocksDB can take in."""
-
-    def __init__(self, backend: RocksDbBackend, path: Path, entry_count: int) -> None:
-        self._backend = backend
-        self._path = path
-        self._entry_count = entry_count
-
-    def commit(self) -> None:
-        try:
-            self._backend.take_in(self._path, self._entry_count)
-        finally:
-            self.discard()
-
-    def discard(self) -> None:
-        self._path.unlink(missing_ok=True)
-
-
 class _Scan(Iterator[tuple[bytes, bytes]]):
     """One pass over a range. RocksDB's iterator is made when the scan begins, so later writes do not show.
 
@@ -359,7 +325,8 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
             if len(chunk) < count:
                 self.release()
                 return
-            count = min(4 * count, SCAN_ENTRIES_MAX)
+            like_the_last = SCAN_BYTES_MAX // (len(chunk[-1][1]) + 1)
+            count = max(1, min(4 * count, SCAN_ENTRIES_MAX, like_the_last))
 
     def __next__(self) -> tuple[bytes, bytes]:
         self._backend.check_open()

@@ -40,3 +40,17 @@ def state_error(error: Exception, path: Path) -> StateError:
                 found.failure_kind = FailureKind.OUTAGE
             return found
     return StateError(f"the store in {path} failed: {text}")
+
+
+def is_stall(error: Exception) -> bool:
+    """Whether RocksDB has refused a write because it would have to wait."""
+    return "Write stall" in str(error)
+
+
+def stalled_error(path: Path, waited_s: float) -> StateError:
+    """What to raise when it has refused for so long."""
+    error = StateError(
+        f"the store in {path} has taken no write for {waited_s:.0f} s; is its disk full, or slow?"
+    )
+    error.failure_kind = FailureKind.OUTAGE
+    return error

@@ -12,8 +12,8 @@ from tests.weir.state.conftest import SMALL_SETTINGS
 from tests.weir.state.state_peer import serving
 from weir.clock import SystemClock
 from weir.errors import ConnectionLostError, FencedError, StateError
+from weir.state import pieces
 from weir.state.layout import encode_key
-from weir.state.placement import pull
 from weir.state.placement.migration import Migrator, ship_groups
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
@@ -51,13 +51,12 @@ class Outcome:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("in_small_pieces", [False, True])
 def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
-    tmp_path: Path, seed: int, staged: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, in_small_pieces: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    if staged:
-        # Chunks are staged however small they are, wherever nothing of their range is here.
-        monkeypatch.setattr(pull, "STAGED_BYTES_MIN", 0)
+    if in_small_pieces:
+        monkeypatch.setattr(pieces, "PIECE_ENTRIES_MAX", 3)
     chance = random.Random(seed)
     here = open_store(tmp_path / "here", SMALL_SETTINGS, fresh=True)
     there = open_store(tmp_path / "there", SMALL_SETTINGS, fresh=True)
@@ -194,7 +193,7 @@ def test_shipped_groups_are_at_the_new_owner_and_gone_here():
         assert len(list(source.scan())) == 501
 
 
-def test_much_state_is_loaded_past_the_log_of_the_new_owner(tmp_path: Path):
+def test_much_state_is_loaded_at_the_new_owner(tmp_path: Path):
     source, target = MemoryBackend(), open_store(tmp_path / "there", SMALL_SETTINGS, fresh=True)
     entries = [(encode_key(1, STATE, b"%06d" % number), b"%06d" % number * 20) for number in range(8_000)]
     source.write(entries)
@@ -204,12 +203,11 @@ def test_much_state_is_loaded_past_the_log_of_the_new_owner(tmp_path: Path):
         client = old.ownership.client(peer.address)
         ship_groups(source, client, [1], [STATE], SystemClock(), batch_bytes=400_000)
         assert list(target.scan()) == entries
-        # What is there already is replaced, for which files of their own would not do.
+        # What is there already is replaced.
         client.load([(key, b"again") for key, _ in entries[:100]])
         assert target.get_many([entries[0][0], entries[100][0]]) == [b"again", entries[100][1]]
         with pytest.raises(StateError, match="must ascend"):
             client.load(entries[:2][::-1])
         with pytest.raises(FencedError):
             client.load([(key(2), b"not ours")])
-    assert list(tmp_path.glob("there/staged/*")) == []
     target.close()

@@ -10,6 +10,7 @@ import pytest
 from rocksdict import DbClosedError
 
 from weir.errors import StateError
+from weir.state.stores.directory_lock import StoreDirectory
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
 from weir.state.stores.rocksdb_errors import state_error
 from weir.state.stores.rocksdb_settings import RocksDbSettings
@@ -30,8 +31,8 @@ print("written", flush=True)
 """
 
 
-def run(code: str, path: Path) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+def run(code: str, *paths: Path) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, paths)], stdout=subprocess.PIPE, text=True)
 
 
 def test_entries_survive_closing_and_fresh_drops_them(tmp_path: Path) -> None:
@@ -43,16 +44,19 @@ def test_entries_survive_closing_and_fresh_drops_them(tmp_path: Path) -> None:
         store.close()
 
 
-def test_flushed_writes_survive_kill_9(tmp_path: Path) -> None:
-    process = run(WRITER + "signal.pause()", tmp_path / "store")
+def test_an_image_survives_kill_9(tmp_path: Path) -> None:
+    code = WRITER + 'store.checkpoint(Path(sys.argv[2]))\nprint("taken", flush=True)\nsignal.pause()'
+    process = run(code, tmp_path / "store", tmp_path / "image")
     assert process.stdout is not None
-    assert process.stdout.readline() == "written\n"
+    assert [process.stdout.readline() for _ in range(2)] == ["written\n", "taken\n"]
     process.kill()
     assert process.wait() == -signal.SIGKILL
     process.stdout.close()
-    store = open_store(tmp_path / "store", SETTINGS, fresh=False)
-    assert store.get_many([b"%d" % i for i in range(1000)]) == [b"v%d" % i for i in range(1000)]
-    store.close()
+    directory = StoreDirectory(tmp_path / "image", None)
+    directory.data_path = tmp_path / "image"
+    image = RocksDbBackend(directory, SETTINGS, read_only=True)
+    assert image.get_many([b"%d" % i for i in range(1000)]) == [b"v%d" % i for i in range(1000)]
+    image.close()
 
 
 def test_a_store_in_use_by_another_process_is_left_alone(tmp_path: Path) -> None:
@@ -142,7 +146,8 @@ store = open_store(Path(sys.argv[1]), RocksDbSettings(), fresh=True)
 store.put_many([b"before"], [b"1"])
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
-    store.put_many([b"big"], [b"x" * (4 << 20)])
+    for _ in range(20):
+        store.put_many([b"big"], [b"x" * (4 << 20)])
 except StateError as error:
     print(error)
 """
@@ -206,7 +211,7 @@ def test_threads_share_a_store(rocksdb: RocksDbBackend) -> None:
     assert rocksdb.stats().puts == 4 * 5 * 500
 
 
-def test_what_is_taken_in_is_newer_than_earlier_range_deletes_and_older_than_later_writes(
+def test_what_comes_is_newer_than_earlier_range_deletes_and_older_than_later_writes(
     tmp_path: Path,
 ) -> None:
     keys = [b"\0\1k%05d" % number for number in range(3_000)]
@@ -214,7 +219,7 @@ def test_what_is_taken_in_is_newer_than_earlier_range_deletes_and_older_than_lat
     store = open_store(tmp_path / "store", SETTINGS, fresh=True)
     for turn in range(6):
         # A group comes, is partly rewritten, and goes, again and again; its tables are merged at different moments.
-        store.stage([(key, b"come %d" % turn) for key in keys]).commit()
+        store.write([(key, b"come %d" % turn) for key in keys])
         model = dict.fromkeys(keys, b"come %d" % turn)
         if turn % 3 == 1:
             store.compact()
@@ -238,13 +243,12 @@ def test_what_is_taken_in_is_newer_than_earlier_range_deletes_and_older_than_lat
     store.close()
 
 
-def test_staged_files_of_a_process_that_died_are_removed(tmp_path: Path) -> None:
-    store = open_store(tmp_path, SETTINGS, fresh=True)
-    store.stage([(b"\0\1k", b"v")])
-    assert list(tmp_path.glob("staged/*"))
-    store.close()
+def test_staged_files_of_an_earlier_version_are_removed(tmp_path: Path) -> None:
+    open_store(tmp_path, SETTINGS, fresh=True).close()
+    (tmp_path / "staged").mkdir()
+    (tmp_path / "staged" / "1.sst").touch()
     open_store(tmp_path, SETTINGS, fresh=False).close()
-    assert not list(tmp_path.glob("staged/*"))
+    assert not (tmp_path / "staged").exists()
 
 
 def test_memory_stays_within_the_bound_and_disk_is_counted(rocksdb: RocksDbBackend) -> None:
