@@ -36,6 +36,7 @@ python -m benchmarks throughput --json data/benchmarks/results/throughput.json
 python -m benchmarks throughput --one-core --repeat 5
 python -m benchmarks throughput --events 30000000
 python -m benchmarks throughput --input wikipedia
+python -m benchmarks throughput --input parquet
 python -m benchmarks latency --rate 100
 python -m benchmarks wide_job --rate 200
 python -m benchmarks state --keys 10000000
@@ -67,7 +68,10 @@ def throughput(
     json: Json = None,
     input: Annotated[CorpusName, typer.Option(help="What the lines look like.")] = "flat",
     events: Annotated[
-        int | None, typer.Option(min=1, help="Events of one run (10 million of flat, else 1 million).")
+        int | None,
+        typer.Option(
+            min=1, help="Events of one run (10 million of flat, 3 million of parquet, else 1 million)."
+        ),
     ] = None,
     keys: Keys = 100_000,
     repeat: Repeat = 3,
@@ -82,6 +86,9 @@ def throughput(
     ] = None,
 ) -> None:
     """Events per second of the whole engine with durable state, beside batch queries on the same input."""
+    if input == "parquet":
+        _payload_throughput(json, events or 3_000_000, repeat)
+        return
     if input != "flat":
         _corpus_throughput(json, input, events or 1_000_000, repeat)
         return
@@ -102,6 +109,15 @@ def _corpus_throughput(json: Path | None, corpus: str, events: int, repeat: int)
         from benchmarks import corpus_throughput as benchmark
 
         return benchmark.run(benchmark.CorpusOptions(corpus, events, repeat), report).as_json()
+
+    execute(measure, json)
+
+
+def _payload_throughput(json: Path | None, events: int, repeat: int) -> None:
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import payload_throughput as benchmark
+
+        return benchmark.run(benchmark.PayloadOptions(events, repeat=repeat), report).as_json()
 
     execute(measure, json)
 
