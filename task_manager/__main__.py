@@ -11,10 +11,20 @@ from typing import Annotated
 
 # Each subtask has a thread of its own; a pool of threads below each of them would only add switches.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
+# Arrow's allocator keeps what was freed; read when pyarrow is loaded. See ``keep_freed_memory``.
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
 
 import typer
 
-from weir.entry_point import LogFileOption, ParentOption, run, set_up_logging, settings, settle_memory
+from weir.entry_point import (
+    LogFileOption,
+    ParentOption,
+    keep_freed_memory,
+    run,
+    set_up_logging,
+    settings,
+    settle_memory,
+)
 from weir.errors import ConfigError, HandshakeError
 from weir.kernel_compilation import prepare_kernels
 from weir.lifeline import Parent
@@ -107,6 +117,7 @@ def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str], p
         overrides.update(_overrides(None, parent.receive()["control_plane"], None))
         loaded = settings(path, set_flags, overrides, tells_of_absence=False)
     settle_memory()
+    keep_freed_memory()
     sys.setswitchinterval(_GIL_SWITCH_INTERVAL_S)
     process = TaskManagerProcess(
         loaded.config,
