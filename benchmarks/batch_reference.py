@@ -1,6 +1,6 @@
 """The throughput job on a corpus as a batch query of Polars or DuckDB, in a process of its own.
 
-``python -m benchmarks.batch_reference ENGINE DIRECTORY ID_PATH KEY_PATH COUNTS.parquet`` prints one JSON object.
+``python -m benchmarks.batch_reference ENGINE DIRECTORY ID_PATH KEY_PATH COUNTS THREADS SUFFIX`` prints one JSON object.
 Imports are not in its time, reading and parsing are.
 """
 
@@ -29,24 +29,31 @@ def run_batch(
     key_path: Sequence[str],
     counts: Path,
     threads: int,
+    suffix: str = ".jsonl",
 ) -> dict[str, Any]:
-    """Run the query with so many threads; counts per key (``server_name``, ``count``) go to a Parquet file.
+    """Run the query with so many threads over files of a suffix; counts per key go to a Parquet file.
+
+    Its columns are ``server_name`` and ``count``.
 
     Returns:
         ``kept``, ``seconds``, ``cpu_seconds``.
     """
     command = [sys.executable, "-m", "benchmarks.batch_reference", engine, str(directory)]
-    command += [".".join(id_path), ".".join(key_path), str(counts), str(threads)]
+    command += [".".join(id_path), ".".join(key_path), str(counts), str(threads), suffix]
     environment = {**os.environ, "POLARS_MAX_THREADS": str(threads)}
     done = subprocess.run(command, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=True)
     facts: dict[str, Any] = json.loads(done.stdout)
     return facts
 
 
-def main(engine: str, directory: str, id_text: str, key_text: str, counts_path: str, threads: str) -> None:
+def main(
+    engine: str, directory: str, id_text: str, key_text: str, counts_path: str, threads: str, suffix: str
+) -> None:
     """The measured process."""
     id_path, key_path = id_text.split("."), key_text.split(".")
     query = _polars if engine == "polars" else _duckdb
+    if suffix == ".csv":
+        query = _polars_csv if engine == "polars" else _duckdb_csv
     counts, seconds, cpu_seconds = query(directory, id_path, key_path, int(threads))
     counts.write_parquet(counts_path)
     facts = {"kept": int(counts["count"].sum()), "seconds": seconds, "cpu_seconds": cpu_seconds}
@@ -115,6 +122,42 @@ def _duckdb(
     connection = duckdb.connect(config={"threads": threads})
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     table = connection.sql(query).to_arrow_table()
+    seconds, cpu_seconds = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    counts = pl.from_arrow(table)
+    assert isinstance(counts, pl.DataFrame)
+    return counts, seconds, cpu_seconds
+
+
+def _polars_csv(
+    directory: str, id_path: list[str], key_path: list[str], threads: int
+) -> tuple[pl.DataFrame, float, float]:
+    import polars as pl
+
+    id_column, key_column = id_path[0], key_path[0]
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    counts = (
+        pl.scan_csv(f"{directory}/*.csv", schema_overrides={id_column: pl.Int64, key_column: pl.String})
+        .filter(pl.col(id_column) % 4 != 0)
+        .group_by(pl.col(key_column).alias("server_name"))
+        .agg(pl.len().cast(pl.Int64).alias("count"))
+        .collect()
+    )
+    return counts, time.perf_counter() - began_s, time.process_time() - began_cpu_s
+
+
+def _duckdb_csv(
+    directory: str, id_path: list[str], key_path: list[str], threads: int
+) -> tuple[pl.DataFrame, float, float]:
+    import duckdb
+    import polars as pl
+
+    id_column, key_column = id_path[0], key_path[0]
+    connection = duckdb.connect(config={"threads": threads})
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    table = connection.sql(
+        f"SELECT \"{key_column}\" AS server_name, count(*) AS count FROM read_csv('{directory}/*.csv', header=true, "
+        f"types={{'{id_column}': 'BIGINT', '{key_column}': 'VARCHAR'}}) WHERE \"{id_column}\" % 4 != 0 GROUP BY 1"
+    ).to_arrow_table()
     seconds, cpu_seconds = time.perf_counter() - began_s, time.process_time() - began_cpu_s
     counts = pl.from_arrow(table)
     assert isinstance(counts, pl.DataFrame)

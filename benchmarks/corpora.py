@@ -1,4 +1,4 @@
-"""Inputs that look like what people have: nested change events, repository events, logs, numbers, wide rows.
+"""Inputs that look like what people have: change events, repository events, logs, numbers, wide rows, CSV of orders.
 
 Seeded, and none of them the generator of a test. Lines of several shapes are mixed, keys come and go, texts have
 escapes and characters beyond ASCII. Each corpus has an integer and a key, maybe inside other objects: the two columns
@@ -61,6 +61,22 @@ class Corpus:
     key_path: tuple[str, ...]
     #: Makes the lines of a part, String, about as many as rows wanted, of several shapes one after the other.
     lines: Callable[[_Draw, int], list[pl.Series]]
+    #: Instead, if the files are CSV: makes the records of a part.
+    records: Callable[[_Draw, int], pl.DataFrame] | None = None
+
+    @property
+    def suffix(self) -> str:
+        """What the names of files end with."""
+        return ".csv" if self.records else ".jsonl"
+
+    def write_part(self, draw: _Draw, rows: int, folder: Path, part: int) -> None:
+        """Make a file of about so many rows."""
+        path = folder / f"part-{part:05d}{self.suffix}"
+        if self.records is not None:
+            self.records(draw, rows).write_csv(path)
+            return
+        lines = draw.shuffled(self.lines(draw, rows))
+        path.write_text("\n".join(lines.to_list()) + "\n", encoding="utf-8")
 
 
 class _Draw:
@@ -280,6 +296,32 @@ def _wide(draw: _Draw, rows: int) -> list[pl.Series]:
     return [_objects(columns)]
 
 
+def _orders(draw: _Draw, rows: int) -> pl.DataFrame:
+    """Lines of orders, 150 to 200 bytes: numbers, dates, flags, and texts with delimiters, quotes and newlines."""
+    return pl.DataFrame(
+        {
+            "id": draw.number(rows, 1, 2_000_000_000),
+            "created_at": pl.Series(["2026-05-01 12:00:"]).new_from_index(0, rows)
+            + draw.number(rows, 10, 60).cast(pl.String),
+            "server_name": "shop-" + draw.number(rows, 0, 50_000).cast(pl.String) + ".example.org",
+            "customer": draw.token(rows),
+            "quantity": draw.number(rows, 1, 20),
+            "price": draw.real(rows, 40.0).abs().round(2),
+            "discount": draw.real(rows, 1.0).abs(),
+            "gift": draw.flag(rows, 0.1),
+            "status": draw.pick(rows, ["paid", "shipped", None, "returned"]),
+            "note": draw.text(rows, 4),
+            "latitude": draw.real(rows, 50.0),
+            "longitude": draw.real(rows, 90.0),
+            "source": draw.pick(rows, ["web", "app", "shop, counter"]),
+        }
+    )
+
+
+def _no_lines(draw: _Draw, rows: int) -> list[pl.Series]:
+    return []
+
+
 CORPORA = {
     corpus.name: corpus
     for corpus in (
@@ -288,6 +330,7 @@ CORPORA = {
         Corpus("logs", ("id",), ("server_name",), _logs),
         Corpus("numbers", ("id",), ("server_name",), _numbers),
         Corpus("wide", ("id",), ("server_name",), _wide),
+        Corpus("csv", ("id",), ("server_name",), _no_lines, _orders),
     )
 }
 
@@ -317,9 +360,7 @@ def corpus_directory(
         parts = -(-events // _PART_ROWS)
         for part in range(parts):
             rows = min(_PART_ROWS, events - part * _PART_ROWS)
-            draw = _Draw(rng, part * _PART_ROWS)
-            lines = draw.shuffled(corpus.lines(draw, rows))
-            (fresh / f"part-{part:05d}.jsonl").write_text("\n".join(lines.to_list()) + "\n", encoding="utf-8")
+            corpus.write_part(_Draw(rng, part * _PART_ROWS), rows, fresh, part)
             if on_part is not None:
                 on_part(part + 1, parts)
         os.replace(fresh, directory)

@@ -73,6 +73,16 @@ def trailing_zeros(typing_context: Any, value: Any) -> Any:
     return numba.types.int64(numba.types.uint64), codegen
 
 
+@_intrinsic
+def leading_zeros(typing_context: Any, value: Any) -> Any:
+    """Zero bits above the highest set bit of a uint64 that is not 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], cgutils.true_bit)
+
+    return numba.types.int64(numba.types.uint64), codegen
+
+
 _ONES = np.uint64(0x0101010101010101)
 _HIGHS = np.uint64(0x8080808080808080)
 _NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)

@@ -100,6 +100,9 @@ class CsvDecoder:
             numbers += kind in (KIND_INT, KIND_FLOAT, KIND_BOOL)
             late += kind in (KIND_FLOAT, KIND_LATE)
             self._table[index] = kind, slot, low, high, 0, nullable, 0, 0
+        for place in range(len(fields) - 1, -1, -1):
+            if self._columns[place] < 0 and place + 1 < len(fields):
+                self._columns[place] = min(-1, self._columns[place + 1] - 1)
         self._text_columns = texts
         self._text_bytes = 0
         self._numbers = np.empty(numbers * rows_max, dtype=np.int64)

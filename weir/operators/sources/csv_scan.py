@@ -33,6 +33,7 @@ from weir.operators.sources.csv_tokens import (
     is_null,
     plain_field,
     quoted_field,
+    skip_fields,
     truth,
 )
 
@@ -55,6 +56,10 @@ KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_TEXT, KIND_LATE = range(5)
 ) = range(7)
 #: Columns of the bad records: range, why, the field that it is about or how many there are, good rows before it.
 BAD_START, BAD_STOP, BAD_WHY, BAD_FIELD, BAD_ROW = range(5)
+
+
+#: More than a record can have.
+_ALL_FIELDS = 1 << 40
 
 
 @kernel_part
@@ -135,6 +140,13 @@ def _scan_record(
     wanted_count = len(columns)
     while True:
         column = columns[field] if field < wanted_count else -1
+        if column < 0:
+            # As many as are not wanted; of the last ones all that there are.
+            limit = -column if field - column < wanted_count else _ALL_FIELDS
+            skipped, at = skip_fields(data, at, limit, delimiters, quotes)
+            field += skipped
+            if skipped == limit:
+                continue
         kind = table[column, COLUMN_KIND] if column >= 0 else -1
         start = at
         if kind == KIND_INT:
@@ -264,7 +276,8 @@ def scan_records(
         quote: the byte around fields; negative: there are no quotes.
         one_line: a quoted field may not hold a newline.
         may_be_more: the record in which ``stop`` is may go on; False: a quote that is open there is never closed.
-        columns: int64, shape (fields of a record,): the wanted column that a field belongs to, or -1.
+        columns: int64, shape (fields of a record,): the wanted column that a field belongs to; or, negative, how many
+            fields from this one on belong to none.
         table: int64, shape (columns, 8): ``COLUMN_KIND`` and so on.
         nulls: uint8, the null values that are not empty, concatenated and padded.
         null_offsets: int64, shape (null values + 1,), where each begins.
