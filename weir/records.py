@@ -116,6 +116,9 @@ def int64_column(batch: pa.RecordBatch, name: str) -> np.ndarray:
     return column
 
 
+#: About how many bytes a source or a function makes at a time, and gives out at most in one batch; a single row may
+#: have more.
+BATCH_BYTES_MAX = 8 << 20
 #: Batches of fewer bytes are joined with others that go the same way; to join larger ones costs more than it saves.
 JOINED_BYTES = 1 << 20
 #: What ``rough_bytes`` does not count exactly.

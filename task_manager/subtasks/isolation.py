@@ -7,7 +7,8 @@ docs/guarantees.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -18,9 +19,14 @@ from weir.operators.base import Operator, OperatorContext, SetAside
 from weir.operators.chain import process
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
-from weir.operators.stateless.functions import FunctionOperator
+from weir.operators.stateless.functions import FunctionOperator, RowFunctionOperator
 from weir.operators.user_errors import UserErrors
-from weir.records import user_columns
+from weir.records import BATCH_BYTES_MAX, batch_bytes, user_columns
+
+#: Rows that a function of batches is given at a time: so many that about every second time one of them is bad.
+_BAD_AT_A_TIME = 0.7
+#: Weight of the latest batch in the share of rows that are bad.
+_SHARE_WEIGHT = 0.5
 
 #: What keeps nothing of a batch that it could not take. Any other operator may remember it, also one without tables.
 _STATELESS = (FunctionOperator, FilterOperator, WithColumnsOperator)
@@ -38,6 +44,8 @@ class Isolation:
         self._open_file = open_file
         self._files: dict[str, DeadLetterFile] = {}
         self._is_relaxed = False
+        #: By step, the share of rows that were bad lately.
+        self._shares: dict[str, float] = {}
 
     @property
     def rejected(self) -> int:
@@ -61,15 +69,30 @@ class Isolation:
     ) -> list[pa.RecordBatch]:
         """What the operator makes of the batch, without the rows that make it raise.
 
-        A function or an expression gets halves of a batch that it could not take. Any other operator gets row by row
-        from the start, because what it did or noted before it raised cannot be taken back.
+        A function of rows is called for each row. A function of batches and an expression get as many rows at a time as
+        went well lately, and halves of those that they could not take. Any other operator gets row by row from the
+        start, because what it did or noted before it raised cannot be taken back.
 
         Raises:
             Exception: not the rows' fault; what a sink raises never is.
         """
-        if not isinstance(operator, _STATELESS) and batch.num_rows > 1:
-            rows = (batch.slice(row, 1) for row in range(batch.num_rows))
-            return [out for row in rows for out in self.process(operator, context, row, input_index)]
+        if isinstance(operator, RowFunctionOperator):
+            return list(operator.process_apart(batch, self._row_taker(context)))
+        step = context.operator_name
+        rows, rejected = batch.num_rows, self.rejected
+        at_once = 1
+        if isinstance(operator, _STATELESS):
+            at_once = int(min(rows, max(1.0, _BAD_AT_A_TIME / max(self._shares.get(step, 0.0), 1e-9))))
+        out: list[pa.RecordBatch] = []
+        for start in range(0, rows, at_once):
+            out += self._halved(operator, context, batch.slice(start, at_once), input_index)
+        share = (self.rejected - rejected) / rows
+        self._shares[step] = share + (self._shares.get(step, share) - share) * (1 - _SHARE_WEIGHT)
+        return joined(out)
+
+    def _halved(
+        self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch, input_index: int
+    ) -> list[pa.RecordBatch]:
         try:
             return list(process(operator, batch, input_index))
         except CancelledError:
@@ -83,7 +106,22 @@ class Isolation:
         # Outside of the except clause: what a half raises is not to be told as a consequence of this.
         half = batch.num_rows // 2
         parts = (batch.slice(0, half), batch.slice(half))
-        return [out for part in parts for out in self.process(operator, context, part, input_index)]
+        return [out for part in parts for out in self._halved(operator, context, part, input_index)]
+
+    def _row_taker(self, context: OperatorContext) -> Callable[[dict[str, Any], Exception], bool]:
+        """Takes rows of a step that make its function raise."""
+        step = context.operator_name
+
+        def set_aside(row: dict[str, Any], error: Exception) -> bool:
+            if isinstance(error, CancelledError):
+                return False
+            if kind_in_step(error, is_sink=context.is_sink, takes_rows=True) is not FailureKind.ROWS:
+                return False
+            self._errors.tell(step, error, row)
+            self._write(step, row, error)
+            return True
+
+        return set_aside
 
     def timers_of(self, operator: Operator, context: OperatorContext) -> SetAside | None:
         """Takes timers that make the operator raise, one by one, as rows; None: they are not looked at now."""
@@ -106,8 +144,26 @@ class Isolation:
             file.close()
 
     def _reject(self, step: str, row: pa.RecordBatch, error: Exception) -> None:
+        self._errors.tell(step, error, row)
+        self._write(step, row.select(user_columns(row.schema)).to_pylist()[0], error)
+
+    def _write(self, step: str, row: dict[str, Any], error: Exception) -> None:
         if step not in self._files:
             self._files[step] = self._open_file(step)
-        self._errors.tell(step, error, row)
-        raw = orjson.dumps(row.select(user_columns(row.schema)).to_pylist()[0], default=str)
+        raw = orjson.dumps(row, default=str)
         self._files[step].reject(f"step {step}", -1, f"{type(error).__name__}: {error}", raw)
+
+
+def joined(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows in fewer batches: neighbours of one schema are joined, up to ``BATCH_BYTES_MAX``."""
+    out: list[pa.RecordBatch] = []
+    part: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        own_bytes = batch_bytes(batch)
+        if part and (size_bytes + own_bytes > BATCH_BYTES_MAX or not batch.schema.equals(part[0].schema)):
+            out.append(pa.concat_batches(part))
+            part, size_bytes = [], 0
+        part.append(batch)
+        size_bytes += own_bytes
+    return [*out, pa.concat_batches(part)] if part else out

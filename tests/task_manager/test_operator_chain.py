@@ -12,9 +12,10 @@ from weir.operators.base import Operator, OperatorContext
 from weir.operators.chain import OperatorChain, StepError
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
-from weir.operators.stateless.functions import MapOperator
+from weir.operators.stateless.functions import MapBatchesOperator, MapOperator
 from weir.operators.user_errors import UserErrors
-from weir.specs import FilterSpec, MapSpec, WithColumnsSpec
+from weir.records import with_system_columns
+from weir.specs import FilterSpec, MapBatchesSpec, MapSpec, WithColumnsSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 
@@ -151,6 +152,28 @@ def test_rows_that_make_a_step_raise_are_put_aside(aside):
     output = FakeOutput()
     chain_of(Picky(ValueError("too hot")), output=output, isolation=aside).process(BATCH)
     assert (output.rows, aside.rejected) == ([1, 3], 1)
+
+
+def test_many_rows_that_are_put_aside_leave_the_others_in_one_batch(aside):
+    """Else the steps after it would get a batch for every row or two."""
+    calls = []
+
+    def function(batch):
+        calls.append(batch.num_rows)
+        if any(i % 2 for i in batch.column("id").to_pylist()):
+            raise ValueError("odd")
+        return batch
+
+    rows = with_system_columns(pa.RecordBatch.from_pydict({"id": list(range(1000))}), 0, 0)
+    step = MapBatchesOperator(MapBatchesSpec(function, pa.schema({"id": pa.int64()})))
+    context = OperatorContext("job", "a", 0, 0, 1)
+    step.open(context)
+    for _ in range(2):
+        calls.clear()
+        (out,) = aside.process(step, context, rows)
+        assert out.column("id").to_pylist() == list(range(0, 1000, 2))
+    assert aside.rejected == 1000
+    assert calls == [1] * 1000, "where every second row is bad, halves are of no use"
 
 
 @pytest.mark.parametrize("error", [TimeoutError("no answer"), StateError("closed"), SystemExit(1)])

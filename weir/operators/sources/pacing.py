@@ -21,15 +21,13 @@ import pyarrow as pa
 from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
-from weir.records import batch_bytes, system_schema
+from weir.records import BATCH_BYTES_MAX, batch_bytes, system_schema
 from weir.specs import SourceSpec
 
 #: A poll gives at least this much of the schedule at once, if events are due more often.
 COALESCE_US = 3_000
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
-#: About how many bytes a source decodes at a time, and gives out at most in one batch; a single row may have more.
-BATCH_BYTES_MAX = 8 << 20
 
 
 class Schedule:

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from weir.errors import InputError
 from weir.operators.sources.file_reader import FileReader
 from weir.operators.sources.input_files import unreadable
-from weir.operators.sources.pacing import BATCH_BYTES_MAX
 from weir.operators.sources.parquet_rows import open_parquet, read_group
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
+from weir.records import BATCH_BYTES_MAX
 from weir.schemas import is_widened_by
 from weir.specs import ParquetSpec
 

@@ -10,7 +10,7 @@ keyed state survives (:class:`weir.KeyedProcess`).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,10 @@ import pyarrow as pa
 from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
 from weir.records import (
+    BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
     INGEST_TIME_COLUMN,
+    rough_bytes,
     system_schema,
     user_columns,
     without_key_hash,
@@ -79,7 +81,7 @@ class FunctionOperator(Operator):
             )
         return row
 
-    def _build(self, rows: list[dict[str, Any]], times: list[pa.Array]) -> pa.RecordBatch:
+    def _build(self, rows: Sequence[dict[str, Any]], times: list[pa.Array]) -> pa.RecordBatch:
         try:
             user = pa.RecordBatch.from_pylist(rows, schema=self._user_schema)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -166,39 +168,140 @@ def _with_small_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-class MapOperator(FunctionOperator):
-    """Calls the function once per row with a dict of the user columns."""
+#: Of a function that is called for each row: rows of its first batch, before it is known how long they are.
+_ROWS_AT_FIRST = 1_024
+#: Takes a row, with the error that the function raised at it; False: the error is to be raised.
+SetRowAside = Callable[[dict[str, Any], Exception], bool]
+
+
+class RowFunctionOperator(FunctionOperator):
+    """Base of the two that call the function once per row with a dict of the user columns.
+
+    What it returns leaves in batches of at most ``batch_size`` rows and about ``BATCH_BYTES_MAX`` bytes, so that a
+    function that multiplies rows, or makes long ones, needs no more memory.
+    """
+
+    def __init__(self, spec: MapSpec | FlatMapSpec) -> None:
+        super().__init__(spec)
+        self._rows_max = _ROWS_AT_FIRST
+
+    def open(self, context: OperatorContext) -> None:
+        """See the base class."""
+        super().open(context)
+        self._rows_max = min(_ROWS_AT_FIRST, self._batch_size)
+
+    @abstractmethod
+    def _rows_of(self, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        """What the function makes of a row."""
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """One batch with as many rows."""
-        rows = batch.select(user_columns(batch.schema)).to_pylist()
-        results = []
-        for self._row_index, row in enumerate(rows):
-            results.append(self._check_row(self._call(row)))
-        self._row_index = None
-        return (self._build(results, [batch.column(name) for name in _TIME_COLUMNS]),)
-
-
-class FlatMapOperator(FunctionOperator):
-    """Calls the function once per row; its rows get the times of that row."""
-
-    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Batches of at most ``batch_size`` rows, so that multiplying rows needs no more memory."""
+        """What the function makes of each row; the rows get the times of that row."""
         results: list[dict[str, Any]] = []
         origins: list[int] = []
         for position, row in enumerate(batch.select(user_columns(batch.schema)).to_pylist()):
             self._row_index = position
-            for result in self._iterate(row):
-                results.append(self._check_row(result))
+            for result in self._rows_of(row):
+                results.append(result)
                 origins.append(position)
-                if len(results) >= self._batch_size:
+                if len(results) >= self._rows_max:
+                    self._row_index = None
                     yield self._gather(batch, results, origins)
                     results, origins = [], []
+                    self._row_index = position
         self._row_index = None
         if results:
             yield self._gather(batch, results, origins)
 
-    def _iterate(self, row: dict[str, Any]) -> Iterable[Any]:
+    def process_apart(self, batch: pa.RecordBatch, set_aside: SetRowAside) -> Iterator[pa.RecordBatch]:
+        """As :meth:`process`, without the rows at which the function raises; it is called once for each row.
+
+        Raises:
+            Exception: what ``set_aside`` did not take.
+        """
+        rows = batch.select(user_columns(batch.schema)).to_pylist()
+        results: list[dict[str, Any]] = []
+        origins: list[int] = []
+        for position, row in enumerate(rows):
+            self._row_index = position
+            try:
+                made = list(self._rows_of(row))
+            except Exception as error:
+                if not set_aside(row, error):
+                    raise
+                continue
+            results += made
+            origins += [position] * len(made)
+            if len(results) >= self._rows_max:
+                yield from self._gather_apart(batch, rows, results, origins, set_aside)
+                results, origins = [], []
+        if results:
+            yield from self._gather_apart(batch, rows, results, origins, set_aside)
+
+    def _gather_apart(
+        self,
+        batch: pa.RecordBatch,
+        rows: Sequence[dict[str, Any]],
+        results: Sequence[dict[str, Any]],
+        origins: Sequence[int],
+        set_aside: SetRowAside,
+    ) -> Iterator[pa.RecordBatch]:
+        """One batch; without the rows of which the function made something that is not as declared."""
+        self._row_index = None
+        try:
+            yield self._gather(batch, results, origins)
+            return
+        except UserFunctionError:
+            pass
+        bad: set[int] = set()
+        for position in dict.fromkeys(origins):
+            made = [result for result, origin in zip(results, origins, strict=True) if origin == position]
+            try:
+                self._gather(batch, made, [position] * len(made))
+            except UserFunctionError as error:
+                if not set_aside(rows[position], error):
+                    raise
+                bad.add(position)
+        kept = [number for number, origin in enumerate(origins) if origin not in bad]
+        if kept:
+            yield self._gather(
+                batch, [results[number] for number in kept], [origins[number] for number in kept]
+            )
+
+    def _gather(
+        self, batch: pa.RecordBatch, rows: Sequence[dict[str, Any]], origins: Sequence[int]
+    ) -> pa.RecordBatch:
+        indices = np.array(origins, dtype=np.int64)
+        times = [batch.column(name).take(pa.array(indices)) for name in _TIME_COLUMNS]
+        made = self._build(rows, times)
+        size_bytes = max(1, rough_bytes(made)[0])
+        self._rows_max = max(1, min(self._batch_size, made.num_rows * BATCH_BYTES_MAX // size_bytes))
+        return made
+
+
+class MapOperator(RowFunctionOperator):
+    """Calls the function once per row with a dict of the user columns."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """As many rows; see the base class, but faster."""
+        rows = batch.select(user_columns(batch.schema)).to_pylist()
+        start = 0
+        while start < len(rows):
+            part = rows[start : start + self._rows_max]
+            results = []
+            for self._row_index, row in enumerate(part, start):
+                results.append(self._check_row(self._call(row)))
+            self._row_index = None
+            yield self._gather(batch, results, range(start, start + len(part)))
+            start += len(part)
+
+    def _rows_of(self, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        return (self._check_row(self._call(row)),)
+
+
+class FlatMapOperator(RowFunctionOperator):
+    """Calls the function once per row; its rows get the times of that row."""
+
+    def _rows_of(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The function's rows; a generator runs here, so its errors are the function's too."""
         results = self._call(row)
         if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
@@ -212,10 +315,4 @@ class FlatMapOperator(FunctionOperator):
             except Exception as error:
                 name = getattr(self._function, "__qualname__", type(self._function).__name__)
                 raise self._error(f"function {name} raised {type(error).__name__}: {error}") from error
-            yield result
-
-    def _gather(
-        self, batch: pa.RecordBatch, rows: list[dict[str, Any]], origins: list[int]
-    ) -> pa.RecordBatch:
-        indices = pa.array(np.array(origins, dtype=np.int64))
-        return self._build(rows, [batch.column(name).take(indices) for name in _TIME_COLUMNS])
+            yield self._check_row(result)

@@ -12,9 +12,8 @@ import pytest
 from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.sources.pacing import BATCH_BYTES_MAX
 from weir.operators.sources.parquet import ParquetReader
-from weir.records import EVENT_TIME_COLUMN, system_schema
+from weir.records import BATCH_BYTES_MAX, EVENT_TIME_COLUMN, system_schema
 from weir.schemas import to_schema
 from weir.specs import ParquetSpec
 

@@ -8,7 +8,7 @@ import pytest
 from weir.errors import WeirError
 from weir.operators.base import OperatorContext
 from weir.operators.stateless.functions import FlatMapOperator, MapBatchesOperator, MapOperator
-from weir.records import with_system_columns
+from weir.records import BATCH_BYTES_MAX, with_system_columns
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
@@ -181,3 +181,51 @@ def late_failure(row):
 def test_flat_map_mistakes_name_the_step(function, message):
     with pytest.raises(WeirError, match=message):
         run(flat_map(function), batch_of([1]))
+
+
+def test_long_rows_leave_in_batches_of_bounded_bytes():
+    """All in one batch would be 60 MB."""
+    out = run(map_rows(lambda row: row | {"name": "x" * 20_000}), batch_of(range(3_000)), batch_size=32_768)
+    assert [i for batch in out for i in batch.column("id").to_pylist()] == list(range(3_000))
+    assert max(batch.nbytes for batch in out[1:]) <= BATCH_BYTES_MAX
+    assert out[1].column("_event_time_ms").to_pylist()[0] == 1000 + out[0].num_rows
+
+
+def apart(operator, batch):
+    """Ids of what is left, and of the rows that were put aside."""
+    operator.open(OperatorContext("job", "mine", 0, 0, 1))
+    bad = []
+    out = list(operator.process_apart(batch, lambda row, error: bad.append((row["id"], str(error))) or True))
+    return [i for part in out for i in part.column("id").to_pylist()], bad
+
+
+def test_rows_at_which_a_function_raises_are_put_aside_and_it_is_called_once_for_each():
+    called = []
+
+    def function(row):
+        called.append(row["id"])
+        if row["id"] % 2:
+            raise ValueError("odd")
+        return row
+
+    ids, bad = apart(map_rows(function), batch_of(range(10)))
+    assert (ids, [i for i, _ in bad], called) == ([0, 2, 4, 6, 8], [1, 3, 5, 7, 9], list(range(10)))
+    assert "ValueError: odd" in bad[0][1]
+
+
+def test_rows_of_which_a_function_makes_something_else_than_declared_are_put_aside():
+    ids, bad = apart(
+        map_rows(lambda row: row | {"id": "x" if row["id"] == 2 else row["id"]}), batch_of([1, 2, 3])
+    )
+    assert (ids, [i for i, _ in bad]) == ([1, 3], [2])
+
+
+def test_nothing_is_left_of_a_row_at_which_a_function_of_many_rows_raises_in_between():
+    def function(row):
+        yield row
+        if row["id"] == 2:
+            raise ValueError("half")
+        yield row
+
+    ids, bad = apart(flat_map(function), batch_of([1, 2, 3]))
+    assert (ids, [i for i, _ in bad]) == ([1, 1, 3, 3], [2])
