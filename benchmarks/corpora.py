@@ -7,9 +7,6 @@ that the throughput job wants.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from benchmarks.events_file import DATA_DIRECTORY, SEED
+from benchmarks.events_file import DATA_DIRECTORY, SEED, made_if_absent
 
 _PART_ROWS = 125_000
 _WORDS = (
@@ -350,21 +347,14 @@ def corpus_directory(
         root: where directories of events are kept.
         on_part: called with the number of parts written and their total.
     """
-    directory = root / f"{corpus.name}-{events}-seed-{SEED}"
-    if directory.exists():
-        return directory
-    root.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=root))
-    try:
+    parts = -(-events // _PART_ROWS)
+
+    def write(fresh: Path) -> None:
         rng = np.random.default_rng(SEED)
-        parts = -(-events // _PART_ROWS)
         for part in range(parts):
             rows = min(_PART_ROWS, events - part * _PART_ROWS)
             corpus.write_part(_Draw(rng, part * _PART_ROWS), rows, fresh, part)
             if on_part is not None:
                 on_part(part + 1, parts)
-        os.replace(fresh, directory)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
-    return directory
+
+    return made_if_absent(root / f"{corpus.name}-{events}-seed-{SEED}", write)

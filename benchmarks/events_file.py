@@ -49,21 +49,28 @@ def events_directory(
         root: where directories of events are kept.
         on_part: called with the number of parts written and their total.
     """
-    directory = root / f"events-{events}-keys-{keys}-seed-{SEED}"
-    if directory.exists():
-        return directory
-    root.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=root))
-    try:
-        part_count = min(max(-(-events // _EVENTS_PER_PART), _PARTS_MIN), events)
-        bounds = np.linspace(0, events, part_count + 1).astype(int).tolist()
+    part_count = min(max(-(-events // _EVENTS_PER_PART), _PARTS_MIN), events)
+    bounds = np.linspace(0, events, part_count + 1).astype(int).tolist()
+
+    def write(fresh: Path) -> None:
         rng = np.random.default_rng(SEED)
         for part in range(part_count):
-            rows = bounds[part + 1] - bounds[part]
-            lines = event_lines(rng, rows, keys).to_frame()
+            lines = event_lines(rng, bounds[part + 1] - bounds[part], keys).to_frame()
             lines.write_csv(fresh / f"part-{part:05d}.jsonl", include_header=False, quote_style="never")
             if on_part is not None:
                 on_part(part + 1, part_count)
+
+    return made_if_absent(root / f"events-{events}-keys-{keys}-seed-{SEED}", write)
+
+
+def made_if_absent(directory: Path, write: Callable[[Path], None]) -> Path:
+    """The directory; if it is not there, ``write`` fills one that then gets its name: all of it, or nothing."""
+    if directory.exists():
+        return directory
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=directory.parent))
+    try:
+        write(fresh)
         os.replace(fresh, directory)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)

@@ -172,11 +172,8 @@ def _sweep(run: _Run, live: np.ndarray) -> dict[str, float]:
         rows_s += rest_s
     took_s = time.perf_counter() - began_s
     run.tables.flush()
-    deadline_s = time.perf_counter() + _MERGES_S_MAX
-    while run.store.is_giving_back:
-        if time.perf_counter() > deadline_s:
-            raise BenchmarkError("the files are still being merged")
-        time.sleep(0.05)
+    if not run.store.wait_given_back(_MERGES_S_MAX):
+        raise BenchmarkError("the files are still being merged")
     deleted = sum(sweep.deleted for sweep in run.tables.sweeps)
     if deleted < EXPIRED_KEYS:
         raise BenchmarkError(f"{deleted:,} of {EXPIRED_KEYS:,} expired keys were swept")

@@ -38,69 +38,87 @@ python -m control_plane --job jobs.server_count --show-parameters
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
+JobOption = Annotated[str, typer.Option(help="Module with the job's build function, e.g. jobs.server_count.")]
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param", "-p", metavar="NAME=VALUE", help="A parameter of the job; can be given several times."
+    ),
+]
+PortOption = Annotated[int | None, typer.Option(help="gRPC port for task managers (config.json: 8008).")]
+HttpPortOption = Annotated[int | None, typer.Option(help="HTTP port (config.json: 9008).")]
+TaskManagersOption = Annotated[
+    int | None,
+    typer.Option(help="Wait for so many task managers before the job starts (config.json: 1)."),
+]
+ExitOption = Annotated[
+    bool,
+    typer.Option(
+        "--exit-when-finished", help="End all processes, task managers too, when the job has ended."
+    ),
+]
+FollowOption = Annotated[
+    bool,
+    typer.Option(
+        "--follow",
+        help="Show the job live on the terminal: rate, checkpoints, rescales, restores; in a file, lines.",
+    ),
+]
+SavepointOption = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Start from this savepoint (of POST /savepoint).")
+]
+CheckpointOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Start from a checkpoint that a cancelled or failed job left: its folder in the checkpoint store, or "
+        "one of its manifests.",
+    ),
+]
+FreshOption = Annotated[
+    bool,
+    typer.Option("--start-fresh", help="Give up a job that an earlier control plane left running."),
+]
+DroppedOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-dropped-state",
+        help="Let state of the savepoint or checkpoint go whose steps the job has not got any more.",
+    ),
+]
+StrictOption = Annotated[
+    bool,
+    typer.Option("--strict", help="Fail at the first record that is rejected, or row that is put aside."),
+]
+ConfigOption = Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: controlPlane.max_parallelism=1024."),
+]
+ShowParametersOption = Annotated[
+    bool, typer.Option("--show-parameters", help="List the job's parameters and exit.")
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log more.")]
+
+
 @app.command(epilog=EPILOG)
 def main(
-    job: Annotated[str, typer.Option(help="Module with the job's build function, e.g. jobs.server_count.")],
-    param: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--param", "-p", metavar="NAME=VALUE", help="A parameter of the job; can be given several times."
-        ),
-    ] = None,
-    port: Annotated[int | None, typer.Option(help="gRPC port for task managers (config.json: 8008).")] = None,
-    http_port: Annotated[int | None, typer.Option(help="HTTP port (config.json: 9008).")] = None,
-    task_managers: Annotated[
-        int | None,
-        typer.Option(help="Wait for so many task managers before the job starts (config.json: 1)."),
-    ] = None,
-    exit_when_finished: Annotated[
-        bool,
-        typer.Option(
-            "--exit-when-finished", help="End all processes, task managers too, when the job has ended."
-        ),
-    ] = False,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            help="Show the job live on the terminal: rate, checkpoints, rescales, restores; in a file, lines.",
-        ),
-    ] = False,
-    from_savepoint: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Start from this savepoint (of POST /savepoint).")
-    ] = None,
-    from_checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="Start from a checkpoint that a cancelled or failed job left: its folder in the checkpoint store, or "
-            "one of its manifests.",
-        ),
-    ] = None,
-    start_fresh: Annotated[
-        bool,
-        typer.Option("--start-fresh", help="Give up a job that an earlier control plane left running."),
-    ] = False,
-    allow_dropped_state: Annotated[
-        bool,
-        typer.Option(
-            "--allow-dropped-state",
-            help="Let state of the savepoint or checkpoint go whose steps the job has not got any more.",
-        ),
-    ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Fail at the first record that is rejected, or row that is put aside."),
-    ] = False,
-    config: Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")] = None,
-    set_flags: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a key: controlPlane.max_parallelism=1024."),
-    ] = None,
-    show_parameters: Annotated[
-        bool, typer.Option("--show-parameters", help="List the job's parameters and exit.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+    job: JobOption,
+    param: ParamOption = None,
+    port: PortOption = None,
+    http_port: HttpPortOption = None,
+    task_managers: TaskManagersOption = None,
+    exit_when_finished: ExitOption = False,
+    follow: FollowOption = False,
+    from_savepoint: SavepointOption = None,
+    from_checkpoint: CheckpointOption = None,
+    start_fresh: FreshOption = False,
+    allow_dropped_state: DroppedOption = False,
+    strict: StrictOption = False,
+    config: ConfigOption = None,
+    set_flags: SetOption = None,
+    show_parameters: ShowParametersOption = False,
+    verbose: VerboseOption = False,
     log_file: LogFileOption = None,
     parent_fd: ParentOption = None,
 ) -> None:

@@ -83,7 +83,6 @@ async def serve(
         job_module, parameters, {"input": config.file_name, "max_parallelism": section.max_parallelism}
     )
     log.info("parameters of %s %s", job_module, job.describe_parameters() or "none")
-    uri = section.checkpoint_uri
     lost = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -94,27 +93,24 @@ async def serve(
     record = None if keeper is None else await _lead(keeper)
     try:
         start, store = _start_point(
-            job, uri, record, savepoint, allow_dropped=allow_dropped, starts_fresh=starts_fresh
+            job,
+            section.checkpoint_uri,
+            record,
+            savepoint,
+            allow_dropped=allow_dropped,
+            starts_fresh=starts_fresh,
         )
     except BaseException:
         if keeper is not None:
             keeper.close()
         raise
     background = LoopBackground()
-    save = keeper.save if keeper is not None else None
     control_plane = ControlPlane(
         section,
         job_module,
         job,
         start,
-        Outside(
-            SystemClock(),
-            background,
-            TaskManagerClient,
-            store,
-            save,
-            is_shared=keeper is not None and keeper.is_shared,
-        ),
+        _outside(background, store, keeper),
         end_task_managers=exit_when_finished,
         strategy=config.task_manager.state_strategy,
     )
@@ -123,6 +119,13 @@ async def serve(
     if parent is not None:
         parent.tell(outcome(status_view(control_plane)))
     return _told_exit_code(control_plane)
+
+
+def _outside(background: LoopBackground, store: ManifestStore | None, keeper: Keeper | None) -> Outside:
+    """The ports of a process: the machine's clock, gRPC, and where checkpoints and the record are kept."""
+    save = None if keeper is None else keeper.save
+    is_shared = keeper is not None and keeper.is_shared
+    return Outside(SystemClock(), background, TaskManagerClient, store, save, is_shared=is_shared)
 
 
 def _with_absolute_store(section: ControlPlaneConfig) -> ControlPlaneConfig:

@@ -143,11 +143,12 @@ class CacheCopier:
         *,
         copies: bool,
         hurries: bool,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """``running`` and ``locations`` are the job's own and change; ``address`` is this task manager's.
 
         ``copies``: whether what is cached is copied; else dirty entries are only written. ``hurries``: then without
-        pauses, because the new owner can begin as soon as they are.
+        pauses, because the new owner can begin as soon as they are. ``sleep`` passes this many seconds of the clock.
         """
         self._identity = identity
         self._address = address
@@ -157,6 +158,7 @@ class CacheCopier:
         self._clock = clock
         self._copies = copies
         self._pause_factor = 0.0 if hurries else _PAUSE_FACTOR
+        self._sleep = sleep
 
     def copy(self, subtasks: Sequence[SubtaskId], version: int, moves: Sequence[GroupMove]) -> None:
         """Write dirty entries of groups that these owners will give away, and copy what is cached to the new owners.
@@ -184,7 +186,7 @@ class CacheCopier:
                 if target_index in away:
                     self._copy_to(running, running.group_state, target, version, groups, deadline_s)
                 else:
-                    _write(running, running.group_state, groups, deadline_s, self._pause_factor, self._clock)
+                    self._write(running, running.group_state, groups, deadline_s)
 
     def _is_away(self, target: SubtaskId) -> bool:
         return self._locations.get(target, self._address) != self._address
@@ -225,7 +227,24 @@ class CacheCopier:
                 break
             running.subtask.mailbox.post(partial(group_state.copy_taken, version, part))
             at_once = next_part(at_once, copying.duration_s)
-            time.sleep(max(0.0, began_s + _PAUSE_FACTOR * copying.duration_s - self._clock.monotonic_s()))
+            self._sleep(max(0.0, began_s + _PAUSE_FACTOR * copying.duration_s - self._clock.monotonic_s()))
+
+    def _write(
+        self,
+        running: RunningSubtask,
+        group_state: SubtaskGroupState,
+        groups: Sequence[int],
+        deadline_s: float,
+    ) -> None:
+        """Write dirty entries of groups, some groups at a time; what is left is written with the rest."""
+        at_once = _WRITTEN_AT_FIRST
+        while groups:
+            part, groups = groups[:at_once], groups[at_once:]
+            writing = _Timed(partial(group_state.flush_groups, part), self._clock)
+            if not _is_done(running.subtask.mailbox.post(writing), deadline_s, self._clock):
+                return
+            self._sleep(self._pause_factor * writing.duration_s)
+            at_once = next_part(at_once, writing.duration_s)
 
     def _sender(
         self,
@@ -240,25 +259,6 @@ class CacheCopier:
         return CopySender(
             stub, self._identity, target, version, self._clock, timeout_s, at_handover, deadline_s
         )
-
-
-def _write(
-    running: RunningSubtask,
-    group_state: SubtaskGroupState,
-    groups: Sequence[int],
-    deadline_s: float,
-    pause_factor: float,
-    clock: Clock,
-) -> None:
-    """Write dirty entries of groups, some groups at a time; what is left is written with the rest."""
-    at_once = _WRITTEN_AT_FIRST
-    while groups:
-        part, groups = groups[:at_once], groups[at_once:]
-        writing = _Timed(partial(group_state.flush_groups, part), clock)
-        if not _is_done(running.subtask.mailbox.post(writing), deadline_s, clock):
-            return
-        time.sleep(pause_factor * writing.duration_s)
-        at_once = next_part(at_once, writing.duration_s)
 
 
 def next_part(groups: int, duration_s: float) -> int:

@@ -6,13 +6,14 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from weir.builder import Dataflow
 from weir.clock import Clock, SystemClock
 from weir.graph import physical_graph
+from weir.local.collected import Collection
 from weir.local.deployment import Deployment, JobParts, no_state
 from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
 from weir.local.raising import told
@@ -84,15 +85,7 @@ def run(
         was_stopped = False
         try:
             deployment.open()
-            with _interrupts() as is_interrupted:
-                deadline_s = float("inf") if for_s is None else clock.monotonic_s() + for_s
-
-                def is_over() -> bool:
-                    if is_interrupted() or clock.monotonic_s() >= deadline_s:
-                        return True
-                    return until is not None and until(Result(collections, ()))
-
-                was_stopped = read_all(deployment, clock, is_over, time.sleep)
+            was_stopped = _read(deployment, clock, for_s, until, collections)
             deployment.end_input()
             deployment.commit(0)
         except StepError as error:
@@ -106,6 +99,25 @@ def run(
         if errors:
             raise errors[0]
         return Result(collections, dead_letters, was_stopped=was_stopped)
+
+
+def _read(
+    deployment: Deployment,
+    clock: Clock,
+    for_s: float | None,
+    until: Callable[[Result], bool] | None,
+    collections: Mapping[str, Collection],
+) -> bool:
+    """Read until the input ends, or until the caller of :func:`run` wants no more; returns whether that came first."""
+    deadline_s = float("inf") if for_s is None else clock.monotonic_s() + for_s
+    with _interrupts() as is_interrupted:
+
+        def is_over() -> bool:
+            if is_interrupted() or clock.monotonic_s() >= deadline_s:
+                return True
+            return until is not None and until(Result(collections, ()))
+
+        return read_all(deployment, clock, is_over, time.sleep)
 
 
 def read_all(

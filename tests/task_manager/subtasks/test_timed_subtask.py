@@ -1,10 +1,6 @@
 """A subtask without rows sleeps until an operator has something to do, and not sooner."""
 
-import threading
-import time
 from types import SimpleNamespace
-
-import pytest
 
 from task_manager.exchange.channels import Inbox
 from task_manager.exchange.output import Output
@@ -12,67 +8,83 @@ from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
 from task_manager.subtasks.subtask import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
-from weir.clock import SystemClock
 from weir.operators.base import NEVER_US, OperatorContext, TimedOperator
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
+from weir.testing import ManualClock
 from weir.types import ChannelId, SubtaskId
 
 SUBTASK = SubtaskId(1, 0)
-DELAYS_US = [150_000, 300_000]
+BEGINS_S = 0.2
+DUE_US = [150_000, 300_000]
 
 
 class Alarm(TimedOperator):
-    """Is due at some moments after its first question."""
+    """Is due at some moments."""
 
-    def __init__(self):
-        self.clock = SystemClock()
-        self.due = []
-        self.called = []
-        self.asked = 0
-        self.done = threading.Event()
-        self.fails = False
+    def __init__(self, clock):
+        self.clock, self.fails = clock, False
+        began_us = clock.now_us()
+        self.due = [began_us + delay_us for delay_us in DUE_US]
+        #: When it was called, in microseconds since the beginning, and when it was asked.
+        self.called, self.asked = [], []
 
     def process(self, batch):
         return ()
 
     def due_us(self):
-        self.asked += 1
+        self.asked.append(self.clock.monotonic_s())
         return self.due[0] if self.due else NEVER_US
 
     def on_time(self):
         if self.fails:
             raise ValueError("asked to")
         while self.due and self.due[0] <= self.clock.now_us():
-            self.called.append(self.clock.now_us() - self.due.pop(0))
-        if not self.due:
-            self.done.set()
+            self.called.append(int(self.clock.monotonic_s() * 1e6))
+            self.due.pop(0)
         return ()
 
 
-@pytest.fixture
-def alarm():
-    return Alarm()
+class Quiet(Inbox):
+    """Nothing comes: the time for which the subtask wants to sleep passes at once. The job begins after a while."""
+
+    def __init__(self, clock, ends_s):
+        super().__init__()
+        self.clock, self.ends_s, self.has_begun = clock, ends_s, False
+        self.subtask = None
+
+    def poll(self, timeout_s, gather_s=0.0):
+        now_s = self.clock.monotonic_s()
+        if now_s >= self.ends_s:
+            self.subtask.cancel()
+        elif now_s >= BEGINS_S and not self.has_begun:
+            self.has_begun = True
+            self.subtask.begin(1)
+        else:
+            until_s = self.ends_s if self.has_begun else BEGINS_S
+            self.clock.advance_ms(min(timeout_s, until_s - now_s) * 1e3 + 0.001)
 
 
-@pytest.fixture
-def subtask(alarm):
-    mailbox = Mailbox(Inbox())
+def made(ends_s):
+    """A subtask that runs in the test's thread, and its only operator."""
+    clock = ManualClock()
+    alarm, inbox = Alarm(clock), Quiet(clock, ends_s)
+    mailbox = Mailbox(inbox)
     chain = OperatorChain(
         [(alarm, OperatorContext("job", "alarm", 1, 0, 1))],
-        Output([], mailbox.wait_for_credit, SystemClock()),
+        Output([], mailbox.wait_for_credit, clock),
         mailbox.check_cancelled,
         StateTables(MemoryBackend(), 1 << 20, 8),
     )
-    made = TaskSubtask(
+    inbox.subtask = TaskSubtask(
         SubtaskParts(
             SUBTASK,
             chain,
             mailbox,
             SubtaskTimers(200, 0, 1000, 60_000, 1000, 5, 100),
-            SystemClock(),
+            clock,
             lambda: None,
             SimpleNamespace(),
             SubtaskProgress(),
@@ -80,31 +92,25 @@ def subtask(alarm):
         ),
         [ChannelId(SubtaskId(0, 0), SUBTASK, 0)],
     )
-    made.start()
-    yield made
-    made.cancel()
-    assert made.join(10)
+    return inbox.subtask, alarm
 
 
-def test_it_wakes_when_something_is_due_and_asks_seldom(subtask, alarm):
-    now_us = alarm.clock.now_us()
-    alarm.due = [now_us + delay for delay in DELAYS_US]
+def test_it_wakes_when_something_is_due_and_asks_seldom():
+    subtask, alarm = made(ends_s=3.0)
+    subtask.run()
+    assert subtask.progress.state is SubtaskState.CANCELED
+    first_us, second_us = alarm.called
     # Nothing happens before the job has started.
-    time.sleep(0.2)
-    assert alarm.called == []
-    subtask.begin(1)
-    assert alarm.done.wait(10)
-    assert len(alarm.called) == len(DELAYS_US)
-    assert all(late_us >= 0 for late_us in alarm.called)
-    asked = alarm.asked
-    assert asked < 20
-    time.sleep(1.1)
-    assert alarm.asked - asked <= 4
+    assert BEGINS_S * 1e6 <= first_us < BEGINS_S * 1e6 + 1_000
+    assert DUE_US[1] <= second_us < DUE_US[1] + 1_000
+    until_done = [asked_s for asked_s in alarm.asked if asked_s <= second_us / 1e6]
+    assert len(until_done) < 20
+    assert len(alarm.asked) - len(until_done) <= 11
 
 
-def test_what_it_raises_fails_the_subtask_and_names_the_step(subtask, alarm):
-    alarm.fails, alarm.due = True, [alarm.clock.now_us()]
-    subtask.begin(1)
-    assert subtask.join(10)
+def test_what_it_raises_fails_the_subtask_and_names_the_step():
+    subtask, alarm = made(ends_s=3.0)
+    alarm.fails = True
+    subtask.run()
     assert subtask.progress.state is SubtaskState.FAILED
     assert subtask.progress.cause == "step 'alarm' failed: ValueError: asked to"

@@ -235,10 +235,9 @@ class RocksDbBackend(StateBackend):
         """See ``StateBackend``; another thread merges the files."""
         self._compaction.give_back(group, state_id, size_bytes)
 
-    @property
-    def is_giving_back(self) -> bool:
-        """Whether files are being merged for :meth:`give_back`; for benchmarks and tests."""
-        return self._compaction.is_busy
+    def wait_given_back(self, timeout_s: float) -> bool:
+        """For benchmarks and tests: return when the space of deleted entries is given back; False: not by then."""
+        return self._compaction.wait(timeout_s)
 
     def _compact_range(self, start: bytes, stop: bytes) -> None:
         options = CompactOptions()

@@ -58,10 +58,10 @@ class Compaction:
         pending = sum(self._pending.values())
         return pending >= _BYTES_MIN and pending >= _SHARE * self._disk_bytes()
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether files are being merged."""
-        return self._is_busy
+    def wait(self, timeout_s: float) -> bool:
+        """Return when no files are being merged any more; False: they still are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._is_busy, timeout_s)
 
     def close(self) -> None:
         """Begin with no further range, and wait for the one that is under way; safe to call twice."""
@@ -91,6 +91,7 @@ class Compaction:
             with self._changed:
                 # What was deleted meanwhile.
                 self._is_busy = self._is_enough()
+                self._changed.notify_all()
 
 
 def compacted_ranges(pending: dict[tuple[int, int], int]) -> list[tuple[bytes, bytes]]:

@@ -1,20 +1,12 @@
 """Space of deleted entries goes back to the disk without a restart."""
 
 import threading
-import time
 
 from weir.errors import StateError
 from weir.state.layout import encode_key, state_prefix
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_compaction import Compaction, compacted_ranges
 from weir.state.stores.rocksdb_settings import RocksDbSettings
-
-
-def wait_until(condition):
-    deadline_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 def test_neighbouring_groups_are_merged_in_one_go_but_not_too_many():
@@ -34,7 +26,7 @@ def test_little_waits_until_it_is_a_fifth():
     compaction.give_back(1, 1, 19 << 20)
     assert not ranges
     compaction.give_back(2, 1, 1 << 20)
-    wait_until(lambda: not compaction.is_busy)
+    assert compaction.wait(30)
     assert ranges == [(state_prefix(1, 1), state_prefix(2, 2))]
     compaction.close()
 
@@ -50,7 +42,7 @@ def test_a_failure_is_not_the_end():
     for _ in range(2):
         compaction.give_back(1, 1, 2 << 20)
         assert calls.acquire(timeout=30)
-        wait_until(lambda: not compaction.is_busy)
+        assert compaction.wait(30)
     compaction.close()
 
 
@@ -66,7 +58,7 @@ def test_files_become_smaller(tmp_path):
         store.delete_many(gone[start : start + 1_000])
     for group in range(4):
         store.give_back(group, 1, 20_000 * 60)
-    wait_until(lambda: not store.is_giving_back)
+    assert store.wait_given_back(30)
     assert store.stats().disk_bytes < before / 5
     assert len(list(store.scan())) == 8_000
     store.close()
