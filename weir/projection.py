@@ -1,5 +1,7 @@
 """Which columns each step of a job reads: what nobody reads is neither decoded by sources nor sent between stages.
 
+Sources are also told what the filters right after them demand, and may pass over rows that cannot meet it.
+
 Pure: both processes come to the same from the same graph. Steps say themselves what they read
 (``OperatorSpec.read_columns``); functions and sinks read all that they are given.
 """
@@ -12,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from weir.specs import SourceSpec
+from weir.conditions import Condition, condition_of
+from weir.specs import FilterSpec, PassThroughSpec, SelectSpec, SourceSpec
 
 if TYPE_CHECKING:
     from weir.graph import Node
@@ -65,7 +68,7 @@ def project(
     found = Projection()
     for node in nodes:
         if isinstance(node.spec, SourceSpec):
-            spec = node.spec.reading(wanted[node.name])
+            spec = node.spec.reading(wanted[node.name]).filtering(_conditions(node, nodes, whole))
             found.nodes[node.name] = replace(node, spec=spec, schema=spec.schema_read)
             continue
         inputs = []
@@ -87,3 +90,18 @@ def project(
 
 def _read(node: Node, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
     return node.spec.read_columns(wanted, schema)
+
+
+def _conditions(source: Node, nodes: Sequence[Node], whole: Collection[str]) -> list[Condition]:
+    """What the filters demand that every row of a source comes to first."""
+    found = []
+    at = source
+    while at.name not in whole:
+        readers = [node for node in nodes if any(item.producer == at.name for item in node.inputs)]
+        if len(readers) != 1 or not isinstance(readers[0].spec, FilterSpec | SelectSpec | PassThroughSpec):
+            break
+        at = readers[0]
+        if isinstance(at.spec, FilterSpec):
+            condition = condition_of(at.spec.predicate, source.schema)
+            found += [] if condition is None else [condition]
+    return found

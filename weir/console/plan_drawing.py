@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 from rich.tree import Tree
 
+from weir.conditions import condition_text
 from weir.graph import Edge, Exchange, Node, PhysicalGraph, Stage
 from weir.plan_document import columns_not_read
 
@@ -64,4 +65,6 @@ def _step(node: Node) -> str:
 
 def _left_out(node: Node) -> str:
     names = columns_not_read(node)
-    return f"  not read: {escape(', '.join(names))}" if names else ""
+    text = f"  not read: {escape(', '.join(names))}" if names else ""
+    condition = getattr(node.spec, "condition", None)
+    return text if condition is None else f"{text}  row groups: {escape(condition_text(condition))}"

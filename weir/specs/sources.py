@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from weir.conditions import AllOf, Condition
 from weir.specs.base import OperatorSpec
 
 #: What to do with a record that cannot be read.
@@ -44,6 +45,16 @@ class SourceSpec(OperatorSpec):
         names = names or self.schema.names[:1]
         changed: Any = None if names == self.schema.names else tuple(names)
         return replace(self, **{"reads": changed})
+
+    def filtering(self, conditions: Sequence[Condition]) -> SourceSpec:
+        """The same source, told that only rows that meet these conditions are of use; most sources give all the same.
+
+        A source that is paced, or gives a number of events, gives every row.
+        """
+        if not conditions or not hasattr(self, "condition") or self.rate or self.events_max is not None:
+            return self
+        joined: Any = conditions[0] if len(conditions) == 1 else AllOf(tuple(conditions))
+        return replace(self, **{"condition": joined})
 
     @property
     def bad_records(self) -> OnBadRecord:
@@ -121,6 +132,8 @@ class ParquetSpec(SourceSpec):
     ordered: bool = field(default=False, metadata={"came_later": True})
     #: Columns that are decoded; None: all.
     reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
+    #: What every row that passes the filters after the source meets.
+    condition: Condition | None = field(default=None, metadata={"came_later": True})
 
 
 @dataclass(frozen=True)

@@ -48,3 +48,12 @@ def test_the_plan_tells_what_is_not_read_and_not_sent():
     document = plan_document(graph)
     assert document["operators"][0]["columns_not_read"] == ["note"]
     assert document["edges"][0]["columns"] == ["server"]
+
+
+def test_the_plan_tells_which_row_groups_are_read():
+    flow = weir.Dataflow("pruned")
+    rows = flow.source("rows", weir.Parquet("in", schema={"id": int, "name": str}))
+    rows.filter("keep", pl.col("id").is_between(3, 9) & (pl.col("name") != "x")).sink("out", weir.Print())
+    out = io.StringIO()
+    Console(file=out, width=200).print(draw(physical_graph(flow.build())))
+    assert "name: string  row groups: (id >= 3 and id <= 9)" in out.getvalue()

@@ -21,7 +21,7 @@ import pyarrow as pa
 from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
-from weir.records import BATCH_BYTES_MAX, batch_bytes, system_schema
+from weir.records import BATCH_BYTES_MAX, WATERMARK_MIN_MS, batch_bytes, system_schema
 from weir.specs import SourceSpec
 
 #: A poll gives at least this much of the schedule at once, if events are due more often.
@@ -113,6 +113,8 @@ class BatchSource(SourceReader):
         self._schedule: Schedule | None = None
         self._place: SchedulePlace | None = None
         self._old_schedule: SchedulePlace | None = None
+        #: The largest event time of rows that were passed over.
+        self._passed_event_time_ms = WATERMARK_MIN_MS
         self._schema = system_schema(spec.schema_read)
         self._next_poll_us = 0
 
@@ -308,7 +310,8 @@ class BatchSource(SourceReader):
         self._batch = pa.RecordBatch.from_arrays(
             [*rows.columns, event_ms, pa.array(ingest_us)], schema=self._schema
         )
-        self._event_times_ms_max = np.maximum.accumulate(event_ms.to_numpy(zero_copy_only=True))
+        latest = np.maximum.accumulate(event_ms.to_numpy(zero_copy_only=True))
+        self._event_times_ms_max = np.maximum(latest, self._passed_event_time_ms)
         self._batch_bytes = batch_bytes(self._batch)
         self._batch_offset = 0
 

@@ -12,10 +12,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weir.conditions import columns_of, may_hold
 from weir.errors import InputError
 from weir.operators.sources.file_reader import FileReader
 from weir.operators.sources.input_files import unreadable
-from weir.operators.sources.parquet_rows import open_parquet, read_group
+from weir.operators.sources.parquet_rows import known_ranges, open_parquet, read_group
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
 from weir.records import BATCH_BYTES_MAX
@@ -146,7 +147,10 @@ class ParquetReader(FileReader):
             if batch is None:
                 if not self._pending:
                     return None
-                self._row_group = self._pending.pop()
+                group = self._pending.pop()
+                if self._passes_over(group):
+                    continue
+                self._row_group = group
                 self._next_row = self._row_group.next_row
                 self._batches = self._read(self._row_group)
                 continue
@@ -155,6 +159,27 @@ class ParquetReader(FileReader):
             good = self._good_rows(batch, self._decoded_row)
             if good.num_rows:
                 return good
+
+    def _passes_over(self, group: RowGroup) -> bool:
+        """Whether no row of the group can pass the filters after the source, nor is a bad one, by its statistics."""
+        condition = self._spec.condition
+        if condition is None:
+            return False
+        file = self._open_file(group.path, self._spec.schema_read.names)
+        names = columns_of(condition).union(self._required)
+        time_column = self._spec.event_time_column
+        ranges, null_counts = known_ranges(
+            file.metadata.row_group(self._group_stops.index(group.stop_row)), names
+        )
+        if any(null_counts.get(name) != 0 for name in self._required) or may_hold(condition, ranges):
+            return False
+        if time_column is not None:
+            # Rows that a filter drops move the watermark, too.
+            latest = ranges.get(time_column)
+            if latest is None or not isinstance(latest[1], int):
+                return False
+            self._passed_event_time_ms = max(self._passed_event_time_ms, latest[1])
+        return True
 
     def _read(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
         """The group's rows, decoded batch by batch while they are taken."""

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weir.conditions import Range
 from weir.records import batch_bytes
 
 #: Rows that are decoded to learn how long they are.
@@ -107,3 +108,32 @@ def _rows_at_first(
     # No value is longer than its column chunk.
     is_probe = encoded_bytes + hidden_bytes > bytes_max and rows > _PROBE_ROWS and hidden_bytes > 0
     return (_PROBE_ROWS, True) if is_probe else (rows, False)
+
+
+def known_ranges(
+    group: pq.RowGroupMetaData, names: Collection[str]
+) -> tuple[dict[str, Range], dict[str, int]]:
+    """What the statistics of a row group say of columns: least and greatest value, and how many are null.
+
+    What is not known is left out. Nested columns have no statistics.
+    """
+    ranges: dict[str, Range] = {}
+    nulls: dict[str, int] = {}
+    for index in range(group.num_columns):
+        column = group.column(index)
+        name = column.path_in_schema
+        # With a dot it may be a column or a part of one.
+        if name not in names or "." in name:
+            continue
+        try:
+            statistics = column.statistics
+            if statistics is None:
+                continue
+            if statistics.has_null_count:
+                nulls[name] = statistics.null_count
+            if statistics.has_min_max:
+                ranges[name] = (statistics.min, statistics.max)
+        except (pa.ArrowException, ValueError, OverflowError):
+            # Of a type or form that pyarrow does not read: not known.
+            continue
+    return ranges, nulls
