@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weir.aggregates import count, max, mean, min, sum
     from weir.builder import Dataflow
     from weir.connectors import (
+        ArrowIpc,
         Blackhole,
         Collect,
         Csv,
@@ -55,6 +56,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AggregatingState",
+    "ArrowIpc",
     "Blackhole",
     "Collect",
     "Csv",
@@ -113,6 +115,7 @@ _MODULES = {
     ),
     "builder": ("Dataflow",),
     "connectors": (
+        "ArrowIpc",
         "Blackhole",
         "Collect",
         "Csv",

@@ -14,6 +14,7 @@ from weir.errors import GraphError
 from weir.json_paths import column_paths
 from weir.schemas import to_schema
 from weir.specs import (
+    ArrowIpcSpec,
     BlackholeSpec,
     CollectSpec,
     Compression,
@@ -237,6 +238,33 @@ class Parquet(FileSource):
     def to_spec(self) -> ParquetSpec:
         """The frozen description that the graph holds."""
         return ParquetSpec(
+            schema=to_schema(self.schema),
+            event_time_column=self.event_time,
+            rate=self._events_per_second(),
+            events_max=self.events,
+            path=self._checked_path(self.path),
+            follow=self.follow,
+            on_bad_record=self.on_bad_record,
+            ordered=self.ordered,
+        )
+
+
+@dataclass(frozen=True)
+class ArrowIpc(FileSource):
+    """Arrow IPC, files (also called Feather) or streams: a file, a directory of parts, or a glob.
+
+    A column may have a narrower type than the schema says, as in :class:`Parquet`, or be dictionary-encoded. Record
+    batches of a file are divided among subtasks; a stream is read by one.
+
+    Attributes:
+        path: where it is.
+    """
+
+    path: str
+
+    def to_spec(self) -> ArrowIpcSpec:
+        """The frozen description that the graph holds."""
+        return ArrowIpcSpec(
             schema=to_schema(self.schema),
             event_time_column=self.event_time,
             rate=self._events_per_second(),

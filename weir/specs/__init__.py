@@ -33,6 +33,7 @@ from weir.specs.sinks import (
     UserSinkSpec,
 )
 from weir.specs.sources import (
+    ArrowIpcSpec,
     Compression,
     CsvSpec,
     JsonLinesSpec,
@@ -57,6 +58,7 @@ from weir.specs.stateless import (
 __all__ = [
     "Aggregate",
     "AggregateFunction",
+    "ArrowIpcSpec",
     "BlackholeSpec",
     "BusySpec",
     "CollectSpec",

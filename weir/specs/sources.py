@@ -137,6 +137,22 @@ class ParquetSpec(SourceSpec):
 
 
 @dataclass(frozen=True)
+class ArrowIpcSpec(SourceSpec):
+    """Arrow IPC files or streams: a file, a directory of parts, or a glob."""
+
+    kind: ClassVar[str] = "arrow_ipc_source"
+    runtime: ClassVar[str] = "weir.operators.sources.arrow_ipc:ArrowIpcReader"
+    path: str = ""
+    on_bad_record: OnBadRecord = "dead_letter"
+    #: Never end: take in files that turn up while the job runs.
+    follow: bool = False
+    #: One subtask reads all of a file.
+    ordered: bool = False
+    #: Columns that are decoded; None: all.
+    reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
+
+
+@dataclass(frozen=True)
 class UserSourceSpec(SourceSpec):
     """A user's source: ``factory()`` makes a ``weir.Source`` per subtask; or ``factory`` is a generator function."""
 

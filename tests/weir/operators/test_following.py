@@ -31,6 +31,21 @@ def add_table(directory, name, ids):
     (directory / f".{name}").rename(directory / name)
 
 
+def add_records(directory, name, ids):
+    """With a field of two lines in each."""
+    (directory / f".{name}").write_text("id,text\n" + "".join(f'{number},"a\nb"\n' for number in ids))
+    (directory / f".{name}").rename(directory / name)
+
+
+def add_batches(directory, name, ids):
+    """As a file or as a stream."""
+    table = pa.table({"id": list(ids)})
+    make = pa.ipc.new_file if len(table) % 2 else pa.ipc.new_stream
+    with make(str(directory / f".{name}"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    (directory / f".{name}").rename(directory / name)
+
+
 #: Runs of the test.
 OPEN = []
 
@@ -88,7 +103,12 @@ class Run:
         return {index: json.loads(json.dumps(snapshot)) for index, snapshot in snapshots.items()}
 
 
-KINDS = [(weir.JsonLines, add_lines, "jsonl"), (weir.Parquet, add_table, "parquet")]
+KINDS = [
+    (weir.JsonLines, add_lines, "jsonl"),
+    (weir.Parquet, add_table, "parquet"),
+    (weir.Csv, add_records, "csv"),
+    (weir.ArrowIpc, add_batches, "arrow"),
+]
 
 
 @pytest.mark.parametrize(("source", "add", "suffix"), KINDS)

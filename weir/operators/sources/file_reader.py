@@ -29,7 +29,7 @@ from weir.operators.sources.positions import (
 )
 from weir.operators.sources.splits import assign, assign_files, share_evenly
 from weir.redaction import redacted_text
-from weir.specs import CsvSpec, JsonLinesSpec, ParquetSpec
+from weir.specs import ArrowIpcSpec, CsvSpec, JsonLinesSpec, ParquetSpec
 
 #: How often a source that follows looks for new files.
 LOOK_US = 500_000
@@ -45,7 +45,7 @@ class FileReader(BatchSource):
     #: What positions count: "byte" or "row".
     _position_unit = "byte"
 
-    def __init__(self, spec: CsvSpec | JsonLinesSpec | ParquetSpec) -> None:
+    def __init__(self, spec: ArrowIpcSpec | CsvSpec | JsonLinesSpec | ParquetSpec) -> None:
         super().__init__(spec)
         #: As it is told: a URI may have credentials in it.
         self._path = redacted_text(spec.path)
