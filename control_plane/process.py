@@ -90,20 +90,14 @@ async def serve(
         loop.call_soon_threadsafe(lost.set)
 
     keeper = _keeper(section, job.graph.name, on_lost)
-    record = None if keeper is None else await _lead(keeper)
-    try:
-        start, store = _start_point(
-            job,
-            section.checkpoint_uri,
-            record,
-            savepoint,
-            allow_dropped=allow_dropped,
-            starts_fresh=starts_fresh,
-        )
-    except BaseException:
-        if keeper is not None:
-            keeper.close()
-        raise
+    start, store = await _begin(
+        job,
+        section.checkpoint_uri,
+        keeper,
+        savepoint,
+        allow_dropped=allow_dropped,
+        starts_fresh=starts_fresh,
+    )
     background = LoopBackground()
     control_plane = ControlPlane(
         section,
@@ -150,18 +144,25 @@ def _told_exit_code(control_plane: ControlPlane) -> int:
     return code
 
 
-def _start_point(
+async def _begin(
     job: LoadedJob,
     uri: str,
-    record: JobRecord | None,
+    keeper: Keeper | None,
     savepoint: str,
     *,
     allow_dropped: bool,
     starts_fresh: bool,
 ) -> tuple[StartPoint, ManifestStore | None]:
-    if not savepoint:
-        return start_or_take_over(job, uri, record, starts_fresh=starts_fresh)
-    start, store = start_from_savepoint(job.graph, uri, savepoint, allow_dropped=allow_dropped)
+    """Become the leader; returns what the job begins with. Whoever cannot begin does not lead."""
+    record = None if keeper is None else await _lead(keeper)
+    try:
+        if not savepoint:
+            return start_or_take_over(job, uri, record, starts_fresh=starts_fresh)
+        start, store = start_from_savepoint(job.graph, uri, savepoint, allow_dropped=allow_dropped)
+    except BaseException:
+        if keeper is not None:
+            keeper.close()
+        raise
     give_up_left(record, f"this one starts from {savepoint}")
     return start, store
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weir.builder import Dataflow
 from weir.clock import Clock, SystemClock
-from weir.graph import physical_graph
+from weir.graph import LogicalGraph, physical_graph
 from weir.local.collected import Collection
 from weir.local.deployment import Deployment, JobParts, no_state
 from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
@@ -21,6 +21,7 @@ from weir.local.result import Result, read_dead_letters
 from weir.local.state import open_store
 from weir.operators.base import NEVER_US
 from weir.operators.chain import StepError
+from weir.state.api import StateBackend
 from weir.streams import Stream
 
 #: Sleep of a run with nothing to do, at most: it looks whether it is to stop.
@@ -70,18 +71,8 @@ def run(
     store = open_store(None if state_directory is None else Path(state_directory))
     clock = SystemClock()
     with tempfile.TemporaryDirectory(prefix="weir-run-") as scratch:
-        parts = JobParts(
-            graph=physical_graph(logical, whole=collections),
-            settings=local_settings(),
-            clock=clock,
-            state_ids=logical.state_ids({}),
-            collections=collections,
-            dead_letters=Path(dead_letter_directory or scratch),
-            readers={},
-        )
-        deployment = Deployment(
-            parts, initial_routing(parts.graph), store, 1, clock.now_us(), no_state, keeps_positions=False
-        )
+        dead_letters_at = Path(dead_letter_directory or scratch)
+        deployment = _deployment(logical, collections, dead_letters_at, store, clock)
         was_stopped = False
         try:
             deployment.open()
@@ -99,6 +90,26 @@ def run(
         if errors:
             raise errors[0]
         return Result(collections, dead_letters, was_stopped=was_stopped)
+
+
+def _deployment(
+    logical: LogicalGraph,
+    collections: dict[str, Collection],
+    dead_letters: Path,
+    store: StateBackend,
+    clock: Clock,
+) -> Deployment:
+    parts = JobParts(
+        graph=physical_graph(logical, whole=collections),
+        settings=local_settings(),
+        clock=clock,
+        state_ids=logical.state_ids({}),
+        collections=collections,
+        dead_letters=dead_letters,
+        readers={},
+    )
+    routing = initial_routing(parts.graph)
+    return Deployment(parts, routing, store, 1, clock.now_us(), no_state, keeps_positions=False)
 
 
 def _read(

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import weir
+from tests.weir.model_tests import model_test
 from tests.weir.state.hybrid_store import hybrid_store
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
@@ -405,24 +405,10 @@ class HandlesWithoutRoom(Handles):
     cache_bytes = 2_000
 
 
-_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-TestHandles = Handles.TestCase
-TestHandles.settings = settings(
-    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=_SLOW
-)
-TestHandlesWithoutRoom = HandlesWithoutRoom.TestCase
-TestHandlesWithoutRoom.settings = settings(
-    max_examples=30, stateful_step_count=15, deadline=None, suppress_health_check=_SLOW
-)
-TestHandlesOnRocksDb = HandlesOnRocksDb.TestCase
-TestHandlesOnRocksDb.settings = settings(
-    max_examples=10, stateful_step_count=15, deadline=None, suppress_health_check=_SLOW
-)
-
-TestHandlesOnHybrid = HandlesOnHybrid.TestCase
-TestHandlesOnHybrid.settings = settings(
-    max_examples=8, stateful_step_count=15, deadline=None, suppress_health_check=_SLOW
-)
+TestHandles = model_test(Handles, 60, 20)
+TestHandlesWithoutRoom = model_test(HandlesWithoutRoom, 30, 15)
+TestHandlesOnRocksDb = model_test(HandlesOnRocksDb, 10, 15)
+TestHandlesOnHybrid = model_test(HandlesOnHybrid, 8, 15)
 
 
 def test_the_model_compares_something() -> None:

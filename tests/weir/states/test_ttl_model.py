@@ -7,10 +7,10 @@ from pathlib import Path
 import hypothesis.strategies as st
 import polars as pl
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import weir
+from tests.weir.model_tests import model_test
 from tests.weir.state.hybrid_store import hybrid_store
 from tests.weir.states.test_handles_model import GROUPS, KEYS, OPS, SCHEMA, perform
 from weir.operators.base import OperatorContext
@@ -389,20 +389,9 @@ class WithoutRoom(Handles):
     ttl = weir.Ttl("100ms", refreshed_by="access", time="processing")
 
 
-_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-
-
-def _case(machine, examples):
-    case = machine.TestCase
-    case.settings = settings(
-        max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=_SLOW
-    )
-    return case
-
-
-TestEventTime = _case(Handles, 30)
-TestByAccess = _case(ByAccess, 30)
-TestProcessingTime = _case(InProcessingTime, 20)
-TestWithoutRoom = _case(WithoutRoom, 20)
-TestOnHybrid = _case(OnHybrid, 8)
-TestOnRocksDb = _case(OnRocksDb, 8)
+TestEventTime = model_test(Handles, 30, 25)
+TestByAccess = model_test(ByAccess, 30, 25)
+TestProcessingTime = model_test(InProcessingTime, 20, 25)
+TestWithoutRoom = model_test(WithoutRoom, 20, 25)
+TestOnHybrid = model_test(OnHybrid, 8, 25)
+TestOnRocksDb = model_test(OnRocksDb, 8, 25)

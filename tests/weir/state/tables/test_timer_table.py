@@ -7,9 +7,9 @@ from pathlib import Path
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.weir.model_tests import model_test
 from weir.errors import StateError
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
@@ -189,19 +189,9 @@ class TimersWithoutRoom(Timers):
     cache_bytes = 900
 
 
-_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-TestTimers = Timers.TestCase
-TestTimers.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=_SLOW
-)
-TestTimersWithoutRoom = TimersWithoutRoom.TestCase
-TestTimersWithoutRoom.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=_SLOW
-)
-TestTimersOnRocksDb = TimersOnRocksDb.TestCase
-TestTimersOnRocksDb.settings = settings(
-    max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=_SLOW
-)
+TestTimers = model_test(Timers, 200, 40)
+TestTimersWithoutRoom = model_test(TimersWithoutRoom, 60, 30)
+TestTimersOnRocksDb = model_test(TimersOnRocksDb, 15, 20)
 
 
 class CountingStore(MemoryBackend):
