@@ -12,11 +12,12 @@ from task_manager.exchange.channels import Inbox, LocalChannel
 from task_manager.exchange.credits import IDLE_BATCHES, ChannelLimits, CreditGate
 from task_manager.exchange.output import Output, OutputEdge
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
-from weir.clock import SystemClock
+from weir.clock import Clock, SystemClock
 from weir.graph import Edge, Exchange
 from weir.keys import hash_keys, key_bytes, key_groups
 from weir.protocol.routing import initial_table, rescaled
 from weir.records import KEY_HASH_COLUMN, Barrier, EndOfStream, Idle, RouteMarker, Watermark
+from weir.testing import ManualClock
 from weir.types import ChannelId, SubtaskId
 
 
@@ -31,15 +32,19 @@ def batch(keys: list[str], start: int = 0) -> pa.RecordBatch:
     )
 
 
-def channel(index: int = 0, elements_max: int = 100) -> tuple[LocalChannel, Inbox]:
+def channel(
+    index: int = 0, elements_max: int = 100, clock: Clock | None = None
+) -> tuple[LocalChannel, Inbox]:
     inbox = Inbox()
-    gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 1e6), NoWaker(), SystemClock())
+    gate = CreditGate(ChannelLimits(elements_max, 1 << 30, 1e6), NoWaker(), clock or SystemClock())
     gate._rows_max = 1e9
     return LocalChannel(gate, inbox, ChannelId(SubtaskId(0, 0), SubtaskId(1, index))), inbox
 
 
-def writer(policy: BatchPolicy | None = None, elements_max: int = 100) -> tuple[ChannelWriter, Inbox]:
-    link, inbox = channel(elements_max=elements_max)
+def writer(
+    policy: BatchPolicy | None = None, elements_max: int = 100, clock: Clock | None = None
+) -> tuple[ChannelWriter, Inbox]:
+    link, inbox = channel(elements_max=elements_max, clock=clock)
     return ChannelWriter(link, policy or BatchPolicy(1000, 10_000.0)), inbox
 
 
@@ -64,7 +69,7 @@ def keep_busy(out: ChannelWriter, inbox: Inbox) -> None:
 
 def add(out: ChannelWriter, element) -> None:
     out.add(element)
-    out.pump(time.monotonic())
+    out.pump(out._clock.monotonic_s())
 
 
 def never_waits(timeout_s: float) -> None:
@@ -429,34 +434,37 @@ def test_a_new_consumer_learns_that_nothing_comes_for_now():
 
 
 def test_rows_that_wait_for_credit_for_long_hold_the_sender_back():
-    out, inbox = writer(BatchPolicy(1000, 10_000.0, age_ms_max=20.0), elements_max=IDLE_BATCHES)
+    clock = ManualClock()
+    policy = BatchPolicy(1000, 10_000.0, age_ms_max=20.0)
+    out, inbox = writer(policy, elements_max=IDLE_BATCHES, clock=clock)
     keep_busy(out, inbox)
     add(out, batch(["a", "b"]))
     assert not out.is_full
     assert out.rows == 2
-    time.sleep(0.03)
+    clock.advance_ms(21)
     assert out.is_full
-    assert out.age_s(time.monotonic()) > 0.02
+    assert out.age_s(clock.monotonic_s()) == pytest.approx(0.021)
     drain(inbox)
-    out.pump(time.monotonic())
+    out.pump(clock.monotonic_s())
     assert not out.is_full
-    assert (out.rows, out.age_s(time.monotonic())) == (0, 0.0)
+    assert (out.rows, out.age_s(clock.monotonic_s())) == (0, 0.0)
 
 
 def test_rows_that_wait_on_a_channel_are_told_with_their_age():
-    link, inbox = channel(elements_max=1)
+    clock = ManualClock()
+    link, inbox = channel(elements_max=1, clock=clock)
     output = Output(
         [OutputEdge(edge_of(Exchange.ROUND_ROBIN), {0: link}, BatchPolicy(1000, 0.0))],
         never_waits,
-        SystemClock(),
+        clock,
     )
     assert output.queues() == []
     output.emit(batch(["a", "b"]))
     output.emit(batch(["c"]))
-    time.sleep(0.01)
+    clock.advance_ms(10)
     (queue,) = output.queues()
     assert (queue.consumer, queue.rows) == (SubtaskId(1, 0), 3)
-    assert queue.age_s >= 0.01
+    assert queue.age_s == pytest.approx(0.01)
     inbox.poll(0.0).release()
     output.pump()
     assert output.queues()[0].rows == 1
