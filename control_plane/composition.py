@@ -103,6 +103,7 @@ class ControlPlane:
             connect=outside.connect,
             tell_job=self._tell_job,
             begin_generation=self._begin_generation,
+            let_begin=self.deployment.start,
         )
         self.coordinator = self._coordinator()
         self.reception = self._reception(end_task_managers=end_task_managers)
@@ -231,5 +232,6 @@ class ControlPlane:
             restores=self.restores,
             tell_job=self._tell_job,
             place_if_possible=self.coordinator.place_if_possible,
-            end_task_managers=end_task_managers,
+            # Not before the record says so: another control plane that takes over would need them.
+            end_task_managers=lambda: end_task_managers and self.coordinator.ended.is_set(),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -156,6 +157,9 @@ def chaos(
 def simulate(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, 2 and so on, so many.")] = 5000,
     seed: Annotated[int | None, typer.Option(help="Only this one, with its whole course.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="That run seeds at the same time; one per processor.")
+    ] = None,
     break_fence: Annotated[
         str, typer.Option(help="Break this fence or rule on purpose; the run must fail then.")
     ] = "",
@@ -172,7 +176,9 @@ def simulate(
             print(dict(outcome(seed, broken=break_fence, print_line=print)))
             return 0
         began_s = time.monotonic()
-        counts = run_seeds(range(seeds), break_fence, lambda line: print(line, flush=True))
+        counts = run_seeds(
+            range(seeds), break_fence, lambda line: print(line, flush=True), processes or os.cpu_count() or 1
+        )
         what = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         print(f"{seeds} seeds, none failed, {time.monotonic() - began_s:.0f} s; {what}")
         return 0

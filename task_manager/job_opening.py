@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from task_manager.checkpoints.image_calls import ImageCalls
@@ -22,11 +22,12 @@ from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.step_parts import StepParts
 from task_manager.subtasks.subtask_factory import SubtaskFactory
 from task_manager.topology import Topology, topology_from_proto
+from weir import threads
 from weir.clock import Clock
 from weir.config import Config, TaskManagerConfig
 from weir.errors import FailureKind, HandshakeError, JobCodeError
 from weir.graph import physical_graph
-from weir.job_loading import load_deployed_job
+from weir.job_loading import LoadedJob, load_deployed_job
 from weir.operators.registry import preload_operators
 from weir.operators.user_errors import UserErrors
 from weir.redaction import redacted
@@ -40,6 +41,17 @@ _CHECKPOINT_THREADS = 4
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class JobPlaces:
+    """What a job on a task manager is loaded from, and where its state and its rows go; simulations have others."""
+
+    load: Callable[[str, dict[str, object]], LoadedJob] = load_deployed_job
+    #: Called as ``open_job_state``.
+    open_state: Callable[..., JobState] = open_job_state
+    #: Called as ``PeerNetwork``.
+    network: Callable[..., PeerNetwork] = PeerNetwork
+
+
 def open_job(
     request: control_pb2.DeployRequest,
     identity: JobIdentity,
@@ -50,6 +62,7 @@ def open_job(
     on_change: Callable[[], None],
     control: ControlCalls,
     errors: UserErrors,
+    places: JobPlaces,
 ) -> JobRuntime:
     """The runtime of a job, without subtasks; called while nothing else runs here.
 
@@ -62,7 +75,7 @@ def open_job(
     errors.begin(identity.job_id)
     parameters = json.loads(request.parameters_json)
     try:
-        loaded = load_deployed_job(request.job_module, parameters)
+        loaded = places.load(request.job_module, parameters)
     except JobCodeError as error:
         log.error("%s\n%s", error, error.user_traceback)
         raise
@@ -85,7 +98,7 @@ def open_job(
         request.restore.manifest_path,
     )
     restores = RestoreListener(clock, clock.now_us())
-    state = open_job_state(
+    state = places.open_state(
         config.task_manager,
         identity.job_id,
         request.checkpoint_uri,
@@ -97,7 +110,7 @@ def open_job(
     settings = _settings(request, parameters, config)
     runtime = _connect(
         identity, topology, settings, config.task_manager, address, state, metrics, clock, on_change, control,
-        restores, errors,
+        restores, errors, places.network,
     )  # fmt: skip
     runtime.checkpoints.ended_id = request.ended_checkpoint_id
     return runtime
@@ -116,11 +129,12 @@ def _connect(
     control: ControlCalls,
     restores: RestoreListener,
     errors: UserErrors,
+    make_network: Callable[..., PeerNetwork],
 ) -> JobRuntime:
     """Make the parts of a job on this task manager and tell each of those that it needs."""
     metrics.show_store(address, config.state_backend, state.store)
     inboxes = Inboxes(address, topology)
-    network = PeerNetwork(identity, address, config, clock, inboxes.open)
+    network = make_network(identity, address, config, clock, inboxes.open)
     steps = StepParts(identity, settings, config, state, metrics, clock, errors)
     factory = SubtaskFactory(address, settings, config, state, network, steps, clock, control.locate, errors)
     checkpoints = CheckpointParticipant(
@@ -131,8 +145,8 @@ def _connect(
         ImageCalls(identity, network.connection),
         control,
         state.images_by_id,
-        ThreadPoolExecutor(_CHECKPOINT_THREADS, thread_name_prefix="checkpoint"),
-        ThreadPoolExecutor(_CHECKPOINT_THREADS, thread_name_prefix="images"),
+        threads.pool(_CHECKPOINT_THREADS, "checkpoint"),
+        threads.pool(_CHECKPOINT_THREADS, "images"),
     )
     running: dict[SubtaskId, RunningSubtask] = {}
     rescaling = open_rescaling(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
 
@@ -21,9 +20,11 @@ from task_manager.subtasks.progress import FINAL_STATES, SubtaskProgress, Subtas
 from task_manager.subtasks.progress_reports import current_progress
 from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.source_subtask import SourceSubtask
+from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_factory import SubtaskFactory, SubtaskPorts
 from task_manager.subtasks.task_subtask import TaskSubtask
 from task_manager.topology import Topology
+from weir import threads
 from weir.clock import Clock
 from weir.errors import CheckpointError, FailureKind, HandshakeError, WeirError, kind_of
 from weir.graph import PhysicalGraph
@@ -257,6 +258,11 @@ class JobRuntime:
         ]
         return bool(done) and all(done)
 
+    def running_subtasks(self) -> list[Subtask]:
+        """Returns those that run now; asked by simulations."""
+        subtasks = [running.subtask for running in self._running.values()]
+        return [subtask for subtask in subtasks if subtask.progress.state is SubtaskState.RUNNING]
+
     def cancel(self) -> None:
         """Tell every subtask to stop, and those that are still being deployed."""
         self._cancelled = True
@@ -307,7 +313,8 @@ def _restoring_groups(running: RunningSubtask) -> int:
 
 
 def _wait_for(delivering: Sequence[Future[None]], checkpoint_id: int) -> None:
-    _, late = futures.wait(delivering, timeout=_DELIVERY_S)
+    threads.wait(delivering, _DELIVERY_S)
+    late = [posted for posted in delivering if not posted.done()]
     failed = [posted.exception() for posted in delivering if posted not in late]
     causes = [f"{type(error).__name__}: {error}" for error in failed if error is not None]
     if late or causes:

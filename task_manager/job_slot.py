@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from task_manager.exchange.channels import Inbox
 from task_manager.exchange.connections import check_channel_job
-from task_manager.job_opening import open_job
+from task_manager.job_opening import JobPlaces, open_job
 from task_manager.job_runtime import JobRuntime
 from task_manager.link.control_calls import ControlCalls
 from task_manager.link.reports import report_to_proto
 from task_manager.metrics import TaskManagerMetrics
+from weir import threads
 from weir.clock import Clock
 from weir.config import Config, StateStrategy
 from weir.errors import FencedError, HandshakeError
@@ -43,6 +43,7 @@ class JobSlot:
         clock: Clock,
         on_change: Callable[[], None],
         control: ControlCalls,
+        places: JobPlaces | None = None,
     ) -> None:
         """``on_change`` is called when there is something to report; the address is set by the server's start."""
         self.incarnation = secrets.token_hex(8)
@@ -53,10 +54,11 @@ class JobSlot:
         self._clock = clock
         self._on_change = on_change
         self._control = control
+        self._places = places or JobPlaces()
         self._runtime: JobRuntime | None = None
         #: Jobs, and their strategies, of which the log says that they are not as configured here.
         self._told_strategies: set[tuple[str, StateStrategy]] = set()
-        self._lock = threading.Lock()
+        self._lock = threads.lock()
 
     def renew_incarnation(self) -> None:
         """The lease is lost: what runs here was given up by the control plane; begin anew under another name."""
@@ -126,6 +128,7 @@ class JobSlot:
             self._on_change,
             self._control,
             self._errors,
+            self._places,
         )
         return self._runtime
 

@@ -7,7 +7,9 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from task_manager.checkpoints.checkpoint_parts import Publisher
 from task_manager.state.store_opening import open_job_store, rocksdb_settings
 from task_manager.topology import Topology
 from weir.checkpoints.checkpoint_store import CheckpointStore
@@ -26,6 +28,18 @@ from weir.state.placement.remote import RemoteStateClient
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
+
+
+class ImageAccess(Protocol):
+    """The images that a job is restored from; implemented by ``weir.state.images.image_stores.Images``."""
+
+    def connect(self, address: str) -> RemoteStateClient:
+        """Returns access to images under the address that ``JobState.adoptions`` returns."""
+        ...
+
+    def close(self) -> None:
+        """Close all images."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -57,8 +71,8 @@ class JobState:
         self,
         store: StateBackend,
         checkpoint_store: CheckpointStore | None,
-        publisher: ImagePublisher | None,
-        images: Images | None,
+        publisher: Publisher | None,
+        images: ImageAccess | None,
         plan: RestorePlan,
         restored_store: CheckpointStore | None,
         restored: Iterable[SubtaskId],
@@ -195,7 +209,7 @@ def open_job_state(
     images.register(plan.images.values())
     store = images.open_main(plan.main)
     try:
-        drop_foreign(store, _kept(plan, topology, state_ids))
+        drop_foreign(store, kept_states(plan, topology, state_ids))
         opened_from = plan.main if (uri, folder) == (checkpoint_uri, job_id) else None
         publisher = _publisher(checkpoint_store, store, config, opened_from, manifest.checkpoint_id)
     except BaseException:
@@ -226,7 +240,7 @@ def _publisher(
     )
 
 
-def _kept(plan: RestorePlan, topology: Topology, state_ids: Mapping[str, int]) -> set[tuple[int, int]]:
+def kept_states(plan: RestorePlan, topology: Topology, state_ids: Mapping[str, int]) -> set[tuple[int, int]]:
     """Key group and state id of what the subtasks here take from the image that is opened as the store."""
     main_id = plan.main.image_id if plan.main is not None else ""
     return {

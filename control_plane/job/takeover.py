@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.job.running_job import RunningJob
@@ -15,6 +15,7 @@ from control_plane.record.job_record import JobRecord
 from weir.clock import Clock, monotonic_ms
 from weir.protocol import job as job_machine
 from weir.protocol import takeover
+from weir.protocol.job_model import Assignment
 from weir.protocol.manifest import Manifest
 from weir.protocol.takeover import Next
 from weir.rpc import control_pb2
@@ -52,6 +53,7 @@ class Takeover:
         connect: Connect,
         tell_job: TellJob,
         begin_generation: Callable[[int, Manifest | None], None],
+        let_begin: Callable[[tuple[Assignment, ...]], Coroutine[Any, Any, None]],
     ) -> None:
         """Wait for nobody yet.
 
@@ -64,6 +66,7 @@ class Takeover:
             connect: makes the connection to a task manager that has not come back.
             tell_job: takes in that the job goes on.
             begin_generation: deploys the job anew.
+            let_begin: tells the task managers of subtasks that the job has begun; harmless to those that know.
         """
         self._job = job
         self._left = left
@@ -73,6 +76,7 @@ class Takeover:
         self._checkpoints = checkpoints
         self._tell_job = tell_job
         self._begin_generation = begin_generation
+        self._let_begin = let_begin
         self._back: set[str] = set()
         #: Of this job, that a task manager has run.
         self._highest_generation = 0
@@ -104,6 +108,9 @@ class Takeover:
                 self.is_waiting = False
                 log.info("all task managers are back: the job goes on")
                 self._tell_job(job_machine.TakeOver(self._left.placement))
+                # The earlier control plane may have died before it had told all of them.
+                assignments = (Assignment(subtask, name) for subtask, name in self._left.placement.items())
+                self._background.spawn(self._let_begin(tuple(assignments)))
                 # Sources may hold for a stop that the earlier control plane began; another checkpoint ends that.
                 self._checkpoints.request()
         return True

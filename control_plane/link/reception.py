@@ -52,9 +52,9 @@ class Reception:
         restores: RestoreLog,
         tell_job: TellJob,
         place_if_possible: Callable[[], None],
-        end_task_managers: bool,
+        end_task_managers: Callable[[], bool],
     ) -> None:
-        """``end_task_managers``: tell them to end when the job has ended."""
+        """``end_task_managers``: whether to tell them to end now."""
         self._job = job
         self._config = config
         self._background = background
@@ -103,7 +103,7 @@ class Reception:
                 self._rescaler.ownership_reported(ownership)
         return control_pb2.HeartbeatReply(
             known=known,
-            shutdown=self._end_task_managers and self._job.state.is_final,
+            shutdown=self._end_task_managers(),
             control_plane_id=self.control_plane_id,
             forgotten=self._forgotten(request) if known and self._job.state is JobState.RUNNING else (),
         )

@@ -8,23 +8,28 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+import grpc
+
 from control_plane.composition import ControlPlane, Outside
 from control_plane.job.start import start_or_take_over
+from control_plane.link.service import ControlPlaneService
 from control_plane.rescale.drain import Drain
-from experiments.simulation.plan import COUNT, Job
+from experiments.simulation.clock import WorldClock
+from experiments.simulation.connection import CallContext, CallError
+from experiments.simulation.plan import Job
 from experiments.simulation.storage import Register, SimulatedStore
-from experiments.simulation.world import Process, Violation, World
+from experiments.simulation.world import SCALE, Process, Violation, World
 from weir.config import ControlPlaneConfig, StateMove, StateStrategy
-from weir.errors import ConnectionLostError, HandshakeError, WeirError, kind_of
+from weir.errors import ConnectionLostError, HandshakeError
+from weir.job_loading import LoadedJob
 from weir.protocol import checkpoint_model as checkpoints
 from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest, SubtaskPart
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.rpc import control_pb2
+from weir.rpc.wire import refusal_kind
 
-#: So many milliseconds of the control plane's clock are one of the world.
-SCALE = 10
 LEASE_MS = 40
 _LOOK_MS = 4.0
 
@@ -67,21 +72,6 @@ _BROKEN: dict[str, type[CheckpointMachine]] = {
     "retired": ForgetsRetired,
     "settled": NeverWaits,
 }
-
-
-class WorldClock:
-    """Implements ``weir.clock.Clock`` on the world's time."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def now_us(self) -> int:
-        """Wall clock."""
-        return 1_700_000_000_000_000 + int(self.monotonic_s() * 1e6)
-
-    def monotonic_s(self) -> float:
-        """Seconds since the world began."""
-        return self._world.now_ms * SCALE / 1e3
 
 
 class WorldBackground:
@@ -140,26 +130,36 @@ class CheckedStore:
 
 
 class WorldClient:
-    """Implements ``control_plane.ports.TaskManagerCalls`` over the simulated network."""
+    """Implements ``control_plane.ports.TaskManagerCalls`` over the simulated network, as ``TaskManagerClient`` does."""
 
     def __init__(self, process: Process, address: str) -> None:
         self._process, self._address = process, address
         self._open: dict[asyncio.Future[Any], None] = {}
         self._is_closed = False
 
-    async def _call(self, method: str, request: object) -> Any:
+    async def _call(
+        self, method: str, request: object, timeout_s: float = 5.0, *, doubles: bool = True
+    ) -> Any:
         if self._is_closed:
             raise ConnectionLostError(f"the connection to {self._address} was closed")
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._open[answered] = None
-        self._process.world.rpc(self._process, self._address, method, (request,), partial(_answer, answered))
+        self._process.world.rpc(
+            self._process,
+            self._address,
+            "serve",
+            (f"/weir.v1.TaskManager/{method}", request),
+            partial(_answer, answered),
+            timeout_ms=timeout_s * 1e3 / SCALE,
+            doubles=doubles,
+        )
         try:
             result = await answered
         finally:
             self._open.pop(answered, None)
-        if isinstance(result, WeirError) and not isinstance(result, ConnectionLostError):
-            refusal = HandshakeError(f"task manager {self._address}: {result}")
-            refusal.failure_kind = kind_of(result)
+        if isinstance(result, CallError):
+            refusal = HandshakeError(f"task manager {self._address}: {result.details()}")
+            refusal.failure_kind = refusal_kind(result.trailing_metadata())
             raise refusal
         if isinstance(result, Exception):
             raise result
@@ -167,7 +167,7 @@ class WorldClient:
 
     async def status(self) -> control_pb2.StatusReply:
         """Who is there."""
-        reply: control_pb2.StatusReply = await self._call("status", None)
+        reply: control_pb2.StatusReply = await self._call("Status", control_pb2.StatusRequest())
         return reply
 
     async def is_gone(self) -> bool:
@@ -180,36 +180,40 @@ class WorldClient:
 
     async def deploy(self, request: control_pb2.DeployRequest) -> None:
         """Create subtasks."""
-        await self._call("deploy", request)
+        await self._call("Deploy", request, 60.0, doubles=False)
 
     async def start(self, request: control_pb2.StartRequest) -> None:
         """Let the sources begin."""
-        await self._call("start", request)
+        await self._call("Start", request)
 
     async def cancel(self, request: control_pb2.CancelRequest) -> None:
         """Stop subtasks."""
-        await self._call("cancel", request)
+        if self._process.world.broken == "lost":
+            request.ClearField("lost_producers")
+            if not request.subtasks:
+                return
+        await self._call("Cancel", request)
 
     async def prepare_rescale(
         self, request: control_pb2.PrepareRescaleRequest
     ) -> control_pb2.PrepareRescaleReply:
         """Tell owners of a rescale."""
-        reply: control_pb2.PrepareRescaleReply = await self._call("prepare", request)
+        reply: control_pb2.PrepareRescaleReply = await self._call("PrepareRescale", request, doubles=False)
         return reply
 
     async def reroute(self, request: control_pb2.RerouteRequest) -> None:
         """Switch upstream subtasks."""
         self._process.world.risk()
-        await self._call("reroute", request)
+        await self._call("Reroute", request, 660.0, doubles=False)
 
     async def abort_rescale(self, request: control_pb2.AbortRescaleRequest) -> None:
         """Take a rescale back."""
-        await self._call("abort", request)
+        await self._call("AbortRescale", request)
 
     async def trigger_checkpoint(self, request: control_pb2.TriggerCheckpointRequest) -> None:
         """Let sources send a barrier."""
         self._process.world.risk()
-        await self._call("trigger", request)
+        await self._call("TriggerCheckpoint", request, doubles=False)
 
     async def end_checkpoint(
         self, request: control_pb2.EndCheckpointRequest
@@ -217,7 +221,7 @@ class WorldClient:
         """Tell that a checkpoint is over."""
         self._process.world.risk()
         try:
-            reply: control_pb2.EndCheckpointReply = await self._call("end_checkpoint", request)
+            reply: control_pb2.EndCheckpointReply = await self._call("EndCheckpoint", request, 60.0)
         except ConnectionLostError:
             if self._process.world.broken == "told":
                 return control_pb2.EndCheckpointReply()
@@ -226,7 +230,7 @@ class WorldClient:
 
     async def pull_state(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
         """Let owners fetch their state."""
-        reply: control_pb2.PullStateReply = await self._call("pull", request)
+        reply: control_pb2.PullStateReply = await self._call("PullState", request, 10.0)
         return reply
 
     async def close(self) -> None:
@@ -249,6 +253,7 @@ class ControlPlaneProcess(Process):
         world: World,
         address: str,
         job: Job,
+        loaded: LoadedJob,
         store: SimulatedStore,
         register: Register,
         task_managers: int,
@@ -260,7 +265,7 @@ class ControlPlaneProcess(Process):
         config = _config(world, task_managers)
         checked = CheckedStore(store, lambda: self.parts.job.identity.generation)
         start, _ = start_or_take_over(
-            job.loaded,
+            loaded,
             config.checkpoint_uri,
             register.record,
             open_store=lambda uri, job_id: checked,
@@ -275,7 +280,7 @@ class ControlPlaneProcess(Process):
         self.parts = ControlPlane(
             config,
             "simulated",
-            job.loaded,
+            loaded,
             start,
             Outside(
                 WorldClock(world),
@@ -288,11 +293,13 @@ class ControlPlaneProcess(Process):
             end_task_managers=True,
             strategy=StateStrategy(rng.choice(list(StateMove))),
         )
+        self._service = ControlPlaneService(self.parts)
+        self._rescaled = job.rescaled
         machine = _BROKEN.get(world.broken)
         if machine is not None:
             self.parts.checkpointer.machine.__class__ = machine
         world.say(address, f"begins generation {start.generation} from {self.parts.checkpointer.latest_id}")
-        self._rescales_left = 0 if job.sinks else rng.choice([0, 2, 5])
+        self._rescales_left = rng.choice([2, 5] if world.broken else [0, 2, 5])
         self.parts.takeover.start(config.lease_timeout_ms)
         self.spawn(self.parts.run_timers(_LOOK_MS * SCALE / 1e3))
         self.spawn(self._until_over())
@@ -313,7 +320,7 @@ class ControlPlaneProcess(Process):
         """Another control plane leads: this process ends."""
         if self.is_alive:
             self.world.say(self.address, f"gives way: {why}")
-            self.is_alive = False
+            self.world.end(self)
 
     def _rescale(self) -> None:
         """Ask for a rescale, or for a task manager to be emptied, now and then."""
@@ -329,7 +336,7 @@ class ControlPlaneProcess(Process):
                 self.world.say(self.address, f"empties {name}")
                 self.world.counts["drains"] += 1
             return
-        rescale = self.parts.rescaler.request(COUNT, rng.randint(1, 4))
+        rescale = self.parts.rescaler.request(rng.choice(self._rescaled), rng.randint(1, 4))
         if isinstance(rescale, RescaleMachine):
             self._rescales_left -= 1
             self.world.counts["rescales"] += 1
@@ -337,24 +344,27 @@ class ControlPlaneProcess(Process):
 
     # --- called by task managers --------------------------------------------------------------------------------
 
-    async def register(self, request: control_pb2.RegisterRequest) -> control_pb2.RegisterReply:
-        """See ``Reception``."""
-        return await self.parts.reception.register(request)
-
-    def heartbeat(self, request: control_pb2.HeartbeatRequest) -> control_pb2.HeartbeatReply:
-        """See ``Reception``."""
-        reply = self.parts.reception.heartbeat(request)
+    async def serve(self, path: str, request: Any) -> Any:
+        """Called by the network."""
+        if self.world.broken == "acknowledgement" and path.endswith("/AcknowledgeCheckpoint"):
+            request.handshake.generation = self.parts.job.identity.generation
+        method: Callable[[Any, Any], Any] = getattr(self._service, path.rpartition("/")[2])
+        reply = await method(request, _Context())
         self.parts.checkpointer.machine.check_invariants()
         self.parts.job.machine.check_invariants()
         return reply
 
-    def acknowledge(
-        self, request: control_pb2.AcknowledgeCheckpointRequest
-    ) -> control_pb2.AcknowledgeCheckpointReply:
-        """See ``Checkpointer``."""
-        if self.world.broken == "acknowledgement":
-            request.handshake.generation = self.parts.job.identity.generation
-        return self.parts.checkpointer.acknowledged(request)
+
+class _Context(CallContext):
+    """What the control plane's service uses of its context."""
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:  # type: ignore[override]
+        """As of a served call.
+
+        Raises:
+            CallError: always.
+        """
+        raise CallError(code, details)
 
 
 def _config(world: World, task_managers: int) -> ControlPlaneConfig:

@@ -5,21 +5,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import multiprocessing
+import multiprocessing.queues
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
+from experiments.simulation.broken import parts_of_run
 from experiments.simulation.control_plane import ControlPlaneProcess
+from experiments.simulation.ledger import Ledger
 from experiments.simulation.loop import world_loop
+from experiments.simulation.operators import Order
 from experiments.simulation.plan import Job
 from experiments.simulation.storage import Output, Register, SimulatedStore
-from experiments.simulation.task_manager import CONTROL_PLANE, TaskManager, Writers
+from experiments.simulation.task_manager import CONTROL_PLANE, TaskManager
+from experiments.simulation.threads import SimulatedThreads
 from experiments.simulation.world import Violation, World
+from weir import threads
 from weir.errors import WeirError
+from weir.rpc import control_pb2
 
 _SHOW_EVERY = 500
+#: Seeds that a process runs at a time.
+_PART_SEEDS = 20
+#: When everybody is healthy, a job has to end within this time.
+_END_MS_MAX = 5_000.0
 _LOOK_MS = 1.0
 
 _FAULTS = ("crash", "pause", "cut", "control plane") * 2 + ("disk", "step", "step")
+
+_NAMES = {value: name.removeprefix("SUBTASK_STATE_") for name, value in control_pb2.SubtaskState.items()}
 
 #: What can be broken on purpose, and what that is.
 FENCES = {
@@ -32,6 +49,14 @@ FENCES = {
     "settled": "a job starts again while a manifest is being written",
     "told": "the job counts as finished although not all sinks know the last checkpoint",
     "retired": "a subtask that a rescale retired is left out of the next checkpoint",
+    "first marker": "an owner hands key groups over when one of its inputs has switched",
+    "finishes early": "an owner ends with its inputs, whatever is on its way to it",
+    "uncertain": "an owner hands key groups over although the rescale may still be taken back",
+    "parking": "an owner processes rows of key groups that it does not have yet",
+    "watermark": "an owner's watermark passes rows that wait for their key group",
+    "held rows": "rows that waited when their sender switched keep the way that they had",
+    "ended": "nobody tells a new subtask that one before it has ended",
+    "lost": "consumers are not told that a new subtask was lost before it sent a row",
 }
 
 
@@ -48,24 +73,26 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line."""
-        self._world.say("cp log", record.getMessage())
+        self._world.say(record.name.split(".")[0], record.getMessage())
 
 
 @contextlib.contextmanager
 def _told(world: World | None) -> Iterator[None]:
-    """Keep the log of the control plane off the terminal, but in the course of a run that is replayed."""
-    log = logging.getLogger("control_plane")
+    """Keep what the processes log off the terminal, but in the course of a run that is replayed."""
     handler = _Lines(world) if world is not None and world.print_line is not None else logging.NullHandler()
-    before = log.propagate, log.level
-    log.propagate = False
-    log.setLevel(logging.DEBUG if isinstance(handler, _Lines) else logging.CRITICAL)
-    log.addHandler(handler)
+    logs = [logging.getLogger(name) for name in ("control_plane", "task_manager", "weir")]
+    before = [(log.propagate, log.level) for log in logs]
+    for log in logs:
+        log.propagate = False
+        log.setLevel(logging.DEBUG if isinstance(handler, _Lines) else logging.CRITICAL + 1)
+        log.addHandler(handler)
     try:
         yield
     finally:
-        log.removeHandler(handler)
-        log.propagate = before[0]
-        log.setLevel(before[1])
+        for log, (propagates, level) in zip(logs, before, strict=True):
+            log.removeHandler(handler)
+            log.propagate = propagates
+            log.setLevel(level)
 
 
 class Simulation:
@@ -76,16 +103,35 @@ class Simulation:
     ) -> None:
         self.world = World(seed, broken=broken, print_line=print_line)
         rng = self.world.rng
-        self.job = Job.random(rng)
+        # Where a rule is broken much is to happen, so that few seeds are needed to find it.
+        self.job = Job.random(rng, is_busy=bool(broken))
         self.store = SimulatedStore(self.world)
-        self.register = Register(self.world, is_etcd=rng.random() < 0.5)
-        self.output, self.writers = Output(self.world), Writers()
+        self.register = Register(self.world, is_etcd=rng.random() < (0.75 if broken else 0.5))
+        self.output, self.order = Output(self.world), Order(self)
+        self.loaded = self.job.loaded(self)
+        lag_ms = rng.choice([0.0, 0.05, 0.5])
+        self.threads = SimulatedThreads(lambda: rng.random() * lag_ms, self._work_ms)
         self.names = [f"tm{index}:1" for index in range(rng.randint(1, 3))]
-        self._faults_end_ms = rng.choice([0, 100, 250, 400])
-        self._fault_ms = rng.choice([15.0, 40.0, 80.0])
+        self._faults_end_ms = 400 if broken else rng.choice([0, 100, 250, 400])
+        self._fault_ms = rng.choice([15.0, 40.0] if broken else [15.0, 40.0, 80.0])
         self.world.later(rng.random() * 40, self._fault_at_random)
         self.world.on_risk = self._fault if self._faults_end_ms else None
         self.world.later(self._faults_end_ms, self._heal)
+
+    def _generation(self) -> int:
+        """Of the deployment to which the simulated thread belongs that runs now."""
+        thread = self.threads.current
+        assert thread is not None
+        assert isinstance(thread.process, TaskManager)
+        runtime = thread.process.slot.runtime
+        return 0 if runtime is None else runtime.identity.generation
+
+    def _fail(self, violation: Violation) -> None:
+        self.world.failure = self.world.failure or violation
+
+    def _work_ms(self) -> float:
+        self.world.risk()
+        return self.world.rng.random() * (40 if self.world.rng.random() < 0.25 else 6)
 
     def run(self) -> Counter[str]:
         """Let it happen; returns what happened how often.
@@ -94,12 +140,19 @@ class Simulation:
             Violation: something went wrong that must not.
         """
         loop = world_loop(self.world.step)
+        threads.install(self.threads)
+        ledger = Ledger(self._generation, self._fail, self.world.counts)
         try:
-            with _told(self.world):
+            with _told(self.world), parts_of_run(self.world.broken, ledger):
                 loop.run_until_complete(self._until_finished())
         finally:
             self._end(loop)
-        self.output.check(self.job.expected, in_order=self.job.sinks > 0)
+        # Results of a key come to a sink from one subtask, unless a rescale has moved the key.
+        is_moved = self.world.counts["rescales"] or self.world.counts["drains"]
+        is_ordered = self.job.has_ordered_sinks and not is_moved
+        self.output.check(
+            self.job.expected, in_order=is_ordered, orders_files=is_ordered or not self.job.sinks
+        )
         counts = self.world.counts
         counts["steps"] = self.world.steps
         record = self.register.record
@@ -111,6 +164,9 @@ class Simulation:
         """Let nothing wait for a world that is over."""
         for process in self.world.ever:
             process.is_alive = False
+        with _told(None):
+            self.threads.close()
+        threads.install(None)
         for task in asyncio.all_tasks(loop):
             task.cancel()
         loop.call_soon(loop.stop)
@@ -136,13 +192,11 @@ class Simulation:
     def _start_control_plane(self) -> None:
         if not self.register.is_finished:
             self.world.processes[CONTROL_PLANE] = ControlPlaneProcess(
-                self.world, CONTROL_PLANE, self.job, self.store, self.register, len(self.names)
+                self.world, CONTROL_PLANE, self.job, self.loaded, self.store, self.register, len(self.names)
             )
 
     def _start_task_manager(self, name: str) -> None:
-        self.world.processes[name] = TaskManager(
-            self.world, name, self.job, self.store, self.output, self.writers
-        )
+        self.world.processes[name] = TaskManager(self, name)
 
     # --- faults -------------------------------------------------------------------------------------------------
 
@@ -203,6 +257,22 @@ class Simulation:
     def _heal(self) -> None:
         self.world.say("world", "no more faults")
         self.world.heal()
+        self.world.later(_END_MS_MAX, self._hangs)
+
+    def _hangs(self) -> None:
+        record = self.register.record
+        running = [
+            f"{manager.address} has "
+            + ", ".join(
+                f"{s.subtask.stage_index}/{s.subtask.subtask_index} {_NAMES[s.state]}" for s in reports
+            )
+            for manager in self.world.processes.values()
+            if isinstance(manager, TaskManager) and (reports := manager.slot.reports())
+        ]
+        generation = "not begun" if record is None else f"of generation {record.generation}"
+        raise Violation(
+            f"the job ({generation}) does not come to its end: {'; '.join(running) or 'nothing runs'}"
+        )
 
 
 def replay_command(seed: int, broken: str = "") -> str:
@@ -218,19 +288,45 @@ def outcome(seed: int, *, broken: str = "", print_line: Callable[[str], None] | 
     """
     try:
         return Simulation(seed, broken=broken, print_line=print_line).run()
-    except (WeirError, AssertionError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:
         raise SimulationError(f"seed {seed}: {error!r}; replay: {replay_command(seed, broken)}") from error
 
 
-def run_seeds(seeds: Iterable[int], broken: str, show: Callable[[str], None]) -> Counter[str]:
-    """Run seeds until one fails; gives what happened how often in all of them.
+def run_seeds(
+    seeds: Sequence[int], broken: str, show: Callable[[str], None], processes: int = 1
+) -> Counter[str]:
+    """Run seeds until one fails; returns what happened how often in all of them.
 
     Raises:
         SimulationError: one failed.
     """
     counts: Counter[str] = Counter()
-    for number, seed in enumerate(seeds, 1):
-        counts += outcome(seed, broken=broken)
-        if number % _SHOW_EVERY == 0:
-            show(f"{number} seeds")
+    parts = [seeds[start : start + _PART_SEEDS] for start in range(0, len(seeds), _PART_SEEDS)]
+    done = 0
+    with contextlib.ExitStack() as stack:
+        outcomes: Iterator[Counter[str]] = map(partial(_outcomes, broken), parts)
+        if processes > 1:
+            # Not forked: a process that has run a seed has threads.
+            context = multiprocessing.get_context("spawn")
+            cpus = context.SimpleQueue()
+            for number in range(processes):
+                cpus.put(number)
+            pool = ProcessPoolExecutor(processes, context, _stay_on_cpu, (cpus,))
+            stack.callback(pool.shutdown, cancel_futures=True)
+            outcomes = pool.map(partial(_outcomes, broken), parts)
+        for part, found in zip(parts, outcomes, strict=True):
+            counts += found
+            done += len(part)
+            if done % _SHOW_EVERY == 0:
+                show(f"{done} seeds")
     return counts
+
+
+def _outcomes(broken: str, seeds: Sequence[int]) -> Counter[str]:
+    return sum((outcome(seed, broken=broken) for seed in seeds), Counter())
+
+
+def _stay_on_cpu(cpus: multiprocessing.queues.SimpleQueue[int]) -> None:
+    """Threads that take turns do so faster on one processor; called by each process when it starts."""
+    usable = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {usable[cpus.get() % len(usable)]})

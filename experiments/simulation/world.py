@@ -10,12 +10,18 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import grpc
+
 from weir.errors import ConnectionLostError, InvalidTransitionError, WeirError
 
 #: Events of one run at most; more means that it does not end.
 STEPS_MAX = 60_000
-#: When a caller gives up waiting for a reply.
-_RPC_TIMEOUT_MS = 25.0
+#: When a caller learns that a message was lost, or that nobody is there any more.
+_LOST_MS = 25.0
+#: When it gives up waiting for a reply, unless it says when.
+_RPC_TIMEOUT_MS = 500.0
+#: So many milliseconds of the processes' clocks are one of the world.
+SCALE = 10
 #: How often a fault comes at a moment at which it hurts.
 _RISK = 0.1
 
@@ -24,6 +30,18 @@ Call = Callable[..., None]
 
 class Violation(AssertionError):
     """The protocol did what it must never do."""
+
+
+class Reply:
+    """What a process answers later."""
+
+    def __init__(self) -> None:
+        #: Called with the result or an exception; set by the network before anything else happens.
+        self.on_done: Callable[[Any], None] = lambda result: None
+
+    def done(self, result: Any) -> None:
+        """Answer; called once."""
+        self.on_done(result)
 
 
 class Process:
@@ -38,6 +56,8 @@ class Process:
         self.backlog: list[tuple[Call, tuple[Any, ...]]] = []
         #: Kept, so that what a crashed process was about never gets the chance to clean up.
         self._tasks: list[asyncio.Task[Any]] = []
+        #: Called when it crashes: what others have open at it is broken.
+        self.on_crash: list[Call] = []
 
     def later(self, delay_ms: float, call: Call, *args: Any) -> None:
         """Do something in this process, unless it is gone by then."""
@@ -151,13 +171,22 @@ class World:
         self.on_risk = None
 
     def rpc(
-        self, source: Process, address: str, method: str, args: tuple[Any, ...], done: Callable[[Any], None]
+        self,
+        source: Process,
+        address: str,
+        method: str,
+        args: tuple[Any, ...],
+        done: Callable[[Any], None],
+        *,
+        timeout_ms: float = _RPC_TIMEOUT_MS,
+        doubles: bool = True,
     ) -> None:
         """Call a method of the process at an address; ``done`` gets its result or an exception, once.
 
-        The call may be carried out although it failed, and twice.
+        The call may be carried out although it failed, and twice where its callers repeat it (``doubles``).
         """
         answered: list[bool] = []
+        lost = ConnectionLostError(f"{address} does not answer")
 
         def answer(result: Any) -> None:
             if not answered:
@@ -167,11 +196,12 @@ class World:
         def arrive() -> None:
             target = self.processes.get(address)
             if target is None or not target.is_alive:
-                self._reply(source, address, answer, ConnectionLostError(f"nothing answers at {address}"))
+                reply(ConnectionLostError(f"nothing answers at {address}"))
             else:
                 self.at(self.now_ms, target, carry_out, target)
 
         def carry_out(target: Process) -> None:
+            target.on_crash.append(lambda: source.later(self.delay_ms(), answer, lost))
             try:
                 result = getattr(target, method)(*args)
             except InvalidTransitionError:
@@ -181,38 +211,41 @@ class World:
                 result = error
             if inspect.iscoroutine(result):
                 target.spawn(reply_later(result))
+            elif isinstance(result, Reply):
+                result.on_done = reply
             else:
-                self._reply(source, address, answer, result)
+                reply(result)
+
+        def reply(result: Any) -> None:
+            if self.rng.random() >= self._drop and not self.is_cut(source.address, address):
+                self.at(self.now_ms + self.delay_ms(), source, answer, result)
+            else:
+                source.later(_LOST_MS, answer, lost)
 
         async def reply_later(work: Coroutine[Any, Any, Any]) -> None:
             try:
                 result = await work
-            except WeirError as error:
+            except (WeirError, grpc.RpcError) as error:
                 result = error
-            self._reply(source, address, answer, result)
+            reply(result)
 
-        for _ in range(2 if self.rng.random() < self._double else 1):
-            if self.rng.random() >= self._drop and not self.is_cut(source.address, address):
-                self.later(self.delay_ms(), arrive)
-        source.later(_RPC_TIMEOUT_MS, answer, ConnectionLostError(f"{address} does not answer"))
+        copies = 2 if doubles and self.rng.random() < self._double else 1
+        arriving = [
+            copy
+            for copy in range(copies)
+            if self.rng.random() >= self._drop and not self.is_cut(source.address, address)
+        ]
+        for _ in arriving:
+            self.later(self.delay_ms(), arrive)
+        source.later(timeout_ms if arriving else _LOST_MS, answer, lost)
 
-    def _reply(self, source: Process, address: str, answer: Callable[[Any], None], result: Any) -> None:
-        if self.rng.random() >= self._drop and not self.is_cut(source.address, address):
-            self.at(self.now_ms + self.delay_ms(), source, answer, result)
-
-    def stream(
-        self, source: Process, address: str, channel: object, method: str, args: tuple[Any, ...]
-    ) -> bool:
-        """Send on a connection: in order; False if the connection is broken."""
-        if address == source.address:
-            source.later(0.0, getattr(source, method), *args)
-            return True
-        target = self.processes.get(address)
-        if target is None or not target.is_alive or self.is_cut(source.address, address):
+    def stream(self, source: Process, target: Process, link: object, call: Call, *args: Any) -> bool:
+        """Send on a connection between two processes: in order; False if the connection is broken."""
+        if not target.is_alive or self.is_cut(source.address, target.address):
             return False
-        arrival = max(self.now_ms + self.delay_ms(), self._arrivals.get((target, channel), 0.0))
-        self._arrivals[target, channel] = arrival
-        self.at(arrival, target, getattr(target, method), *args)
+        arrival = max(self.now_ms + self.delay_ms(), self._arrivals.get((target, link), 0.0))
+        self._arrivals[target, link] = arrival
+        self.at(arrival, target, call, *args)
         return True
 
     # --- faults -------------------------------------------------------------------------------------------------
@@ -221,7 +254,14 @@ class World:
         """Kill it with signal 9."""
         self.counts["faults"] += 1
         self.say(process.address, "CRASH")
+        self.end(process)
+
+    def end(self, process: Process) -> None:
+        """It is gone: nothing happens in it any more, and others learn of it as they can."""
         process.is_alive = False
+        for call in process.on_crash:
+            self.later(self.delay_ms(), call)
+        process.on_crash.clear()
 
     def pause(self, process: Process, duration_ms: float) -> None:
         """SIGSTOP, and SIGCONT after a while."""

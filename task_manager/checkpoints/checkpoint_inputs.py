@@ -49,6 +49,13 @@ class CheckpointInputs:
         """The next of what was put aside earlier."""
         return self._ready.popleft() if self._ready else None
 
+    def in_turn(self, delivery: Delivery) -> Delivery:
+        """Returns what comes next: ``delivery``, which has just arrived, or first what was put aside before it."""
+        if not self._ready:
+            return delivery
+        self._ready.append(delivery)
+        return self._ready.popleft()
+
     def ready_rows(
         self, wanted: RowsWanted, schema: pa.Schema, edge_index: int | None = None
     ) -> list[Delivery] | None:

@@ -11,10 +11,43 @@ from weir.errors import CheckpointError
 from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.manifest import GroupPlace, Json, StoreImage
 from weir.records import InputRows
-from weir.state.images.image_publisher import PendingImage
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.capture import Capture
 from weir.types import SubtaskId
+
+
+class HeldImage(Protocol):
+    """An image of a store that was taken; implemented by ``weir.state.images.image_publisher.PendingImage``."""
+
+    image_id: str
+
+    def publish(self) -> tuple[StoreImage, int]:
+        """Bring it into the checkpoint store; returns it and the bytes that were written there; blocks.
+
+        Raises:
+            CheckpointError: the checkpoint store failed, or the image was discarded.
+        """
+        ...
+
+
+class Publisher(Protocol):
+    """Takes images of the store here; implemented by ``weir.state.images.image_publisher.ImagePublisher``."""
+
+    def take(self, checkpoint_id: int) -> HeldImage:
+        """Hold the store as it is now.
+
+        Raises:
+            CheckpointError: the store cannot be written.
+        """
+        ...
+
+    def committed(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete."""
+        ...
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up."""
+        ...
 
 
 @dataclass
@@ -33,7 +66,7 @@ class TakenPart:
     taking: Future[None] | None = None
     groups: dict[int, GroupPlace] = field(default_factory=dict)
     #: Of the own store, and of peers' by address: image ids.
-    own: PendingImage | None = None
+    own: HeldImage | None = None
     peers: dict[str, str] = field(default_factory=dict)
     #: Images that groups are still being fetched from.
     bases: list[StoreImage] = field(default_factory=list)

@@ -14,7 +14,7 @@ from functools import partial
 
 import orjson
 
-from task_manager.checkpoints.checkpoint_parts import TakenPart
+from task_manager.checkpoints.checkpoint_parts import Publisher, TakenPart
 from task_manager.checkpoints.image_calls import COLLECT_TIMEOUT_S, ImagePeers
 from task_manager.link.control_calls import ControlCalls
 from weir.checkpoints.checkpoint_store import CheckpointStore
@@ -32,7 +32,6 @@ from weir.protocol.manifest import (
 from weir.records import InputRows
 from weir.rpc.wire import JobIdentity
 from weir.state.images.image_client import image_ids_of, is_image, joined_ids
-from weir.state.images.image_publisher import ImagePublisher
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.capture import Capture, WriteHold
 from weir.types import SubtaskId
@@ -48,7 +47,7 @@ class CheckpointParticipant:
         identity: JobIdentity,
         address: str,
         store: CheckpointStore | None,
-        publisher: ImagePublisher | None,
+        publisher: Publisher | None,
         peers: ImagePeers,
         control: ControlCalls,
         restored_images: Mapping[str, StoreImage],
@@ -85,8 +84,8 @@ class CheckpointParticipant:
         #: Checkpoints up to this number are over.
         self.ended_id = 0
         self._closed = False
-        #: Of subtasks that have ended: another control plane needs them again.
-        self._last_parts: dict[SubtaskId, bytes] = {}
+        #: Of subtasks that have ended, or why there is none: another control plane needs to be told again.
+        self._last_parts: dict[SubtaskId, tuple[bytes, str]] = {}
 
     # --- called by subtasks ----------------------------------------------------------------------------------
 
@@ -215,8 +214,9 @@ class CheckpointParticipant:
 
     def deliver_last_parts_again(self) -> None:
         """Another control plane has taken over."""
-        for subtask, part_json in list(self._last_parts.items()):
-            self._submit(subtask, 0, partial(bytes, part_json))
+        for subtask, (part_json, failure) in list(self._last_parts.items()):
+            again = partial(self._raise, failure) if failure else partial(bytes, part_json)
+            self._submit(subtask, 0, again)
 
     def close(self) -> None:
         """Give up what is under way."""
@@ -267,8 +267,8 @@ class CheckpointParticipant:
             except Exception as error:
                 log.exception("a part of checkpoint %d could not be made", checkpoint_id)
                 failure = f"{type(error).__name__}: {error}"
-            if checkpoint_id == 0 and part_json:
-                self._last_parts[subtask] = part_json
+            if checkpoint_id == 0:
+                self._last_parts[subtask] = part_json, failure
             if failure:
                 # Nobody waits for a part of a checkpoint that is over.
                 level = logging.DEBUG if 0 < checkpoint_id <= self.ended_id else logging.WARNING

@@ -7,7 +7,6 @@ by reference (:class:`LocalChannel`).
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from task_manager.exchange.credits import CreditGate
+from weir import threads
 from weir.records import JOINED_BYTES, Element, Watermark, batch_bytes
 from weir.types import ChannelId
 
@@ -86,7 +86,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._elements: deque[Delivery] = deque()
-        self._condition = threading.Condition(threading.Lock())
+        self._condition = threads.condition()
         self._woken = False
         #: The consumer lets elements gather: one more does not wake it.
         self._gathers = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -10,6 +9,7 @@ import grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, retry_if_result, wait_fixed
 
 from task_manager.link.control_planes import ControlPlanes
+from weir import threads
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError
@@ -61,7 +61,7 @@ class GrpcControlCalls:
         control_planes: ControlPlanes,
         clock: Clock,
         is_stopped: Callable[[], bool],
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = threads.sleep,
     ) -> None:
         """``control_planes``: whichever counts when a call is made; ``is_stopped``: the process ends, try no more."""
         self._config = config

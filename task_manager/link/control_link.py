@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable
 
 import grpc
@@ -17,6 +15,7 @@ from tenacity import (
 
 from task_manager.link.control_planes import ControlPlanes
 from task_manager.link.ports import LinkedJob, LinkedServer
+from weir import threads
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
@@ -43,14 +42,14 @@ class ControlLink:
         config: TaskManagerConfig,
         control_planes: ControlPlanes,
         clock: Clock,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = threads.sleep,
     ) -> None:
         """Call nothing yet; ``control_planes`` is closed by :meth:`leave`."""
         self._config = config
         self._clock = clock
         self._sleep = sleep
         self._control_planes = control_planes
-        self._changed = threading.Event()
+        self._changed = threads.event()
         self._stopped = False
         #: Monotonic second until which to wait for being emptied; None: nobody asked this process to leave.
         self._drain_until_s: float | None = None

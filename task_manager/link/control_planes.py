@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -36,13 +36,17 @@ def control_plane_addresses(config: TaskManagerConfig) -> list[str]:
     return list(dict.fromkeys([f"{config.cp_host}:{config.cp_port}", *config.control_planes]))
 
 
+def _connect(address: str) -> grpc.Channel:
+    return grpc.insecure_channel(address, options=_OPTIONS)
+
+
 class ControlPlanes:
     """Connects when asked. The main thread changes which one counts; others see it with their next call."""
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    def __init__(self, addresses: Sequence[str], connect: Callable[[str], grpc.Channel] = _connect) -> None:
         """``addresses``: at least one; the first one counts until it does not answer."""
         self._addresses = list(addresses)
-        self._connections = [grpc.insecure_channel(address, options=_OPTIONS) for address in addresses]
+        self._connections = [connect(address) for address in addresses]
         self._stubs = [control_pb2_grpc.ControlPlaneStub(connection) for connection in self._connections]
         self._index = 0
 

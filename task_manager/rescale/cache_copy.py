@@ -8,10 +8,9 @@ fetched when it is needed.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from task_manager.rescale.cached_wire import put_entries
+from weir import threads
 from weir.clock import Clock
 from weir.protocol.routing import GroupMove
 from weir.rpc import control_pb2, control_pb2_grpc
@@ -143,7 +143,7 @@ class CacheCopier:
         *,
         copies: bool,
         hurries: bool,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = threads.sleep,
     ) -> None:
         """``running`` and ``locations`` are the job's own and change; ``address`` is this task manager's.
 
@@ -287,7 +287,7 @@ class _Timed:
 def _is_done(command: Future[None] | None, deadline_s: float, clock: Clock) -> bool:
     """Wait for a command to a subtask, but not for long; False also if it failed or the subtask has ended."""
     left_s = min(_PART_S_MAX, max(0.0, deadline_s - clock.monotonic_s()))
-    return command is not None and not wait([command], left_s).not_done and command.exception() is None
+    return command is not None and threads.wait([command], left_s) and command.exception() is None
 
 
 def _copy(group_state: SubtaskGroupState, groups: Sequence[int], entries: list[CachedPart]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
@@ -15,6 +15,7 @@ from task_manager.rescale.peer_calls import PeerCalls, Shipper
 from task_manager.rescale.rescaling import RescaleParticipant
 from task_manager.rescale.switching import Switching
 from task_manager.subtasks.running import RunningSubtask
+from weir import threads
 from weir.clock import Clock
 from weir.config import StateMove, StateStrategy, TaskManagerConfig
 from weir.rpc.wire import JobIdentity
@@ -38,7 +39,7 @@ def open_rescaling(
     clock: Clock,
 ) -> RescaleParticipant:
     """Returns a job's part in rescales; ``running`` and ``inboxes`` are the job's own and change."""
-    threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="rescale")
+    workers = threads.pool(_THREADS, "rescale")
     locations: dict[SubtaskId, str] = {}
     ships = strategy.move is StateMove.SHIPPED
     shipper = Shipper(store, network, config.migration_bytes_per_second, clock)
@@ -62,13 +63,13 @@ def open_rescaling(
         copier,
         shipper if ships else None,
         reports,
-        lambda work: _submit(threads, work),
+        lambda work: _submit(workers, work),
     )
     migrator = Migrator(config.migration_bytes_per_second, config.migration_chunk_bytes, clock)
 
     def close() -> None:
         shipper.close()
-        threads.shutdown(wait=True, cancel_futures=True)
+        workers.shutdown(wait=True, cancel_futures=True)
 
     return RescaleParticipant(
         address,
@@ -83,5 +84,5 @@ def open_rescaling(
     )
 
 
-def _submit(threads: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-    threads.submit(work)
+def _submit(workers: Executor, work: Callable[[], None]) -> None:
+    workers.submit(work)

@@ -7,7 +7,7 @@ that the data goes on meanwhile. The order of things is in docs/design/0001.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 
 from task_manager.rescale.fetching import Fetching
 from task_manager.rescale.group_ownership import GivenGroups, RescaleReports
@@ -16,6 +16,7 @@ from task_manager.rescale.handovers import Handovers
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.ports import Copies, LocalSubtask, Switches
 from task_manager.topology import Topology
+from weir import threads
 from weir.errors import ConnectionLostError, HandshakeError
 from weir.protocol.cache_copy import CopyArrived
 from weir.protocol.rescale_owner import Abort, HandoverReceived, OwnerEvent, Prepare, Proceed
@@ -79,7 +80,7 @@ class RescaleParticipant:
             for subtask in subtasks
         }
         # Wait for the early flush, which makes the handover short, but not for long.
-        wait([future for future in known.values() if future is not None], _PREPARE_WAIT_S)
+        threads.wait([future for future in known.values() if future is not None], _PREPARE_WAIT_S)
         return [subtask for subtask, future in known.items() if future is None]
 
     def reroute(
@@ -104,7 +105,7 @@ class RescaleParticipant:
             for subtask in upstream
             for future in self._switches.switch(subtask, stage_index, version, topology, retiring)
         ]
-        if wait(futures, _REROUTE_WAIT_S).not_done:
+        if not threads.wait(futures, _REROUTE_WAIT_S):
             raise ConnectionLostError(
                 f"an upstream subtask on {self._address} did not switch within {_REROUTE_WAIT_S:g} s"
             )
@@ -143,7 +144,7 @@ class RescaleParticipant:
         if local is None or group_state is None:
             raise HandshakeError(f"subtask {target} with keyed state is not on task manager {self._address}")
         entered = local.post(lambda: group_state.take_copy(arrived, entries))
-        if entered is None or wait([entered], _TAKE_COPY_WAIT_S).not_done or entered.exception():
+        if entered is None or not threads.wait([entered], _TAKE_COPY_WAIT_S) or entered.exception():
             raise HandshakeError(
                 f"subtask {target} on task manager {self._address} does not take cached state"
             )

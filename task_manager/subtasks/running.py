@@ -46,7 +46,7 @@ class RunningSubtask:
         task = self.subtask
         if not isinstance(task, TaskSubtask):
             raise HandshakeError(f"subtask {task.subtask} is a source: it owns no key groups")
-        return task.mailbox.post(lambda: task.handle(event))
+        return task.tell(event)
 
     def post(self, command: Callable[[], None]) -> Future[None] | None:
         """Run this between two of the subtask's batches; None: it has ended."""

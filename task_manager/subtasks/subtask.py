@@ -19,6 +19,7 @@ from task_manager.exchange.output import Output
 from task_manager.exchange.pace import Pace
 from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
+from weir import threads
 from weir.clock import Clock
 from weir.errors import WeirError, kind_of
 from weir.operators.base import NEVER_US, Json
@@ -102,11 +103,11 @@ class Subtask(ABC):
         self._flush_began_s = 0.0
         self._ends_stream_when_cancelled = False
         self._last_commit = threading.Lock()
-        self._thread = threading.Thread(target=self.run, name=f"subtask {subtask}", daemon=True)
+        self._thread: threads.Running | None = None
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._thread = threads.start(self.run, f"subtask {self.subtask}")
 
     def begin(self, job_start_us: int) -> None:
         """Every subtask of the job is ready; called once, by the task manager's server."""
@@ -123,6 +124,8 @@ class Subtask(ABC):
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the thread; False if it still runs."""
+        if self._thread is None:
+            return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -247,7 +250,7 @@ class Subtask(ABC):
         """
         if is_last:
             # Its last part comes a moment before its end.
-            self._thread.join()
+            self.join()
             # The control plane asks again when an answer is late.
             with self._last_commit:
                 if self.progress.state is SubtaskState.FINISHED:

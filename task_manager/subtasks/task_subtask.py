@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from functools import partial
+from threading import Lock
 
 import pyarrow as pa
 
@@ -58,6 +61,11 @@ class TaskSubtask(Subtask):
         self._restored_rows = deque(restored_rows)
         self._state: PlacedStore | None = None
         self._tells_inputs_apart = self._chain.tells_inputs_apart
+        self._telling = Lock()
+        #: Events of a rescale that wait in the mailbox.
+        self._told = 0
+        #: The last row is behind it: no event is taken any more.
+        self._is_leaving = False
 
     def own_groups(
         self,
@@ -70,6 +78,31 @@ class TaskSubtask(Subtask):
         """Make this a subtask of a stage with HASH inputs; called before the thread starts."""
         self._state = backend
         self._ownership = Ownership(machine, state, reports, self._process_input, keyed_inputs)
+
+    def tell(self, event: OwnerEvent) -> Future[None] | None:
+        """Let it take an event of a rescale in, between two batches; any thread may call it.
+
+        None: it has ended, or its last row is behind it: what it owns it keeps to the end, and what its operators do
+        then is done once.
+        """
+        with self._telling:
+            if self._is_leaving:
+                return None
+            self._told += 1
+            return self.mailbox.post(partial(self._take_told, event))
+
+    def _take_told(self, event: OwnerEvent) -> None:
+        try:
+            self.handle(event)
+        finally:
+            with self._telling:
+                self._told -= 1
+
+    def _may_leave(self) -> bool:
+        """Take no more events, unless some wait that were taken."""
+        with self._telling:
+            self._is_leaving = self._told == 0
+            return self._is_leaving
 
     def handle(self, event: OwnerEvent) -> None:
         """Take an event of a rescale in; runs in the subtask's thread, between two batches."""
@@ -89,7 +122,7 @@ class TaskSubtask(Subtask):
         while self._restored_rows:
             self._process_input(self._restored_rows.popleft())
             self.mailbox.run_commands()
-        while self._watermarks.open_inputs or not self._may_finish:
+        while self._watermarks.open_inputs or not self._may_finish or not self._may_leave():
             delivery = self._next()
             if delivery is not None:
                 self._take(delivery)
@@ -111,7 +144,9 @@ class TaskSubtask(Subtask):
         delivery = self._barriers.next_ready()
         if delivery is None:
             until_s = min(due_s, self._barriers.overdue_s, self._forward.due_s)
-            return self._poll(until_s, self._pace.next_s)
+            polled = self._poll(until_s, self._pace.next_s)
+            # A command may have given a checkpoint up meanwhile: then what was put aside for it is older.
+            return None if polled is None else self._barriers.in_turn(polled)
         self.mailbox.run_commands()
         return delivery
 

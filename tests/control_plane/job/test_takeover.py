@@ -51,7 +51,7 @@ def registered(takeover, address, generation=3, incarnation="first"):
 def test_one_that_registers_late(answers, restarts):
     async def run():
         asked, over = asyncio.Event(), asyncio.Event()
-        generations, events = [], []
+        generations, events, begun = [], [], []
 
         def begin_generation(generation, manifest):
             generations.append(generation)
@@ -60,6 +60,9 @@ def test_one_that_registers_late(answers, restarts):
         def tell_job(event):
             events.append(event)
             over.set()
+
+        async def let_begin(assignments):
+            begun.extend((item.subtask, item.task_manager) for item in assignments)
 
         takeover = Takeover(
             types.SimpleNamespace(identity=types.SimpleNamespace(job_id="job-1", generation=3), restarts=0),
@@ -70,6 +73,7 @@ def test_one_that_registers_late(answers, restarts):
             connect=lambda address: TaskManager(answers.get(address), asked),
             tell_job=tell_job,
             begin_generation=begin_generation,
+            let_begin=let_begin,
         )
         takeover.start(LEASE_MS)
         assert registered(takeover, "h:1")
@@ -78,6 +82,10 @@ def test_one_that_registers_late(answers, restarts):
             assert registered(takeover, "h:2")
         await asyncio.wait_for(over.wait(), 5)
         assert (generations, len(events)) == (([4], 0) if restarts else ([], 1))
+        await asyncio.sleep(0)
+        assert begun == ([] if restarts else list(LEFT.placement.items())), (
+            "the earlier one may not have told all"
+        )
 
     asyncio.run(run())
 
@@ -151,11 +159,12 @@ def test_another_process_at_its_address_is_not_the_one_that_had_the_subtasks():
         types.SimpleNamespace(identity=types.SimpleNamespace(job_id="job-1", generation=3), restarts=0),
         replace(LEFT, incarnations={"h:1": "first", "h:2": "first"}),
         SystemClock(),
-        LoopBackground(),
+        types.SimpleNamespace(spawn=lambda work: work),
         types.SimpleNamespace(request=lambda: None, latest=None),
         connect=lambda address: None,
         tell_job=events.append,
         begin_generation=lambda generation, manifest: None,
+        let_begin=lambda assignments: None,
     )
     assert registered(takeover, "h:1")
     assert not registered(takeover, "h:2", incarnation="second")

@@ -224,6 +224,15 @@ def test_last_parts_are_told_again_to_another_control_plane(side):
     assert side.control.parts[0][2].finished
 
 
+def test_that_there_is_no_last_part_is_told_again_too(side):
+    side.participant.fail(SUBTASK, 0, "no space left on device")
+    side.run()
+    side.control.parts.clear()
+    side.participant.deliver_last_parts_again()
+    side.run()
+    assert side.control.parts == [(SUBTASK, 0, None, "no space left on device")]
+
+
 def test_when_the_job_ends_nobody_waits(side):
     backend = own_state(side)
     part = side.participant.take(SUBTASK, 7, {}, [], backend, 3)

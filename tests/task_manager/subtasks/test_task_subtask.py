@@ -12,6 +12,7 @@ from task_manager.exchange.output import Output, OutputEdge
 from task_manager.exchange.writer import BatchPolicy
 from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
+from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.subtask import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from weir.errors import FailureKind, StateError
@@ -19,6 +20,7 @@ from weir.graph import Edge, Exchange
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
+from weir.protocol.rescale_owner import Proceed
 from weir.records import Barrier, EndOfStream, Idle, InputRows, Watermark
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
@@ -228,6 +230,28 @@ def test_a_checkpoint_that_was_given_up_blocks_nothing():
     assert setup.parts.delivered == []
 
 
+def test_what_was_put_aside_comes_before_what_arrives_while_the_checkpoint_is_given_up():
+    setup = Setup(
+        (LEFT, Barrier(7)),
+        (LEFT, rows(1)),
+        (LEFT, rows(2)),
+        (LEFT, EndOfStream()),
+        (RIGHT, EndOfStream()),
+        lambda: None,
+    )
+    poll = setup.inbox.poll
+
+    def polled(timeout_s, gather_s=0.0):
+        if len(setup.inbox.steps) == 4:
+            # Run after the second rows were taken from the inbox.
+            setup.subtask.mailbox.post(lambda: setup.subtask.end_checkpoint(7))
+        return poll(timeout_s, gather_s)
+
+    setup.inbox.poll = polled
+    setup.run()
+    assert [number for call in setup.operator.calls if isinstance(call, list) for number in call] == [1, 2]
+
+
 def test_a_snapshot_that_fails_fails_the_checkpoint_only():
     setup = Setup((LEFT, Barrier(7)), (RIGHT, Barrier(7)), (LEFT, rows(1)))
     setup.parts.error = StateError("disk full")
@@ -273,6 +297,24 @@ def test_a_sink_delivers_in_the_subtasks_thread_or_after_its_end():
     setup.run()
     assert committed == [7]
     assert setup.subtask.commit(8, is_last=False) is None
+
+
+def test_no_event_of_a_rescale_is_taken_when_the_last_row_is_behind_it():
+    setup, told = Setup((LEFT, EndOfStream()), (RIGHT, EndOfStream())), []
+    running = RunningSubtask(setup.subtask, setup.chain, None, None)
+    setup.operator.finish = lambda: told.append(running.tell(Proceed(2))) or ()
+    setup.run()
+    assert told == [None], "nobody may count on it"
+
+
+def test_an_event_that_came_with_the_last_row_is_still_taken_in():
+    setup, handled = Setup((LEFT, EndOfStream()), (RIGHT, EndOfStream()), lambda: None), []
+    running = RunningSubtask(setup.subtask, setup.chain, None, None)
+    setup.subtask.handle = lambda event: handled.append((event, setup.operator.calls.copy()))
+    setup.inbox.release = lambda: running.tell(Proceed(2))
+    setup.run()
+    told = [item for item in handled if item[0] == Proceed(2)]
+    assert [calls for _, calls in told] == [[], []], "one for each end, before anything is finished"
 
 
 def test_restored_rows_come_before_all_input():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from weir import threads
 from weir.clock import Clock
 from weir.errors import StateError, WeirError
 from weir.state.api import StateBackend
@@ -70,10 +69,10 @@ class Migrator:
         self._bytes_per_second = bytes_per_second
         self._chunk_bytes = chunk_bytes
         self._clock = clock
-        self._changed = threading.Condition()
+        self._changed = threads.condition()
         self._tasks: dict[PlacedStore, _Task] = {}
         self._closed = False
-        self._thread: threading.Thread | None = None
+        self._thread: threads.Running | None = None
 
     def add(
         self,
@@ -101,8 +100,7 @@ class Migrator:
                 task.left = groups
                 task.on_complete, task.on_error = on_complete, on_error
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="migrator", daemon=True)
-                self._thread.start()
+                self._thread = threads.start(self._run, "migrator")
             self._changed.notify_all()
 
     def progress(self, backend: PlacedStore | None = None) -> MigrationProgress:
@@ -130,7 +128,7 @@ class Migrator:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None and not threads.is_current(self._thread):
             self._thread.join()
 
     def _run(self) -> None:
@@ -228,7 +226,7 @@ def ship_groups(
         nonlocal next_s
         _send(client, entries, size)
         next_s = max(clock.monotonic_s(), next_s + size / bytes_per_second)
-        time.sleep(max(0.0, next_s - clock.monotonic_s()))
+        threads.sleep(max(0.0, next_s - clock.monotonic_s()))
 
     for group in groups:
         group_bytes = 0

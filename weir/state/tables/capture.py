@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from weir import threads
+
 #: Between two chunks of what is written: whoever waits for the store's lock or the GIL goes first.
 _PAUSE_S = 0.0005
 #: While the store cannot keep up.
@@ -22,8 +24,8 @@ class Capture:
 
     def __init__(self, write: Callable[[], None]) -> None:
         self._write: Callable[[], None] | None = write
-        self._ended = threading.Event()
-        self._is_awaited = threading.Event()
+        self._ended = threads.event()
+        self._is_awaited = threads.event()
         self._is_written = False
 
     def write(self) -> None:
@@ -71,7 +73,7 @@ class WriteHold:
     """Lets writes of a subtask wait until images of its stores are taken; all but those of one thread."""
 
     def __init__(self) -> None:
-        self._released = threading.Event()
+        self._released = threads.event()
         self._thread = 0
 
     def pass_here(self) -> None:

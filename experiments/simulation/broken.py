@@ -1,0 +1,112 @@
+"""Production parts with a rule broken on purpose, which the simulation must find; installed for the length of a run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from experiments.simulation.ledger import Ledger
+from task_manager.exchange import output
+from task_manager.exchange.channels import Channel
+from task_manager.exchange.writer import ChannelWriter
+from task_manager.rescale import rescale_opening
+from task_manager.rescale.group_ownership import Ownership
+from task_manager.rescale.switching import Switching
+from task_manager.subtasks import subtask_factory, task_subtask
+from task_manager.topology import Topology
+from weir.graph import Edge
+from weir.protocol.rescale_owner import OwnerAction, OwnerEvent, OwnerMachine
+from weir.protocol.watermark_hold import WatermarkHold
+from weir.records import Element, InputRows
+from weir.types import SubtaskId
+
+
+class _FirstMarkerIsEnough(OwnerMachine):
+    """Hands over when one input has switched."""
+
+    def _is_aligned(self, version: int) -> bool:
+        return not self._markers or any(seen >= version for seen in self._markers.values())
+
+
+class _FinishesEarly(OwnerMachine):
+    """Ends with its inputs, whatever is on its way."""
+
+    @property
+    def may_finish(self) -> bool:
+        """Whether all inputs have ended."""
+        return not self._markers
+
+
+class _HandsOverUncertain(OwnerMachine):
+    """Hands over when all inputs have ended, although the plan may still be taken back."""
+
+    def handle(self, event: OwnerEvent) -> list[OwnerAction]:
+        """Take an event in."""
+        actions = super().handle(event)
+        if self._plan is not None and not self._markers:
+            self._certain_version = self._plan.version
+            actions += [*self._give_away(), *self._close()]
+        return actions
+
+
+class _ParksNothing(Ownership):
+    """Processes rows of groups that it does not own."""
+
+    def admit(self, rows: InputRows) -> pa.RecordBatch | None:
+        """All rows."""
+        return rows.batch
+
+
+class _HoldsNothing(WatermarkHold):
+    """Lets the watermark pass parked rows."""
+
+    def visible_ms(self, combined_ms: int, *, has_parked_rows: bool) -> int:
+        """The combined watermark."""
+        return combined_ms
+
+
+class _KeepsHeldRows(ChannelWriter):
+    """Sends rows that waited at a switch the way that they had."""
+
+    def take_back(self) -> list[Element]:
+        """Nothing."""
+        return []
+
+
+class _ForgetsEnded(Switching):
+    """Opens no channels to new subtasks for one that has ended."""
+
+    def _open_channels(self, subtask: SubtaskId, edge: Edge, topology: Topology) -> Mapping[int, Channel]:
+        return {} if self._running[subtask].is_over else super()._open_channels(subtask, edge, topology)
+
+
+#: By the name of what is broken: where the production part is named, and what takes its place.
+_PARTS: dict[str, tuple[Any, str, type]] = {
+    "first marker": (subtask_factory, "OwnerMachine", _FirstMarkerIsEnough),
+    "finishes early": (subtask_factory, "OwnerMachine", _FinishesEarly),
+    "uncertain": (subtask_factory, "OwnerMachine", _HandsOverUncertain),
+    "parking": (task_subtask, "Ownership", _ParksNothing),
+    "watermark": (task_subtask, "WatermarkHold", _HoldsNothing),
+    "held rows": (output, "ChannelWriter", _KeepsHeldRows),
+    "ended": (rescale_opening, "Switching", _ForgetsEnded),
+}
+
+
+@contextlib.contextmanager
+def parts_of_run(broken: str, ledger: Ledger) -> Iterator[None]:
+    """Let a run have the part that breaks this rule, if it is one of these; the ledger watches over all owners."""
+    module, attribute, part = _PARTS.get(broken, (subtask_factory, "OwnerMachine", OwnerMachine))
+    changes = {(module, attribute): part}
+    machine = changes.get((subtask_factory, "OwnerMachine"), OwnerMachine)
+    changes[subtask_factory, "OwnerMachine"] = ledger.watched(machine)
+    before = {place: getattr(*place) for place in changes}
+    for (where, name), changed in changes.items():
+        setattr(where, name, changed)
+    try:
+        yield
+    finally:
+        for (where, name), kept in before.items():
+            setattr(where, name, kept)

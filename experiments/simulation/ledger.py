@@ -1,0 +1,75 @@
+"""Who owns which key group, as owners' machines say it: one owner at a time, with one epoch more at each handover."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+
+from experiments.simulation.world import Violation
+from weir.protocol.rescale_owner import HandOver, OwnerAction, OwnerEvent, OwnerMachine, TakeOwnership
+from weir.protocol.routing import RoutingTable
+
+#: Index of the owner, None while the group is on its way; and its epoch.
+_Entry = tuple[int | None, int]
+
+
+class Ledger:
+    """Of one run; each deployment has entries of its own."""
+
+    def __init__(
+        self, generation: Callable[[], int], fail: Callable[[Violation], None], counts: Counter[str]
+    ) -> None:
+        """``generation``: of the deployment to which the calling thread belongs; ``fail`` ends the run."""
+        self._counts = counts
+        self.generation, self._fail = generation, fail
+        #: By generation, stage and group.
+        self._entries: dict[tuple[int, int, int], _Entry] = {}
+
+    def watched(self, machine: type[OwnerMachine]) -> type[OwnerMachine]:
+        """Returns the machine's class with every step looked at."""
+        ledger = self
+
+        class Watched(machine):  # type: ignore[misc,valid-type]
+            """Tells the ledger what it decides."""
+
+            def __init__(self, subtask_index: int, table: RoutingTable, inputs: Iterable[Hashable]) -> None:
+                super().__init__(subtask_index, table, inputs)
+                self._index, self._place = subtask_index, (ledger.generation(), table.stage_index)
+                ledger.begin(self._place, table)
+
+            def handle(self, event: OwnerEvent) -> list[OwnerAction]:
+                """Take an event in."""
+                actions: list[OwnerAction] = super().handle(event)
+                for action in actions:
+                    ledger.note(self._place, self._index, action)
+                self.check_invariants()
+                return actions
+
+        return Watched
+
+    def begin(self, place: tuple[int, int], table: RoutingTable) -> None:
+        """A subtask was made; ``place``: generation and stage."""
+        for group, (owner, epoch) in enumerate(zip(table.groups, table.owner_epochs, strict=True)):
+            self._entries.setdefault((*place, group), (owner, epoch))
+
+    def note(self, place: tuple[int, int], index: int, action: OwnerAction) -> None:
+        """Follow what a subtask decided."""
+        match action:
+            case HandOver(_, _, groups):
+                for group, epoch in groups.items():
+                    self._change((*place, group), index, (index, epoch - 1), (None, epoch))
+            case TakeOwnership(_, groups, _):
+                self._counts["groups moved"] += len(groups)
+                for group, epoch in groups.items():
+                    self._change((*place, group), index, (None, epoch), (index, epoch))
+
+    def _change(self, group: tuple[int, int, int], index: int, expected: _Entry, now: _Entry) -> None:
+        found = self._entries[group]
+        if found != expected:
+            self._fail(
+                Violation(
+                    f"generation {group[0]}, stage {group[1]}, key group {group[2]}: subtask {index} makes it {now}, "
+                    f"but it is {found} (owner, epoch)"
+                )
+            )
+        self._entries[group] = now

@@ -1,0 +1,213 @@
+"""How threads start, wait and wake each other: on the machine, or in a simulation, which lets one run at a time.
+
+What may wait goes through here: a simulation installs threads of its own, whose waits are steps of its scheduler and
+take virtual time. A lock that is held for a moment only, by nobody who waits meanwhile, is a plain ``threading.Lock``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_futures
+from types import TracebackType
+from typing import Any, Protocol
+
+
+class Lock(Protocol):
+    """As ``threading.Lock``."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take it; False: somebody else has it, and this call was not to wait."""
+        ...
+
+    def release(self) -> None:
+        """Let go of it."""
+        ...
+
+    def __enter__(self) -> bool:
+        """Take it."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of it."""
+        ...
+
+
+class Condition(Lock, Protocol):
+    """As ``threading.Condition`` over a plain lock."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let go of the lock until somebody notifies, or for so many seconds; False: the time was over."""
+        ...
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until it is true, or for so many seconds; returns what it is then."""
+        ...
+
+    def notify(self, n: int = 1) -> None:
+        """Wake some who wait; the caller has the lock."""
+        ...
+
+    def notify_all(self) -> None:
+        """Wake all who wait; the caller has the lock."""
+        ...
+
+
+class Event(Protocol):
+    """As ``threading.Event``."""
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        ...
+
+    def set(self) -> None:
+        """It has happened: wake all who wait."""
+        ...
+
+    def clear(self) -> None:
+        """It has not happened any more."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has happened, or for so many seconds; returns whether it has."""
+        ...
+
+
+class Running(Protocol):
+    """A thread that was started."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, or for so many seconds."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        ...
+
+
+class Threads(Protocol):
+    """Where threads come from."""
+
+    def start(self, work: Callable[[], None], name: str) -> Running:
+        """Run this in a thread that does not keep the process alive."""
+        ...
+
+    def is_current(self, thread: Running) -> bool:
+        """Whether this is the thread that calls."""
+        ...
+
+    def lock(self) -> Lock:
+        """A lock under which its holder may wait."""
+        ...
+
+    def condition(self) -> Condition:
+        """A condition over a lock of its own."""
+        ...
+
+    def event(self) -> Event:
+        """An event that has not happened."""
+        ...
+
+    def pool(self, threads_max: int, name: str) -> Executor:
+        """Threads that are made on demand."""
+        ...
+
+    def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> bool:
+        """Wait until all are done, or for so many seconds; returns whether they are."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Do nothing for so long."""
+        ...
+
+
+class MachineThreads:
+    """Implements :class:`Threads`."""
+
+    def start(self, work: Callable[[], None], name: str) -> Running:
+        """See :class:`Threads`."""
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def is_current(self, thread: Running) -> bool:
+        """See :class:`Threads`."""
+        return thread is threading.current_thread()
+
+    def lock(self) -> Lock:
+        """See :class:`Threads`."""
+        return threading.Lock()
+
+    def condition(self) -> Condition:
+        """See :class:`Threads`."""
+        return threading.Condition(threading.Lock())
+
+    def event(self) -> Event:
+        """See :class:`Threads`."""
+        return threading.Event()
+
+    def pool(self, threads_max: int, name: str) -> Executor:
+        """See :class:`Threads`."""
+        return ThreadPoolExecutor(threads_max, thread_name_prefix=name)
+
+    def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> bool:
+        """See :class:`Threads`."""
+        return not wait_for_futures(futures, timeout_s).not_done
+
+    def sleep(self, seconds: float) -> None:
+        """See :class:`Threads`."""
+        time.sleep(seconds)
+
+
+_MACHINE = MachineThreads()
+_installed: Threads = _MACHINE
+
+
+def install(threads: Threads | None) -> None:
+    """Let all that is made from now on use these; None: the machine's. Called by simulations only."""
+    global _installed
+    _installed = _MACHINE if threads is None else threads
+
+
+def start(work: Callable[[], None], name: str) -> Running:
+    """See :class:`Threads`."""
+    return _installed.start(work, name)
+
+
+def is_current(thread: Running) -> bool:
+    """See :class:`Threads`."""
+    return _installed.is_current(thread)
+
+
+def lock() -> Lock:
+    """See :class:`Threads`."""
+    return _installed.lock()
+
+
+def condition() -> Condition:
+    """See :class:`Threads`."""
+    return _installed.condition()
+
+
+def event() -> Event:
+    """See :class:`Threads`."""
+    return _installed.event()
+
+
+def pool(threads_max: int, name: str) -> Executor:
+    """See :class:`Threads`."""
+    return _installed.pool(threads_max, name)
+
+
+def wait(futures: Collection[Future[Any]], timeout_s: float) -> bool:
+    """See :class:`Threads`."""
+    return _installed.wait(futures, timeout_s)
+
+
+def sleep(seconds: float) -> None:
+    """See :class:`Threads`."""
+    _installed.sleep(seconds)
