@@ -8,7 +8,8 @@ another type.
 
 Wanted keys form a tree. An *entry* is a key of an object, an *object* is the line itself (0) or the value of an entry.
 
-``data`` must be readable for ``PADDING_BYTES`` after the range given: strings are read eight bytes at once.
+``data`` must be readable for ``PADDING_BYTES`` after the range given: strings are read eight bytes at once, and text
+beyond ASCII is checked two or four characters at once.
 """
 
 from __future__ import annotations

@@ -21,6 +21,15 @@ _QUOTES = np.uint64(0x2222222222222222)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _SPACES = np.uint64(0x2020202020202020)
 _ZERO = np.uint64(0)
+#: Two sequences of three bytes, and four of two, little endian: the bits that say so, and what they are.
+_THREES_MASK, _THREES = np.uint64(0x0000C0C0F0C0C0F0), np.uint64(0x00008080E08080E0)
+_TWOS_MASK, _TWOS = np.uint64(0xC0E0C0E0C0E0C0E0), np.uint64(0x80C080C080C080C0)
+#: Bits of which a lead of two bytes has one at least, and what carries into the highest bit of its lane then.
+_TWOS_LEADS, _TWOS_CARRY = np.uint64(0x001E001E001E001E), np.uint64(0x7FFE7FFE7FFE7FFE)
+_LANES = np.uint64(0x8000800080008000)
+_BYTE = np.uint64(0xFF)
+_THIRD = np.uint64(24)
+_E0, _ED = np.uint64(0xE0), np.uint64(0xED)
 
 
 @kernel_part
@@ -57,6 +66,28 @@ def utf8_length(data: np.ndarray, at: int) -> int:
     if d < 0x80 or d > 0xBF or a > 0xF4 or (a == 0xF0 and b < 0x90) or (a == 0xF4 and b > 0x8F):
         return 0
     return 4
+
+
+@kernel_part
+def skip_beyond_ascii(data: np.ndarray, at: int) -> int:
+    """Position of the next byte of ASCII after the UTF-8 sequences from ``at`` on; -1: they are not well formed."""
+    while True:
+        word = load8(data, at)
+        length = 0
+        if word & _THREES_MASK == _THREES:
+            first, second = word & _BYTE, (word >> _THIRD) & _BYTE
+            # What may follow these two leads is less than usual.
+            if first != _E0 and first != _ED and second != _E0 and second != _ED:
+                length = 6
+        elif word & _TWOS_MASK == _TWOS and ((word & _TWOS_LEADS) + _TWOS_CARRY) & _LANES == _LANES:
+            length = 8
+        if length == 0:
+            length = utf8_length(data, at)
+            if length == 0:
+                return -1
+        at += length
+        if byte_at(data, at) < 0x80:
+            return at
 
 
 @kernel_part
@@ -162,13 +193,15 @@ def copy_string(data: np.ndarray, at: int, out: np.ndarray, to: int) -> tuple[in
             continue
         if byte < 0x80:
             return -1, to
-        length = utf8_length(data, at)
-        if length == 0:
+        after = skip_beyond_ascii(data, at)
+        if after < 0:
             return -1, to
-        for offset in range(length):
-            out[to + offset] = data[at + offset]
-        at += length
-        to += length
+        offset = 0
+        while offset < after - at:
+            store8(out, to + offset, load8(data, at + offset))
+            offset += 8
+        to += after - at
+        at = after
 
 
 @kernel_part
@@ -188,10 +221,9 @@ def skip_key(data: np.ndarray, at: int) -> int:
             return at + 1
         if byte < 0x80:
             return -1
-        length = utf8_length(data, at)
-        if length == 0:
+        at = skip_beyond_ascii(data, at)
+        if at < 0:
             return -1
-        at += length
 
 
 @kernel_part
@@ -213,10 +245,9 @@ def skip_string(data: np.ndarray, at: int) -> int:
             continue
         if byte < 0x80:
             return -1
-        length = utf8_length(data, at)
-        if length == 0:
+        at = skip_beyond_ascii(data, at)
+        if at < 0:
             return -1
-        at += length
 
 
 @kernel_part
