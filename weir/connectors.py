@@ -21,6 +21,7 @@ from weir.specs import (
     CsvSinkSpec,
     CsvSpec,
     DeltaSinkSpec,
+    FileOrder,
     JsonLinesSinkSpec,
     JsonLinesSpec,
     LatencySinkSpec,
@@ -97,12 +98,15 @@ class FileSource(AnySource):
             those that are there already too. Each is read once, also after restarts. A file must be complete when
             it appears: write it under a name that begins with a dot, or elsewhere, and rename it. With ``events`` each
             subtask has an equal share of the limit, whatever files it finds.
+        order: with ``follow``: whether files that are found at the same time are read in the order of their names
+            ("name") or of the times at which they were changed last ("modified").
         ordered: one subtask reads all of a file, so that rows of a key that are in one file keep their order.
             Without it several subtasks may read parts of a file at the same time.
     """
 
     follow: bool = False
     ordered: bool = False
+    order: FileOrder = "name"
 
     def _checked_path(self, path: object) -> str:
         self._check()
@@ -110,6 +114,8 @@ class FileSource(AnySource):
             raise GraphError(f"path is {path!r}; give a file, a directory of parts or a glob")
         if not isinstance(self.follow, bool):
             raise GraphError(f"follow is {self.follow!r}; it is True or False")
+        if self.order not in get_args(FileOrder):
+            raise GraphError(f"order is {self.order!r}; it is 'name' or 'modified'")
         return path
 
 
@@ -120,12 +126,25 @@ class LineFileSource(FileSource):
     Attributes:
         compression: "auto": as a file's name ends (``.gz``, ``.zst``, ``.bz2``, ``.lz4``); "gzip", "zstd", "bz2" or
             "lz4" whatever the name; None: plain. A compressed file is read by one subtask.
+        grows: with ``follow``: what is added to a file later is read too, line by line as lines become whole. The
+            files are plain, and keep their names. Each is read by one subtask.
     """
 
     compression: Compression | None = "auto"
+    grows: bool = False
+
+    def _checked_growth(self) -> bool:
+        if self.grows and not self.follow:
+            raise GraphError("grows=True is for a directory that is followed; give follow=True, too")
+        if self.grows and self.compression not in ("auto", None):
+            raise GraphError(
+                f"grows=True is for plain files, and compression is {self.compression!r}; leave it out"
+            )
+        return self.grows
 
     def _checked_compression(self) -> Compression:
-        chosen: Compression = "none" if self.compression is None else self.compression
+        # Nobody can add to the middle of a compressed stream.
+        chosen: Compression = "none" if self.compression is None or self.grows else self.compression
         if chosen not in get_args(Compression):
             known = ", ".join(repr(name) for name in get_args(Compression) if name != "none")
             raise GraphError(f"compression is {chosen!r}; it is one of {known}, or None")
@@ -164,7 +183,9 @@ class JsonLines(LineFileSource):
             on_bad_record=self.on_bad_record,
             line_bytes_max=self.line_bytes_max,
             ordered=self.ordered,
+            order=self.order,
             compression=self._checked_compression(),
+            grows=self._checked_growth(),
         )
 
 
@@ -201,6 +222,11 @@ class Csv(LineFileSource):
     def to_spec(self) -> CsvSpec:
         """The frozen description that the graph holds."""
         schema = to_schema(self.schema)
+        if self.grows and self.quoted_newlines and self.quote:
+            raise GraphError(
+                "grows=True is for records of one line, since a quote that is open at the end of a file may be closed "
+                "later; give quoted_newlines=False, too"
+            )
         check_csv_format(schema, self.delimiter, self.quote, self.null_values, self.line_bytes_max)
         return CsvSpec(
             schema=schema,
@@ -218,7 +244,9 @@ class Csv(LineFileSource):
             on_bad_record=self.on_bad_record,
             line_bytes_max=self.line_bytes_max,
             ordered=self.ordered,
+            order=self.order,
             compression=self._checked_compression(),
+            grows=self._checked_growth(),
         )
 
 
@@ -246,6 +274,7 @@ class Parquet(FileSource):
             follow=self.follow,
             on_bad_record=self.on_bad_record,
             ordered=self.ordered,
+            order=self.order,
         )
 
 
@@ -273,6 +302,7 @@ class ArrowIpc(FileSource):
             follow=self.follow,
             on_bad_record=self.on_bad_record,
             ordered=self.ordered,
+            order=self.order,
         )
 
 

@@ -1,6 +1,7 @@
 """Sources that never end, and sinks and operators of one's own, over the death of a task manager: rows come once."""
 
 import contextlib
+import gzip
 import json
 import sqlite3
 
@@ -24,6 +25,8 @@ ROWS = 500
 def test_rows_of_followed_sources_are_delivered_once(make_cluster, tmp_path):
     inbox, database, output = tmp_path / "inbox", str(tmp_path / "shop.db"), tmp_path / "out"
     inbox.mkdir()
+    records = tmp_path / "inbox_csv"
+    records.mkdir()
     output.mkdir()
     written = 0
 
@@ -32,6 +35,14 @@ def test_rows_of_followed_sources_are_delivered_once(make_cluster, tmp_path):
         nonlocal written
         for _ in range(4):
             ids = range(written, written + ROWS)
+            if written % (2 * ROWS):
+                # A name that is ignored, until the whole file is there.
+                hidden = records / f".{written}.csv.gz"
+                text = "name,id\n" + "".join(f'"file\n{n}",{n}\n' for n in ids)
+                hidden.write_bytes(gzip.compress(text.encode()))
+                hidden.rename(records / f"{written}.csv.gz")
+                written += ROWS
+                continue
             hidden = inbox / f".{written}.jsonl"
             hidden.write_text("".join(json.dumps({"id": n, "name": f"file-{n}"}) + "\n" for n in ids))
             hidden.rename(inbox / f"{written}.jsonl")

@@ -63,6 +63,8 @@ class SourceSpec(OperatorSpec):
         return choice
 
 
+#: In which order files that are found at the same time are read.
+FileOrder = Literal["name", "modified"]
 #: How input files are compressed: as their names end, not at all, or as said.
 Compression = Literal["auto", "none", "gzip", "zstd", "bz2", "lz4"]
 
@@ -86,6 +88,10 @@ class JsonLinesSpec(SourceSpec):
     #: Columns that are decoded; None: all.
     reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
     compression: Compression = field(default="auto", metadata={"came_later": True})
+    #: With ``follow``: of the files that are found at the same time.
+    order: FileOrder = field(default="name", metadata={"came_later": True})
+    #: With ``follow``: what is added to files later is read, too.
+    grows: bool = field(default=False, metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,10 @@ class CsvSpec(SourceSpec):
     compression: Compression = "auto"
     #: Columns that are decoded; None: all.
     reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
+    #: With ``follow``: of the files that are found at the same time.
+    order: FileOrder = field(default="name", metadata={"came_later": True})
+    #: With ``follow``: what is added to files later is read, too.
+    grows: bool = field(default=False, metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
@@ -134,6 +144,8 @@ class ParquetSpec(SourceSpec):
     reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
     #: What every row that passes the filters after the source meets.
     condition: Condition | None = field(default=None, metadata={"came_later": True})
+    #: With ``follow``: of the files that are found at the same time.
+    order: FileOrder = field(default="name", metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
@@ -150,6 +162,8 @@ class ArrowIpcSpec(SourceSpec):
     ordered: bool = False
     #: Columns that are decoded; None: all.
     reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
+    #: With ``follow``: of the files that are found at the same time.
+    order: FileOrder = field(default="name", metadata={"came_later": True})
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ class Largest(weir.Operator):
 def build(inbox: str, database: str, output: str) -> weir.Dataflow:
     flow = weir.Dataflow("own")
     files = flow.source("files", weir.JsonLines(inbox, schema=SCHEMA, follow=True), parallelism=2)
+    records = weir.Csv(inbox + "_csv", schema=SCHEMA, follow=True, order="modified")
+    files = files.union("all_files", flow.source("records", records, parallelism=2))
     source = weir.UserSource(partial(NewRows, database, "orders"), schema=SCHEMA)
     rows = flow.source("rows", source, parallelism=2)
     both = rows.rebalance().union("both", files.rebalance(), parallelism=2).apply("largest", Largest)

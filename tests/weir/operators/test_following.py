@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 
 import pyarrow as pa
@@ -146,6 +147,87 @@ def test_files_of_one_look_come_in_the_order_of_their_names(tmp_path):
     run = Run(weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True)).read(20)
     add_lines(tmp_path, "A", [0])
     assert run.read(40).ids == [*b"abc", 0]
+
+
+@pytest.mark.parametrize(("source", "add", "suffix"), KINDS)
+def test_files_of_one_look_come_in_the_order_of_their_times(tmp_path, source, add, suffix):
+    for place, name in enumerate("bca"):
+        add(tmp_path, name, [ord(name)])
+        os.utime(tmp_path / name, (place, place))
+    run = Run(source(str(tmp_path), schema=SCHEMA, follow=True, order="modified"))
+    assert run.read(20).ids == [*b"bca"]
+
+
+def append(path, text):
+    with open(path, "a") as file:
+        file.write(text)
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_files_that_grow_are_read_line_by_line_over_restarts(tmp_path, kind, seed):
+    dice = random.Random(seed)
+    described = weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True, grows=True)
+    if kind == "csv":
+        described = weir.Csv(str(tmp_path), schema=SCHEMA, follow=True, grows=True, quoted_newlines=False)
+    written, waiting = 0, {}
+
+    def grow():
+        """Add some bytes to some files, seldom whole lines."""
+        nonlocal written
+        for _ in range(dice.randrange(4)):
+            path = tmp_path / dice.choice("abc")
+            text = waiting.pop(path, "")
+            if kind == "csv" and not text and not path.exists():
+                text = "other,id\n"
+            for _ in range(dice.randrange(4)):
+                text += f'{{"id": {written}}}\n' if kind == "jsonl" else f",{written}\n"
+                written += 1
+            cut = dice.randrange(len(text) + 1)
+            append(path, text[:cut])
+            if text[cut:]:
+                waiting[path] = text[cut:]
+
+    run, found = Run(described, 2), []
+    for _ in range(6):
+        grow()
+        run.read(dice.randrange(40), rows_max=2, seed=seed)
+        grow()
+        found += run.ids
+        run = Run(described, dice.choice([1, 2, 3]), run.stop(), run.clock)
+    for path, text in waiting.items():
+        append(path, text)
+    assert sorted(found + run.read(400).ids) == list(range(written))
+
+
+def test_a_file_that_grows_may_neither_shrink_nor_change(tmp_path):
+    described = weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True, grows=True)
+    append(tmp_path / "a", '{"id": 1}\n{"id": 2}\n')
+    run = Run(described).read(10)
+    stopped = run.stop()
+    (tmp_path / "a").write_text('{"id": 1}\n{"id": 3}\n{"id": 4}\n')
+    with pytest.raises(InputError, match="has changed since the checkpoint: other content"):
+        Run(described, 1, stopped)
+    (tmp_path / "a").write_text('{"id": 1}\n{"id": 2}\n')
+    run = Run(described, 1, stopped).read(10)
+    assert run.ids == []
+    (tmp_path / "a").write_text('{"id": 1}\n')
+    with pytest.raises(InputError, match="a has become shorter: 20 bytes were read of it, and it has 10"):
+        run.read(50)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"grows": True}, "give follow=True"),
+        ({"order": "size"}, "order is 'size'; it is 'name' or 'modified'"),
+    ],
+)
+def test_settings_of_following(settings, message):
+    with pytest.raises(GraphError, match=message):
+        weir.JsonLines("in", schema=SCHEMA, **settings).to_spec()
+    with pytest.raises(GraphError, match="give quoted_newlines=False"):
+        weir.Csv("in", schema=SCHEMA, follow=True, grows=True).to_spec()
 
 
 def test_hidden_and_empty_files_wait(tmp_path):

@@ -19,6 +19,8 @@ from weir.operators.registry import create_operator, create_reader
 from weir.records import with_system_columns
 from weir.specs import (
     Aggregate,
+    ArrowIpcSpec,
+    CsvSpec,
     JsonLinesSinkSpec,
     JsonLinesSpec,
     KeyedAggregateSpec,
@@ -34,6 +36,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "snapshots"
 START_US = 1_700_000_000_000_000
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 LINES = "".join(f'{{"id": {n}}}\n' if n % 4 else "{}\n" for n in range(20))
+RECORDS = "id\n" + "".join(f"{n}\n" if n % 4 else "x\n" for n in range(20))
 AGGREGATES = (Aggregate("n", "count"), Aggregate("total", "sum", "id"), Aggregate("mean", "mean", "id"))
 
 
@@ -84,6 +87,20 @@ def parquet_reader(restored=None):
     return reader
 
 
+def csv_reader(restored=None):
+    reader = create_reader(
+        CsvSpec(schema=SCHEMA, path="in", follow=True, grows=True, quoted_newlines=False, header=True)
+    )
+    reader.open(context(restored))
+    return reader
+
+
+def ipc_reader(restored=None):
+    reader = create_reader(ArrowIpcSpec(schema=SCHEMA, path="events.arrow"))
+    reader.open(context(restored))
+    return reader
+
+
 def sink(spec, restored=None):
     operator = create_operator(spec)
     operator.open(context(restored, generation=1 if restored is None else 2))
@@ -108,6 +125,34 @@ def test_parquet_source_v1():
     assert reader.snapshot() == golden("parquet_source_v1")
     reader.close()
     reader = parquet_reader(golden("parquet_source_v1"))
+    ids = []
+    while not (poll := reader.poll(9)).finished:
+        ids += poll.batch.column("id").to_pylist()
+    assert ids == list(range(4, 20))
+    reader.close()
+
+
+def test_csv_source_v1():
+    """Of a directory with files that grow."""
+    Path("in").mkdir()
+    Path("in/a").write_text(RECORDS)
+    Path("in/b").write_text("id\n99\n")
+    reader = csv_reader()
+    assert reader.poll(3).batch.column("id").to_pylist() == [1, 2, 3]
+    assert reader.snapshot() == golden("csv_source_v1")
+    reader.close()
+    reader = csv_reader(golden("csv_source_v1"))
+    assert reader.poll(9).batch.column("id").to_pylist() == [5, 6, 7, 9, 10]
+    reader.close()
+
+
+def test_arrow_ipc_source_v1():
+    shutil.copy(GOLDEN / "events.arrow", "events.arrow")
+    reader = ipc_reader()
+    assert reader.poll(4).batch.num_rows == 4
+    assert reader.snapshot() == golden("arrow_ipc_source_v1")
+    reader.close()
+    reader = ipc_reader(golden("arrow_ipc_source_v1"))
     ids = []
     while not (poll := reader.poll(9)).finished:
         ids += poll.batch.column("id").to_pylist()

@@ -56,6 +56,8 @@ class FileReader(BatchSource):
         self._follows = spec.follow
         #: One subtask reads all that is left of a file.
         self._keeps_files = spec.ordered
+        #: Files may become longer after they were found.
+        self._may_grow = False
         self._discovery: Discovery | None = None
         self._next_look_us = 0
 
@@ -135,18 +137,29 @@ class FileReader(BatchSource):
         return Poll(next_poll_us=self._next_look_us) if self._follows else Poll(finished=True)
 
     def _look(self) -> bool:
-        """Take in new files of this subtask, in the order of their names; whether there were any."""
+        """Take in new files of this subtask, and what was added to those that grow; whether there is any."""
         now_us = self._clock.now_us()
         if self._discovery is None or now_us < self._next_look_us:
             return False
         self._next_look_us = now_us + LOOK_US
-        sizes = {file.path: file.size_bytes for file in self._files.find(self._find_path)}
         # A file is taken in when it has content: who makes it in place has only begun.
-        listed = [path for path, size in sizes.items() if size]
-        found = self._discovery.new(listed, {rest.path for rest in self._rests()})
+        files = [file for file in self._files.find(self._find_path) if file.size_bytes]
+        if self._file_spec.order == "modified":
+            files.sort(key=lambda file: (file.modified_us, file.path))
+        sizes = {file.path: file.size_bytes for file in files}
+        has_grown = self._look_for_growth(sizes)
+        found = self._discovery.new(list(sizes), {rest.path for rest in self._rests()})
         for path in found:
             self._add_file(path, sizes[path])
-        return bool(found)
+        return bool(found) or has_grown
+
+    def _look_for_growth(self, sizes: Mapping[str, int]) -> bool:
+        """Read on in files that have become longer, if the source is one of files that grow; whether there were any.
+
+        Args:
+            sizes: of all files that are there, in bytes.
+        """
+        return False
 
     # --- snapshots ---
 
@@ -163,7 +176,7 @@ class FileReader(BatchSource):
             shares = self._share(sorted(rests, key=lambda rest: (rest.path, rest.start)))
         marks = {path: mark for position in positions.values() for path, mark in position.files.items()}
         mine = shares[self._rank]
-        check_files(mine, marks, self._position_unit, self._files)
+        check_files(mine, marks, self._position_unit, self._files, may_grow=self._may_grow)
         self._marks = {rest.path: marks[rest.path] for rest in mine}
         self._resume_input(shares)
         if self._follows:

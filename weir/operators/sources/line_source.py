@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -15,7 +15,15 @@ from weir.operators.sources.json_decode import Decoded
 from weir.operators.sources.json_strict import too_long
 from weir.operators.sources.line_reader import BUFFER_BYTES, LineReader, OverlongLine
 from weir.operators.sources.positions import Rest
-from weir.operators.sources.splits import Split, assign, count_lines, cut_splits, line_quotas, plan_splits
+from weir.operators.sources.splits import (
+    Split,
+    after_last_line,
+    assign,
+    count_lines,
+    cut_splits,
+    line_quotas,
+    plan_splits,
+)
 from weir.specs import CsvSpec, JsonLinesSpec
 
 #: Bytes that a paced source holds, unless a line is longer.
@@ -34,6 +42,10 @@ class LineSource(FileReader):
         self._line_spec = spec
         self._pending: list[Split] = []
         self._reader: LineReader | None = None
+        if spec.grows:
+            self._may_grow = self._keeps_files = True
+        #: Of files that may grow, and of which nothing is waiting: up to where they were read.
+        self._read_to: dict[str, int] = {}
         #: Where the last decoded batch begins in the reader's window, and what came of it.
         self._decoded_start = 0
         self._decoded: Decoded | None = None
@@ -72,10 +84,38 @@ class LineSource(FileReader):
         )
         self._read_shares(assign([split.size_bytes for split in splits], splits, self._subtasks))
 
+    def _look_for_growth(self, sizes: Mapping[str, int]) -> bool:
+        if sizes:
+            # Not while the directory looks empty: its disk may not be mounted.
+            self._read_to = {path: read_to for path, read_to in self._read_to.items() if path in sizes}
+        return any([self._read_on(path, sizes[path]) for path in list(self._read_to) if path in sizes])
+
+    def _read_on(self, path: str, size_bytes: int) -> bool:
+        """Read what was added to a file, up to its last whole line; whether there is any."""
+        read_to = self._read_to[path]
+        if size_bytes < read_to:
+            raise InputError(
+                f"input {path} has become shorter: {read_to} bytes were read of it, and it has {size_bytes}; "
+                "let files only grow, and give a new file a new name"
+            )
+        stop = after_last_line(self._files, path, read_to, size_bytes)
+        if stop == read_to:
+            return False
+        del self._read_to[path]
+        self._pending.insert(0, Split(path, read_to, stop, resumed=read_to > 0))
+        return True
+
     def _add_file(self, path: str, size_bytes: int) -> None:
+        if self._may_grow:
+            self._read_to[path] = 0
+            self._read_on(path, size_bytes)
+            return
         self._pending.insert(0, Split(path, 0, size_bytes, codec_of(path, self._line_spec.compression)))
 
     def _resume_input(self, shares: list[list[Rest]]) -> None:
+        if self._may_grow:
+            self._read_to = {rest.path: rest.stop for rest in shares[self._rank] if rest.start == rest.stop}
+            shares = [[rest for rest in share if rest.start < rest.stop] for share in shares]
         self._read_shares([[self._split(rest) for rest in share] for share in shares])
 
     def _split(self, rest: Rest) -> Split:
@@ -105,9 +145,13 @@ class LineSource(FileReader):
                 start = reader.line_offset(self._line_of_row(reader, self._batch_offset))
             split = reader.split
             at_end = reader.at_end and self._batch is None
-            if not at_end and (split.compressed or start < split.stop_bytes):
+            if self._may_grow:
+                start = min(start, split.stop_bytes)
+                at_end = False
+            if not at_end and (split.compressed or self._may_grow or start < split.stop_bytes):
                 rejected_to = max(handled_to, split.rejected_to_bytes)
                 rests.insert(0, Rest(split.path, start, split.stop_bytes, rejected_to, begun=True))
+        rests += [Rest(path, read_to, read_to, begun=True) for path, read_to in self._read_to.items()]
         return rests
 
     def _chosen(self) -> list[bool]:
@@ -132,6 +176,8 @@ class LineSource(FileReader):
                 self._begin_split(self._reader)
             batch = self._decode(self._reader)
             if batch is None:
+                if self._may_grow:
+                    self._read_to[self._reader.path] = self._reader.split.stop_bytes
                 self.close()
             elif batch.num_rows:
                 return batch

@@ -211,7 +211,12 @@ def mark_files(paths: Iterable[str], files: InputFiles = LOCAL_INPUT) -> dict[st
 
 
 def check_files(
-    rests: Iterable[Rest], marks: Mapping[str, FileMark], unit: str, files: InputFiles = LOCAL_INPUT
+    rests: Iterable[Rest],
+    marks: Mapping[str, FileMark],
+    unit: str,
+    files: InputFiles = LOCAL_INPUT,
+    *,
+    may_grow: bool = False,
 ) -> None:
     """Are the files that are left to read the same as when the snapshot was taken?
 
@@ -220,6 +225,7 @@ def check_files(
         marks: of their files then.
         unit: of positions, for messages: "byte" or "row".
         files: where they are.
+        may_grow: more may have been added at their ends.
 
     Raises:
         InputError: a file is absent or has changed.
@@ -232,7 +238,7 @@ def check_files(
         place = f"input {rest.path}, to be read on from {unit} {rest.start},"
         mend = "put the file back as it was, or start without the checkpoint"
         try:
-            now = _mark(rest.path, files)
+            now = _mark(rest.path, files, marks[rest.path].size_bytes if may_grow else None)
         except OSError as error:
             failed = unreadable(rest.path, error)
             message = f"{place} cannot be read: {error.strerror}; {mend}"
@@ -247,10 +253,12 @@ def check_files(
             raise InputError(f"{place} has changed since the checkpoint: other content; {mend}")
 
 
-def _mark(path: str, files: InputFiles) -> FileMark:
+def _mark(path: str, files: InputFiles, size_max: int | None = None) -> FileMark:
+    """The mark of a file, or of its beginning of so many bytes."""
     with files.open(path) as file:
         size = file.seek(0, 2)
+        size = size if size_max is None else min(size, size_max)
         file.seek(0)
-        head = file.read(MARK_BYTES)
+        head = file.read(min(size, MARK_BYTES))
         file.seek(max(0, size - MARK_BYTES))
-        return FileMark(size, zlib.crc32(file.read(MARK_BYTES), zlib.crc32(head)))
+        return FileMark(size, zlib.crc32(file.read(min(size, MARK_BYTES)), zlib.crc32(head)))

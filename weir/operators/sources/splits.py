@@ -233,6 +233,26 @@ def _count_split(split: Split, enough: int, files: InputFiles) -> int:
     return count
 
 
+def after_last_line(files: InputFiles, path: str, start: int, stop: int) -> int:
+    """Position after the last newline of a plain file between two positions; ``start`` if there is none.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        with files.open(path) as file:
+            while stop > start:
+                size = min(stop - start, _COUNT_BLOCK_BYTES)
+                file.seek(stop - size)
+                newline = file.read(size).rfind(b"\n")
+                if newline >= 0:
+                    return stop - size + newline + 1
+                stop -= size
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return start
+
+
 def open_split(split: Split, files: InputFiles = LOCAL_INPUT) -> BinaryIO:
     """The file of a split, opened for reading bytes at its beginning (decompressed if need be)."""
     if split.codec is not None:
