@@ -20,6 +20,7 @@ from benchmarks.command_line import (
     Repeat,
     Report,
     SettleS,
+    SinkName,
     StateBytes,
     TaskManagers,
     WhoseState,
@@ -38,6 +39,7 @@ python -m benchmarks throughput --events 30000000
 python -m benchmarks throughput --input wikipedia
 python -m benchmarks throughput --input parquet
 python -m benchmarks latency --rate 100
+python -m benchmarks sinks --sink parquet
 python -m benchmarks wide_job --rate 200
 python -m benchmarks state --keys 10000000
 python -m benchmarks functions
@@ -148,6 +150,28 @@ def latency(
             task_managers,
             batch_timeout_ms,
         )
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
+def sinks(
+    json: Json = None,
+    sink: Annotated[SinkName, typer.Option(help="What is written.")] = "parquet",
+    events: Annotated[int, typer.Option(min=1, help="Rows of one run.")] = 20_000_000,
+    repeat: Repeat = 3,
+    roll_ms: Annotated[
+        float | None, typer.Option(min=0, help="Let files hold the rows of many checkpoints.")
+    ] = None,
+    checkpoint_interval_ms: Annotated[int, typer.Option(min=1, help="Time between checkpoints.")] = 1_000,
+) -> None:
+    """Rows per second into a transactional file sink, beside Polars' sink of the same rows."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import sinks as benchmark
+
+        options = benchmark.SinksOptions(sink, events, repeat, roll_ms, checkpoint_interval_ms)
         return benchmark.run(options, report).as_json()
 
     execute(measure, json)

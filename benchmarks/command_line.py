@@ -42,6 +42,7 @@ Compare = Annotated[
 STATES = ("count", "user", "user-records")
 Report = Callable[[str, float], None]
 CorpusName = Literal["flat", "wikipedia", "github", "logs", "numbers", "wide", "csv", "parquet"]
+SinkName = Literal["parquet", "csv", "json_lines", "delta"]
 
 _console = Console(stderr=True)
 
