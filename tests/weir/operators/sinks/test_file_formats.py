@@ -50,6 +50,28 @@ def test_parquet(tmp_path, compression):
     assert told == {"none": "uncompressed"}.get(compression, compression)
 
 
+def test_parquet_of_all_types(tmp_path):
+    """Polars and DuckDB read what the integers' encoding makes of them."""
+    whole = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+    times = [pa.timestamp("us"), pa.timestamp("ms", "UTC"), pa.timestamp("ns")]
+    numbers = pa.array([1, None, 100], pa.int64())
+    days = pa.array([datetime.date(2026, 1, 1), None, datetime.date(1960, 1, 1)])
+    other = [pa.array([{"a": 1}, None, {"a": 3}]), pa.array([[1], [], None]), pa.array([b"\xff", None, b""])]
+    columns = [*(numbers.cast(kind) for kind in whole + times), days, *other]
+    rows = pa.record_batch(columns, names=[f"c{number}" for number in range(len(columns))])
+    sink = create_operator(weir.ParquetSink(str(tmp_path)))
+    sink.open(OperatorContext("job", "out", 1, 0, 1))
+    sink.process(with_system_columns(rows, 1, 2))
+    sink.snapshot(0)
+    sink.commit(0)
+    (part,) = tmp_path.iterdir()
+    assert pq.read_table(part).schema.types == rows.schema.types
+    expected = pl.from_arrow(rows)
+    assert pl.read_parquet(part).equals(expected)
+    names = [f"c{number}" for number in range(len(whole))]
+    assert duckdb.sql(f"SELECT {', '.join(names)} FROM '{part}'").fetchall() == expected.select(names).rows()
+
+
 @pytest.mark.parametrize(("compression", "ending"), [(None, ""), ("gzip", ".gz"), ("zstd", ".zst")])
 def test_csv(tmp_path, compression, ending):
     part = written(weir.CsvSink(str(tmp_path), compression=compression, separator=";"), tmp_path)
