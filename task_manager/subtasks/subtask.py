@@ -37,6 +37,8 @@ _SLEEP_S_MAX = 0.5
 #: A flush of dirty state takes this share of its interval, in steps at least this far apart.
 _FLUSH_SPREAD = 0.5
 _FLUSH_STEP_S = 0.005
+#: Rows wait for one step no longer than this and one write, also where others have the processor or the GIL.
+_FLUSH_HOLD_S = 0.004
 #: Intervals after a checkpoint, which writes all dirty state itself: where the next one comes about as soon as a flush
 #: would, keys that change all the time are written once and not twice.
 _FLUSH_WAITS = 2
@@ -346,7 +348,8 @@ class Subtask(ABC):
         interval_s = self._timers.state_flush_interval_ms / 1e3
         self._flush_began_s = self._flush_began_s or now_s
         elapsed_s = now_s - self._flush_began_s
-        if self._chain.flush_part(min(1.0, (elapsed_s + _FLUSH_STEP_S) / (interval_s * _FLUSH_SPREAD))):
+        share = min(1.0, (elapsed_s + _FLUSH_STEP_S) / (interval_s * _FLUSH_SPREAD))
+        if self._chain.flush_part(share, lambda: self._clock.monotonic_s() - now_s > _FLUSH_HOLD_S):
             self._next_flush_s = self._flush_began_s + interval_s
             self._flush_began_s = 0.0
         else:

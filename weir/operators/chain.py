@@ -17,6 +17,7 @@ from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
 from weir.operators.base import NEVER_US, Json, Operator, OperatorContext, SetAside, TimedOperator
 from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
+from weir.state.tables.table import IsOver, never
 
 
 class ChainOutput(Protocol):
@@ -270,12 +271,12 @@ class OperatorChain(Generic[OutputT]):
         self._flush_operators()
         self.tables.flush()
 
-    def flush_part(self, share: float) -> bool:
-        """Make a share of the state that is dirty at the first call durable; True: all of it is."""
+    def flush_part(self, share: float, is_over: IsOver = never) -> bool:
+        """Write a share of the state that is dirty at the first call, less once it is over; True: all of it."""
         if not self._is_flushing:
             self._flush_operators()
             self._is_flushing = True
-        self._is_flushing = not self.tables.flush_part(share)
+        self._is_flushing = not self.tables.flush_part(share, is_over)
         return not self._is_flushing
 
     def _flush_operators(self) -> None:

@@ -120,3 +120,18 @@ def test_all_tables_of_a_subtask_are_flushed_and_captured_together():
         StateError, match=r"step 'step' has no state 'third'; its declared states: 'first', 'second'"
     ):
         declared.values("third")
+
+
+def test_rows_wait_for_one_write_when_a_part_is_over_and_all_is_written_in_the_end():
+    backend = MemoryBackend()
+    tables = StateTables(backend, 64 << 20, GROUPS)
+    declared = tables.of("step", {"first": 1, "second": 2, "cells": 3})
+    put(declared.values("first"), range(COUNT))
+    put(declared.values("second"), range(COUNT))
+    declared.cells(1, "cells")
+    parts, before = 1, 0
+    while not tables.flush_part(1.0, lambda: True):
+        assert stored(backend) <= before + FLUSH_ENTRIES_MAX
+        parts, before = parts + 1, stored(backend)
+    assert stored(backend) == 2 * COUNT
+    assert parts >= 2 * COUNT / FLUSH_ENTRIES_MAX

@@ -25,7 +25,7 @@ from weir.state.tables.cached_entries import CachedEntries, CachedPart
 from weir.state.tables.capture import Capture
 from weir.state.tables.expiry import Expiry, cell_stamps
 from weir.state.tables.slot_table import SlotTable, positions_in_key_order
-from weir.state.tables.table import StateTable
+from weir.state.tables.table import IsOver, StateTable, never
 
 #: Keys of one write to the backend. Encoding and writing hold the GIL for about 1 µs a key: under 2 ms a chunk.
 WRITE_KEYS_MAX = 1_500
@@ -370,14 +370,15 @@ class CellTable(StateTable):
             if not capture.wait():
                 self._table.mark_dirty(slots)
 
-    def flush_part(self, share: float) -> bool:
+    def flush_part(self, share: float, is_over: IsOver = never) -> bool:
         """Write dirty slots bit by bit, so that rows do not wait for all of them.
 
         The first call, and the first after one that returned True, notes the slots that are dirty then. The caller
         flushes the backend in the end.
 
         Args:
-            share: of the noted slots that must have been written when this returns, 0 to 1.
+            share: of the noted slots that should have been written when this returns, 0 to 1.
+            is_over: whether to write no more now.
 
         Returns:
             Whether all of them have been.
@@ -394,6 +395,8 @@ class CellTable(StateTable):
             # A slot may have been written or given to another key meanwhile; if it is dirty it has to go.
             self._write(self._table.dirty_among(part))
             self._flushed += len(part)
+            if is_over():
+                break
         if self._flushed < len(self._to_flush):
             return False
         self._to_flush = None

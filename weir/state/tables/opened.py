@@ -11,7 +11,7 @@ from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import Expiry, StateTimes
 from weir.state.tables.sweep import Sweep, Sweeps
-from weir.state.tables.table import StateTable
+from weir.state.tables.table import IsOver, StateTable, never
 from weir.state.tables.timers import TimerTable
 from weir.state.tables.values import ValueTable
 from weir.ttl import Ttl
@@ -78,11 +78,15 @@ class StateTables:
         if self._tables:
             self.backend.flush()
 
-    def flush_part(self, share: float) -> bool:
-        """Make at least this share (0 to 1) of what was dirty at the first call durable; True: all of it is."""
+    def flush_part(self, share: float, is_over: IsOver = never) -> bool:
+        """Write this share (0 to 1) of what was dirty at the first call, or less once it is over; True: all of it."""
         for index, table in enumerate(self._tables):
-            if index not in self._flushed and table.flush_part(share):
+            if index in self._flushed:
+                continue
+            if table.flush_part(share, is_over):
                 self._flushed.add(index)
+            if is_over():
+                break
         if len(self._flushed) < len(self._tables):
             return False
         self._flushed.clear()

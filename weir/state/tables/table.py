@@ -9,7 +9,7 @@ flushes and rescales iterate over tables and never ask an operator.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Literal
 
 from weir.state.api import StoreStats
@@ -18,6 +18,13 @@ from weir.state.tables.capture import Capture
 
 #: What entries of a key group are sorted by; see ``weir.state.tables.time_first``.
 EntryOrder = Literal["key", "time"]
+#: Asked between two writes of a flush: True: the rest has to wait for the next part, because rows have waited enough.
+IsOver = Callable[[], bool]
+
+
+def never() -> bool:
+    """An ``IsOver`` of whoever has time."""
+    return False
 
 
 class StateTable(ABC):
@@ -40,13 +47,14 @@ class StateTable(ABC):
         """
 
     @abstractmethod
-    def flush_part(self, share: float) -> bool:
+    def flush_part(self, share: float, is_over: IsOver = never) -> bool:
         """Write dirty entries bit by bit, so that rows do not wait for all of them.
 
         The first call, and the first after one that returned True, notes what is dirty then.
 
         Args:
-            share: of the noted entries that must have been written when this returns, 0 to 1.
+            share: of the noted entries that should have been written when this returns, 0 to 1.
+            is_over: whether to write no more now; a little is written in any case.
 
         Returns:
             Whether all of them have been.

@@ -17,7 +17,7 @@ from weir.errors import StateError
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.tables.capture import Capture
-from weir.state.tables.table import EntryOrder, StateTable
+from weir.state.tables.table import EntryOrder, IsOver, StateTable, never
 from weir.state.tables.time_first import times_bytes
 from weir.state.tables.timer_group import NEVER_MS, DuePart, TimerGroup, timer_group
 from weir.state.tables.value_cache import FLUSH_ENTRIES_MAX, WRITE_ENTRIES_MAX
@@ -187,7 +187,7 @@ class TimerTable(StateTable):
         self._write_places(self._groups.values())
         self._write_down(sorted(self._dirty))
 
-    def flush_part(self, share: float) -> bool:
+    def flush_part(self, share: float, is_over: IsOver = never) -> bool:
         """See :class:`StateTable`. While a checkpoint is written or the store stalls, nothing is: rows would wait."""
         if self._has_to_wait():
             return False
@@ -198,6 +198,8 @@ class TimerTable(StateTable):
             part = self._to_flush[self._flushed : self._flushed + FLUSH_ENTRIES_MAX]
             self._flushed += len(part)
             self._write_down([key for key in part if key in self._dirty])
+            if is_over():
+                break
         if self._flushed < len(self._to_flush):
             return False
         self._to_flush = None

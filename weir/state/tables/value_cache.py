@@ -22,6 +22,7 @@ from typing import Any
 from weir.errors import StateError
 from weir.state.api import StateBackend, StoreStats, prefix_end
 from weir.state.tables.capture import Capture
+from weir.state.tables.table import IsOver, never
 from weir.state.tables.value_buckets import Bucket, Buckets
 
 #: Bounds of one write batch to the backend, so that the GIL is not held for long.
@@ -209,11 +210,11 @@ class WriteBackCache(StateBackend):
             self._write_clears()
             self._write_all(list(self._dirty))
 
-    def flush_part(self, share: float) -> bool:
+    def flush_part(self, share: float, is_over: IsOver = never) -> bool:
         """Write what is dirty at the first call bit by bit; True: all of it.
 
-        At least ``share`` of it (0 to 1), but not so much at a time that rows notice, and nothing while writing would
-        have to wait for a checkpoint.
+        At least ``share`` of it (0 to 1), but not so much at a time that rows notice, little once it is over, and
+        nothing while writing would have to wait for a checkpoint.
         """
         self._begin()
         if self._captured is not None or self._has_to_wait():
@@ -229,6 +230,8 @@ class WriteBackCache(StateBackend):
                 count, size_bytes = self._write_down(part, FLUSH_ENTRIES_MAX)
                 self._flushed += count
                 left_bytes -= size_bytes
+                if is_over():
+                    break
             if self._flushed < len(self._to_flush):
                 return False
             self._to_flush = None

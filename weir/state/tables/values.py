@@ -12,7 +12,7 @@ from weir.state.api import StateBackend, StoreStats
 from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.capture import Capture
 from weir.state.tables.expiry import Expiry, value_stamps
-from weir.state.tables.table import StateTable
+from weir.state.tables.table import IsOver, StateTable, never
 from weir.state.tables.value_cache import WriteBackCache
 
 
@@ -63,9 +63,9 @@ class ValueTable(StateTable):
         """Write all changes to the store; they stay cached."""
         self._cache.write_dirty()
 
-    def flush_part(self, share: float) -> bool:
+    def flush_part(self, share: float, is_over: IsOver = never) -> bool:
         """Write changes bit by bit; True: all that were there at the first call are written."""
-        return self._cache.flush_part(share)
+        return self._cache.flush_part(share, is_over)
 
     def capture(self) -> Capture | None:
         """Note all changes, for another thread to write; None: there are none."""
