@@ -103,16 +103,19 @@ def _duckdb(
     import duckdb
     import polars as pl
 
-    def declared(names: list[str], leaf: str) -> str:
-        return leaf if not names else f'STRUCT("{names[0]}" {declared(names[1:], leaf)})'
+    tree: dict[str, Any] = {}
+    for path, leaf in ((id_path, "BIGINT"), (key_path, "VARCHAR")):
+        inner = tree
+        for name in path[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[path[-1]] = leaf
 
-    if id_path[0] == key_path[0]:
-        columns = {id_path[0]: f'STRUCT("{id_path[1]}" BIGINT, "{key_path[1]}" VARCHAR)'}
-    else:
-        columns = {
-            id_path[0]: declared(id_path[1:], "BIGINT"),
-            key_path[0]: declared(key_path[1:], "VARCHAR"),
-        }
+    def declared(found: Any) -> str:
+        if isinstance(found, str):
+            return found
+        return "STRUCT(" + ", ".join(f'"{name}" {declared(inner)}' for name, inner in found.items()) + ")"
+
+    columns = {name: declared(inner) for name, inner in tree.items()}
     listed = ", ".join(f"'{name}': '{dtype}'" for name, dtype in columns.items())
     id_column, key_column = (".".join(f'"{name}"' for name in path) for path in (id_path, key_path))
     query = (

@@ -41,7 +41,7 @@ Compare = Annotated[
 #: What ``--state`` takes.
 STATES = ("count", "user", "user-records")
 Report = Callable[[str, float], None]
-CorpusName = Literal["flat", "wikipedia", "github", "logs", "numbers", "wide", "csv", "parquet"]
+CorpusName = Literal["flat", "wikipedia", "github", "logs", "numbers", "wide", "texts", "csv", "parquet"]
 SinkName = Literal["parquet", "csv", "json_lines", "delta"]
 
 _console = Console(stderr=True)

@@ -293,6 +293,36 @@ def _wide(draw: _Draw, rows: int) -> list[pl.Series]:
     return [_objects(columns)]
 
 
+def _texts(draw: _Draw, rows: int) -> list[pl.Series]:
+    """Articles of 1 to 4 KB, mostly beyond ASCII; wanted values two objects down, after deep revisions."""
+
+    def article(count: int, words: Sequence[str]) -> pl.Series:
+        pool = pl.Series([" ".join(draw.pick(200, words).to_list()) for _ in range(200)])
+        nested: dict[str, object] = {"by": draw.text(count, 4), "at": draw.number(count, 0, 10**9)}
+        for _ in range(12):
+            nested = {"parent": nested, "minor": draw.flag(count, 0.5), "note": draw.text(count, 4)}
+        return _objects(
+            {
+                "body": pool.gather(draw.number(count, 0, len(pool))),
+                "revision": nested,
+                "page": {
+                    "ids": {"wikidata": draw.token(count), "local": draw.number(count, 1, 10**9)},
+                    "title": {
+                        "raw": draw.text(count, 4),
+                        "key": "статья-" + draw.number(count, 0, 50_000).cast(pl.String),
+                    },
+                },
+            }
+        )
+
+    third = rows // 3
+    return [
+        article(third, ["日本語の", "テキスト、", "漢字", "カタカナ。", "東京"]),
+        article(third, ["Москва", "и", "область", "в", "году,", "был"]),
+        article(rows - 2 * third, ["été", "plain", "naïve", "words", "🚀", '"quoted"', "a/b\\c"]),
+    ]
+
+
 def _orders(draw: _Draw, rows: int) -> pl.DataFrame:
     """Lines of orders, 150 to 200 bytes: numbers, dates, flags, and texts with delimiters, quotes and newlines."""
     return pl.DataFrame(
@@ -327,6 +357,7 @@ CORPORA = {
         Corpus("logs", ("id",), ("server_name",), _logs),
         Corpus("numbers", ("id",), ("server_name",), _numbers),
         Corpus("wide", ("id",), ("server_name",), _wide),
+        Corpus("texts", ("page", "ids", "local"), ("page", "title", "key"), _texts),
         Corpus("csv", ("id",), ("server_name",), _no_lines, _orders),
     )
 }
