@@ -107,6 +107,7 @@ bench: setup ## Run all benchmarks (40 minutes), keep results in benchmarks/resu
 	$(RUN) -m benchmarks wide_job --rate 200 --json $(RESULTS)/wide_job_200.json
 	$(RUN) -m benchmarks wide_job --rate 10000 --json $(RESULTS)/wide_job_10000.json
 	$(RUN) -m benchmarks overload --json $(RESULTS)/overload.json
+	$(RUN) -m benchmarks wide_rows --json $(RESULTS)/wide_rows.json
 	$(RUN) -m benchmarks bad_input --json $(RESULTS)/bad_input.json
 	for strategy in local hybrid migrate; do \
 		$(RUN) -m benchmarks rescale --strategy $$strategy --json $(RESULTS)/rescale_$$strategy.json; \

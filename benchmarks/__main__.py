@@ -41,6 +41,7 @@ python -m benchmarks throughput --input parquet
 python -m benchmarks latency --rate 100
 python -m benchmarks sinks --sink parquet
 python -m benchmarks wide_job --rate 200
+python -m benchmarks wide_rows
 python -m benchmarks state --keys 10000000
 python -m benchmarks functions
 python -m benchmarks nexmark --query q1 --query q22
@@ -299,6 +300,33 @@ def overload(
         from benchmarks import overload as benchmark
 
         options = benchmark.OverloadOptions(duration_s, sink_rate, keys, parallelism, task_managers)
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command("wide_rows")
+def wide_rows(
+    json: Json = None,
+    row_bytes: Annotated[int, typer.Option(min=1000, help="Payload of a long row.")] = 16 << 20,
+    columns: Annotated[int, typer.Option(min=2, help="Columns of a wide row.")] = 1_000,
+    dead_letter_rate: Annotated[float, typer.Option(min=1, help="Rows put aside per second.")] = 10_000,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+) -> None:
+    """Rows of 16 MB, of 1,000 columns, 10,000 dead letters a second: memory below its bound, nothing lost."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import wide_rows as benchmark
+
+        options = benchmark.WideRowsOptions(
+            row_bytes=row_bytes,
+            columns=columns,
+            dead_letter_rate=dead_letter_rate,
+            dead_letters=int(12 * dead_letter_rate),
+            parallelism=parallelism,
+            task_managers=task_managers,
+        )
         return benchmark.run(options, report).as_json()
 
     execute(measure, json)
