@@ -12,6 +12,7 @@ here keep that away from it. Single lines go through orjson.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,8 @@ from weir.operators.sources.line_shapes import DEPTH_MAX, SHAPE_BLANK, SHAPE_DEE
 
 #: Fewer lines than this are cheaper one by one: a call of pyarrow.json takes most of a millisecond.
 _BULK_LINES_MIN = 512
+#: So do fewer lines of so many bytes together.
+_BULK_BYTES_MIN = 256 << 10
 #: Lines that go to pyarrow at a time; one bad line among them sends all of them through the slow parser.
 _BULK_LINES_MAX = 4096
 
@@ -55,6 +58,12 @@ class DecodedLines:
     batch: pa.RecordBatch
     line_indices: np.ndarray
     rejections: list[Rejection]
+
+
+#: Of more columns, names that occur twice are looked for in another way.
+_COUNTED_NAMES_MAX = 16
+#: Strings of a line without escapes, and whether each is a key.
+_STRINGS = re.compile(rb'"([^"]*)"[ \t\r\n]*(:?)')
 
 
 class StrictDecoder:
@@ -89,7 +98,9 @@ class StrictDecoder:
         )
         self._converters = [(field.name, value_converter(field.type)) for field in self._tree]
         self._exotic = any(converter is None for _, converter in self._converters)
-        self._quoted_names = sorted({json.dumps(name).encode() for name in all_names(self._tree)})
+        names = sorted(all_names(self._tree))
+        self._names = frozenset(name.encode() for name in names)
+        self._quoted_names = [json.dumps(name, ensure_ascii=False).encode() for name in names]
 
     def decode(self, data: np.ndarray, lines: np.ndarray, count: int) -> DecodedLines:
         """Decode the first ``count`` lines; blank ones are passed over.
@@ -119,7 +130,7 @@ class StrictDecoder:
     def _decode_many(self, job: _DecodeJob, indices: np.ndarray) -> None:
         """Decode lines of shape OBJECT: in bulk if all are good, else one by one."""
         batch = None
-        if len(indices) >= _BULK_LINES_MIN:
+        if len(indices) >= _BULK_LINES_MIN or job.size_bytes(indices) >= _BULK_BYTES_MIN:
             batch = self._bulk(job.joined(indices))
         if batch is None or batch.num_rows != len(indices):
             self._decode_singly(job, indices)
@@ -209,10 +220,16 @@ class StrictDecoder:
 
     def _may_repeat(self, raw: bytes) -> bool:
         """Whether a field could occur twice, which orjson would hide."""
-        for name in self._quoted_names:
-            if raw.count(name) > 1:
-                return True
-        return b"\\" in raw
+        if b"\\" in raw:
+            return True
+        if len(self._quoted_names) <= _COUNTED_NAMES_MAX:
+            return any(raw.count(name) > 1 for name in self._quoted_names)
+        # Each name is looked for in the whole line above; here the line is passed once.
+        keys = [key for key, colon in _STRINGS.findall(raw) if colon]
+        if len(set(keys)) == len(keys):
+            return False
+        wanted = [key for key in keys if key in self._names]
+        return len(set(wanted)) < len(wanted)
 
     def _exotic_row(self, raw: bytes) -> pa.RecordBatch:
         """Parse one line for a schema with types that only pyarrow converts (timestamps, decimals)."""
@@ -251,6 +268,10 @@ class _DecodeJob:
         if np.array_equal(self._starts[indices[1:]], self._stops[indices[:-1]]):
             return self._raw[self._start_list[indices[0]] : self._stop_list[indices[-1]]]
         return b"".join([self.line(index) for index in indices.tolist()])
+
+    def size_bytes(self, indices: np.ndarray) -> int:
+        """Bytes of these lines."""
+        return int((self._stops[indices] - self._starts[indices]).sum())
 
     def accept(self, batch: pa.RecordBatch, indices: np.ndarray) -> None:
         if batch.num_rows:

@@ -572,3 +572,26 @@ def test_a_path_in_the_name_of_a_column(tmp_path):
 def test_paths_that_cannot_be(schema, paths, message):
     with pytest.raises(GraphError, match=message):
         weir.JsonLines("x", schema=schema, paths=paths).to_spec()
+
+
+def test_many_columns_are_read_with_the_same_strictness_alone_and_together():
+    """More columns than the scanner takes; few long lines are parsed together."""
+    names = [f"c{number}" for number in range(299)] + ["größe"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    values = [{name: row + number for number, name in enumerate(names)} for row in range(200)]
+    good = [json.dumps(value, ensure_ascii=False).encode() for value in values]
+    twice = good[0][:-1] + ', "größe": 1}'.encode()
+    text = good[1][:-1] + b', "other": "\\"c1\\":", "c2 ": [{"c5": ","}, ": "]}'
+    wrong = good[2].replace(b'"c7": 9', b'"c7": "9"')
+    for lines in ([twice, text, wrong], [*good, twice, text, wrong], [*good]):
+        rows, rejected = decode(lines, schema)[:2]
+        assert len(rejected) == (0 if lines == good else 2)
+        expected = [
+            value for value, line in zip([*values, values[1]], [*good, text], strict=True) if line in lines
+        ]
+        assert rows == expected
+        if rejected:
+            assert [reason for _, reason in rejected] == [
+                "field größe occurs twice",
+                "field c7 must be int64, not a string",
+            ]
