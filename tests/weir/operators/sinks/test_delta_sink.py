@@ -61,6 +61,8 @@ def test_a_commit_that_is_repeated_by_several_at_once_counts_once(tmp_path):
     assert rows(tmp_path) == list(range(20))
     ended(opened(spec, generation=2, restored=restored))
     assert rows(tmp_path) == list(range(20))
+    # A file that is added twice is read once: the log tells that there was one commit after the creation.
+    assert DeltaTable(str(tmp_path)).version() == 1
 
 
 def test_runs_append_to_a_table_that_is_there(tmp_path):
