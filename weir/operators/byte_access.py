@@ -12,8 +12,12 @@ from numba.extending import intrinsic
 
 from weir.kernels import byte_kernel, byte_kernel_part
 
+#: Untyped, because numba types only a part of it; and what it builds code of.
+_types: Any = numba.types
+ir: Any = cgutils.ir
+
 #: Bytes after the end of its data that a kernel may read.
-PADDING_BYTES = 16
+PADDING_BYTES = 32
 
 kernel, kernel_part = byte_kernel, byte_kernel_part
 
@@ -81,6 +85,65 @@ def leading_zeros(typing_context: Any, value: Any) -> Any:
         return builder.ctlz(args[0], cgutils.true_bit)
 
     return numba.types.int64(numba.types.uint64), codegen
+
+
+@_intrinsic
+def copy_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) -> Any:
+    """Copy 32 bytes from any address to any address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 32)
+        to_array = context.make_array(signature.args[0])(context, builder, args[0])
+        from_array = context.make_array(signature.args[2])(context, builder, args[2])
+        pointers = [
+            builder.bitcast(builder.gep(array.data, [index]), vector.as_pointer())
+            for array, index in ((to_array, args[1]), (from_array, args[3]))
+        ]
+        builder.store(builder.load(pointers[1], align=1), pointers[0], align=1)
+        return context.get_dummy_value()
+
+    return numba.types.void(target, numba.types.int64, source, numba.types.int64), codegen
+
+
+@_intrinsic
+def count_bits(typing_context: Any, value: Any) -> Any:
+    """Set bits of a uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return numba.types.int64(numba.types.uint64), codegen
+
+
+@_intrinsic
+def block_masks(typing_context: Any, array: Any, index: Any, wanted: Any, other: Any) -> Any:
+    """Of 32 bytes from any address, as bits of two uint64, the lowest for the first byte.
+
+    Those that are ``wanted``; and those that are ``other``, a newline, or beyond ASCII. One vector instruction each.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, number = ir.IntType(8), ir.IntType(32)
+        vector = ir.VectorType(byte, 32)
+        undefined = ir.Constant(vector, ir.Undefined)
+        pointer = builder.bitcast(_byte_pointer(context, builder, signature, args), vector.as_pointer())
+        data = builder.load(pointer, align=1)
+
+        def everywhere(value: Any) -> Any:
+            single = builder.insert_element(undefined, builder.trunc(value, byte), ir.Constant(number, 0))
+            return builder.shuffle_vector(single, undefined, ir.Constant(ir.VectorType(number, 32), [0] * 32))
+
+        def bits(found: Any) -> Any:
+            return builder.zext(builder.bitcast(found, number), ir.IntType(64))
+
+        ends = builder.icmp_unsigned("==", data, ir.Constant(vector, [10] * 32))
+        ends = builder.or_(ends, builder.icmp_unsigned("==", data, everywhere(args[3])))
+        ends = builder.or_(ends, builder.icmp_signed("<", data, ir.Constant(vector, [0] * 32)))
+        found = builder.icmp_unsigned("==", data, everywhere(args[2]))
+        return context.make_tuple(builder, signature.return_type, [bits(found), bits(ends)])
+
+    masks = _types.UniTuple(numba.types.uint64, 2)
+    return masks(array, numba.types.int64, numba.types.int64, numba.types.int64), codegen
 
 
 _ONES = np.uint64(0x0101010101010101)

@@ -5,7 +5,7 @@ field that begins with the quote ends with the next one that is not doubled, and
 follow; a quote anywhere else is a mistake. After such a mistake nothing is certain about the quotes, so that the record
 is taken to be its first line; a record that is too long, too. Empty lines are passed over.
 
-``data`` must be readable for ``PADDING_BYTES`` after the range given: bytes are read eight at once.
+``data`` must be readable for ``PADDING_BYTES`` after the range given: bytes are read up to 32 at once.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _scan_record(
     stop: int,
     row: int,
     rows_max: int,
-    delimiters: np.uint64,
+    delimiter: int,
     quotes: np.uint64,
     has_quote: bool,
     one_line: bool,
@@ -132,7 +132,6 @@ def _scan_record(
     Returns:
         Position after it; ``GOOD`` or why not; the field that this is about; and how many values are in ``late``.
     """
-    delimiter = int(delimiters & np.uint64(0xFF))
     quote = int(quotes & np.uint64(0xFF))
     why = GOOD
     about = 0
@@ -143,7 +142,7 @@ def _scan_record(
         if column < 0:
             # As many as are not wanted; of the last ones all that there are.
             limit = -column if field - column < wanted_count else _ALL_FIELDS
-            skipped, at = skip_fields(data, at, limit, delimiters, quotes)
+            skipped, at = skip_fields(data, at, limit, delimiter, quote)
             field += skipped
             if skipped == limit:
                 continue
@@ -184,7 +183,7 @@ def _scan_record(
             if state != FIELD_QUOTED:
                 return at, BAD_QUOTE if state == FIELD_MISPLACED else OPEN_QUOTE, field, late_count
         else:
-            at, quotes_right, utf8_right = plain_field(data, at, delimiters, quotes, copies, texts, to)
+            at, quotes_right, utf8_right = plain_field(data, at, delimiter, quote, copies, texts, to)
             if has_quote and not quotes_right:
                 return at, BAD_QUOTE, field, late_count
             end = at
@@ -295,7 +294,6 @@ def scan_records(
         Position after the last record read (``start``: the first one is not whole), rows, bad records, late values.
     """
     one = np.uint64(0x0101010101010101)
-    delimiters = np.uint64(delimiter) * one
     has_quote = quote >= 0
     # Where there are no quotes, the newline stands in their place: it ends a field anyway.
     quotes = np.uint64(quote if has_quote else 0x0A) * one
@@ -317,7 +315,7 @@ def scan_records(
             stop,
             row,
             rows_max,
-            delimiters,
+            delimiter,
             quotes,
             has_quote,
             one_line,

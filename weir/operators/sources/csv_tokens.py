@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.operators.byte_access import byte_at, kernel_part, leading_zeros, load8, store8, trailing_zeros
+from weir.operators.byte_access import (
+    block_masks,
+    byte_at,
+    copy_block,
+    count_bits,
+    kernel_part,
+    leading_zeros,
+    load8,
+    store8,
+    trailing_zeros,
+)
 from weir.operators.sources.json_tokens import utf8_length
 
 #: Why a record is not good.
@@ -17,22 +27,8 @@ FIELD_QUOTED, FIELD_MISPLACED, FIELD_OPEN = range(3)
 
 _ONES = np.uint64(0x0101010101010101)
 _HIGHS = np.uint64(0x8080808080808080)
-_SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
 _ZERO = np.uint64(0)
-_NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
 _POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
-
-
-@kernel_part
-def _field_ends(word: np.uint64, delimiters: np.uint64, quotes: np.uint64) -> np.uint64:
-    """High bits of bytes that end a plain run outside quotes; only the lowest is exact."""
-    delimiter = word ^ delimiters
-    newline = word ^ _NEWLINES
-    quote = word ^ quotes
-    found = (delimiter - _ONES) & ~delimiter
-    found |= (newline - _ONES) & ~newline
-    found |= (quote - _ONES) & ~quote
-    return (found | word) & _HIGHS
 
 
 @kernel_part
@@ -43,10 +39,8 @@ def _quoted_ends(word: np.uint64, quotes: np.uint64) -> np.uint64:
 
 
 @kernel_part
-def skip_fields(
-    data: np.ndarray, at: int, limit: int, delimiters: np.uint64, quotes: np.uint64
-) -> tuple[int, int]:
-    """Pass over plain fields of ASCII, eight bytes at a time, from the beginning of one on.
+def skip_fields(data: np.ndarray, at: int, limit: int, delimiter: int, quote: int) -> tuple[int, int]:
+    """Pass over plain fields of ASCII, 32 bytes at a time, from the beginning of one on.
 
     Returns:
         How many, at most ``limit``; and the beginning of the next one, which has a quote, or something beyond ASCII, or
@@ -55,35 +49,29 @@ def skip_fields(
     start = at
     skipped = 0
     while True:
-        word = load8(data, at)
-        other = word ^ delimiters
-        # Exact in every byte, unlike the usual way to find zeros.
-        found = ~(((other & _SEVENS) + _SEVENS) | other | _SEVENS)
-        newline = word ^ _NEWLINES
-        quote = word ^ quotes
-        stops = ((((newline - _ONES) & ~newline) | ((quote - _ONES) & ~quote)) | word) & _HIGHS
+        found, stops = block_masks(data, at, delimiter, quote)
         if stops != _ZERO:
             found &= (stops & (~stops + np.uint64(1))) - np.uint64(1)
-        count = int(((found >> np.uint64(7)) * _ONES) >> np.uint64(56))
+        count = count_bits(found)
         if skipped + count >= limit:
             while skipped + 1 < limit:
                 found &= found - np.uint64(1)
                 skipped += 1
-            return limit, at + int(trailing_zeros(found) >> 3) + 1
+            return limit, at + trailing_zeros(found) + 1
         skipped += count
         if count > 0:
-            start = at + 8 - int(leading_zeros(found) >> 3)
+            start = at + 64 - leading_zeros(found)
         if stops != _ZERO:
             return skipped, start
-        at += 8
+        at += 32
 
 
 @kernel_part
 def plain_field(
     data: np.ndarray,
     at: int,
-    delimiters: np.uint64,
-    quotes: np.uint64,
+    delimiter: int,
+    quote: int,
     copies: bool,
     texts: np.ndarray,
     to: int,
@@ -96,20 +84,20 @@ def plain_field(
     quotes_right = True
     utf8_right = True
     while True:
-        word = load8(data, at)
         if copies:
-            store8(texts, to, word)
-        found = _field_ends(word, delimiters, quotes)
+            copy_block(texts, to, data, at)
+        found, stops = block_masks(data, at, delimiter, quote)
+        found |= stops
         if found == _ZERO:
-            at += 8
-            to += 8
+            at += 32
+            to += 32
             continue
-        plain = int(trailing_zeros(found) >> 3)
+        plain = trailing_zeros(found)
         at += plain
         to += plain
         byte = byte_at(data, at)
         if byte < 0x80:
-            if byte == 0x0A or byte == int(delimiters & np.uint64(0xFF)):
+            if byte == 0x0A or byte == delimiter:
                 return at, quotes_right, utf8_right
             quotes_right = False
             at += 1
