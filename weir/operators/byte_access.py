@@ -14,7 +14,8 @@ from weir.kernels import byte_kernel, byte_kernel_part
 
 #: Untyped, because numba types only a part of it; and what it builds code of.
 _types: Any = numba.types
-ir: Any = cgutils.ir
+_cgutils: Any = cgutils
+ir = _cgutils.ir
 
 #: Bytes after the end of its data that a kernel may read.
 PADDING_BYTES = 32
