@@ -341,6 +341,7 @@ class ControlPlaneProcess(Process):
             self._rescales_left -= 1
             self.world.counts["rescales"] += 1
             self.world.say(self.address, f"rescale {rescale.plan.before} -> {rescale.plan.after}")
+            self.world.strike_later(sorted(set(rescale.plan.placement.values())))
 
     # --- called by task managers --------------------------------------------------------------------------------
 
@@ -348,6 +349,10 @@ class ControlPlaneProcess(Process):
         """Called by the network."""
         if self.world.broken == "acknowledgement" and path.endswith("/AcknowledgeCheckpoint"):
             request.handshake.generation = self.parts.job.identity.generation
+        if isinstance(request, control_pb2.HeartbeatRequest):
+            bugs = [report.cause for report in request.subtasks if "bug in Weir" in report.cause]
+            if bugs:
+                raise Violation(f"{request.address}: {bugs[0]}")
         method: Callable[[Any, Any], Any] = getattr(self._service, path.rpartition("/")[2])
         reply = await method(request, _Context())
         self.parts.checkpointer.machine.check_invariants()
@@ -371,6 +376,7 @@ def _config(world: World, task_managers: int) -> ControlPlaneConfig:
     rng = world.rng
     return ControlPlaneConfig(
         checkpoint_uri="simulated",
+        watermark_interval=rng.choice([0.02, 0.2]),
         min_task_managers=rng.randint(1, task_managers),
         heartbeat_interval_ms=10 * SCALE,
         lease_timeout_ms=LEASE_MS * SCALE,

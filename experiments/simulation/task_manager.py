@@ -39,7 +39,7 @@ class TaskManager(ServingProcess):
     def __init__(self, run: Simulation, address: str) -> None:
         super().__init__(run.world, address, run.threads)
         self._run = run
-        config = Config(task_manager=_section())
+        config = Config(task_manager=_section(run.channel_batches))
         section, clock = config.task_manager, WorldClock(run.world)
         planes = ControlPlanes([CONTROL_PLANE], partial(Connection, self))
         self._link = ControlLink(section, planes, clock)
@@ -79,13 +79,14 @@ def _fail() -> None:
     raise StepFailedError("a step raised")
 
 
-def _section() -> TaskManagerConfig:
+def _section(channel_batches: int) -> TaskManagerConfig:
     return TaskManagerConfig(
         operator_quota=QUOTA,
         state_backend="memory",
         # Longer than any outage here.
         connect_timeout_s=1e4 / SCALE,
         batch_size=64,
+        operator_buffer_size=channel_batches,
         state_cache_bytes=1 << 20,
         state_flush_interval_ms=500,
     )

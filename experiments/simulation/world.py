@@ -7,7 +7,7 @@ import heapq
 import inspect
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import grpc
@@ -24,6 +24,8 @@ _RPC_TIMEOUT_MS = 500.0
 SCALE = 10
 #: How often a fault comes at a moment at which it hurts.
 _RISK = 0.1
+#: How often a task manager is killed that gets something new to do.
+_STRIKES = 0.5
 
 Call = Callable[..., None]
 
@@ -100,6 +102,8 @@ class World:
         self.ever: list[Process] = []
         #: Called at moments at which a fault hurts most; None: there are no more faults.
         self.on_risk: Callable[[], None] | None = None
+        #: Kills the task manager at an address; None: there are no more faults.
+        self.strike: Callable[[str], None] | None = None
         #: What a coroutine raised that nobody waits for.
         self.failure: BaseException | None = None
         #: What happened how often.
@@ -168,7 +172,7 @@ class World:
         """From now on every message arrives, once."""
         self._cuts.clear()
         self._late = self._drop = self._double = 0.0
-        self.on_risk = None
+        self.on_risk = self.strike = None
 
     def rpc(
         self,
@@ -276,6 +280,17 @@ class World:
         """A moment at which a fault hurts: between two steps that belong together."""
         if self.on_risk is not None and self.rng.random() < _RISK:
             self.later(self.rng.random(), self.on_risk)
+
+    def strike_later(self, addresses: Sequence[str]) -> None:
+        """Kill one of these task managers soon, now and then."""
+        if self.strike is not None and addresses and self.rng.random() < _STRIKES:
+            self.later(
+                self.rng.random() * self.rng.choice([5, 40, 100]), self._strike, self.rng.choice(addresses)
+            )
+
+    def _strike(self, address: str) -> None:
+        if self.strike is not None:
+            self.strike(address)
 
     def _resume(self, process: Process) -> None:
         if not process.is_alive:
