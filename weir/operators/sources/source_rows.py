@@ -78,6 +78,9 @@ def _of_table(rows: pl.DataFrame | pa.Table | pa.RecordBatch, schema: pa.Schema)
     except _WRONG_VALUE as error:
         raise TypeError(f"the rows do not fit the source's schema: {error}") from error
     batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        # Texts of a batch have 32-bit offsets.
+        raise TypeError("a column of the rows has more than 2 GiB of text; yield fewer rows at a time")
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
 
