@@ -81,6 +81,10 @@ def take_rows(
     return taken
 
 
+#: More elements than an inbox ever has.
+_MANY = 1 << 62
+
+
 class Inbox:
     """Input of one subtask: elements of all channels in arrival order. One consumer, many producers."""
 
@@ -88,8 +92,8 @@ class Inbox:
         self._elements: deque[Delivery] = deque()
         self._condition = threads.condition()
         self._woken = False
-        #: The consumer lets elements gather: one more does not wake it.
-        self._gathers = False
+        #: The consumer lets elements gather: one more does not wake it before there are so many.
+        self._enough = 0
         #: Elements that had gathered when the consumer looked last, and were not taken yet: it does not wait for these.
         self._gathered = 0
         #: Part of the consumer's time that goes into rows (0 to 1); written by the consumer, read with each release.
@@ -102,7 +106,7 @@ class Inbox:
         """Append; never blocks, because the producers' credits bound the inbox."""
         with self._condition:
             self._elements.append(delivery)
-            if not self._gathers:
+            if len(self._elements) >= self._enough:
                 self._condition.notify()
 
     def wake(self) -> None:
@@ -111,17 +115,29 @@ class Inbox:
             self._woken = True
             self._condition.notify()
 
-    def poll(self, timeout_s: float, gather_s: float = 0.0) -> Delivery | None:
-        """The next element; None after ``timeout_s`` or :meth:`wake`. Looks after ``gather_s``, or :meth:`wake`.
+    def wait_for_one(self, timeout_s: float) -> bool:
+        """Wait until there is an element, :meth:`wake`, or ``timeout_s``; True: others may gather after it.
 
-        What had gathered when it looked comes without another wait: control elements cut it into many pieces.
+        Not after :meth:`wake`; and what had gathered earlier is to be taken without another wait, because control
+        elements cut it into many pieces.
         """
         with self._condition:
-            if gather_s > 0 and self._gathered <= 0 and not self._woken:
-                self._gathers = True
-                self._condition.wait(gather_s)
-                self._gathers = False
-                self._gathered = len(self._elements)
+            if not self._elements and not self._woken and timeout_s > 0:
+                self._condition.wait(timeout_s)
+            return bool(self._elements) and not self._woken and self._gathered <= 0
+
+    def gather(self, wait_s: float, enough: int = _MANY) -> None:
+        """Let elements gather, until there are ``enough``, or :meth:`wake`."""
+        with self._condition:
+            if not self._woken and len(self._elements) < enough:
+                self._enough = enough
+                self._condition.wait(wait_s)
+                self._enough = 0
+            self._gathered = len(self._elements)
+
+    def poll(self, timeout_s: float) -> Delivery | None:
+        """The next element; None after ``timeout_s`` or :meth:`wake`."""
+        with self._condition:
             if not self._elements and not self._woken and timeout_s > 0:
                 self._condition.wait(timeout_s)
             self._woken = False

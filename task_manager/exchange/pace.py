@@ -25,6 +25,12 @@ _RATE_S = 1.0
 _MEAN_WEIGHT = 0.05
 
 
+#: So long a small batch waits for those of other inputs that come at the same time; not if batches are this far apart,
+#: where it hardly counts, and only now and then as long as it does not pay.
+_WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0003, 0.02
+_WINDOW_WEIGHT, _WINDOW_PAYS, _WINDOW_TRIES = 0.1, 0.4, 32
+
+
 class Pace:
     """Called by the subtask's thread."""
 
@@ -50,6 +56,22 @@ class Pace:
         #: Part of the last tenth of a second that went into rows (0 to 1), waiting for credit included.
         self.busy_share = 0.0
         self._ended_s = 0.0
+        #: Part of the windows in which another element came, and how many were left out since the last one.
+        self._window_gain, self._windows_left_out = 1.0, 0
+
+    def window_s(self, now_s: float) -> float:
+        """How long the first small batch of some waits for the others; 0: not at all."""
+        if now_s - self._ended_s > _WINDOW_PERIOD_S_MAX or self._rows_mean >= SMALL_ROWS:
+            return 0.0
+        if self._window_gain < _WINDOW_PAYS and self._windows_left_out < _WINDOW_TRIES:
+            self._windows_left_out += 1
+            return 0.0
+        self._windows_left_out = 0
+        return _WINDOW_S
+
+    def gathered(self, elements: int) -> None:
+        """So many were there after such a wait."""
+        self._window_gain += _WINDOW_WEIGHT * ((elements > 1) - self._window_gain)
 
     def processed(self, rows: int, began_s: float, elapsed_s: float, waited_s: float = 0.0) -> None:
         """Note what the last rows took; ``waited_s``: for credit, besides."""

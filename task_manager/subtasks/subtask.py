@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
-from task_manager.exchange.channels import Delivery
+from task_manager.exchange.channels import Delivery, Inbox
 from task_manager.exchange.credits import CancelledError
 from task_manager.exchange.gathering import Gathering
 from task_manager.exchange.output import Output
@@ -372,13 +372,31 @@ class Subtask(ABC):
         self._swept_s, self._next_sweep_s = ended_s, ended_s + pause_s
         self.progress.busy_s += ended_s - now_s
 
-    def _poll(self, until_s: float, gather_until_s: float = 0.0) -> Delivery | None:
-        """Sleep until an element, a wake-up or a moment comes; elements may gather until a second moment."""
+    def _poll(self, until_s: float, gather_until_s: float = 0.0, inputs: int = 1) -> Delivery | None:
+        """Sleep until an element, a wake-up or a moment comes.
+
+        Small batches gather until a second moment, and for a moment after the first of them: sources that poll at the
+        same time send at the same time, so the others of the ``inputs`` mostly come at once.
+        """
         began_s = self._clock.monotonic_s()
         timeout_s = min(until_s - began_s, _SLEEP_S_MAX)
-        delivery = self.mailbox.inbox.poll(timeout_s, min(timeout_s, gather_until_s - began_s))
+        inbox = self.mailbox.inbox
+        if gather_until_s > 0:
+            if inbox.wait_for_one(timeout_s):
+                self._gather(inbox, min(gather_until_s, until_s), inputs)
+            timeout_s = 0.0
+        delivery = inbox.poll(timeout_s)
         self.progress.idle_s += self._clock.monotonic_s() - began_s
         self.mailbox.run_commands()
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)
         return delivery
+
+    def _gather(self, inbox: Inbox, until_s: float, inputs: int) -> None:
+        now_s = self._clock.monotonic_s()
+        window_s = self._pace.window_s(now_s) if inputs > 1 else 0.0
+        if until_s - now_s > window_s:
+            inbox.gather(until_s - now_s)
+        elif window_s > 0:
+            inbox.gather(window_s, inputs)
+            self._pace.gathered(len(inbox))

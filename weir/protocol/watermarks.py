@@ -26,6 +26,11 @@ class WatermarkTracker:
         return set(self._watermarks_ms)
 
     @property
+    def open_count(self) -> int:
+        """How many they are."""
+        return len(self._watermarks_ms)
+
+    @property
     def all_idle(self) -> bool:
         """Whether every open input is idle, and there is one."""
         return bool(self._watermarks_ms) and len(self._idle) == len(self._watermarks_ms)

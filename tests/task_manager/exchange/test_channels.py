@@ -164,11 +164,33 @@ def test_waiting_batches_are_taken_together_up_to_a_control_element_or_another_s
 def test_elements_gather_and_a_wake_up_ends_that():
     channel, inbox, _ = local()
     began_s = time.monotonic()
-    threading.Timer(0.02, lambda: channel.send(batch(1))).start()
-    assert inbox.poll(10.0, 0.1).element.num_rows == 1
+    channel.send(batch(1))
+    assert inbox.wait_for_one(600.0)
+    threading.Timer(0.02, lambda: channel.send(batch(2))).start()
+    inbox.gather(0.1)
     assert time.monotonic() - began_s >= 0.09
+    assert [inbox.poll(0.0).element.num_rows for _ in range(2)] == [1, 2]
+    channel.send(batch(3))
     inbox.wake()
-    assert inbox.poll(10.0, 10.0) is None
+    assert not inbox.wait_for_one(600.0)
+    inbox.gather(600.0)
+    assert inbox.poll(600.0).element.num_rows == 3
+
+
+def test_enough_elements_end_a_wait_for_more():
+    channel, inbox, _ = local()
+    channel.send(batch(1))
+    threading.Timer(0.02, lambda: channel.send(batch(2))).start()
+    inbox.gather(600.0, 2)
+    assert len(inbox) == 2
+
+
+def test_nothing_to_gather_is_the_end_of_the_wait():
+    inbox = Inbox()
+    assert not inbox.wait_for_one(0.001)
+    inbox.wake()
+    assert not inbox.wait_for_one(600.0)
+    assert inbox.poll(600.0) is None
 
 
 def test_a_receiver_far_away_that_mostly_waits_gets_more_rows():
@@ -188,11 +210,12 @@ def test_what_has_gathered_comes_without_another_wait():
     elements = [Watermark(1), Watermark(2), Watermark(3)]
     for element in elements:
         inbox.put(Delivery(CHANNEL, element, no_release))
-    assert inbox.poll(60.0, gather_s=0.001).element == elements[0]
+    assert inbox.wait_for_one(0.0)
+    inbox.gather(0.001)
+    assert inbox.poll(60.0).element == elements[0]
     assert inbox.poll_watermark().element == elements[1]
-    began_s = time.monotonic()
-    assert inbox.poll(60.0, gather_s=30.0).element == elements[2]
-    assert time.monotonic() - began_s < 15.0
+    assert not inbox.wait_for_one(60.0)
+    assert inbox.poll(60.0).element == elements[2]
     assert inbox.poll_watermark() is None
 
 

@@ -39,3 +39,20 @@ def test_the_busy_share_follows_the_last_tenth_of_a_second():
     for step in range(100):
         pace.processed(1, began_s=101 + step * 0.01, elapsed_s=0.002, waited_s=0.008)
     assert pace.busy_share > 0.99
+
+
+def test_a_small_batch_waits_a_moment_for_others_as_long_as_they_come():
+    pace = Pace(32_768, 10.0)
+    at_s = 0.0
+    for _ in range(100):
+        at_s += 0.003
+        pace.processed(15, at_s, 0.0002)
+    assert 0 < pace.window_s(at_s + 0.003) < 0.001
+    assert pace.window_s(at_s + 1.0) == 0.0, "batches that are far apart cost little"
+    for _ in range(50):
+        pace.gathered(1)
+    windows = [pace.window_s(at_s) > 0 for _ in range(330)]
+    assert sum(windows) == 10, "tried again now and then"
+    for _ in range(50):
+        pace.gathered(2)
+    assert pace.window_s(at_s) > 0

@@ -52,13 +52,11 @@ class Schedule:
         return offsets.astype(np.int64) + self._start_us
 
     def next_turn_us(self, now_us: int) -> int:
-        """The next moment at which this subtask polls; subtasks take turns, evenly spread.
+        """The next moment at which this subtask polls; the same for all subtasks.
 
-        What one of them sends then reaches consumers whose process is not busy with a poll of its own:
-        docs/performance.md has the figures.
+        A consumer then takes what they send as one batch: half of the work of two, where they took turns.
         """
-        turn_us = self._start_us + self._subtask_index * COALESCE_US // self._parallelism
-        return turn_us + ((now_us - turn_us) // COALESCE_US + 1) * COALESCE_US
+        return self._start_us + ((now_us - self._start_us) // COALESCE_US + 1) * COALESCE_US
 
     def due_count(self, now_us: int) -> int:
         """How many events of the subtask are due by now."""
