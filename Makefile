@@ -101,7 +101,8 @@ bench: setup ## Run all benchmarks (40 minutes), keep results in benchmarks/resu
 	$(RUN) -m benchmarks throughput --compare-events 30000000 --json $(RESULTS)/throughput.json
 	$(RUN) -m benchmarks throughput --one-core --json $(RESULTS)/throughput_one_core.json
 	$(RUN) -m benchmarks latency --json $(RESULTS)/latency_10000.json
-	$(RUN) -m benchmarks latency --rate 100 --json $(RESULTS)/latency_100.json
+	for rate in 0 100 1000 100000; do \
+		$(RUN) -m benchmarks latency --rate $$rate --json $(RESULTS)/latency_$$rate.json || exit 1; done
 	$(RUN) -m benchmarks state --json $(RESULTS)/state.json
 	$(RUN) -m benchmarks transport --json $(RESULTS)/transport.json
 	$(RUN) -m benchmarks wide_job --rate 200 --json $(RESULTS)/wide_job_200.json

@@ -40,6 +40,7 @@ python -m benchmarks throughput --input wikipedia
 python -m benchmarks throughput --input parquet
 python -m benchmarks latency --rate 100
 python -m benchmarks sinks --sink parquet
+python -m benchmarks latency --rate 0
 python -m benchmarks wide_job --rate 200
 python -m benchmarks wide_rows
 python -m benchmarks state --keys 10000000
@@ -126,7 +127,9 @@ def _payload_throughput(json: Path | None, events: int, repeat: int) -> None:
 @app.command()
 def latency(
     json: Json = None,
-    rate: Annotated[float, typer.Option(min=0.1, help="Events per second, open loop.")] = 10_000,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Events per second, open loop; 0: an idle job, its processors only.")
+    ] = 10_000,
     duration_s: Annotated[float, typer.Option(min=0.1, help="Length of a run.")] = 30,
     events: Annotated[
         int | None, typer.Option(min=1, help="Instead of --duration-s: events of a run.")
@@ -144,7 +147,7 @@ def latency(
 
         options = benchmark.LatencyOptions(
             rate,
-            events / rate if events is not None else duration_s,
+            events / rate if events is not None and rate else duration_s,
             keys,
             repeat,
             parallelism,

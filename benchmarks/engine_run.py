@@ -28,6 +28,8 @@ class EngineSetup:
     task_manager_cpus: Sequence[int] | None = None
     control_plane_cpus: Sequence[int] | None = None
     timeout_s: float = 600.0
+    #: How often the running job is looked at.
+    look_s: float = _POLL_S
 
 
 @dataclass
@@ -74,8 +76,9 @@ class EngineRun:
 class _Watcher:
     """Takes what the looks at the job give."""
 
-    def __init__(self, cluster: Cluster, on_events: Callable[[int], None] | None) -> None:
+    def __init__(self, cluster: Cluster, look_s: float, on_events: Callable[[int], None] | None) -> None:
         self._cluster = cluster
+        self._look_s = look_s
         self._on_events = on_events
         self._began_s = time.monotonic()
         self.cpu_before_s = 0.0
@@ -92,6 +95,7 @@ class _Watcher:
             self.cpu_before_s = self.cpu_s()
             self._began_s = time.monotonic()
             return
+        self._cluster.poll_s = self._look_s
         sizes = {name: process.rss_bytes for name, process in self._cluster.processes.items()}
         self.rss_samples.append((time.monotonic() - self._began_s, sizes))
         if self._on_events is not None:
@@ -106,7 +110,7 @@ def run_engine(
     Args:
         setup: what to run.
         directory: for stores, logs and dead letters; the stores stay there, closed.
-        on_events: called about ten times a second with the events read so far.
+        on_events: called at every look with the events read so far.
 
     Raises:
         ClusterError: the job did not finish.
@@ -120,7 +124,7 @@ def run_engine(
         )
         for _ in range(setup.task_managers):
             cluster.start_task_manager(cpus=setup.task_manager_cpus)
-        watcher = _Watcher(cluster, on_events)
+        watcher = _Watcher(cluster, setup.look_s, on_events)
         status = cluster.wait_for(
             lambda status: status["state"] in FINAL_STATES,
             "the end of the job",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +18,30 @@ from benchmarks.jitter import JitterProcess
 from benchmarks.polars_reference import run_reference
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.stored_counts import compare_counts, stored_counts
+from experiments.cluster import Cluster
 
 #: The first second is start-up: kernels run for the first time, caches fill. Reported apart, not left out of sight.
 WARM_UP_MS = 1000
 #: Up to this rate the bar follows the batch time-out.
 _LOW_RATE = 1000
+#: And up to this one rows are to be quick; above, quick enough.
+_MIDDLE_RATE = 10_000
 _IDLE_JITTER_S = 1.0
+#: A look at the job costs the control plane a few ms, which is a part of what is measured.
+_LOOK_S = 0.5
+#: With this rate only the first event of each source subtask comes.
+_NO_RATE = 1e-3
+#: Nothing is measured before: caches fill, the first checkpoint is made.
+_IDLE_WARM_UP_S = 4.0
+#: Most cores at these rates.
+_CORES_MAX = {0.0: 0.03, 1e3: 0.15, 1e4: 0.5}
 
 
 @dataclass(frozen=True)
 class LatencyOptions:
     """Command-line options."""
 
+    #: 0: nothing comes but one event of each source subtask; only processors are measured.
     rate: float = 10_000
     duration_s: float = 30
     keys: int = 100_000
@@ -41,15 +54,20 @@ class LatencyOptions:
     @property
     def events(self) -> int:
         """Events of one run."""
-        return int(self.rate * self.duration_s)
+        return int(self.rate * self.duration_s) or 2 * self.parallelism
 
 
 def bars(options: LatencyOptions) -> tuple[Bar, ...]:
     """What this rate must reach."""
+    cores = (Bar("cores", "at most", _CORES_MAX[options.rate]),) if options.rate in _CORES_MAX else ()
+    if options.rate == 0:
+        return cores
     none_lost = (Bar("lost", "at most", 0), Bar("duplicated", "at most", 0))
     if options.rate <= _LOW_RATE:
-        return (Bar("p99_ms", "at most", options.batch_timeout_ms + 5), *none_lost)
-    return (Bar("p50_ms", "at most", 3), Bar("p99_ms", "at most", 10), *none_lost)
+        return (*cores, Bar("p99_ms", "at most", options.batch_timeout_ms + 5), *none_lost)
+    if options.rate <= _MIDDLE_RATE:
+        return (*cores, Bar("p50_ms", "at most", 2), Bar("p99_ms", "at most", 6), *none_lost)
+    return (*cores, Bar("p99_ms", "at most", 10), *none_lost)
 
 
 def run(options: LatencyOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
@@ -67,7 +85,8 @@ def run(options: LatencyOptions, report: Callable[[str, float], None]) -> Benchm
             label = (
                 f"run {number} of {options.repeat}: {options.rate:g} events/s for {options.duration_s:g} s"
             )
-            runs.append(_one_run(options, source, Path(directory), label, report))
+            measure = _one_run if options.rate else _idle_run
+            runs.append(measure(options, source, Path(directory), label, report))
     config = {
         "job": "jobs.throughput",
         "rate": options.rate,
@@ -92,15 +111,10 @@ def _one_run(
     try:
         setup = EngineSetup(
             "jobs.throughput",
-            {
-                "input": source,
-                "parallelism": options.parallelism,
-                "rate": options.rate,
-                "sink": "latency",
-                "output": directory / "zout",
-            },
+            _parameters(options, source, directory),
             task_managers=options.task_managers,
             settings={"taskManager.batch_timeout_ms": options.batch_timeout_ms},
+            look_s=_LOOK_S,
         )
         engine = run_engine(
             setup, directory / "cluster", lambda events: report(label, events / options.events)
@@ -119,6 +133,46 @@ def _one_run(
             f"{expected['events']} and {expected['kept']} expected"
         )
     return _figures(engine.figures(), latencies, idle_jitter, busy_jitter)
+
+
+def _parameters(options: LatencyOptions, source: Path, directory: Path) -> dict[str, object]:
+    return {
+        "input": source,
+        "parallelism": options.parallelism,
+        "rate": options.rate or _NO_RATE,
+        "sink": "latency",
+        "output": directory / "zout",
+    }
+
+
+def _idle_run(
+    options: LatencyOptions, source: Path, directory: Path, label: str, report: Callable[[str, float], None]
+) -> dict[str, Any]:
+    """Processors that a job takes to which nothing comes; nobody looks at it meanwhile."""
+    report(label, 0.0)
+    settings = {"taskManager.batch_timeout_ms": options.batch_timeout_ms}
+    with Cluster(directory / "cluster", task_managers=options.task_managers, settings=settings) as cluster:
+        cluster.start_control_plane("jobs.throughput", _parameters(options, source, directory))
+        for _ in range(options.task_managers):
+            cluster.start_task_manager()
+        cluster.wait_for(lambda status: status["state"] == "RUNNING", "the start of the job")
+        time.sleep(_IDLE_WARM_UP_S)
+        began_s, before_s = time.monotonic(), _cpu_s(cluster)
+        time.sleep(options.duration_s)
+        elapsed_s, after_s = time.monotonic() - began_s, _cpu_s(cluster)
+        status = cluster.status()
+        if status is None or status["state"] != "RUNNING":
+            raise BenchmarkError("the job did not go on running")
+        cluster.http("POST", "/cancel")
+    used = {name: (after_s[name] - before_s[name]) / elapsed_s for name in after_s}
+    return {"cores": sum(used.values()), "cores_of": used, "p50_ms": None, "p99_ms": None}
+
+
+def _cpu_s(cluster: Cluster) -> dict[str, float]:
+    """CPU seconds, user and system, by process."""
+    for process in cluster.processes.values():
+        process.sample()
+    return {name: process.cpu_s for name, process in cluster.processes.items()}
 
 
 def read_latencies(directory: Path) -> pl.DataFrame:

@@ -53,7 +53,7 @@ def bars(rate: float) -> tuple[Bar, ...]:
         return (Bar("cores", "at most", 0.03),)
     timely = (Bar("watermark_lag_s_max", "at most", 1.0), Bar("checkpoint_ms_max", "at most", 1000))
     none_lost = (Bar("lost", "at most", 0), Bar("duplicated", "at most", 0))
-    return (*((Bar("cores", "at most", 0.5),) if rate <= 200 else ()), *timely, *none_lost)
+    return (*((Bar("cores", "at most", 0.25),) if rate <= 200 else ()), *timely, *none_lost)
 
 
 def run(options: WideOptions, report: Callable[[str, float], None]) -> BenchmarkResult:

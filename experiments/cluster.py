@@ -63,7 +63,8 @@ class Cluster:
         self.grpc_port, self.http_port = self._port(_GRPC_PORT), self._port(_HTTP_PORT)
         self.task_manager_ports: list[int] = []
         self.processes: dict[str, WeirProcess] = {}
-        self._poll_s = poll_s
+        #: How often waiting looks; may be changed meanwhile.
+        self.poll_s = poll_s
         self._settings = {
             "taskManager.dead_letter_path": str(directory / "dead_letters"),
             "taskManager.rocksDBPath": str(directory / "data.db"),
@@ -206,7 +207,7 @@ class Cluster:
                 if condition(status):
                     return status
             self._check_alive(what)
-            time.sleep(self._poll_s)
+            time.sleep(self.poll_s)
         raise ClusterError(f"{what} did not come within {timeout_s:g} s\n{self.logs()}")
 
     def wait_ended(self, timeout_s: float = END_TIMEOUT_S) -> dict[str, int]:
@@ -219,7 +220,7 @@ class Cluster:
         while any([process.alive() for process in self.processes.values()]):
             if time.monotonic() > deadline_s:
                 raise ClusterError(f"not all processes ended within {timeout_s:g} s\n{self.logs()}")
-            time.sleep(self._poll_s)
+            time.sleep(self.poll_s)
         return {name: process.popen.returncode for name, process in self.processes.items()}
 
     def logs(self) -> str:

@@ -27,7 +27,7 @@ _MEAN_WEIGHT = 0.05
 
 #: So long a small batch waits for those of other inputs that come at the same time; not if batches are this far apart,
 #: where it hardly counts, and only now and then as long as it does not pay.
-_WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0003, 0.02
+_WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0006, 0.02
 _WINDOW_WEIGHT, _WINDOW_PAYS, _WINDOW_TRIES = 0.1, 0.4, 32
 
 

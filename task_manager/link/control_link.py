@@ -30,6 +30,8 @@ _RETRY_S = 0.2
 _REGISTER_TIMEOUT_S = 10.0
 #: A heartbeat that waits for a control plane that is being replaced must not hold up registering at the new one.
 _HEARTBEAT_TIMEOUT_S = 2.0
+#: Where nothing has happened since the last report, the next one may take this part of the lease.
+_IDLE_LEASE_SHARE = 0.25
 #: While waiting, say so this often.
 _REMIND_S = 5.0
 
@@ -56,6 +58,10 @@ class ControlLink:
         self._drain_asked = False
         self._registered = False
         self._control_plane_id = ""
+        #: How long after a report in which nothing was new the next one comes, and what was in the last one.
+        self._idle_interval_s = 0.0
+        self._reported: tuple[object, ...] = ()
+        self._is_idle = False
 
     def notify(self) -> None:
         """Report at once instead of at the next heartbeat; called by subtasks."""
@@ -90,7 +96,8 @@ class ControlLink:
         interval_s = self._register(server)
         silent_since_s: float | None = None
         while not self._stopped:
-            self._changed.wait(interval_s)
+            is_calm = self._is_idle and silent_since_s is None and self._drain_until_s is None
+            self._changed.wait(max(interval_s, self._idle_interval_s) if is_calm else interval_s)
             self._changed.clear()
             if self._stopped:
                 return
@@ -184,9 +191,22 @@ class ControlLink:
             subtasks=server.reports(),
             ownership=server.ownership_reports(),
         )
+        self._note_idleness(request)
         stub = self._control_planes.stub
         reply: control_pb2.HeartbeatReply = stub.Heartbeat(request, timeout=_HEARTBEAT_TIMEOUT_S)
         return reply
+
+    def _note_idleness(self, request: control_pb2.HeartbeatRequest) -> None:
+        """Whether the job runs, and nothing has happened since the last report: no row came, waits or was restored."""
+        reports = request.subtasks
+        reported = tuple((it.records_in, it.records_out, it.records_rejected) for it in reports)
+        is_calm = all(
+            it.state == control_pb2.SUBTASK_STATE_RUNNING
+            and not (it.queue_depth or it.channels or it.restoring_groups)
+            for it in reports
+        )
+        self._is_idle = bool(reports) and is_calm and reported == self._reported and not request.ownership
+        self._reported = reported
 
     def _patience_s(self, server: LinkedServer) -> float:
         """How long to wait for a control plane that does not answer."""
@@ -215,6 +235,7 @@ class ControlLink:
             raise self._gone(self._patience_s(server), str(error)) from None
         self._registered = True
         self._control_plane_id = reply.control_plane_id
+        self._idle_interval_s = reply.lease_timeout_ms / 1e3 * _IDLE_LEASE_SHARE
         if runtime is not None and reply.keep_job:
             # The parts of subtasks that have ended were told to another control plane.
             runtime.deliver_last_parts_again()

@@ -45,6 +45,13 @@ def test_latency(tmp_path):
     assert document["reference"]["p99_ms"] >= 0
 
 
+def test_an_idle_job(tmp_path):
+    arguments = ("--rate", 0, "--duration-s", 0.5, "--keys", 10, "--repeat", 1)
+    document = run_benchmark(tmp_path, "latency", *arguments)
+    assert 0 <= document["cores"] < 2
+    assert set(document["cores_of"]) == {"control_plane", "task_manager_1", "task_manager_2"}
+
+
 def test_transport(tmp_path):
     document = run_benchmark(tmp_path, "transport", "--events", 3000, "--repeat", 1)
     assert document["batch_of_1000"]["batches"] == 3

@@ -104,7 +104,13 @@ class ControlPlaneConfig(Section):
     min_task_managers: int = setting(
         1, "Registered task managers to wait for before the job is placed.", "processes", ge=1, le=1000
     )
-    heartbeat_interval_ms: int = setting(200, "How often a task manager reports.", "ms", ge=10, le=60_000)
+    heartbeat_interval_ms: int = setting(
+        200,
+        "How often a task manager reports; every quarter of `lease_timeout_ms` while no row comes.",
+        "ms",
+        ge=10,
+        le=60_000,
+    )
     lease_timeout_ms: int = setting(
         2000,
         "A task manager that has not reported for so long counts as lost; must exceed twice "

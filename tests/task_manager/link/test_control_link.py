@@ -280,3 +280,33 @@ def test_where_state_is_can_be_asked():
     calls, _, _ = calls_of(Locate=[AWAY])
     with pytest.raises(ConnectionLostError, match="does not tell where state is: nothing listens"):
         calls.locate(2, [4, 5])
+
+
+class Waits:
+    """Notes how long the link waits for news; none comes."""
+
+    def __init__(self):
+        self.waits_s = []
+
+    def wait(self, wait_s):
+        self.waits_s.append(wait_s)
+
+    def clear(self):
+        pass
+
+    set = clear
+
+
+def test_a_job_to_which_nothing_comes_is_reported_less_often_within_its_lease():
+    def report(rows, state=control_pb2.SUBTASK_STATE_RUNNING):
+        return [control_pb2.SubtaskReport(state=state, records_in=rows)]
+
+    reports = [report(1), report(1), report(1), report(2), report(2)]
+    reports += 3 * [report(2, control_pb2.SUBTASK_STATE_FINISHED)]
+    register = control_pb2.RegisterReply(heartbeat_interval_ms=200, lease_timeout_ms=2000)
+    link, _ = linked(Register=[register], Heartbeat=[*(beat(plane="") for _ in reports[1:]), SHUTDOWN])
+    server = Server(job())
+    server.reports = iter(reports).__next__
+    link._changed = Waits()
+    link.run(server)
+    assert link._changed.waits_s == [0.2, 0.2, 0.5, 0.5, 0.2, 0.5, 0.2, 0.2]
