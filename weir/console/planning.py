@@ -18,6 +18,8 @@ from weir.graph import physical_graph
 from weir.job_loading import load_job
 from weir.plan_document import plan_document
 
+_WIDTH = 10_000
+
 
 def print_plan(
     job: str, params: Sequence[str], path: Path | None, set_flags: Sequence[str], *, as_json: bool
@@ -36,5 +38,6 @@ def print_plan(
     if as_json:
         print(json.dumps(plan_document(graph), indent=2))
     else:
-        Console(highlight=False).print(draw(graph), soft_wrap=True)
+        # A tree is cut at the console's width; the terminal wraps longer lines itself.
+        Console(highlight=False, width=_WIDTH).print(draw(graph), soft_wrap=True)
     return 0
