@@ -14,6 +14,7 @@ from weir.errors import GraphError
 from weir.json_paths import column_paths
 from weir.schemas import to_schema
 from weir.specs import (
+    LINE_BYTES_MAX,
     ArrowIpcSpec,
     BlackholeSpec,
     CollectSpec,
@@ -157,14 +158,14 @@ class JsonLines(LineFileSource):
 
     Attributes:
         path: where they are.
-        line_bytes_max: a longer line is a bad record and is not parsed.
+        line_bytes_max: a longer line (32 MiB) is a bad record and is not parsed.
         paths: where the values of a column are, if its name does not say so: ``{"domain": "meta.domain"}``. A column
             whose name has dots, such as ``length.new``, is the value at that path. A list of keys is taken as it is:
             ``{"x": ["a.b"]}`` is the field ``a.b``.
     """
 
     path: str
-    line_bytes_max: int = 8 << 20
+    line_bytes_max: int = LINE_BYTES_MAX
     paths: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
 
     def to_spec(self) -> JsonLinesSpec:
@@ -207,7 +208,7 @@ class Csv(LineFileSource):
         quoted_newlines: whether a field in quotes may hold a newline. Then each file is read by one subtask, because
             nobody can tell from its middle where a record begins. False: a newline ends a record, and files are
             divided.
-        line_bytes_max: a longer record is a bad one and is not parsed.
+        line_bytes_max: a longer record (32 MiB) is a bad one and is not parsed.
     """
 
     path: str
@@ -217,7 +218,7 @@ class Csv(LineFileSource):
     columns: Sequence[str] | None = None
     null_values: Sequence[str] = ("",)
     quoted_newlines: bool = True
-    line_bytes_max: int = 8 << 20
+    line_bytes_max: int = LINE_BYTES_MAX
 
     def to_spec(self) -> CsvSpec:
         """The frozen description that the graph holds."""

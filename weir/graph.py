@@ -165,7 +165,7 @@ class LogicalGraph:
             "nodes": [
                 {
                     "name": node.name,
-                    "spec": node.spec.describe(),
+                    "spec": node.spec.fingerprinted(),
                     "inputs": [
                         [i.producer, i.exchange.value, list(i.key_columns), i.stage_boundary]
                         for i in node.inputs

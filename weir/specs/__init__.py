@@ -33,6 +33,7 @@ from weir.specs.sinks import (
     UserSinkSpec,
 )
 from weir.specs.sources import (
+    LINE_BYTES_MAX,
     ArrowIpcSpec,
     Compression,
     CsvSpec,
@@ -57,6 +58,7 @@ from weir.specs.stateless import (
 )
 
 __all__ = [
+    "LINE_BYTES_MAX",
     "Aggregate",
     "AggregateFunction",
     "ArrowIpcSpec",

@@ -39,6 +39,19 @@ class OperatorSpec:
         fields = {f.name: _canonical(getattr(self, f.name)) for f in told}
         return {"kind": self.kind, **fields}
 
+    def fingerprinted(self) -> dict[str, object]:
+        """As :meth:`describe`, but a default that was raised is told as it was: the graph keeps its fingerprint.
+
+        The metadata of such a field has ``was``, the first default. Who writes that value down has the same
+        fingerprint, so only bounds may have it, which change nothing about state or positions.
+        """
+        kept = {
+            f.name: f.metadata["was"]
+            for f in dataclasses.fields(self)
+            if "was" in f.metadata and getattr(self, f.name) == f.default
+        }
+        return {**self.describe(), **kept}
+
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """User columns of the step's output; called when the step is written down, and when a graph is checked.
 

@@ -63,6 +63,8 @@ class SourceSpec(OperatorSpec):
         return choice
 
 
+#: Longer lines are bad records unless a source says otherwise: rows of 16 MB are read, with room for escapes.
+LINE_BYTES_MAX = 32 << 20
 #: In which order files that are found at the same time are read.
 FileOrder = Literal["name", "modified"]
 #: How input files are compressed: as their names end, not at all, or as said.
@@ -78,7 +80,7 @@ class JsonLinesSpec(SourceSpec):
     path: str = ""
     on_bad_record: OnBadRecord = "dead_letter"
     #: A longer line goes to the dead letters without being parsed.
-    line_bytes_max: int = 8 << 20
+    line_bytes_max: int = field(default=LINE_BYTES_MAX, metadata={"was": 8 << 20})
     #: Never end: take in files that turn up while the job runs.
     follow: bool = field(default=False, metadata={"came_later": True})
     #: One subtask reads all of a file.
@@ -114,7 +116,7 @@ class CsvSpec(SourceSpec):
     quoted_newlines: bool = True
     on_bad_record: OnBadRecord = "dead_letter"
     #: A longer record goes to the dead letters without being parsed.
-    line_bytes_max: int = 8 << 20
+    line_bytes_max: int = field(default=LINE_BYTES_MAX, metadata={"was": 8 << 20})
     #: Never end: take in files that turn up while the job runs.
     follow: bool = False
     #: One subtask reads all of a file.

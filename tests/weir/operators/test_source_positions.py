@@ -357,6 +357,15 @@ def test_the_default_order_is_not_in_the_fingerprint():
     assert ParquetSpec(schema=SCHEMA, path="x", ordered=True).describe()["ordered"] is True
 
 
+@pytest.mark.parametrize("kind", [JsonLinesSpec, CsvSpec])
+def test_graphs_keep_their_fingerprints_though_longer_lines_are_read(kind):
+    spec = kind(schema=SCHEMA, path="x")
+    assert spec.describe()["line_bytes_max"] == spec.line_bytes_max == 32 << 20
+    assert spec.fingerprinted()["line_bytes_max"] == 8 << 20
+    other = kind(schema=SCHEMA, path="x", line_bytes_max=32 << 10)
+    assert other.fingerprinted()["line_bytes_max"] == 32 << 10
+
+
 @pytest.mark.parametrize("subtasks", [(2, 2), (2, 3), (3, 1)])
 def test_limit_on_events_counts_over_a_restart(tmp_path, subtasks):
     path = tmp_path / "a.jsonl"

@@ -184,6 +184,8 @@ class RowFunctionOperator(FunctionOperator):
     def __init__(self, spec: MapSpec | FlatMapSpec) -> None:
         super().__init__(spec)
         self._rows_max = _ROWS_AT_FIRST
+        #: Columns whose values may be long.
+        self._long_names = [field.name for field in spec.schema if _may_be_long(field.type)]
 
     def open(self, context: OperatorContext) -> None:
         """See the base class."""
@@ -198,15 +200,17 @@ class RowFunctionOperator(FunctionOperator):
         """What the function makes of each row; the rows get the times of that row."""
         results: list[dict[str, Any]] = []
         origins: list[int] = []
+        size_bytes = 0
         for position, row in enumerate(batch.select(user_columns(batch.schema)).to_pylist()):
             self._row_index = position
             for result in self._rows_of(row):
                 results.append(result)
                 origins.append(position)
-                if len(results) >= self._rows_max:
+                size_bytes += self._long_bytes(result)
+                if len(results) >= self._rows_max or size_bytes >= BATCH_BYTES_MAX:
                     self._row_index = None
                     yield self._gather(batch, results, origins)
-                    results, origins = [], []
+                    results, origins, size_bytes = [], [], 0
                     self._row_index = position
         self._row_index = None
         if results:
@@ -221,6 +225,7 @@ class RowFunctionOperator(FunctionOperator):
         rows = batch.select(user_columns(batch.schema)).to_pylist()
         results: list[dict[str, Any]] = []
         origins: list[int] = []
+        size_bytes = 0
         for position, row in enumerate(rows):
             self._row_index = position
             try:
@@ -231,9 +236,10 @@ class RowFunctionOperator(FunctionOperator):
                 continue
             results += made
             origins += [position] * len(made)
-            if len(results) >= self._rows_max:
+            size_bytes += sum(map(self._long_bytes, made))
+            if len(results) >= self._rows_max or size_bytes >= BATCH_BYTES_MAX:
                 yield from self._gather_apart(batch, rows, results, origins, set_aside)
-                results, origins = [], []
+                results, origins, size_bytes = [], [], 0
         if results:
             yield from self._gather_apart(batch, rows, results, origins, set_aside)
 
@@ -267,6 +273,14 @@ class RowFunctionOperator(FunctionOperator):
                 batch, [results[number] for number in kept], [origins[number] for number in kept]
             )
 
+    def _long_bytes(self, row: dict[str, Any]) -> int:
+        """About how many bytes the long values of a row have: one row alone may have as many as a batch."""
+        size_bytes = 0
+        for name in self._long_names:
+            value = row[name]
+            size_bytes += len(value) if type(value) is str else _value_bytes(value)
+        return size_bytes
+
     def _gather(
         self, batch: pa.RecordBatch, rows: Sequence[dict[str, Any]], origins: Sequence[int]
     ) -> pa.RecordBatch:
@@ -276,6 +290,22 @@ class RowFunctionOperator(FunctionOperator):
         size_bytes = max(1, rough_bytes(made)[0])
         self._rows_max = max(1, min(self._batch_size, made.num_rows * BATCH_BYTES_MAX // size_bytes))
         return made
+
+
+def _may_be_long(dtype: pa.DataType) -> bool:
+    return not pa.types.is_primitive(dtype)
+
+
+def _value_bytes(value: object) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_value_bytes, value.values()))
+    if isinstance(value, list | tuple) and value:
+        # Of numbers all have the same size.
+        is_flat = isinstance(value[0], int | float)
+        return 8 * len(value) + (0 if is_flat else sum(map(_value_bytes, value)))
+    return 0
 
 
 class MapOperator(RowFunctionOperator):
@@ -288,11 +318,16 @@ class MapOperator(RowFunctionOperator):
         while start < len(rows):
             part = rows[start : start + self._rows_max]
             results = []
+            size_bytes = 0
             for self._row_index, row in enumerate(part, start):
-                results.append(self._check_row(self._call(row)))
+                made = self._check_row(self._call(row))
+                results.append(made)
+                size_bytes += self._long_bytes(made)
+                if size_bytes >= BATCH_BYTES_MAX:
+                    break
             self._row_index = None
-            yield self._gather(batch, results, range(start, start + len(part)))
-            start += len(part)
+            yield self._gather(batch, results, range(start, start + len(results)))
+            start += len(results)
 
     def _rows_of(self, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
         return (self._check_row(self._call(row)),)

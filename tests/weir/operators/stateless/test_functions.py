@@ -191,6 +191,19 @@ def test_long_rows_leave_in_batches_of_bounded_bytes():
     assert out[1].column("_event_time_ms").to_pylist()[0] == 1000 + out[0].num_rows
 
 
+@pytest.mark.parametrize("operator", [map_rows, lambda function: flat_map(lambda row: [function(row)])])
+def test_the_first_batch_of_long_rows_is_bounded_as_those_after_short_ones_are(operator):
+    """Rows turn long without a sign: all of them in one batch would be 300 MB."""
+    long = "x" * 3_000_000
+
+    def function(row):
+        return row | {"name": long if row["id"] < 50 or row["id"] >= 2_000 else "short"}
+
+    out = run(operator(function), batch_of(range(2_050)), batch_size=32_768)
+    assert [i for batch in out for i in batch.column("id").to_pylist()] == list(range(2_050))
+    assert max(batch.nbytes for batch in out) <= BATCH_BYTES_MAX + 2 * len(long)
+
+
 def apart(operator, batch):
     """Ids of what is left, and of the rows that were put aside."""
     operator.open(OperatorContext("job", "mine", 0, 0, 1))
