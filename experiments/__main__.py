@@ -28,6 +28,7 @@ python -m experiments soak --rescales 50 --strategy hybrid
 python -m experiments chaos --minutes 20 --every-s 5
 python -m experiments simulate --seeds 5000
 python -m experiments simulate --seed 17
+python -m experiments simulate --check-fences
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)
@@ -163,22 +164,40 @@ def simulate(
     break_fence: Annotated[
         str, typer.Option(help="Break this fence or rule on purpose; the run must fail then.")
     ] = "",
+    check_fences: Annotated[
+        bool,
+        typer.Option(
+            "--check-fences",
+            help="Break each fence in turn (or --break-fence's) and run seeds until that is found; all must be.",
+        ),
+    ] = False,
 ) -> None:
     """Checkpoints and recovery in virtual time with random faults; exit code 1 at the first wrong result."""
 
     def main() -> int:
-        from experiments.simulation.run import FENCES, outcome, run_seeds
+        from experiments.simulation import seeds as runs
+        from experiments.simulation.broken import FENCES
 
         if break_fence and break_fence not in FENCES:
             known = "; ".join(f"{name!r}: {what}" for name, what in FENCES.items())
             raise ConfigError(f"--break-fence {break_fence!r}: there are {known}")
         if seed is not None:
-            print(dict(outcome(seed, broken=break_fence, print_line=print)))
+            print(dict(runs.outcome(seed, broken=break_fence, print_line=print)))
             return 0
+
+        def show(line: str) -> None:
+            print(line, flush=True)
+
         began_s = time.monotonic()
-        counts = run_seeds(
-            range(seeds), break_fence, lambda line: print(line, flush=True), processes or os.cpu_count() or 1
-        )
+        at_once = processes or os.cpu_count() or 1
+        if check_fences:
+            names = [break_fence] if break_fence else list(FENCES)
+            missed = runs.check_fences(names, range(seeds), at_once, show)
+            took_s = time.monotonic() - began_s
+            print(f"{len(names) - len(missed)} of {len(names)} broken fences found, {took_s:.0f} s")
+            return 1 if missed else 0
+        with runs.Seeds(at_once) as runner:
+            counts = runner.run(range(seeds), break_fence, show)
         what = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         print(f"{seeds} seeds, none failed, {time.monotonic() - began_s:.0f} s; {what}")
         return 0

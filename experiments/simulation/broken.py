@@ -23,6 +23,27 @@ from weir.protocol.watermark_hold import WatermarkHold
 from weir.records import Element, InputRows
 from weir.types import SubtaskId
 
+#: What can be broken on purpose, and what that is.
+FENCES = {
+    "acknowledgement": "the control plane takes parts of earlier generations and of ended leases",
+    "channel": "task managers take rows of other generations",
+    "commit": "the record can be written, and checkpoints confirmed, by a control plane that leads no more",
+    "create": "manifests are overwritten, and numbers of an earlier control plane used again",
+    "names": "names of pending files do not tell the generation",
+    "last part": "a last part counts for a checkpoint whose barrier was passed before",
+    "settled": "a job starts again while a manifest is being written",
+    "told": "the job counts as finished although not all sinks know the last checkpoint",
+    "retired": "a subtask that a rescale retired is left out of the next checkpoint",
+    "first marker": "an owner hands key groups over when one of its inputs has switched",
+    "finishes early": "an owner ends with its inputs, whatever is on its way to it",
+    "uncertain": "an owner hands key groups over although the rescale may still be taken back",
+    "parking": "an owner processes rows of key groups that it does not have yet",
+    "watermark": "an owner's watermark passes rows that wait for their key group",
+    "held rows": "rows that waited when their sender switched keep the way that they had",
+    "ended": "nobody tells a new subtask that one before it has ended",
+    "lost": "consumers are not told that a new subtask was lost before it sent a row",
+}
+
 
 class _FirstMarkerIsEnough(OwnerMachine):
     """Hands over when one input has switched."""

@@ -1,17 +1,12 @@
-"""Run seeds: faults at random for a while, then everybody is healthy, and the output must be right."""
+"""One run: faults at random for a while, then everybody is healthy, and the output must be right."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import multiprocessing
-import multiprocessing.queues
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from collections.abc import Callable, Iterator
 
 from experiments.simulation.broken import parts_of_run
 from experiments.simulation.control_plane import ControlPlaneProcess
@@ -24,12 +19,8 @@ from experiments.simulation.task_manager import CONTROL_PLANE, TaskManager
 from experiments.simulation.threads import SimulatedThreads
 from experiments.simulation.world import Violation, World
 from weir import threads
-from weir.errors import WeirError
 from weir.rpc import control_pb2
 
-_SHOW_EVERY = 500
-#: Seeds that a process runs at a time.
-_PART_SEEDS = 20
 #: When everybody is healthy, a job has to end within this time.
 _END_MS_MAX = 5_000.0
 _LOOK_MS = 1.0
@@ -37,31 +28,6 @@ _LOOK_MS = 1.0
 _FAULTS = ("crash", "pause", "cut", "control plane") * 2 + ("disk", "step", "step")
 
 _NAMES = {value: name.removeprefix("SUBTASK_STATE_") for name, value in control_pb2.SubtaskState.items()}
-
-#: What can be broken on purpose, and what that is.
-FENCES = {
-    "acknowledgement": "the control plane takes parts of earlier generations and of ended leases",
-    "channel": "task managers take rows of other generations",
-    "commit": "the record can be written, and checkpoints confirmed, by a control plane that leads no more",
-    "create": "manifests are overwritten, and numbers of an earlier control plane used again",
-    "names": "names of pending files do not tell the generation",
-    "last part": "a last part counts for a checkpoint whose barrier was passed before",
-    "settled": "a job starts again while a manifest is being written",
-    "told": "the job counts as finished although not all sinks know the last checkpoint",
-    "retired": "a subtask that a rescale retired is left out of the next checkpoint",
-    "first marker": "an owner hands key groups over when one of its inputs has switched",
-    "finishes early": "an owner ends with its inputs, whatever is on its way to it",
-    "uncertain": "an owner hands key groups over although the rescale may still be taken back",
-    "parking": "an owner processes rows of key groups that it does not have yet",
-    "watermark": "an owner's watermark passes rows that wait for their key group",
-    "held rows": "rows that waited when their sender switched keep the way that they had",
-    "ended": "nobody tells a new subtask that one before it has ended",
-    "lost": "consumers are not told that a new subtask was lost before it sent a row",
-}
-
-
-class SimulationError(WeirError):
-    """A seed failed; the message says how to replay it."""
 
 
 class _Lines(logging.Handler):
@@ -286,60 +252,3 @@ class Simulation:
         raise Violation(
             f"the job ({generation}) does not come to its end: {'; '.join(running) or 'nothing runs'}"
         )
-
-
-def replay_command(seed: int, broken: str = "") -> str:
-    """How to see the whole course of a seed."""
-    return f"python -m experiments simulate --seed {seed}" + (f' --break-fence "{broken}"' if broken else "")
-
-
-def outcome(seed: int, *, broken: str = "", print_line: Callable[[str], None] | None = None) -> Counter[str]:
-    """Run a seed; gives what happened how often.
-
-    Raises:
-        SimulationError: it failed.
-    """
-    try:
-        return Simulation(seed, broken=broken, print_line=print_line).run()
-    except Exception as error:
-        raise SimulationError(f"seed {seed}: {error!r}; replay: {replay_command(seed, broken)}") from error
-
-
-def run_seeds(
-    seeds: Sequence[int], broken: str, show: Callable[[str], None], processes: int = 1
-) -> Counter[str]:
-    """Run seeds until one fails; returns what happened how often in all of them.
-
-    Raises:
-        SimulationError: one failed.
-    """
-    counts: Counter[str] = Counter()
-    parts = [seeds[start : start + _PART_SEEDS] for start in range(0, len(seeds), _PART_SEEDS)]
-    done = 0
-    with contextlib.ExitStack() as stack:
-        outcomes: Iterator[Counter[str]] = map(partial(_outcomes, broken), parts)
-        if processes > 1:
-            # Not forked: a process that has run a seed has threads.
-            context = multiprocessing.get_context("spawn")
-            cpus = context.SimpleQueue()
-            for number in range(processes):
-                cpus.put(number)
-            pool = ProcessPoolExecutor(processes, context, _stay_on_cpu, (cpus,))
-            stack.callback(pool.shutdown, cancel_futures=True)
-            outcomes = pool.map(partial(_outcomes, broken), parts)
-        for part, found in zip(parts, outcomes, strict=True):
-            counts += found
-            done += len(part)
-            if done % _SHOW_EVERY == 0:
-                show(f"{done} seeds")
-    return counts
-
-
-def _outcomes(broken: str, seeds: Sequence[int]) -> Counter[str]:
-    return sum((outcome(seed, broken=broken) for seed in seeds), Counter())
-
-
-def _stay_on_cpu(cpus: multiprocessing.queues.SimpleQueue[int]) -> None:
-    """Threads that take turns do so faster on one processor; called by each process when it starts."""
-    usable = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {usable[cpus.get() % len(usable)]})
