@@ -13,7 +13,7 @@ from weir.errors import WeirError
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
-from weir.records import user_columns
+from weir.records import BATCH_BYTES_MAX, user_columns
 from weir.specs import FlatMapSpec
 from weir.state.handles.block import Cursor
 
@@ -51,6 +51,7 @@ class Records(FlatMapOperator):
         columns = [[row[name] for row in rows] for name in self._key_columns]
         results: list[Any] = []
         origins: list[int] = []
+        size_bytes = 0
         cursor, context, function = self._cursor, self._context, self._record_function
         index = 0
         try:
@@ -65,9 +66,11 @@ class Records(FlatMapOperator):
                 for result in made:
                     results.append(result)
                     origins.append(index)
-                if len(results) >= self._batch_size:
+                    # What is no dict is refused when it is built.
+                    size_bytes += self._long_bytes(result) if isinstance(result, dict) else 0
+                if len(results) >= self._batch_size or size_bytes >= BATCH_BYTES_MAX:
                     yield self._built(batch, results, origins)
-                    results, origins = [], []
+                    results, origins, size_bytes = [], [], 0
         except Exception as error:
             # What our own code says is about the store, not about the row.
             if isinstance(error, WeirError):

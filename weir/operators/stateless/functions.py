@@ -277,7 +277,7 @@ class RowFunctionOperator(FunctionOperator):
         """About how many bytes the long values of a row have: one row alone may have as many as a batch."""
         size_bytes = 0
         for name in self._long_names:
-            value = row[name]
+            value = row.get(name)
             size_bytes += len(value) if type(value) is str else _value_bytes(value)
         return size_bytes
 

@@ -12,6 +12,7 @@ from weir import testing
 from weir.errors import GraphError, StateError, UserFunctionError
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
+from weir.records import BATCH_BYTES_MAX
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
@@ -30,6 +31,26 @@ class LastSeen(weir.KeyedProcess):
         before = self.kept.get(keys)
         self.kept.put(keys, batch["v"])
         yield batch.append_column("before", before.to_arrow())
+
+
+class LongRows(weir.KeyedProcess):
+    """Makes a long row of each short one."""
+
+    def process(self, key, row, context):
+        yield {"k": key[0], "text": "x" * 1_000_000}
+
+
+def test_long_rows_leave_in_batches_of_bounded_bytes():
+    """All in one batch would be 50 MB."""
+    schema = pa.schema({"k": pa.string(), "text": pa.string()})
+    operator = KeyedProcessOperator(
+        KeyedProcessSpec(("k",), LongRows, schema, process_states("last", LongRows))
+    )
+    tables = StateTables(MemoryBackend(), 1 << 20, 128)
+    operator.open(OperatorContext("job", "last", 1, 0, 1, tables=tables.of("last", {})))
+    out = list(operator.process(batch_of(1)))
+    assert [k for batch in out for k in batch["k"].to_pylist()] == [f"key-{n}" for n in range(50)]
+    assert max(batch.nbytes for batch in out) < BATCH_BYTES_MAX + 1_100_000
 
 
 def make(backend, state_id=2):
