@@ -27,6 +27,9 @@ _ASK_AGAIN_S = 0.2
 #: While the job is in one of these, its subtasks are wanted. The last stage may report that it is ready before the
 #: reply to its deployment comes.
 _WANTS_SUBTASKS = (JobState.DEPLOYING, JobState.RUNNING)
+#: All subtasks may even have ended by then: there is nothing to stop, and a task manager that is told to stop would
+#: also stop what a control plane that takes the job over adds to it.
+_HAS_ENDED_WELL = (JobState.FINISHING, JobState.FINISHED)
 #: Between the Start calls and event 0 of a paced source: all task managers have the call by then.
 _START_DELAY_US = 20_000
 
@@ -118,7 +121,8 @@ class Deployment:
             unsent = [item for item in unsent if item.subtask.stage_index != stage.index]
             await self._deploy_stage(here, deployed_us, generation)
         # What was deployed of an earlier generation is fenced.
-        if job.identity.generation == generation and job.state not in _WANTS_SUBTASKS:
+        is_in_force = job.identity.generation == generation
+        if is_in_force and job.state not in (*_WANTS_SUBTASKS, *_HAS_ENDED_WELL):
             await self._abort(assignments, unsent, generation)
 
     async def _deploy_stage(self, assignments: list[Assignment], deployed_us: int, generation: int) -> None:

@@ -211,6 +211,9 @@ class Rescaler:
             elif status in (SubtaskStatus.CANCELED, SubtaskStatus.FINISHED):
                 if current.phase is model.RescalePhase.ABORTING:
                     self._handle(current, model.NewSubtaskEnded(subtask))
+                elif current.phase.is_reversible:
+                    # By itself: its task manager was told to stop the job, or leaves.
+                    self._party_lost(current, subtask, cause or "its task manager stopped it")
             elif status is SubtaskStatus.FAILED:
                 self._party_lost(current, subtask, cause)
         elif subtask in plan.retiring and status is SubtaskStatus.FINISHED:

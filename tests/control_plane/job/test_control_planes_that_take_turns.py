@@ -147,3 +147,36 @@ def test_new_subtasks_of_a_rescale_that_is_taken_back_stop_although_the_order_ca
         await here.close()
 
     run(test)
+
+
+def test_a_new_subtask_that_its_task_manager_stops_takes_the_rescale_back():
+    """Its task manager was told to stop the job, or is about to leave: nothing comes from the subtask any more."""
+
+    async def test(clock):
+        here = Cluster(clock)
+        await here.running("h:1", "h:2")
+        deployed = asyncio.Event()
+
+        async def slowly(request):
+            if request.subtasks:
+                await deployed.wait()
+
+        rescale = here.parts.rescaler.request(COUNT, 4)
+        new = [SubtaskId(COUNT, 2), SubtaskId(COUNT, 3)]
+        slow = here.holder(new[0])
+        slow.on["deploy"] = slowly
+        other = here.holder(new[1])
+        assert other is not slow
+        await until(lambda: new[1] in other.states)
+        other.states[new[1]] = "CANCELED"
+        other.heartbeat()
+        assert rescale.phase.value == "ABORTING"
+        deployed.set()
+        await until(lambda: rescale.phase.is_final)
+        assert (rescale.phase.value, here.state) == ("ABORTED", JobState.RUNNING)
+        assert rescale.cause == f"subtask {new[1]} is lost: its task manager stopped it"
+        here.parts.checkpointer.request()
+        await until(lambda: here.parts.checkpointer.latest_id == 1)
+        await here.close()
+
+    run(test)

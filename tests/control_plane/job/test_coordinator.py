@@ -110,6 +110,40 @@ def test_nothing_more_is_deployed_of_a_job_that_is_stopped_while_its_record_is_w
     run(test)
 
 
+def test_a_job_that_finishes_before_a_reply_to_its_deployment_comes_is_not_told_to_stop():
+    """A task manager that was would stop whatever a control plane that takes the job over adds to it."""
+
+    async def test(clock):
+        here = Cluster(clock)
+        may_reply = asyncio.Event()
+
+        def answers_late(member):
+            async def deploy(request):
+                member._deploy(request)
+                if any(item.stage_index == SOURCE for item in request.subtasks):
+                    await may_reply.wait()
+                return request
+
+            return deploy
+
+        async def never(request):
+            await asyncio.Event().wait()
+
+        for member in (here.add("h:1"), here.add("h:2")):
+            # The last checkpoint stays incomplete.
+            member.on.update(deploy=answers_late(member), end=never)
+        await here.running("h:1", "h:2")
+        here.end_of_input()
+        await until(lambda: here.state is JobState.FINISHING)
+        may_reply.set()
+        await asyncio.sleep(5)
+        assert here.state is JobState.FINISHING
+        assert not [r for member in here.task_managers.values() for r in member.requests("cancel")]
+        await here.close()
+
+    run(test)
+
+
 def test_a_refused_deployment_stops_what_was_deployed_and_starts_the_job_again():
     async def test(clock):
         here = Cluster(clock)
