@@ -142,7 +142,9 @@ class Deployment:
                 # The event says already whose it is.
                 cause = reason_of(result).removeprefix(f"task manager {name}: ")
                 self._rescales.deployment_failed(by_task_manager[name], cause)
-                self._tell_job(machine.DeploymentFailed(name, cause, generation, kind_of(result)))
+                subtasks = tuple(by_task_manager[name])
+                event = machine.DeploymentFailed(name, cause, generation, kind_of(result), subtasks)
+                self._tell_job(event)
 
     async def _abort(
         self, assignments: tuple[Assignment, ...], unsent: list[Assignment], generation: int

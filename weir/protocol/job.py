@@ -246,7 +246,10 @@ class JobMachine:
         return self._end_if_quiet()
 
     def _deployment_failed(self, event: DeploymentFailed) -> list[Action]:
-        if not self._subtasks.end_all_of(event.task_manager, SubtaskStatus.FAILED, {SubtaskStatus.DEPLOYING}):
+        # While the job runs, a rescale may have more on its way there, and this reply may be late.
+        only = event.subtasks if self._state is JobState.RUNNING else None
+        deploying = {SubtaskStatus.DEPLOYING}
+        if not self._subtasks.end_all_of(event.task_manager, SubtaskStatus.FAILED, deploying, only):
             return []
         its = Failure(f"task manager {event.task_manager} refused its deployment: {event.cause}", event.kind)
         if self._state is JobState.DEPLOYING:

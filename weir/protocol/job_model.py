@@ -155,6 +155,8 @@ class DeploymentFailed:
     #: The deployment that was refused; None: the one in force.
     generation: int | None = None
     kind: FailureKind = FailureKind.OTHER
+    #: Those that it refused; None: all that it was to have.
+    subtasks: tuple[SubtaskId, ...] | None = None
 
 
 @dataclass(frozen=True)

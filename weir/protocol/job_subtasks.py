@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from weir.protocol.job_model import UNFINISHED_ENDS, Assignment, SubtaskStatus
 from weir.types import SubtaskId
@@ -51,13 +51,22 @@ class JobSubtasks:
         return True
 
     def end_all_of(
-        self, task_manager: str, status: SubtaskStatus, statuses_before: set[SubtaskStatus]
+        self,
+        task_manager: str,
+        status: SubtaskStatus,
+        statuses_before: set[SubtaskStatus],
+        only: Collection[SubtaskId] | None = None,
     ) -> bool:
-        """Set the status of a task manager's subtasks that have one of the given; whether there were any."""
+        """Set the status of a task manager's subtasks that have one of the given; whether there were any.
+
+        ``only``: of these; None: of all.
+        """
         hit = [
             subtask
             for subtask, name in self.placement.items()
-            if name == task_manager and self.statuses[subtask] in statuses_before
+            if name == task_manager
+            and self.statuses[subtask] in statuses_before
+            and (only is None or subtask in only)
         ]
         for subtask in hit:
             self._note(f"{subtask}: {self.statuses[subtask].value} -> {status.value}")

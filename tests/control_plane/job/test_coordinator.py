@@ -237,3 +237,37 @@ def test_a_task_manager_that_only_keeps_state_is_missed():
         await here.close()
 
     run(test)
+
+
+def test_a_reply_to_the_first_deployment_that_is_lost_ends_nothing_that_a_rescale_adds_there():
+    """All subtasks have reported by then, and the job runs; the new ones have not been sent yet."""
+
+    async def test(clock):
+        here = Cluster(clock)
+        is_lost = asyncio.Event()
+
+        def answers_late(member):
+            async def deploy(request):
+                if not any(item.stage_index == SOURCE for item in request.subtasks):
+                    return
+                member._deploy(request)
+                await is_lost.wait()
+                raise ConnectionLostError(f"task manager {member.address} does not answer")
+
+            return deploy
+
+        for member in (here.add("h:1"), here.add("h:2")):
+            member.on["deploy"] = answers_late(member)
+        await here.running("h:1", "h:2")
+        here.background.may_save.clear()
+        rescale = here.parts.rescaler.request(COUNT, 4)
+        assert here.holder(SubtaskId(SOURCE, 0)) in map(here.holder, rescale.plan.new)
+        is_lost.set()
+        await settle()
+        assert here.job.machine.statuses.keys() > set(rescale.plan.new)
+        here.background.may_save.set()
+        await until(lambda: rescale.phase.is_final)
+        assert (rescale.phase.value, here.job.identity.generation) == ("COMPLETE", 1)
+        await here.close()
+
+    run(test)
