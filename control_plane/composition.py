@@ -21,7 +21,7 @@ from control_plane.ports import Background, Connect, ManifestStore
 from control_plane.record.record_writer import RecordWriter
 from control_plane.rescale.drain import Drainer
 from control_plane.rescale.rescaler import Rescaler
-from weir.clock import Clock
+from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig, StateStrategy
 from weir.job_loading import LoadedJob
 from weir.protocol import job as machine
@@ -108,12 +108,25 @@ class ControlPlane:
         self.coordinator = self._coordinator()
         self.reception = self._reception(end_task_managers=end_task_managers)
 
-    async def run_timers(self, interval_s: float) -> None:
-        """End leases and begin checkpoints in time, until cancelled."""
+    async def run_timers(self, interval_s_max: float) -> None:
+        """End leases and begin checkpoints when they are due, until cancelled.
+
+        Args:
+            interval_s_max: looks are at most so far apart, by which leases tell that this process was stopped.
+        """
         while True:
-            await self.background.sleep(interval_s)
+            await self.background.sleep(self._look_in_s(interval_s_max))
             self.leases.expire()
             self.checkpointer.tick()
+
+    def _look_in_s(self, interval_s_max: float) -> float:
+        """Seconds until a lease ends, but at most so many; a checkpoint that is due before wakes by itself."""
+        self.checkpointer.wake_within(interval_s_max)
+        ends_ms = self.task_managers.membership.next_expiry_ms()
+        if ends_ms is None:
+            return interval_s_max
+        # At least a ms: deadlines are whole ms, and a clock may be just before one.
+        return min(interval_s_max, max(ends_ms - monotonic_ms(self.clock), 1) / 1e3)
 
     # --- parts tell each other through these, which find the coordinator when they are called ----------------
 

@@ -38,8 +38,8 @@ log = logging.getLogger("control_plane")
 _FAREWELL_S = 10.0
 #: How long to wait, after a signal, for subtasks to stop.
 _CANCEL_S = 5.0
-#: Checkpoints begin at most so late.
-_TICK_S = 0.05
+#: The timers look at least so often, by which they see that this process was stopped for a while.
+_LOOK_S = 0.2
 _JOB_FAILED_EXIT_CODE = 1
 _CANCELLED_EXIT_CODE = 3
 
@@ -195,9 +195,7 @@ async def _serving(
     )
     if parent is not None:
         parent.tell({"address": join_address(host, grpc_port), "http": join_address(host, http.port)})
-    background = [
-        asyncio.create_task(control_plane.run_timers(min(section.heartbeat_interval_ms / 1e3, _TICK_S)))
-    ]
+    background = [asyncio.create_task(control_plane.run_timers(min(section.lease_timeout_ms / 4e3, _LOOK_S)))]
     if follows:
         background.append(asyncio.create_task(_follow(control_plane)))
     try:

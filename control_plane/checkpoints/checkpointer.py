@@ -120,6 +120,8 @@ class Checkpointer:
         self._failed_in_a_row = 0
         #: Subtasks that have ended and whose last parts are in a checkpoint, until they have delivered.
         self._ended: dict[int, list[SubtaskId]] = {}
+        #: Monotonic ms of the timers' next look, and of the next tick that is on its way; 0: there are no timers yet.
+        self._look_ms = self._tick_ms = 0
 
     @property
     def is_enabled(self) -> bool:
@@ -242,6 +244,24 @@ class Checkpointer:
         """Time has passed; called by the timers."""
         self.handle(model.Tick())
 
+    def wake_within(self, seconds: float) -> None:
+        """The timers look again after this time at the latest; what is due before wakes this object by itself."""
+        self._look_ms = self._tick_ms = self._now_ms + int(seconds * 1000)
+        self._plan_tick()
+
+    def _plan_tick(self) -> None:
+        due_ms = self.machine.next_due_ms
+        # What is due by now has been looked at, and waits for another event.
+        if due_ms is not None and self._now_ms < due_ms < self._tick_ms:
+            self._tick_ms = due_ms
+            self._background.spawn(self._tick_at(due_ms))
+
+    async def _tick_at(self, due_ms: int) -> None:
+        await self._background.sleep(max(due_ms - self._now_ms, 0) / 1e3)
+        if self._tick_ms == due_ms:
+            self._tick_ms = self._look_ms
+        self.tick()
+
     def handle(self, event: model.CheckpointEvent) -> None:
         """Feed one event to the machine and carry out what follows."""
         try:
@@ -250,6 +270,7 @@ class Checkpointer:
             log.error("ignored: %s", error)
             return
         self._carry_out_all(actions)
+        self._plan_tick()
 
     @property
     def _now_ms(self) -> int:

@@ -351,7 +351,7 @@ def job_of(sources=1, counts=2):
 class Cluster:
     """One control plane and its task managers; made in the loop."""
 
-    def __init__(self, clock, *, job=None, record=None, store=None, is_shared=False, **settings):
+    def __init__(self, clock, *, job=None, record=None, store=None, is_shared=False, look_s=0.05, **settings):
         #: What was written and removed, in order.
         self.done = []
         self.register = Register(self.done)
@@ -395,7 +395,7 @@ class Cluster:
             strategy=StateStrategy(),
         )
         self.parts.takeover.start(config.lease_timeout_ms)
-        self.background.spawn(self.parts.run_timers(0.05))
+        self.background.spawn(self.parts.run_timers(look_s))
 
     @property
     def job(self):
