@@ -112,7 +112,9 @@ class SourceSubtask(Subtask):
             if wait_us > 0:
                 until_s = self._clock.monotonic_s() + wait_us / 1e6
                 # A machine that is busy with small batches gets fewer and larger ones.
-                self._poll(min(max(until_s, self._pace.next_s), deadline_s, self._next_watermark_s))
+                # An idle source has no watermark to tell before its next row.
+                watermark_s = float("inf") if self._idle else self._next_watermark_s
+                self._poll(min(max(until_s, self._pace.next_s), deadline_s, watermark_s))
 
     def _make_watermark(self) -> None:
         now_s = self._clock.monotonic_s()

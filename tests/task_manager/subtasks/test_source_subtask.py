@@ -27,6 +27,7 @@ class Reader:
     """Never ends, and counts how often it is asked."""
 
     polls = 0
+    next_poll_us = 0
 
     def open(self, context):
         pass
@@ -40,7 +41,7 @@ class Reader:
     def poll(self, rows_max):
         self.polls += 1
         time.sleep(0.001)
-        return Poll()
+        return Poll(next_poll_us=self.next_poll_us)
 
 
 class Parts:
@@ -71,7 +72,7 @@ def source():
         output=output,
         rows_into_last=0,
         snapshot=lambda checkpoint_id: ({}, []),
-        flush_part=lambda share: True,
+        flush_part=lambda share, is_over: True,
         on_watermark=lambda time_ms: None,
         due_us=lambda: NEVER_US,
     )
@@ -141,3 +142,16 @@ def test_a_trigger_after_the_end_of_its_checkpoint_does_not_hold(source):
     run(source, partial(source.end_checkpoint, 7, committed=False))
     run(source, partial(source.checkpoint, 7, holds=True))
     wait_for_reads(source)
+
+
+def test_an_idle_source_does_not_wake_for_watermarks(source, monkeypatch):
+    """It tells none before its next row."""
+    inbox, sleeps_s = source.mailbox.inbox, []
+    poll = inbox.poll
+    monkeypatch.setattr(inbox, "poll", lambda timeout_s: (sleeps_s.append(timeout_s), poll(timeout_s))[1])
+    source._reader.next_poll_us = time.time_ns() // 1000 + 60_000_000
+    deadline_s = time.monotonic() + 10
+    # Watermarks come every 200 ms.
+    while max(sleeps_s, default=0) < 0.4:
+        assert time.monotonic() < deadline_s, "it wakes for watermarks"
+        time.sleep(0.005)
