@@ -22,6 +22,10 @@ TellJob = Callable[[job_machine.Event], None]
 TellCheckpoints = Callable[[checkpoint_model.CheckpointEvent], None]
 
 
+#: Why a rescale is taken back of which another control plane would not know.
+NOT_ON_RECORD = "the record of the job cannot be written (the control plane's log says why)"
+
+
 class Record(Protocol):
     """What another control plane needs to take over."""
 
@@ -29,8 +33,11 @@ class Record(Protocol):
         """The job has changed: write it down, soon."""
         ...
 
-    async def saved(self) -> None:
-        """Return when what is to be kept has been written; never, if another control plane leads by then."""
+    async def saved(self) -> bool:
+        """Return when what is to be kept has been written; False: it cannot be, and an earlier record still counts.
+
+        Does not return if another control plane leads by then.
+        """
         ...
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from control_plane.job import requests
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers, reason_of
-from control_plane.ports import Background, TellJob
+from control_plane.ports import NOT_ON_RECORD, Background, TellJob
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
 from weir.errors import WeirError, kind_of
@@ -76,7 +76,7 @@ class Deployment:
         checkpoints: Checkpoints,
         rescales: Rescales,
         *,
-        saved: Callable[[], Awaitable[None]],
+        saved: Callable[[], Awaitable[bool]],
         isolated_steps: Callable[[], Collection[str]],
         tell_job: TellJob,
     ) -> None:
@@ -90,7 +90,7 @@ class Deployment:
             task_managers: that are there.
             checkpoints: what subtasks begin with.
             rescales: hears of failures first.
-            saved: waits until the record of the job is written.
+            saved: waits until the record of the job is written; returns whether it could be.
             isolated_steps: returns the steps whose bad rows are put aside.
             tell_job: takes in what task managers answer.
         """
@@ -110,7 +110,11 @@ class Deployment:
         job = self._job
         generation = job.identity.generation
         # Another control plane must not use this generation for a deployment of its own.
-        await self._saved()
+        is_on_record = await self._saved()
+        if not is_on_record and job.identity.generation == generation and job.state is JobState.RUNNING:
+            # A rescale, of which another control plane would not know; without a record it is taken back.
+            self._refuse(assignments, generation)
+            return
         deployed_us = self._clock.now_us()
         unsent = list(assignments)
         for stage in reversed(job.graph.stages):
@@ -145,6 +149,13 @@ class Deployment:
                 subtasks = tuple(by_task_manager[name])
                 event = machine.DeploymentFailed(name, cause, generation, kind_of(result), subtasks)
                 self._tell_job(event)
+
+    def _refuse(self, assignments: tuple[Assignment, ...], generation: int) -> None:
+        for item in assignments:
+            only = (item.subtask,)
+            self._rescales.deployment_failed(only, NOT_ON_RECORD)
+            failed = machine.DeploymentFailed(item.task_manager, NOT_ON_RECORD, generation, subtasks=only)
+            self._tell_job(failed)
 
     async def _abort(
         self, assignments: tuple[Assignment, ...], unsent: list[Assignment], generation: int

@@ -76,6 +76,8 @@ class RecordWriter:
         self._incarnations = incarnations
         self._unsaved: bytes | None = None
         self._written = b""
+        #: The latest attempt to write was none in vain.
+        self._is_written = True
         self._is_refused = False
         #: Set while nothing is being written, and unless the record was refused.
         self._idle = asyncio.Event()
@@ -90,9 +92,10 @@ class RecordWriter:
             self._idle.clear()
             self._background.spawn(self._save_all(self._save))
 
-    async def saved(self) -> None:
-        """Return when what is to be kept has been written; never, if another control plane leads by then."""
+    async def saved(self) -> bool:
+        """See ``ports.Record``."""
         await self._idle.wait()
+        return self._is_written
 
     async def confirm(self) -> bool:
         """Write down which checkpoint counts; False: that is not certain. Does not return if another one leads.
@@ -149,7 +152,7 @@ class RecordWriter:
                 data, self._unsaved = self._unsaved, None
                 try:
                     await self._background.in_thread(partial(save, data))
-                    self._written = data
+                    self._written, self._is_written = data, True
                 except SupersededError as error:
                     # Whatever waits for the record must not happen: the job is the other one's.
                     log.error("%s", error)
@@ -157,8 +160,10 @@ class RecordWriter:
                     self._superseded()
                     return
                 except WeirError as error:
-                    # The job goes on; what is lost is that another control plane could take it over as it is.
+                    # The job goes on, but a rescale must not begin: another control plane that takes the job over
+                    # as it is on record must find it so, or start it again.
                     log.error("%s", error)
+                    self._is_written = False
         finally:
             if not self._is_refused:
                 self._idle.set()

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from control_plane.job import requests
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
-from control_plane.ports import Background, Record
+from control_plane.ports import NOT_ON_RECORD, Background, Record
 from weir.protocol import rescale_model as model
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.rpc import control_pb2
@@ -59,7 +59,10 @@ class RescaleCalls:
     async def prepare(self, rescale: RescaleMachine, action: model.SendPrepare) -> None:
         """Tell the owners of a stage which groups move; what they answer are events."""
         # That a rescale is under way is on record before anybody hears of it.
-        await self._record.saved()
+        if not await self._record.saved():
+            for subtask in action.to:
+                self._handle(rescale, model.PrepareRefused(subtask, NOT_ON_RECORD))
+            return
         moves = [
             control_pb2.GroupMove(
                 key_group=move.group, source_subtask_index=move.source, target_subtask_index=move.target
@@ -104,7 +107,12 @@ class RescaleCalls:
         """Let upstream subtasks switch to the present subtasks of the stage, and tell the owners."""
         job = self._job
         # Another control plane that takes over must not count on the stage as it was.
-        await self._record.saved()
+        is_on_record = await self._record.saved()
+        is_first_to_be_told = not rescale.plan.new and rescale.plan.table is None
+        if is_first_to_be_told and not is_on_record:
+            # Otherwise the record that was written before the first order says that a rescale is under way.
+            self._fail(rescale, NOT_ON_RECORD)
+            return
 
         async def tell(name: str, subtasks: list[SubtaskId]) -> None:
             request = control_pb2.RerouteRequest(

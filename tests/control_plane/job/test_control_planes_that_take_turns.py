@@ -2,10 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster
 from tests.control_plane.virtual import run, settle, until
+from weir.errors import CheckpointError
 from weir.protocol.job import JobState
 from weir.rpc import control_pb2
+from weir.rpc.wire import subtask_from_proto
 from weir.types import SubtaskId
 
 
@@ -177,6 +181,35 @@ def test_a_new_subtask_that_its_task_manager_stops_takes_the_rescale_back():
         assert rescale.cause == f"subtask {new[1]} is lost: its task manager stopped it"
         here.parts.checkpointer.request()
         await until(lambda: here.parts.checkpointer.latest_id == 1)
+        await here.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("target", [1, 3])
+def test_a_rescale_that_cannot_be_put_on_record_is_taken_back_before_anybody_hears_of_it(target):
+    """The record says that the job can be taken over as it was: its successor would not know the new subtasks."""
+
+    async def test(clock):
+        here = Cluster(clock)
+        members = await here.running("h:1", "h:2")
+        before = here.register.data
+        here.register.error = CheckpointError("cannot write control.json: no space left on device")
+        rescale = here.parts.rescaler.request(COUNT, target)
+        await until(lambda: rescale.phase.is_final)
+        assert rescale.phase.value == "ABORTED"
+        assert rescale.cause.endswith(
+            "the record of the job cannot be written (the control plane's log says why)"
+        )
+        assert here.register.data == before
+        assert here.register.record.is_steady
+        deployed = {subtask_from_proto(s) for m in members for r in m.requests("deploy") for s in r.subtasks}
+        assert not deployed & set(rescale.plan.new)
+        assert not [r for m in members for name in ("prepare", "reroute") for r in m.requests(name)]
+        here.register.error = None
+        again = here.parts.rescaler.request(COUNT, target)
+        await until(lambda: again.phase.is_final)
+        assert (again.phase.value, here.job.identity.generation) == ("COMPLETE", 1)
         await here.close()
 
     run(test)
