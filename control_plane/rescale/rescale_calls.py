@@ -10,6 +10,7 @@ from control_plane.job import requests
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import NOT_ON_RECORD, Background, Record
+from weir.errors import ConnectionLostError
 from weir.protocol import rescale_model as model
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.rpc import control_pb2
@@ -138,20 +139,34 @@ class RescaleCalls:
         await self._for_each_task_manager([*upstream, *owners], tell)
 
     async def abort(self, rescale: RescaleMachine, owners: Collection[SubtaskId], version: int) -> None:
-        """Let owners forget a plan that is taken back."""
+        """Let owners forget a plan that is taken back.
+
+        Until they have heard it: one whose inputs have ended waits for that, and there may be no further rescale.
+        """
+        identity = self._identities[rescale.rescale_id]
 
         async def tell(name: str, subtasks: list[SubtaskId]) -> None:
             request = control_pb2.AbortRescaleRequest(
-                handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
+                handshake=handshake_to_proto(identity),
                 stage_index=rescale.plan.stage_index,
                 routing_version=version,
                 owners=[subtask_to_proto(subtask) for subtask in subtasks],
             )
-            try:
-                await self._task_managers.client(name).abort_rescale(request)
-            except Exception as error:
-                # Its lease tells whether it is gone; an owner also learns of an abort from the next rescale.
-                log.warning("task manager %s did not take the abort of a rescale: %s", name, error)
+            is_first = True
+            while self._job.identity == identity:
+                try:
+                    await self._task_managers.client(name).abort_rescale(request)
+                except Exception as error:
+                    if is_first:
+                        log.warning("task manager %s did not take the abort of a rescale: %s", name, error)
+                        is_first = False
+                    # One that answers and refuses has another job, or none, by now.
+                    is_out_of_reach = isinstance(error, ConnectionLostError)
+                    if not is_out_of_reach or not self._task_managers.is_registered(name):
+                        return
+                    await self._background.sleep(_ASK_AGAIN_S)
+                else:
+                    return
 
         await self._for_each_task_manager(owners, tell)
 

@@ -3,27 +3,33 @@
 import asyncio
 import types
 
+import pytest
+
 from control_plane.link.task_managers import TaskManagers
 from control_plane.rescale.rescale_calls import RescaleCalls
-from weir.errors import ConnectionLostError
+from weir.errors import ConnectionLostError, HandshakeError
 from weir.rpc.wire import JobIdentity
 from weir.types import SubtaskId
 
-NEW = SubtaskId(1, 3)
+OLD, NEW = SubtaskId(1, 0), SubtaskId(1, 3)
 IDENTITY = JobIdentity("job-1", "f", 2)
 
 
 class Peer:
     """A task manager whose first answers to an order to stop are failures."""
 
-    def __init__(self, failures: int) -> None:
+    def __init__(self, failures: int, error=None) -> None:
         self.asked = []
+        self.error = error or ConnectionLostError("a task manager does not answer")
         self.failures = failures
 
     async def cancel(self, request):
         self.asked.append(request)
         if len(self.asked) <= self.failures:
-            raise ConnectionLostError("a task manager does not answer")
+            raise self.error
+
+    async def abort_rescale(self, request):
+        await self.cancel(request)
 
 
 def calls_to(job, peers, on_sleep=lambda: None):
@@ -51,7 +57,8 @@ def job_with(placement):
 
 
 def rescale_that(is_final):
-    return types.SimpleNamespace(rescale_id=1, phase=types.SimpleNamespace(is_final=is_final))
+    phase, plan = types.SimpleNamespace(is_final=is_final), types.SimpleNamespace(stage_index=1)
+    return types.SimpleNamespace(rescale_id=1, phase=phase, plan=plan)
 
 
 def test_new_subtasks_of_a_rescale_that_is_taken_back_are_told_to_stop_until_they_have_heard_it():
@@ -81,4 +88,27 @@ def test_nobody_is_told_of_a_lost_subtask_of_an_earlier_deployment():
         job.identity = JobIdentity("job-1", "f", 3)
 
     asyncio.run(calls_to(job, {"h:1": peer}, start_again).cancel(rescale_that(is_final=True), [], [NEW]))
+    assert len(peer.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [(ConnectionLostError("it does not answer"), 3), (HandshakeError("it has another job"), 1)],
+)
+def test_owners_are_told_that_a_rescale_is_taken_back_until_they_have_heard_it(error, times):
+    """One whose inputs have ended, and to which nothing else comes, would wait for it for ever."""
+    peer = Peer(2, error)
+    calls = calls_to(job_with({OLD: "h:1"}), {"h:1": peer})
+    asyncio.run(calls.abort(rescale_that(is_final=True), [OLD], 2))
+    assert len(peer.asked) == times
+    assert [item.subtask_index for item in peer.asked[0].owners] == [0]
+
+
+def test_owners_of_an_earlier_deployment_are_not_told_that_a_rescale_is_taken_back():
+    job, peer = job_with({OLD: "h:1"}), Peer(failures=100)
+
+    def start_again():
+        job.identity = JobIdentity("job-1", "f", 3)
+
+    asyncio.run(calls_to(job, {"h:1": peer}, start_again).abort(rescale_that(is_final=True), [OLD], 2))
     assert len(peer.asked) == 1
