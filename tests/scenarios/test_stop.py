@@ -54,6 +54,8 @@ def test_stop_with_a_savepoint_and_start_from_it(make_cluster, tmp_path, write_e
         "output": tmp_path / "out",
         "table": tmp_path / "table.db",
         "release": tmp_path / "release",
+        # Rows last for 20 s: the stop comes before their end however slow the machine is.
+        "rate": 500,
     }
     cluster = make_cluster(settings=SETTINGS)
     control_plane = cluster.start_control_plane("flow_stop", parameters, exit_when_finished=False)
@@ -96,6 +98,7 @@ def test_stop_with_a_savepoint_and_start_from_it(make_cluster, tmp_path, write_e
     cluster.stop()
 
     again = make_cluster(settings=SETTINGS)
+    parameters["rate"] = 5_000
     (tmp_path / "release").touch()
     again.start_control_plane("flow_stop", parameters, arguments=["--from-savepoint", str(savepoint)])
     for name in ("first", "second"):
