@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import resource
 from pathlib import Path
 
@@ -19,14 +20,21 @@ FILE_BYTES_MAX = 1 << 20
 
 
 def fail_and_close(directory: Path, has_checkpoints: bool) -> str:
-    """Let a store's log meet a file size limit, as it would meet a full disk; gives what closing the job raised."""
-    store = open_store(directory / "state.db", RocksDbSettings(), fresh=True)
+    """Let a store's tables meet a file size limit, as they would a full disk; returns what closing the job raised."""
+    store = open_store(directory / "state.db", RocksDbSettings(write_buffer_bytes=4 << 20), fresh=True)
     checkpoints = CheckpointStore.open(str(directory / "checkpoints"), "job") if has_checkpoints else None
     state = JobState(store, checkpoints, None, None, RestorePlan(), None, ())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, limits[1]))
-    with pytest.raises(StateError):
-        store.write(puts=[(b"%d" % number, b"x" * 100_000) for number in range(100)])
+    failure = ""
+    # The first memory tables are written out in the background: a later write tells that this failed.
+    for first in range(0, 100_000, 100):
+        try:
+            store.write(puts=[(b"%d" % number, os.urandom(10_000)) for number in range(first, first + 100)])
+        except StateError as error:
+            failure = str(error)
+            break
+    assert failure
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     try:
         state.close()
