@@ -140,6 +140,9 @@ class LocalPlace(Place):
         if not source.exists():
             return
         if target.exists():
+            # Unless another one that commits the same has just renamed it.
+            if not source.exists():
+                return
             raise InputError(f"sink: {target} exists already; remove it or choose another directory")
         if "/" in visible:
             target.parent.mkdir(parents=True, exist_ok=True)
