@@ -10,6 +10,7 @@ import pytest
 import weir
 from weir import testing
 from weir.errors import CheckpointError, GraphError, UserFunctionError
+from weir.records import BATCH_BYTES_MAX
 
 SCHEMA = {"user": str, "at": int}
 OUT = {"user": str, "what": str, "n": int}
@@ -96,6 +97,33 @@ def test_sessions_close_when_the_watermark_passes_and_the_rest_at_the_end():
         assert fired(job)[1:] == [("ann", "session", 2)]
         result = job.finish()
     assert [row["n"] for row in result["out"]] == [1, 2, 1]
+
+
+class LongRows(weir.KeyedProcess):
+    """20 MB when its timers fire."""
+
+    def process(self, key, row, context):
+        for time_ms in range(1, 21):
+            context.timers.register(time_ms)
+
+    def on_timer(self, key, time_ms, context):
+        yield {"user": key[0], "what": "x" * 1_000_000, "n": time_ms}
+
+
+def test_long_rows_of_timers_leave_in_batches_of_bounded_bytes():
+    sizes = []
+
+    def measured(batch):
+        sizes.append(batch.nbytes)
+        return batch
+
+    flow = weir.Dataflow("timed")
+    events = flow.source("events", weir.JsonLines("/absent", schema=SCHEMA, event_time="at"))
+    rows = events.key_by("user").process("timed", LongRows, OUT).map_batches("sizes", measured)
+    rows.sink("out", weir.Collect())
+    with testing.start(flow, {"events": [{"user": "ann", "at": 0}]}) as job:
+        assert [row["n"] for row in job.finish()["out"]] == list(range(1, 21))
+    assert max(sizes) < BATCH_BYTES_MAX + 1_100_000
 
 
 @pytest.mark.parametrize("state", ["memory", "rocksdb"])

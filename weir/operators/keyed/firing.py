@@ -21,7 +21,7 @@ from weir.operators.keyed.timer_sides import Firing, TimerSide
 from weir.operators.keyed.timers import NoTimers, Timers
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
+from weir.records import BATCH_BYTES_MAX, WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
 from weir.specs import FlatMapSpec, KeyedProcessSpec
 from weir.state.handles.block import Cursor, Keys
 from weir.state.tables.time_first import times_of, user_key_of
@@ -97,7 +97,7 @@ class TimerCalls:
         context.begin_block(keys.distinct)
         results: list[dict[str, Any]] = []
         times: list[int] = []
-        position = time_ms = 0
+        size_bytes = position = time_ms = 0
         try:
             for time_ms, position in firing.each(keys.inverse.tolist()):
                 context.begin_timer(position, time_ms)
@@ -107,9 +107,10 @@ class TimerCalls:
                 for result in made:
                     results.append(result)
                     times.append(time_ms)
-                if len(results) >= rows.batch_size:
+                    size_bytes += rows.long_bytes(result)
+                if len(results) >= rows.batch_size or size_bytes >= BATCH_BYTES_MAX:
                     yield rows.built(results, times, self._clock.now_us())
-                    results, times = [], []
+                    results, times, size_bytes = [], [], 0
         except Exception as error:
             # What our own code says is about the store, not about the timer.
             if isinstance(error, WeirError):
@@ -165,6 +166,10 @@ class _TimerRows(FlatMapOperator):
     def batch_size(self) -> int:
         """Rows at which a batch is cut."""
         return self._batch_size
+
+    def long_bytes(self, result: Any) -> int:
+        """About how many bytes the long values of a result have; what is no dict is refused when it is built."""
+        return self._long_bytes(result) if isinstance(result, dict) else 0
 
     def built(self, results: list[dict[str, Any]], times_ms: list[int], now_us: int) -> pa.RecordBatch:
         """A batch as it leaves the step.

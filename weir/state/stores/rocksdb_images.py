@@ -16,7 +16,7 @@ _CURRENT = "CURRENT"
 _OPTIONS_PREFIX = "OPTIONS-"
 #: Written by rocksdict.
 _CONFIG = "rocksdict-config.json"
-#: Each time a table is gone, RocksDB has merged it since the manifest was read, which takes it a while.
+#: Each time a file is gone, RocksDB has merged tables, or begun another manifest, which takes it a while.
 _TRIES_MAX = 100
 
 
@@ -41,13 +41,11 @@ class ImageTaker:
         directory.mkdir()
         with self._lock:
             try:
-                manifest = self._link_tables(directory)
+                manifest, content = self._link_tables(directory)
             except UnknownManifestError as error:
                 log.warning("RocksDB has to make images itself, which holds up rows: %s", error)
                 shutil.rmtree(directory)
                 return False
-            with manifest.path.open("rb") as stream:
-                content = stream.read(manifest.size_bytes)
         (directory / manifest.path.name).write_bytes(content)
         (directory / _CURRENT).write_text(f"{manifest.path.name}\n")
         options = [name for name in os.listdir(self._data_path) if name.startswith(_OPTIONS_PREFIX)]
@@ -55,8 +53,8 @@ class ImageTaker:
             shutil.copyfile(self._data_path / name, directory / name)
         return True
 
-    def _link_tables(self, directory: Path) -> Manifest:
-        """Link all tables that the manifest names; returns it, read as far as that."""
+    def _link_tables(self, directory: Path) -> tuple[Manifest, bytes]:
+        """Link all tables that the manifest names; returns it, read as far as that, and so much of its content."""
         linked: set[int] = set()
         for tries_left in reversed(range(_TRIES_MAX)):
             try:
@@ -64,13 +62,15 @@ class ImageTaker:
                 for number in sorted(manifest.tables - linked):
                     os.link(self._data_path / _table_name(number), directory / _table_name(number))
                     linked.add(number)
+                with manifest.path.open("rb") as stream:
+                    content = stream.read(manifest.size_bytes)
             except FileNotFoundError:
                 if not tries_left:
                     raise
                 continue
             for number in linked - manifest.tables:
                 (directory / _table_name(number)).unlink()
-            return manifest
+            return manifest, content
         raise AssertionError("unreachable")
 
     def _read_manifest(self) -> Manifest:

@@ -30,6 +30,8 @@ _COMPRESSIONS = {
 }
 #: Files are small so that the index and filter of each fit well in one shard of the block cache.
 _TABLE_FILE_BYTES = 8 << 20
+#: RocksDB begins another manifest then: each image has a copy.
+MANIFEST_BYTES_MAX = 1 << 20
 #: Share of a memory table for a Bloom filter over its keys: saves most reads a walk through every skip list.
 _MEMORY_TABLE_FILTER_SHARE = 0.05
 _LOG_FILE_BYTES = 4 << 20
@@ -115,6 +117,7 @@ def store_options(settings: RocksDbSettings, memory: StoreMemory) -> Options:
     options.set_allow_mmap_reads(maps_tables(settings))
     options.set_max_log_file_size(_LOG_FILE_BYTES)
     options.set_keep_log_file_num(2)
+    options.set_max_manifest_file_size(MANIFEST_BYTES_MAX)
     options.set_stats_dump_period_sec(0)
     # Whoever drops the last reader of tables that a merge has replaced would delete them, 4 ms each: a background
     # thread does it.

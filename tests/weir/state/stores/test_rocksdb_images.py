@@ -7,6 +7,7 @@ import pytest
 from rocksdict import Checkpoint
 
 from weir.errors import StateError
+from weir.state.stores import rocksdb_settings
 from weir.state.stores.directory_lock import StoreDirectory
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
 from weir.state.stores.rocksdb_images import ImageTaker
@@ -69,7 +70,11 @@ def test_the_tables_of_the_manifest_are_those_of_rocksdb(tmp_path: Path) -> None
     store.close()
 
 
-def test_images_are_whole_while_tables_come_and_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("manifest_bytes", [rocksdb_settings.MANIFEST_BYTES_MAX, 2_000])
+def test_images_are_whole_while_tables_and_manifests_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest_bytes: int
+) -> None:
+    monkeypatch.setattr(rocksdb_settings, "MANIFEST_BYTES_MAX", manifest_bytes)
     store = open_store(tmp_path / "store", SETTINGS, fresh=True)
     keys = [b"\0\1%05d" % number for number in range(1_000)]
     written = 0
@@ -93,6 +98,9 @@ def test_images_are_whole_while_tables_come_and_go(tmp_path: Path) -> None:
             # Each write is atomic, and all that came before the image are in it.
             assert len(values) == (1 if least else len(values)), "a part of a write"
             assert not least or ([key for key, _ in found] == keys and int(min(values)[:8]) >= least)
+        manifests = {next(tmp_path.glob(f"image-{number}/MANIFEST-*")).name for number in range(15)}
+        assert len(manifests) == 1 or manifest_bytes == 2_000
+        assert len(manifests) > 1 or manifest_bytes > 2_000, "no manifest came to its end"
     finally:
         stopped.set()
         thread.join()
