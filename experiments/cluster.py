@@ -253,6 +253,15 @@ class Cluster:
         return documented if self._documented_ports and is_free(documented) else free_port()
 
 
+def files_below(directory: Path, pattern: str) -> list[Path]:
+    """Files of a tree out of which a running job may remove others meanwhile: checkpoints that have expired.
+
+    ``Path.rglob`` raises for a directory that goes while it is read.
+    """
+    found = (Path(place) / name for place, _, names in os.walk(directory) for name in names)
+    return [path for path in found if path.match(pattern)]
+
+
 def run_job(
     cluster: Cluster,
     job: str,

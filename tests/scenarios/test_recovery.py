@@ -7,7 +7,7 @@ import pytest
 
 import weir.testing
 from experiments import soak_job
-from experiments.cluster import FINAL_STATES
+from experiments.cluster import FINAL_STATES, files_below
 from experiments.soak import JOB
 from experiments.soak_check import check_output, write_events
 
@@ -178,7 +178,7 @@ def test_barriers_overtake_rows_under_back_pressure(make_cluster, tmp_path):
         cluster.start_task_manager(name)
     checkpoints = cluster.directory / "checkpoints"
     cluster.wait_for(
-        lambda status: status["latest_checkpoint"] and any(checkpoints.rglob("rows-*.arrow")),
+        lambda status: status["latest_checkpoint"] and any(files_below(checkpoints, "rows-*.arrow")),
         "a checkpoint with rows",
     )
     latest = cluster.status()["latest_checkpoint"]

@@ -6,7 +6,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from experiments.cluster import FINAL_STATES
+from experiments.cluster import FINAL_STATES, files_below
 
 pytestmark = pytest.mark.scenario
 
@@ -34,7 +34,7 @@ def write(path, first, note_of):
 def saved_schemas(checkpoints):
     """Of the rows in the checkpoints that are there: whether a note may be null."""
     found = set()
-    for path in checkpoints.rglob("rows-*.arrow"):
+    for path in files_below(checkpoints, "rows-*.arrow"):
         try:
             found.add(pa.ipc.open_file(path.read_bytes()).schema.field("note").nullable)
         except (FileNotFoundError, pa.ArrowInvalid):

@@ -6,17 +6,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import orjson
 import pyarrow as pa
 
-from weir.errors import InputError
-from weir.operators.sources.file_reader import FileReader
+from weir.operators.sources.columnar_reader import ColumnarReader
 from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.ipc_file import IpcFile
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
-from weir.schemas import is_widened_by
 from weir.specs import ArrowIpcSpec
 
 #: A position is the number of a record batch, and that of a row in it in as many bits.
@@ -40,7 +36,7 @@ class BatchRange:
         return (self.stop >> _ROW_BITS) - (self.start >> _ROW_BITS)
 
 
-class ArrowIpcReader(FileReader):
+class ArrowIpcReader(ColumnarReader):
     """Reads one subtask's record batches of Arrow IPC files.
 
     Columns are found by name and must have the schema's types, or types that widen to them without loss; other columns
@@ -54,8 +50,6 @@ class ArrowIpcReader(FileReader):
     def __init__(self, spec: ArrowIpcSpec) -> None:
         super().__init__(spec)
         self._spec = spec
-        time_column = spec.event_time_column
-        self._required = [f.name for f in spec.schema_read if not f.nullable or f.name == time_column]
         self._pending: list[BatchRange] = []
         self._range: BatchRange | None = None
         self._file: IpcFile | None = None
@@ -63,8 +57,6 @@ class ArrowIpcReader(FileReader):
         self._pieces: Iterator[pa.RecordBatch] = iter(())
         #: Position of the first row that was not decoded.
         self._next = 0
-        #: Of the last decoded batch: its first row's position, and bool, shape (rows,), which rows were good.
-        self._decoded, self._good = 0, np.empty(0, dtype=np.bool_)
 
     def close(self) -> None:
         """Release the file."""
@@ -104,32 +96,13 @@ class ArrowIpcReader(FileReader):
                 return [BatchRange(path, 0, file.batches_max << _ROW_BITS)]
             return [BatchRange(path, n << _ROW_BITS, (n + 1) << _ROW_BITS) for n in range(file.batch_count)]
 
-    def _check_schema(self, path: str, found: pa.Schema) -> None:
-        for field in self._spec.schema:
-            count = found.names.count(field.name)
-            if count != 1:
-                what = (
-                    "is there twice"
-                    if count
-                    else f"({field.type}) is not there, only {', '.join(found.names)}"
-                )
-                raise InputError(
-                    f"{path}: column {field.name} {what}; correct the source's schema or the file"
-                )
-            actual = found.field(field.name).type
-            if not is_widened_by(actual, field.type):
-                raise InputError(
-                    f"{path}: column {field.name} has type {actual}, the source's schema says {field.type}, and "
-                    f"that does not hold every such value: correct the schema or the file"
-                )
-
     def _rests(self) -> list[Rest]:
         rests = [Rest(p.path, p.start, p.stop, p.rejected_to) for p in reversed(self._pending)]
         part = self._range
         if part is not None:
             start = self._next
             if self._batch is not None:
-                start = self._decoded + int(np.flatnonzero(self._good)[self._batch_offset])
+                start = self._first_left()
             if start < part.stop:
                 rests.insert(
                     0, Rest(part.path, start, part.stop, max(self._next, part.rejected_to), begun=True)
@@ -164,9 +137,9 @@ class ArrowIpcReader(FileReader):
                 if not self._next_pieces():
                     return None
                 continue
-            self._decoded = self._next
+            first = self._next
             self._next += piece.num_rows
-            good = self._good_rows(piece, self._decoded)
+            good = self._good_rows(piece, first)
             if good.num_rows:
                 return good
 
@@ -207,36 +180,11 @@ class ArrowIpcReader(FileReader):
             except pa.ArrowException as error:
                 raise unreadable(path, error, "check the file") from error
 
-    def _good_rows(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """Put rows with forbidden nulls aside."""
-        good = np.ones(batch.num_rows, dtype=np.bool_)
-        for name in self._required:
-            column = batch.column(name)
-            if column.null_count:
-                missing = column.is_null().to_numpy(zero_copy_only=False)
-                for row in np.flatnonzero(missing & good).tolist():
-                    self._reject(first + row, f"field {name} is null", batch.slice(row, 1))
-                good &= ~missing
-        if not good.all():
-            batch = batch.filter(pa.array(good))
-        self._good = good
-        return pa.RecordBatch.from_arrays(batch.columns, schema=self._spec.schema_read)
-
-    def _reject(self, place: int, reason: str, row: pa.RecordBatch) -> None:
+    def _told(self, place: int) -> tuple[str, int, str] | None:
         assert self._range is not None
         if place < self._range.rejected_to:
-            return
-        path, number = self._range.path, place >> _ROW_BITS
-        reason = f"row {place & _ROW_MASK} of the record batch: {reason}"
-        self.rejected += 1
-        if self._spec.on_bad_record == "fail":
-            raise InputError(
-                f"{path} record batch {number}: {reason}; correct the file, or let the source "
-                f'{self._context.operator_name} put bad records aside with on_bad_record="dead_letter"'
-            )
-        if self._context.dead_letters is not None:
-            raw = orjson.dumps(row.to_pylist()[0], default=str)
-            self._context.dead_letters.reject(path, number, reason, raw)
+            return None
+        return self._range.path, place >> _ROW_BITS, f"row {place & _ROW_MASK} of the record batch: "
 
 
 def _single_batches(rest: Rest) -> list[Rest]:

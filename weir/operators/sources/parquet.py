@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weir.conditions import columns_of, may_hold
 from weir.errors import InputError
-from weir.operators.sources.file_reader import FileReader
+from weir.operators.sources.columnar_reader import ColumnarReader
 from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.parquet_rows import known_ranges, open_parquet, read_group
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
 from weir.records import BATCH_BYTES_MAX
-from weir.schemas import is_widened_by
 from weir.specs import ParquetSpec
 
 
@@ -40,7 +38,7 @@ class RowGroup:
         return self.stop_row - self.next_row
 
 
-class ParquetReader(FileReader):
+class ParquetReader(ColumnarReader):
     """Reads one subtask's row groups.
 
     Columns are found by name and must have the schema's types, or types that widen to them without loss (int32
@@ -54,8 +52,6 @@ class ParquetReader(FileReader):
     def __init__(self, spec: ParquetSpec) -> None:
         super().__init__(spec)
         self._spec = spec
-        time_column = spec.event_time_column
-        self._required = [f.name for f in spec.schema_read if not f.nullable or f.name == time_column]
         self._file: pq.ParquetFile | None = None
         self._file_path = ""
         self._pending: list[RowGroup] = []
@@ -66,8 +62,6 @@ class ParquetReader(FileReader):
         self._row_group: RowGroup | None = None
         #: Row number of the first row that was not decoded.
         self._next_row = 0
-        #: Of the last decoded batch: its first row's number, and bool, shape (rows,), which rows were good.
-        self._decoded_row, self._good = 0, np.empty(0, dtype=np.bool_)
 
     def close(self) -> None:
         """Release the file."""
@@ -104,7 +98,7 @@ class ParquetReader(FileReader):
         if group is not None:
             start = self._next_row
             if self._batch is not None:
-                start = self._decoded_row + int(np.flatnonzero(self._good)[self._batch_offset])
+                start = self._first_left()
             if start < group.stop_row:
                 rejected_to = max(self._next_row, group.rejected_to)
                 rests.insert(0, Rest(group.path, start, group.stop_row, rejected_to, begun=True))
@@ -119,20 +113,6 @@ class ParquetReader(FileReader):
             raise _unreadable(path, error) from error
         edges = np.cumsum([0, *counts]).tolist()
         return [RowGroup(path, start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
-
-    def _check_schema(self, path: str, found: pa.Schema) -> None:
-        for field in self._spec.schema:
-            if field.name not in found.names:
-                raise InputError(
-                    f"{path}: there is no column {field.name} ({field.type}), only {', '.join(found.names)}; "
-                    f"correct the source's schema or the file"
-                )
-            actual = found.field(field.name).type
-            if not is_widened_by(actual, field.type):
-                raise InputError(
-                    f"{path}: column {field.name} has type {actual}, the source's schema says {field.type}, and "
-                    f"that does not hold every such value: correct the schema or the file"
-                )
 
     def _chosen(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
@@ -154,9 +134,9 @@ class ParquetReader(FileReader):
                 self._next_row = self._row_group.next_row
                 self._batches = self._read(self._row_group)
                 continue
-            self._decoded_row = self._next_row
+            first = self._next_row
             self._next_row += batch.num_rows
-            good = self._good_rows(batch, self._decoded_row)
+            good = self._good_rows(batch, first)
             if good.num_rows:
                 return good
 
@@ -204,35 +184,9 @@ class ParquetReader(FileReader):
             self._group_stops = np.cumsum(counts).tolist()
         return self._file
 
-    def _good_rows(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """Put rows with forbidden nulls aside."""
-        good = np.ones(batch.num_rows, dtype=np.bool_)
-        for name in self._required:
-            column = batch.column(name)
-            if column.null_count:
-                missing = column.is_null().to_numpy(zero_copy_only=False)
-                for row in np.flatnonzero(missing & good).tolist():
-                    self._reject(first_row + row, f"field {name} is null", batch.slice(row, 1))
-                good &= ~missing
-        if not good.all():
-            batch = batch.filter(pa.array(good))
-        self._good = good
-        return pa.RecordBatch.from_arrays(batch.columns, schema=self._spec.schema_read)
-
-    def _reject(self, row: int, reason: str, batch: pa.RecordBatch) -> None:
+    def _told(self, place: int) -> tuple[str, int, str] | None:
         assert self._row_group is not None
-        if row < self._row_group.rejected_to:
-            return
-        path, position = self._row_group.path, row
-        self.rejected += 1
-        if self._spec.on_bad_record == "fail":
-            raise InputError(
-                f"{path} row {position}: {reason}; correct the file, or let the source "
-                f'{self._context.operator_name} put bad records aside with on_bad_record="dead_letter"'
-            )
-        if self._context.dead_letters is not None:
-            raw = orjson.dumps(batch.to_pylist()[0], default=str)
-            self._context.dead_letters.reject(path, position, reason, raw)
+        return (self._row_group.path, place, "") if place >= self._row_group.rejected_to else None
 
 
 def _readable(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

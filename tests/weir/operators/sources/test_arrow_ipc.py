@@ -45,7 +45,7 @@ def test_columns_by_name_and_narrower_types(tmp_path, form):
     write(tmp_path / "a", form, 3)
     with pytest.raises(InputError, match="column id has type int64, the source's schema says int32"):
         read(weir.ArrowIpc(str(tmp_path), schema={"id": pa.int32()}))
-    with pytest.raises(InputError, match=r"column x \(string\) is not there, only other, id, text"):
+    with pytest.raises(InputError, match=r"there is no column x \(string\), only other, id, text"):
         read(weir.ArrowIpc(str(tmp_path), schema={"x": str}))
 
 

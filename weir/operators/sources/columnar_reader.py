@@ -1,0 +1,85 @@
+"""What the readers of columnar files share: the columns that a file must have, and rows that lack a value."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from weir.errors import InputError
+from weir.operators.sources.file_reader import FileReader
+from weir.schemas import is_widened_by
+from weir.specs import ArrowIpcSpec, ParquetSpec
+
+
+class ColumnarReader(FileReader):
+    """Base of the readers of Parquet and of Arrow IPC.
+
+    A *place* is an integer that grows from row to row of a file.
+    """
+
+    def __init__(self, spec: ArrowIpcSpec | ParquetSpec) -> None:
+        super().__init__(spec)
+        time_column = spec.event_time_column
+        self._columnar_spec = spec
+        self._required = [f.name for f in spec.schema_read if not f.nullable or f.name == time_column]
+        #: Of the last decoded batch: its first row's place, and bool, shape (rows,), which rows were good.
+        self._decoded, self._good = 0, np.empty(0, dtype=np.bool_)
+
+    @abstractmethod
+    def _told(self, place: int) -> tuple[str, int, str] | None:
+        """File, position and what the reason begins with, of a row that is bad; None: it was put aside before."""
+
+    def _check_schema(self, path: str, found: pa.Schema) -> None:
+        """Raise InputError unless the file has each column of the schema once, with its type or a narrower one."""
+        for field in self._columnar_spec.schema:
+            count = found.names.count(field.name)
+            if count != 1:
+                what = (
+                    f"column {field.name} is there twice"
+                    if count
+                    else f"there is no column {field.name} ({field.type}), only {', '.join(found.names)}"
+                )
+                raise InputError(f"{path}: {what}; correct the source's schema or the file")
+            actual = found.field(field.name).type
+            if not is_widened_by(actual, field.type):
+                raise InputError(
+                    f"{path}: column {field.name} has type {actual}, the source's schema says {field.type}, and "
+                    f"that does not hold every such value: correct the schema or the file"
+                )
+
+    def _good_rows(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """Put rows with forbidden nulls aside; ``first`` is the place of the first row."""
+        good = np.ones(batch.num_rows, dtype=np.bool_)
+        for name in self._required:
+            column = batch.column(name)
+            if column.null_count:
+                missing = column.is_null().to_numpy(zero_copy_only=False)
+                for row in np.flatnonzero(missing & good).tolist():
+                    self._reject(first + row, f"field {name} is null", batch.slice(row, 1))
+                good &= ~missing
+        if not good.all():
+            batch = batch.filter(pa.array(good))
+        self._decoded, self._good = first, good
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self._columnar_spec.schema_read)
+
+    def _first_left(self) -> int:
+        """Place of the first row of the last decoded batch that was not given out."""
+        return self._decoded + int(np.flatnonzero(self._good)[self._batch_offset])
+
+    def _reject(self, place: int, reason: str, row: pa.RecordBatch) -> None:
+        told = self._told(place)
+        if told is None:
+            return
+        path, position, where = told
+        self.rejected += 1
+        if self._columnar_spec.on_bad_record == "fail":
+            raise InputError(
+                f"{path} {self._position_unit} {position}: {where}{reason}; correct the file, or let the source "
+                f'{self._context.operator_name} put bad records aside with on_bad_record="dead_letter"'
+            )
+        if self._context.dead_letters is not None:
+            raw = orjson.dumps(row.to_pylist()[0], default=str)
+            self._context.dead_letters.reject(path, position, where + reason, raw)
