@@ -60,8 +60,10 @@ java:
 demo: java setup ## Generate events, run the demo job on real processes, print latencies and draw them
 	@$(RUN) -m experiments.demo
 
-test: check etcd ## Everything that `check` does, then all tests
-	$(RUN) -m pytest
+NO_PROCESS := not scenario and not spark and not service
+test: check etcd ## Everything that `check` does, then all tests: those that start no process two at a time, the others alone
+	$(RUN) -m pytest -n 2 -m "$(NO_PROCESS)"
+	$(RUN) -m pytest -m "not ($(NO_PROCESS))"
 
 # The tests of leader election start a real etcd; Debian has it as a package.
 etcd:

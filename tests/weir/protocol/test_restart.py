@@ -85,7 +85,7 @@ def test_a_step_that_raises_at_rows_is_isolated_after_some_failures():
     assert watch.isolated == {"picky"}
 
 
-@pytest.mark.parametrize("kind", set(FailureKind) - {FailureKind.ROWS})
+@pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.ROWS])
 def test_a_failure_that_is_not_about_rows_isolates_nothing(kind):
     watch = PoisonWatch(1)
     assert not watch.failed(kind, "sink")

@@ -33,7 +33,7 @@ import pyarrow as pa
 from weir.errors import InputError
 from weir.operators.base import Json, OperatorContext
 from weir.operators.sinks.part_files import PartFilesSink
-from weir.operators.sinks.rolled_writing import FileNames, WrittenFile, write_files
+from weir.operators.sinks.rolled_writing import FileNames, WrittenFile, remove_files, write_files
 from weir.operators.sinks.row_logs import RowLog, RowLogWriter, read_logs
 from weir.operators.sinks.two_phase import TransactionId
 from weir.records import user_columns
@@ -239,11 +239,18 @@ class RolledFilesSink(PartFilesSink):
         self._rolling = []
 
     def close(self) -> None:
-        """Release the files; the thread stops writing."""
+        """Release the files; the thread stops writing, and what it wrote goes: its rows are in the logs."""
         self._is_closed = True
+        roll, self._roll = self._roll, None
+        if roll is not None:
+            roll.add_done_callback(self._remove_roll)
         self._pool.shutdown(wait=False, cancel_futures=True)
         writer, self._log = self._log, None
         if writer is not None:
             with self.explained():
                 writer.abandon()
         super().close()
+
+    def _remove_roll(self, roll: Future[list[WrittenFile]]) -> None:
+        if not roll.cancelled() and roll.exception() is None:
+            remove_files(self._place, roll.result())

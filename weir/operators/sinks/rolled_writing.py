@@ -67,7 +67,8 @@ def write_files(
 ) -> list[WrittenFile]:
     """Write rows to hidden files, durably.
 
-    Memory: a chunk of the rows, beside what the writers of at most ``OPEN_FILES_MAX`` files hold.
+    Memory: a chunk of the rows, beside what the writers of at most ``OPEN_FILES_MAX`` files hold. Where it raises, it
+    leaves no file.
 
     Raises:
         CancelledError: the sink was closed.
@@ -82,9 +83,17 @@ def write_files(
                 files.write(values, rows)
             files.spill()
         files.complete_all()
-    finally:
+    except BaseException:
         files.abandon()
+        raise
     return files.written
+
+
+def remove_files(place: Place, files: Iterable[WrittenFile]) -> None:
+    """Remove files that nobody prepares; one that cannot be removed goes when the job starts again."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            place.remove(pending(file.name))
 
 
 @dataclass(slots=True)
@@ -149,11 +158,13 @@ class _OpenFiles:
             self._place.seal([file.stream for file in files])
 
     def abandon(self) -> None:
-        """Release what is not complete."""
+        """Release what is not complete, and remove all files."""
         for file in self._open.values():
             file.writer.abandon()
             with contextlib.suppress(OSError):
                 file.stream.close()
+            self.written.append(WrittenFile(file.name, file.values, 0, 0))
+        remove_files(self._place, self.written)
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

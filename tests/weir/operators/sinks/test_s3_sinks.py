@@ -58,6 +58,9 @@ def test_rows_come_once_over_a_crash(port, settings):
         assert restored[0]["logs"]
     assert rows_at(port, folder) == []
     sink.close()
+    if settings:
+        # The thread that writes files is told to stop, and not waited for.
+        sink._pool.shutdown()
     successor = opened(spec, generation=2, restored=restored)
     assert rows_at(port, folder) == list(range(10))
     successor.process(batch(*range(20 if settings else 10, 30)))
