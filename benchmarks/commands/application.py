@@ -1,0 +1,43 @@
+"""The command line that all benchmarks are commands of."""
+
+from __future__ import annotations
+
+import signal
+
+import typer
+
+_EPILOG = """
+Examples:
+
+\b
+python -m benchmarks throughput --json data/benchmarks/results/throughput.json
+python -m benchmarks throughput --one-core --repeat 5
+python -m benchmarks throughput --events 30000000
+python -m benchmarks throughput --input wikipedia
+python -m benchmarks throughput --input parquet
+python -m benchmarks latency --rate 100
+python -m benchmarks sinks --sink parquet
+python -m benchmarks latency --rate 0
+python -m benchmarks wide_job --rate 200
+python -m benchmarks wide_rows
+python -m benchmarks state --keys 10000000
+python -m benchmarks functions
+python -m benchmarks nexmark --query q1 --query q22
+python -m benchmarks rescale --state-bytes 1e9 --rate 50000 --strategy migrate
+python -m benchmarks rescale --steady
+python -m benchmarks checkpoint --state-bytes 1e9 --rate 50000
+python -m benchmarks recovery --state-bytes 1e9 --rate 50000
+python -m benchmarks report
+
+Only nexmark needs Java, to compare. Inputs have the lines that workgen.py makes, and are kept in data/benchmarks.
+"""
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)
+
+
+@app.callback()
+def _describe() -> None:
+    """Benchmarks on real processes. Each one checks what it computes and fails (exit code 1) if it is wrong."""
+    # The processes of a benchmark end on Ctrl-C; they shall also when this is killed, or its terminal goes away.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)

@@ -1,0 +1,210 @@
+"""What the engine does in a second, and what a row waits for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.command_line import (
+    CorpusName,
+    Json,
+    Keys,
+    Parallelism,
+    Repeat,
+    Report,
+    SinkName,
+    TaskManagers,
+    execute,
+)
+from benchmarks.commands.application import app
+
+
+@app.command()
+def throughput(
+    json: Json = None,
+    input: Annotated[CorpusName, typer.Option(help="What the lines look like.")] = "flat",
+    events: Annotated[
+        int | None,
+        typer.Option(min=1, help="Events of one run (millions: flat 10, csv 8, parquet 3, others 1)."),
+    ] = None,
+    keys: Keys = 100_000,
+    repeat: Repeat = 3,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+    one_core: Annotated[
+        bool, typer.Option("--one-core", help="One task manager held to one core, parallelism 1.")
+    ] = False,
+    compare_events: Annotated[
+        int | None,
+        typer.Option(min=1, help="Run with so many events too: do larger files run slower per event?"),
+    ] = None,
+) -> None:
+    """Events per second of the whole engine with durable state, beside batch queries on the same input."""
+    if input == "parquet":
+        _payload_throughput(json, events or 3_000_000, repeat)
+        return
+    if input != "flat":
+        _corpus_throughput(json, input, events or (8_000_000 if input == "csv" else 1_000_000), repeat)
+        return
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import throughput as benchmark
+
+        options = benchmark.ThroughputOptions(
+            events or 10_000_000, keys, repeat, parallelism, task_managers, one_core
+        )
+        return benchmark.run(options, report, compare_events=compare_events).as_json()
+
+    execute(measure, json)
+
+
+def _corpus_throughput(json: Path | None, corpus: str, events: int, repeat: int) -> None:
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import corpus_throughput as benchmark
+
+        return benchmark.run(benchmark.CorpusOptions(corpus, events, repeat), report).as_json()
+
+    execute(measure, json)
+
+
+def _payload_throughput(json: Path | None, events: int, repeat: int) -> None:
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import payload_throughput as benchmark
+
+        return benchmark.run(benchmark.PayloadOptions(events, repeat=repeat), report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
+def latency(
+    json: Json = None,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Events per second, open loop; 0: an idle job, its processors only.")
+    ] = 10_000,
+    duration_s: Annotated[float, typer.Option(min=0.1, help="Length of a run.")] = 30,
+    events: Annotated[
+        int | None, typer.Option(min=1, help="Instead of --duration-s: events of a run.")
+    ] = None,
+    keys: Keys = 100_000,
+    repeat: Repeat = 3,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+    batch_timeout_ms: Annotated[int, typer.Option(min=0, help="taskManager.batch_timeout_ms.")] = 10,
+) -> None:
+    """Latency from the scheduled time of an event to the sink, at a fixed rate."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import latency as benchmark
+
+        options = benchmark.LatencyOptions(
+            rate,
+            events / rate if events is not None and rate else duration_s,
+            keys,
+            repeat,
+            parallelism,
+            task_managers,
+            batch_timeout_ms,
+        )
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
+def sinks(
+    json: Json = None,
+    sink: Annotated[SinkName, typer.Option(help="What is written.")] = "parquet",
+    events: Annotated[int, typer.Option(min=1, help="Rows of one run.")] = 20_000_000,
+    repeat: Repeat = 3,
+    roll_ms: Annotated[
+        float | None, typer.Option(min=0, help="Let files hold the rows of many checkpoints.")
+    ] = None,
+    checkpoint_interval_ms: Annotated[int, typer.Option(min=1, help="Time between checkpoints.")] = 1_000,
+) -> None:
+    """Rows per second into a transactional file sink, beside Polars' sink of the same rows."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import sinks as benchmark
+
+        options = benchmark.SinksOptions(sink, events, repeat, roll_ms, checkpoint_interval_ms)
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command("wide_job")
+def wide_job(
+    json: Json = None,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Events per second of both sources together; 0: an idle job.")
+    ] = 200,
+    duration_s: Annotated[float, typer.Option(min=3, help="Measured, after 4 s of warm-up.")] = 20,
+    keys: Keys = 1_000,
+    repeat: Repeat = 1,
+) -> None:
+    """9 stages, 21 subtasks: processors used, lag of the sink's watermark, time of checkpoints."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import wide_job as benchmark
+
+        options = benchmark.WideOptions(rate, duration_s, keys, repeat)
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
+def nexmark(
+    json: Json = None,
+    query: Annotated[
+        list[str] | None, typer.Option(help="Name of a query, such as q1; may be repeated. All if not given.")
+    ] = None,
+    events: Annotated[int, typer.Option(min=1, help="People, auctions and bids of a run.")] = 10_000_000,
+    repeat: Repeat = 3,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare/--no-compare", help="Compare each result with Spark SQL's, which needs Java."
+        ),
+    ] = True,
+) -> None:
+    """Queries over an online auction: events per second, CPU, and whether the result is that of Spark SQL."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import nexmark as benchmark
+
+        options = benchmark.NexmarkOptions(tuple(query or ()), events, repeat, compare)
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
+def transport(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Rows per batch size, at most.")] = 10_000_000,
+    repeat: Repeat = 3,
+) -> None:
+    """Rows per second over the channel between two task managers, by batch size."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import transport as benchmark
+
+        return benchmark.run(events, repeat, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
+def startup(json: Json = None, repeat: Repeat = 5) -> None:
+    """From process start to the first event processed."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import start_up
+
+        return start_up.run(repeat, report).as_json()
+
+    execute(measure, json)

@@ -1,0 +1,73 @@
+"""Too much, too wide, too bad."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.command_line import Json, Keys, Parallelism, Report, TaskManagers, execute
+from benchmarks.commands.application import app
+
+
+@app.command()
+def overload(
+    json: Json = None,
+    duration_s: Annotated[float, typer.Option(min=1, help="About how long the run takes.")] = 60,
+    sink_rate: Annotated[float, typer.Option(min=1, help="Rows per second that the sinks take.")] = 100_000,
+    keys: Keys = 100_000,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+) -> None:
+    """A sink slower than the source: memory must stay flat and nothing may be lost."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import overload as benchmark
+
+        options = benchmark.OverloadOptions(duration_s, sink_rate, keys, parallelism, task_managers)
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command("wide_rows")
+def wide_rows(
+    json: Json = None,
+    row_bytes: Annotated[int, typer.Option(min=1000, help="Payload of a long row.")] = 16 << 20,
+    columns: Annotated[int, typer.Option(min=2, help="Columns of a wide row.")] = 1_000,
+    dead_letter_rate: Annotated[float, typer.Option(min=1, help="Rows put aside per second.")] = 10_000,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+) -> None:
+    """Rows of 16 MB, of 1,000 columns, 10,000 dead letters a second: memory below its bound, nothing lost."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import wide_rows as benchmark
+
+        options = benchmark.WideRowsOptions(
+            row_bytes=row_bytes,
+            columns=columns,
+            dead_letter_rate=dead_letter_rate,
+            dead_letters=int(12 * dead_letter_rate),
+            parallelism=parallelism,
+            task_managers=task_managers,
+        )
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command("bad_input")
+def bad_input(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Good lines.")] = 100_000,
+    bad: Annotated[int, typer.Option(min=1, help="Bad lines.")] = 10_000,
+) -> None:
+    """Fuzzed lines among good ones: all good ones counted, all bad ones in the dead-letter files."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import bad_input as benchmark
+
+        return benchmark.run(report, good=events, bad=bad).as_json()
+
+    execute(measure, json)
