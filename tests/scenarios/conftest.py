@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cluster import Cluster
+from experiments.cluster import FINAL_STATES, Cluster
+from experiments.soak import rescale
 
 ROOT = Path(__file__).parents[2]
 FLOWS = Path(__file__).parent / "flows"
@@ -57,3 +58,54 @@ def make_cluster(tmp_path, environment):
     yield make
     for cluster in clusters:
         cluster.stop()
+
+
+@pytest.fixture
+def run_disturbed(make_cluster, release):
+    """Runs a held flow to its end through a rescale, the loss of a task manager and another rescale."""
+
+    def run(flow, parameters, *, stage, parallelisms, rows, settings=None):
+        """Start ``flow`` with two task managers; gives the cluster, whose job is finished.
+
+        Args:
+            flow: a module of ``flows`` whose ``build`` takes ``release``.
+            parameters: its others.
+            stage: what is rescaled.
+            parallelisms: of the stage, before the loss and after it.
+            rows: that the job must have written before the first rescale, and more after each of the other events.
+            settings: besides those that make checkpoints frequent and the loss soon noticed.
+        """
+        quick = {
+            "taskManager.operator_quota": 20,
+            "controlPlane.checkpoint_interval_ms": 300,
+            "controlPlane.checkpoint_pause_ms": 100,
+            "controlPlane.lease_timeout_ms": 1000,
+            "controlPlane.restart_attempts": 20,
+        }
+        cluster = make_cluster(settings=quick | (settings or {}))
+        cluster.start_control_plane(flow, parameters | {"release": release}, exit_when_finished=False)
+        for name in ("first", "second"):
+            cluster.start_task_manager(name)
+
+        def write_more():
+            before = cluster.status()["totals"]["events_out"]
+            cluster.wait_for(lambda status: status["totals"]["events_out"] >= before + rows, "further rows")
+
+        cluster.wait_for(lambda status: status["totals"]["events_out"] >= rows, "the first rows")
+        rescale(cluster, stage, parallelisms[0])
+        write_more()
+        place = cluster.status()["stages"][stage]["subtasks"][-1]["task_manager"]
+        victim = next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
+        victim.popen.kill()
+        cluster.wait_for(
+            lambda status: status["generation"] >= 2 and status["state"] == "RUNNING", "the restart", 60
+        )
+        write_more()
+        rescale(cluster, stage, parallelisms[1])
+        write_more()
+        release.touch()
+        status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+        assert (status["state"], status["cause"]) == ("FINISHED", "")
+        return cluster
+
+    return run

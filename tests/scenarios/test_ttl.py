@@ -3,54 +3,25 @@
 import polars as pl
 import pytest
 
-from experiments.cluster import FINAL_STATES
-from experiments.soak import rescale
 from experiments.soak_check import write_events
 from tests.scenarios.flows.flow_ttl import TTL_MS, UNKNOWN
 
 pytestmark = pytest.mark.scenario
 
 EVENTS, RATE, SERVERS = 10_000, 1_000, 300
-STAGE = 1
-SETTINGS = {
-    "taskManager.operator_quota": 20,
-    "controlPlane.checkpoint_interval_ms": 300,
-    "controlPlane.checkpoint_pause_ms": 100,
-    "controlPlane.lease_timeout_ms": 1000,
-    "controlPlane.restart_attempts": 20,
-    "controlPlane.out_of_order_grace_period": 0.0,
-}
 
 
-def test_a_state_expires_through_rescales_and_the_loss_of_a_task_manager(make_cluster, tmp_path, release):
+def test_a_state_expires_through_rescales_and_the_loss_of_a_task_manager(run_disturbed, tmp_path):
     events = write_events(tmp_path / "events.jsonl", EVENTS, SERVERS, 9)
-    cluster = make_cluster(settings=SETTINGS)
-    parameters = {"input": events, "output": tmp_path / "out", "rate": RATE, "release": release}
-    cluster.start_control_plane("flow_ttl", parameters, exit_when_finished=False)
-    for name in ("first", "second"):
-        cluster.start_task_manager(name)
-    cluster.wait_for(lambda status: status["totals"]["events_out"] > 1_000, "the first rows")
-    rescale(cluster, STAGE, 2)
-    has_written(cluster, 500)
-    place = cluster.status()["stages"][STAGE]["subtasks"][-1]["task_manager"]
-    victim = next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
-    victim.popen.kill()
-    cluster.wait_for(
-        lambda status: status["generation"] >= 2 and status["state"] == "RUNNING", "the restart", 60
+    run_disturbed(
+        "flow_ttl",
+        {"input": events, "output": tmp_path / "out", "rate": RATE},
+        stage=1,
+        parallelisms=(2, 3),
+        rows=1_000,
+        settings={"controlPlane.out_of_order_grace_period": 0.0},
     )
-    has_written(cluster, 1_000)
-    rescale(cluster, STAGE, 3)
-    has_written(cluster, 1_000)
-    release.touch()
-    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
-    assert (status["state"], status["cause"]) == ("FINISHED", "")
     check(events, tmp_path / "out")
-
-
-def has_written(cluster, more):
-    """Wait for this many further rows."""
-    before = cluster.status()["totals"]["events_out"]
-    cluster.wait_for(lambda status: status["totals"]["events_out"] >= before + more, "further rows")
 
 
 def check(events, output):
