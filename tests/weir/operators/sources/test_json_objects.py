@@ -1,0 +1,221 @@
+"""Nested, optional and many columns: the scanner, the bulk parser and the strict parser agree."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weir
+from tests.weir.operators.sources.json_paths_compared import assert_paths_agree, decode, mutate, padded
+from weir.errors import GraphError
+from weir.operators.sources.json_decode import JsonDecoder
+
+WIDE = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("load", pa.float64()),
+        pa.field("up", pa.bool_()),
+        pa.field("tags", pa.list_(pa.int16())),
+        pa.field(
+            "at",
+            pa.struct(
+                [
+                    pa.field("x", pa.int32()),
+                    pa.field("name", pa.string()),
+                    pa.field(
+                        "in", pa.struct([pa.field("y", pa.float64()), pa.field("l", pa.list_(pa.string()))])
+                    ),
+                ]
+            ),
+        ),
+        pa.field("port", pa.uint16()),
+    ]
+)
+WIDE_LINES = [
+    b'{"id": 1, "name": "a", "load": 1e-3, "up": null, "tags": [1, 2], "at": {"x": 1, "in": {"y": 2.5}}, "port": 1}',
+    b'{"meta": {"a": [1, {"b": "\\u00e9\\n"}, [], {}], "id": "no"}, '
+    b'"at": {"in": {"l": ["x", null], "y": -0.0}}, "id": 2}',
+    b'{"id":3,"at":{},"tags":[],"load":0.12345678901234567,"name":"\\ud83d\\ude00 \\"q\\" \\/",'
+    b'"x":{"tags":[true,null,-1.5E+10]}}',
+    b'{"at": {"name": "n", "z": {"name": [[[]]]}, "x": -5}, "id": 4, "port": null, "up": false, "load": -0}',
+    b'{"id": 5, "tags": null, "at": null, "load": 100000000000000000000, "name": ""}\r',
+    b'{"id": 9223372036854775807, "load": 0.0, "up": true, "port": 65535, "name": "\xc3\xa9"}',
+    b'{"id": 1234567890123456789, "at": {"in": null, "in2": {"in": 1}}}',
+]
+
+
+def test_scanner_takes_nested_and_optional_fields_and_escapes_itself():
+    decoder = JsonDecoder(WIDE)
+    decoder._strict = None
+    # 19 digits that begin with 9 are the strict parser's.
+    certain = [line for number, line in enumerate(WIDE_LINES) if number != 5]
+    data, stop = padded(certain)
+    assert decoder.decode(data, 0, stop).batch.num_rows == len(certain)
+    assert_paths_agree(WIDE_LINES * 3, WIDE)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mutated_wide_lines_agree(seed):
+    rng = random.Random(1000 + seed)
+    assert_paths_agree([mutate(rng.choice(WIDE_LINES), rng) for _ in range(1200)], WIDE)
+
+
+def test_a_bad_element_of_a_list_is_told_of_and_costs_its_line_only():
+    lines = [
+        WIDE_LINES[0],
+        b'{"id": 7, "tags": [1, "x"]}',
+        b'{"id": 8, "tags": [70000]}',
+        WIDE_LINES[0],
+        b"{}",
+    ] * 20
+    rows, rejected = decode(lines, WIDE)
+    assert len(rows) == 40
+    assert len(rejected) == 60
+    assert_paths_agree(lines, WIDE)
+
+
+#: Any JSON, with wanted keys in wrong places and of wrong types.
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["id", "name", "at", "x", "in", "y", "l", "tags", "é", 'a"b', "load"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from([*WIDE.names, "other", "i"]), _JSON, max_size=8),
+        min_size=1,
+        max_size=20,
+    ),
+    st.booleans(),
+    st.sampled_from([(", ", ": "), (",", ":"), (" ,\t", "\t: ")]),
+)
+def test_any_objects_agree(rows, ascii_only, separators):
+    lines = [
+        json.dumps({"id": n} | row, ensure_ascii=ascii_only, separators=separators).encode()
+        for n, row in enumerate(rows)
+    ]
+    assert_paths_agree(lines, WIDE)
+
+
+PATHS = {"domain": ("meta", "domain"), "new": ("length", "new"), "y": ("at", "in", "y"), "dotted": ("a.b",)}
+FLATTENED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("domain", pa.string(), nullable=False),
+        pa.field("new", pa.int64()),
+        pa.field("y", pa.float64()),
+        pa.field("at", pa.struct([pa.field("x", pa.int32())])),
+        pa.field("dotted", pa.bool_()),
+        pa.field("tags", pa.list_(pa.string())),
+    ]
+)
+PATH_LINES = [
+    b'{"id": 1, "meta": {"domain": "a", "x": [1]}, "length": {"old": 1, "new": 2}, "a.b": true, "tags": ["t"]}',
+    b'{"id": 2, "meta": {"domain": "b"}, "length": null, "at": {"in": {"y": 1}, "x": 7}}',
+    b'{"id": 3, "at": {"in": null}, "length": {"new": null}, "meta": {"domain": "\\u00e9"}}',
+    b'{"id": 4, "meta": {"domain": null}}',
+    b'{"id": 5, "meta": "no"}',
+    b'{"id": 6, "meta": {"domain": "a"}, "length": []}',
+    b'{"id": 7, "meta": {"domain": "a", "domain": "b"}}',
+    b'{"id": 8, "length": {"new": 1.5}, "meta": {"domain": "a"}}',
+]
+
+
+@pytest.mark.parametrize("at", [False, True], ids=["parts only", "an object whole and in parts"])
+def test_columns_at_paths(at):
+    schema = FLATTENED if at else FLATTENED.remove(FLATTENED.get_field_index("at"))
+    for copies in (1, 200):
+        rows, rejected = decode(PATH_LINES * copies, schema, paths=PATHS)
+        assert [row["id"] for row in rows] == [1, 2, 3] * copies
+        assert [(row["domain"], row["new"], row["y"]) for row in rows[:3]] == [
+            ("a", 2, None), ("b", None, 1.0), ("é", None, None)
+        ]  # fmt: skip
+        assert rows[0]["dotted"] is True
+        assert rejected[0][1] == "field meta.domain is missing or null"
+        assert decode(PATH_LINES * copies, schema, paths=PATHS, use_scanner=False) == (rows, rejected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mutated_lines_with_paths_agree(seed):
+    rng = random.Random(seed)
+    schema = FLATTENED.remove(FLATTENED.get_field_index("at"))
+    lines = [mutate(rng.choice(PATH_LINES), rng) for _ in range(800)]
+    expected = [decode([line], schema, paths=PATHS, use_scanner=False) for line in lines]
+    rows, rejected = decode(lines, schema, paths=PATHS)
+    assert rows == [row for got, _ in expected for row in got]
+    assert [reason for _, reason in rejected] == [reason for _, bad in expected for _, reason in bad]
+    assert decode(lines, schema, paths=PATHS, use_scanner=False) == (rows, rejected)
+
+
+def test_a_path_in_the_name_of_a_column(tmp_path):
+    (tmp_path / "in.jsonl").write_bytes(b"\n".join(PATH_LINES[:3]))
+    flow = weir.Dataflow("paths")
+    source = weir.JsonLines(
+        str(tmp_path),
+        schema={"id": int, "meta.domain": str, "n": weir.Nullable(int)},
+        paths={"n": "length.new"},
+    )
+    flow.source("rows", source).sink("out", weir.Collect())
+    rows = weir.run(flow)["out"].to_dicts()
+    assert [(row["id"], row["meta.domain"], row["n"]) for row in rows] == [
+        (1, "a", 2),
+        (2, "b", None),
+        (3, "é", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "paths", "message"),
+    [
+        ({"a": int, "a.b": int}, {}, "column 'a.b' lies in 'a', which by another column is int64"),
+        ({"a.b": int, "a": int}, {}, "another column says that 'a' is an object"),
+        ({"a": int}, {"b": "c"}, "there is no column 'b'"),
+        ({"a..b": int}, {}, "'a..b' is not a path"),
+    ],
+)
+def test_paths_that_cannot_be(schema, paths, message):
+    with pytest.raises(GraphError, match=message):
+        weir.JsonLines("x", schema=schema, paths=paths).to_spec()
+
+
+def test_many_columns_are_read_with_the_same_strictness_alone_and_together():
+    """More columns than the scanner takes; few long lines are parsed together."""
+    names = [f"c{number}" for number in range(299)] + ["größe"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    values = [{name: row + number for number, name in enumerate(names)} for row in range(200)]
+    good = [json.dumps(value, ensure_ascii=False).encode() for value in values]
+    twice = good[0][:-1] + ', "größe": 1}'.encode()
+    text = good[1][:-1] + b', "other": "\\"c1\\":", "c2 ": [{"c5": ","}, ": "]}'
+    wrong = good[2].replace(b'"c7": 9', b'"c7": "9"')
+    for lines in ([twice, text, wrong], [*good, twice, text, wrong], [*good]):
+        rows, rejected = decode(lines, schema)[:2]
+        assert len(rejected) == (0 if lines == good else 2)
+        expected = [
+            value for value, line in zip([*values, values[1]], [*good, text], strict=True) if line in lines
+        ]
+        assert rows == expected
+        if rejected:
+            assert [reason for _, reason in rejected] == [
+                "field größe occurs twice",
+                "field c7 must be int64, not a string",
+            ]
