@@ -12,6 +12,7 @@ from pathlib import Path
 
 from weir.builder import Dataflow
 from weir.clock import Clock, SystemClock
+from weir.errors import InputError
 from weir.graph import LogicalGraph, physical_graph
 from weir.local.collected import Collection
 from weir.local.deployment import Deployment, JobParts, no_state
@@ -38,6 +39,7 @@ def run(
     until: Callable[[Result], bool] | None = None,
     state_directory: str | Path | None = None,
     dead_letter_directory: str | Path | None = None,
+    strict: bool = False,
 ) -> Result:
     """Run a dataflow in this process and this thread until its inputs end; for notebooks, scripts and tests.
 
@@ -53,6 +55,7 @@ def run(
         until: stop when it is true; called with the rows so far between two batches.
         state_directory: keep keyed state there, in RocksDB, instead of in memory.
         dead_letter_directory: keep the file of rejected records there; the result has them in any case.
+        strict: a record that a source rejects fails the run, and sinks deliver nothing; as ``weir run --strict``.
 
     Returns:
         The rows that were collected. A run that was stopped by ``for_s``, ``until`` or Ctrl-C has processed all that it
@@ -61,7 +64,8 @@ def run(
     Raises:
         GraphError: the dataflow is not valid.
         UserFunctionError: a step raised; the cause is what it raised, with its traceback.
-        WeirError: an input, a sink or the state cannot be read or written.
+        InputError: an input cannot be read, or the run is strict and a record was rejected.
+        WeirError: a sink or the state cannot be read or written.
     """
     logical = local_graph(flow)
     wanted = {collect} if isinstance(collect, str) else set(collect)
@@ -78,6 +82,8 @@ def run(
             deployment.open()
             was_stopped = _read(deployment, clock, for_s, until, collections)
             deployment.end_input()
+            if strict:
+                _check_none_rejected(deployment)
             deployment.commit(0)
         except StepError as error:
             shown = told(error)
@@ -90,6 +96,17 @@ def run(
         if errors:
             raise errors[0]
         return Result(collections, dead_letters, was_stopped=was_stopped)
+
+
+def _check_none_rejected(deployment: Deployment) -> None:
+    for step, file in deployment.dead_letters:
+        if file.first is not None:
+            source, position, reason = file.first
+            place = f"{source} at {position}: " if position >= 0 else ""
+            raise InputError(
+                f"source {step!r} rejected {file.rejected:,} record{'s' if file.rejected > 1 else ''}; the first: "
+                f"{place}{reason}; a strict run takes none: mend it, or run without strict=True"
+            )
 
 
 def _deployment(

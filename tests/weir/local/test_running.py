@@ -116,6 +116,19 @@ def test_rejected_records_are_in_the_result(events, tmp_path):
     assert len(result["count"]) == 750
 
 
+def test_a_strict_run_fails_at_a_rejected_record_and_delivers_nothing(events, tmp_path):
+    out = tmp_path / "out"
+    flow = counting(events, weir.JsonLinesSink(str(out)))
+    with open(events, "a") as file:
+        file.write('{"id": "x"}\n')
+    with pytest.raises(
+        weir.WeirError, match=r"source 'events' rejected 1 record; the first: .*field id .*strict=True"
+    ):
+        weir.run(flow, strict=True)
+    assert not list(out.glob("part-*"))
+    assert len(weir.run(flow).dead_letters) == 1
+
+
 def test_a_source_that_is_paced_can_be_stopped(events, tmp_path):
     out = tmp_path / "out"
     result = weir.run(counting(events, weir.JsonLinesSink(str(out)), rate=5_000), for_s=0.05, collect="count")
