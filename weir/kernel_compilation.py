@@ -39,7 +39,10 @@ KERNEL_MODULES = (
     "weir.operators.sources.csv_scan",
     "weir.operators.sinks.latency_format",
     "weir.operators.sources.line_shapes",
+    "weir.state.tables.slot_layout",
+    "weir.state.tables.slot_choice_kernels",
     "weir.state.tables.slot_kernels",
+    "weir.state.tables.slot_key_kernels",
 )
 #: Of these, modules without a kernel of their own: no cache is written for them.
 _ONLY_INLINED = frozenset(
@@ -48,6 +51,7 @@ _ONLY_INLINED = frozenset(
         "weir.operators.byte_access",
         "weir.operators.sources.csv_tokens",
         "weir.operators.sources.json_tokens",
+        "weir.state.tables.slot_layout",
     }
 )
 #: Packages that may hold kernels.

@@ -1,16 +1,13 @@
 """Keyed accumulators in arrays, one slot for each cached key, over a state backend: the hot path of aggregations.
 
 What is where: a key is cached (its slot's cells are the truth; dirty if the backend does not have them yet), or it is
-in the backend, or it has no state. A batch's unknown keys come in one ``get_many``, in key order; dirty slots
-go down at :meth:`CellTable.flush` and when they are evicted.
-
-Reads are skipped where the backend cannot have the key: a key group that was empty in the backend when this state first
-met it, and from which no key was evicted or dropped since. Then all its keys are cached, so an uncached one is new.
+in the backend, or it has no state. A batch's unknown keys come in one read, in key order
+(``weir.state.tables.stored_cells``); dirty slots go down at a flush and when they are evicted
+(``weir.state.tables.cell_writes``).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -19,27 +16,20 @@ from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
-from weir.state.packed import PackedKeys, split_rows
 from weir.state.tables import accumulators
 from weir.state.tables.cached_entries import CachedEntries, CachedPart
 from weir.state.tables.capture import Capture
+from weir.state.tables.cell_writes import CellWrites
 from weir.state.tables.expiry import Expiry, cell_stamps
-from weir.state.tables.slot_table import SlotTable, positions_in_key_order
+from weir.state.tables.slot_table import SlotTable
+from weir.state.tables.stored_cells import StoredCells
 from weir.state.tables.table import IsOver, StateTable, never
 
-#: Keys of one write to the backend. Encoding and writing hold the GIL for about 1 µs a key: under 2 ms a chunk.
-WRITE_KEYS_MAX = 1_500
-#: Keys that rows wait for when dirty slots are written bit by bit: about half a millisecond.
-FLUSH_KEYS_MAX = 500
-#: What one :meth:`CellTable.flush_part` writes at most, whatever its share: about 5 ms.
-FLUSH_CALL_KEYS_MAX = 10 * FLUSH_KEYS_MAX
 #: Evicting one key at a time would make tiny batches; the smallest share of the slots that goes at once.
 _EVICTION_SHARE = 16
 
 #: What a key adds to a copy beside its cells, about.
 _COPIED_KEY_BYTES = 32
-
-_UNCHECKED, _ALL_CACHED, _MAY_BE_STORED = 0, 1, 2
 
 
 class CellTable(StateTable):
@@ -69,28 +59,23 @@ class CellTable(StateTable):
         other_cell_count: int = 0,
         expiry: Expiry | None = None,
     ) -> None:
-        self._backend = backend
         self.state_id = state_id
         self._cell_count = cell_count
         self._value_bytes = accumulators.value_bytes(cell_count)
         self._max_parallelism = max_parallelism
         self._table = SlotTable(cell_count, bytes_max)
-        self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
-        self._gets = self._hits = self._puts = 0
+        self._stored = StoredCells(
+            backend, state_id, self._table, max_parallelism, cell_count, other_cell_count
+        )
+        self._writes = CellWrites(
+            backend, state_id, self._table, max_parallelism, cell_count, drops_empty=drops_empty
+        )
+        self._gets = self._hits = 0
         self._failed = False
         #: By key group: when it was copied for a new owner (the table's ``now``); negative: not, or the copy is void.
         self._copied = np.full(max_parallelism, -1, dtype=np.int64)
         #: Groups that are not ours yet, whose cached keys count when they are adopted.
         self._kept = np.zeros(max_parallelism, dtype=np.bool_)
-        #: Slots that :meth:`flush_part` has to write, and how many of them it has.
-        self._to_flush: np.ndarray | None = None
-        self._flushed = 0
-        #: What another thread is writing, and its slots; they are clean, and stay until it is written.
-        self._captured: tuple[Capture, np.ndarray] | None = None
-        self._drops_empty = drops_empty
-        self._other_cell_count = other_cell_count
-        #: Some stored values have the other number of cells.
-        self._is_mixed = False
         self.expiry = expiry
         #: Hashes, time and slots of the latest :meth:`read`, for the :meth:`write` that follows.
         self._latest_read: tuple[np.ndarray, int, np.ndarray] | None = None
@@ -226,62 +211,18 @@ class CellTable(StateTable):
             if not table.make_room(int(key_offsets[row + 1]) - int(key_offsets[row])):
                 self._evict(missing - table.new_count)
             row = table.insert_missing(hashes, key_data, key_offsets, row, slots, new_slots)
-        self._load(new_slots[: table.new_count])
+        new_slots = new_slots[: table.new_count]
+        self.keys_created += len(new_slots) - self._stored.load(new_slots, self._groups(new_slots))
         if not changes:
-            table.mark_clean(new_slots[: table.new_count])
+            table.mark_clean(new_slots)
         return slots
 
     def _groups(self, slots: np.ndarray) -> np.ndarray:
         return weir_keys.key_groups(self._table.hashes[slots], self._max_parallelism)
 
-    def _load(self, new_slots: np.ndarray) -> None:
-        """Fill new slots with what the backend has."""
-        groups = self._groups(new_slots)
-        self._check_groups(groups)
-        self.keys_created += len(new_slots)
-        stored = self._group_status[groups] == _MAY_BE_STORED
-        if not stored.any():
-            return
-        slots, groups = new_slots[stored], groups[stored]
-        order = self._table.in_key_order(slots, groups)
-        slots, groups = slots[order], groups[order]
-        keys = self._table.state_keys(slots, groups, self.state_id)
-        present, rows = self._stored_rows(keys)
-        self.keys_created -= len(rows)
-        if not len(rows):
-            return
-        if len(rows) < len(slots):
-            slots = slots[present]
-        cells, presence = accumulators.decode_rows(rows, self._cell_count)
-        self._table.cells[slots] = cells
-        self._table.presence[slots] = presence
-
-    def _stored_rows(self, keys: PackedKeys) -> tuple[np.ndarray, np.ndarray]:
-        """See ``StateBackend.get_packed``."""
-        if not self._is_mixed:
-            try:
-                return self._backend.get_packed(keys, self._value_bytes)
-            except StateError:
-                if not self._other_cell_count:
-                    raise
-        # What fails for another reason fails again here.
-        found = accumulators.pack_mixed(
-            self._backend.get_many(keys.to_list()), self._cell_count, self._other_cell_count
-        )
-        self._is_mixed = True
-        return found
-
-    def _check_groups(self, groups: np.ndarray) -> None:
-        """Find out, once for each key group, whether the backend holds any key of this state."""
-        unchecked = groups[self._group_status[groups] == _UNCHECKED]
-        for group in np.unique(unchecked).tolist() if len(unchecked) else ():
-            prefix = layout.state_prefix(group, self.state_id)
-            holds = next(iter(self._backend.scan_prefix(prefix)), None) is not None
-            self._group_status[group] = _MAY_BE_STORED if holds else _ALL_CACHED
-
     def _evict(self, wanted: int) -> None:
         """Write down and forget slots that are not pinned, at least one."""
-        self._settle()
+        self._writes.settle()
         share = max(1, self._table.capacity // _EVICTION_SHARE)
         victims = self._table.choose_victims(max(1, min(wanted, share)))
         if len(victims) == 0:
@@ -289,27 +230,11 @@ class CellTable(StateTable):
                 "a piece of a batch pins the whole state cache; raise the cache's bound in bytes"
             )
         groups = self._groups(victims)
-        self._group_status[groups] = _MAY_BE_STORED
+        self._stored.note_stored(groups)
         # What is changed and then evicted would be missing among the changes since the copy.
         self._copied[groups] = -1
-        self._write(self._table.dirty_among(victims))
+        self._writes.write(self._table.dirty_among(victims))
         self._table.remove(victims)
-
-    def _write(self, slots: np.ndarray) -> None:
-        """Write slots to the backend in key order and mark them clean, chunk by chunk."""
-        self._settle()
-        groups = self._groups(slots)
-        order = self._table.in_key_order(slots, groups)
-        slots, groups = slots[order], groups[order]
-        for start in range(0, len(slots), WRITE_KEYS_MAX):
-            chunk = slots[start : start + WRITE_KEYS_MAX]
-            keys = self._table.state_keys(chunk, groups[start : start + WRITE_KEYS_MAX], self.state_id)
-            rows = accumulators.encode_rows(self._table.cells[chunk], self._table.presence[chunk])
-            self._put(keys, rows)
-            self._table.mark_clean(chunk)
-            self._puts += len(chunk)
-            # Let other threads have the GIL before the next chunk.
-            time.sleep(0)
 
     def flush(self) -> None:
         """Write all dirty slots to the backend; they stay cached. The caller flushes the backend.
@@ -318,9 +243,7 @@ class CellTable(StateTable):
             StateError: the store cannot be written; what was not written is still dirty.
         """
         self._check_usable()
-        # First: what a failed capture did not write is dirty again.
-        self._settle()
-        self._write(self._table.used_slots(dirty_only=True))
+        self._writes.write_all()
 
     def capture(self) -> Capture | None:
         """Note all dirty slots as they are now; another thread sorts and writes them. None: nothing is dirty.
@@ -328,47 +251,7 @@ class CellTable(StateTable):
         30 ns a key. If writing fails, they are dirty again. The caller flushes the backend.
         """
         self._check_usable()
-        self._settle()
-        slots = self._table.used_slots(dirty_only=True)
-        if not len(slots):
-            return None
-        keys = self._table.state_keys(slots, self._groups(slots), self.state_id)
-        cells, presence = self._table.cells[slots], self._table.presence[slots]
-        self._table.mark_clean(slots)
-        self._puts += len(slots)
-        capture = Capture(lambda: self._write_captured(keys, cells, presence, capture))
-        self._captured = capture, slots
-        return capture
-
-    def _write_captured(
-        self, keys: PackedKeys, cells: np.ndarray, presence: np.ndarray, capture: Capture
-    ) -> None:
-        order = positions_in_key_order(keys)
-        sorted_keys = keys.take(order)
-        for start in range(0, len(keys), FLUSH_KEYS_MAX):
-            stop = min(len(keys), start + FLUSH_KEYS_MAX)
-            chunk = order[start:stop]
-            rows = accumulators.encode_rows(cells[chunk], presence[chunk])
-            self._put(sorted_keys.part(start, stop), rows)
-            capture.pause(self._backend.is_stalled)
-
-    def _put(self, keys: PackedKeys, rows: np.ndarray) -> None:
-        if self._drops_empty:
-            presence = rows[:, 1 : 1 + accumulators.presence_bytes(self._cell_count)]
-            kept = presence.sum(axis=1, dtype=np.int64) > 0
-            if not kept.all():
-                listed = list(zip(keys.to_list(), kept.tolist(), strict=True))
-                puts = zip((key for key, is_kept in listed if is_kept), split_rows(rows[kept]), strict=True)
-                self._backend.write(list(puts), [key for key, is_kept in listed if not is_kept])
-                return
-        self._backend.put_packed(keys, rows)
-
-    def _settle(self) -> None:
-        """Wait until what was captured is written; if that failed it is dirty again."""
-        if self._captured is not None:
-            (capture, slots), self._captured = self._captured, None
-            if not capture.wait():
-                self._table.mark_dirty(slots)
+        return self._writes.capture()
 
     def flush_part(self, share: float, is_over: IsOver = never) -> bool:
         """Write dirty slots bit by bit, so that rows do not wait for all of them.
@@ -384,34 +267,13 @@ class CellTable(StateTable):
             Whether all of them have been.
         """
         self._check_usable()
-        if self._has_to_wait():
-            return False
-        if self._to_flush is None:
-            self._settle()
-            self._to_flush, self._flushed = self._table.used_slots(dirty_only=True), 0
-        wanted = min(int(np.ceil(share * len(self._to_flush))), self._flushed + FLUSH_CALL_KEYS_MAX)
-        while self._flushed < wanted:
-            part = self._to_flush[self._flushed : self._flushed + FLUSH_KEYS_MAX]
-            # A slot may have been written or given to another key meanwhile; if it is dirty it has to go.
-            self._write(self._table.dirty_among(part))
-            self._flushed += len(part)
-            if is_over():
-                break
-        if self._flushed < len(self._to_flush):
-            return False
-        self._to_flush = None
-        return True
-
-    def _has_to_wait(self) -> bool:
-        """Whether rows would wait for a write: because of a checkpoint, or of a store that cannot keep up."""
-        is_captured = self._captured is not None and not self._captured[0].has_ended
-        return is_captured or self._backend.writes_wait() or self._backend.is_stalled()
+        return self._writes.write_part(share, is_over)
 
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write the dirty slots of these key groups; they stay cached."""
         self._check_usable()
-        self._settle()
-        self._write(self._table.slots_in_groups(self._wanted(groups), dirty_only=True))
+        self._writes.settle()
+        self._writes.write(self._table.slots_in_groups(self._wanted(groups), dirty_only=True))
 
     def release_groups(self, groups: Iterable[int]) -> None:
         """Write the dirty slots of these key groups and do not touch them any more: they have a new owner.
@@ -421,11 +283,11 @@ class CellTable(StateTable):
         """
         self._check_usable()
         wanted = self._wanted(groups)
-        self._settle()
-        self._write(self._table.slots_in_groups(wanted, dirty_only=True))
+        self._writes.settle()
+        self._writes.write(self._table.slots_in_groups(wanted, dirty_only=True))
         if self.expiry is not None:
             self.expiry.release_groups(np.flatnonzero(wanted).tolist())
-        self._group_status[wanted] = _UNCHECKED
+        self._stored.forget(wanted)
         self._copied[wanted] = -1
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
@@ -433,7 +295,7 @@ class CellTable(StateTable):
         wanted = self._wanted(groups)
         self.clear_groups(np.flatnonzero(wanted & ~self._kept).tolist())
         self._kept[wanted] = False
-        self._group_status[wanted] = _MAY_BE_STORED
+        self._stored.note_stored(wanted)
         if self.expiry is not None:
             self.expiry.adopt_groups(np.flatnonzero(wanted).tolist())
 
@@ -455,10 +317,9 @@ class CellTable(StateTable):
     def drop_written(self, keys: Sequence[bytes], *, has_more: bool) -> list[bytes]:
         """See ``weir.state.tables.sweep.SweptTable``."""
         self._check_usable()
-        if self._captured is not None:
-            if not self._captured[0].has_ended:
-                return []
-            self._settle()
+        if self._writes.is_captured():
+            return []
+        self._writes.settle()
         users = [key[layout.NO_NAMESPACE_HEADER_BYTES :] for key in keys]
         offsets = np.zeros(len(users) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, users), np.int64, len(users)), out=offsets[1:])
@@ -542,7 +403,7 @@ class CellTable(StateTable):
         """Counters of this cache: ``cache_hits`` and ``cache_misses`` in rows, ``puts`` in keys written down."""
         return StoreStats(
             gets=self._gets,
-            puts=self._puts,
+            puts=self._writes.keys_written,
             cache_hits=self._hits,
             cache_misses=self._gets - self._hits,
             memory_bytes=self._table.memory_bytes,

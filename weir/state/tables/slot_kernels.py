@@ -1,8 +1,8 @@
-"""Compiled loops of the slot table. Called by ``weir.state.tables.slot_table`` only, which owns the arrays.
+"""Compiled loops over the index of the slot table; ``weir.state.tables.slot_table`` calls them and owns the arrays.
 
 All kernels release the GIL, have explicit signatures (nothing is compiled in the middle of a run) and are cached on
-disk. An index entry is ``(lower 32 bits of the hash) << 32 | slot + 1``; 0 is free. Its home position is the lower
-bits of the hash (the key group is made of the upper ones), collisions probe linearly, deletion shifts back.
+disk. The home position of an index entry is the lower bits of the hash (the key group is made of the upper ones),
+collisions probe linearly, deletion shifts back.
 """
 
 from __future__ import annotations
@@ -13,31 +13,35 @@ import numpy as np
 from numba import types
 
 from weir.kernels import kernel, kernel_part
-
-#: Bits of ``flags[slot]``.
-USED, DIRTY = 1, 2
-#: A counter of two bits: how often the hand of the clock passes a slot by. See :func:`select_victims`.
-USE, USES_MAX = 4, 12
-#: Positions in ``counters``.
-LIVE, FREE, ARENA_USED, LIVE_KEY_BYTES, HAND, NEW = range(6)
-COUNTERS = 6
-
-
-def _input(dtype: Any) -> Any:
-    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
-
-
-_IN_U8, _IN_U64, _IN_I32, _IN_I64 = (
-    _input(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
+from weir.state.tables.slot_layout import (
+    ARENA_USED,
+    DIRTY,
+    FREE,
+    I32,
+    I64,
+    I64_2D,
+    IN_I32,
+    IN_I64,
+    IN_I64_2D,
+    IN_U8,
+    IN_U8_2D,
+    IN_U64,
+    LIVE,
+    LIVE_KEY_BYTES,
+    LOW_32,
+    MASK,
+    NEW,
+    ONE,
+    SHIFT,
+    U8,
+    U8_2D,
+    U32,
+    U64,
+    USE,
+    USED,
+    USES_MAX,
+    group_of,
 )
-_U8, _U32, _U64, _I32, _I64, _U16 = (
-    dtype[::1] for dtype in (types.uint8, types.uint32, types.uint64, types.int32, types.int64, types.uint16)
-)
-_U8_2D, _I64_2D = types.uint8[:, ::1], types.int64[:, ::1]
-
-_LOW_32 = np.uint64(0xFFFFFFFF)
-_SHIFT = np.uint64(32)
-_ONE = np.uint64(1)
 
 
 @kernel_part
@@ -46,15 +50,15 @@ def _find(
 ) -> Any:
     """The key's slot, or -1 - (position in the index where it belongs)."""
     mask = np.uint64(table.size - 1)
-    tag = value & _LOW_32
+    tag = value & LOW_32
     position = value & mask
     length = key_stop - key_start
     while True:
         entry = table[position]
         if entry == 0:
             return -1 - np.int64(position)
-        if (entry >> _SHIFT) == tag:
-            slot = np.int64(entry & _LOW_32) - 1
+        if (entry >> SHIFT) == tag:
+            slot = np.int64(entry & LOW_32) - 1
             if lengths[slot] == length:
                 start = starts[slot]
                 index = 0
@@ -62,24 +66,15 @@ def _find(
                     index += 1
                 if index == length:
                     return slot
-        position = (position + _ONE) & mask
+        position = (position + ONE) & mask
 
 
-_MASK = types.boolean[::1]
-
-
-@kernel_part
-def _group_of(value: Any, groups: Any) -> Any:
-    """As ``weir.keys.key_groups``."""
-    return ((value >> _SHIFT) * np.uint64(groups)) >> _SHIFT
-
-
-_TABLE = (_U64, _I64, _I32, _U8)
+_TABLE = (U64, I64, I32, U8)
 
 
 @kernel(
-    types.int64(_IN_U64, _IN_U8, _IN_I32, *_TABLE, _U8, _U32, types.uint32, types.uint8, _I32),
-    types.int64(_IN_U64, _IN_U8, _IN_I64, *_TABLE, _U8, _U32, types.uint32, types.uint8, _I32),
+    types.int64(IN_U64, IN_U8, IN_I32, *_TABLE, U8, U32, types.uint32, types.uint8, I32),
+    types.int64(IN_U64, IN_U8, IN_I64, *_TABLE, U8, U32, types.uint32, types.uint8, I32),
 )
 def probe(
     hashes: Any,
@@ -122,12 +117,12 @@ def probe(
     return missing
 
 
-_INSERT = (*_TABLE, _U8, _U32, types.uint32, _U64, _I64_2D, _U8_2D, _I32, _I32, _I64)
+_INSERT = (*_TABLE, U8, U32, types.uint32, U64, I64_2D, U8_2D, I32, I32, I64)
 
 
 @kernel(
-    types.int64(_IN_U64, _IN_U8, _IN_I32, types.int64, _I32, *_INSERT),
-    types.int64(_IN_U64, _IN_U8, _IN_I64, types.int64, _I32, *_INSERT),
+    types.int64(IN_U64, IN_U8, IN_I32, types.int64, I32, *_INSERT),
+    types.int64(IN_U64, IN_U8, IN_I64, types.int64, I32, *_INSERT),
 )
 def insert_missing(
     hashes: Any,
@@ -167,7 +162,7 @@ def insert_missing(
                 return row
             counters[FREE] -= 1
             slot = np.int64(free_slots[counters[FREE]])
-            table[position] = ((hashes[row] & _LOW_32) << _SHIFT) | np.uint64(slot + 1)
+            table[position] = ((hashes[row] & LOW_32) << SHIFT) | np.uint64(slot + 1)
             for index in range(length):
                 arena[used + index] = data[start + index]
             starts[slot] = used
@@ -186,27 +181,23 @@ def insert_missing(
     return int(slots.size)
 
 
-_IN_I64_2D = types.Array(types.int64, 2, "C", readonly=True, aligned=False)
-_IN_U8_2D = types.Array(types.uint8, 2, "C", readonly=True, aligned=False)
-
-
 @kernel(
     types.int64(
-        _IN_U64,
-        _IN_U8,
-        _I64,
-        _IN_I64_2D,
-        _IN_U8_2D,
-        _MASK,
+        IN_U64,
+        IN_U8,
+        I64,
+        IN_I64_2D,
+        IN_U8_2D,
+        MASK,
         types.boolean,
         *_TABLE,
-        _U8,
-        _U32,
-        _U64,
-        _I64_2D,
-        _U8_2D,
-        _I32,
-        _I64,
+        U8,
+        U32,
+        U64,
+        I64_2D,
+        U8_2D,
+        I32,
+        I64,
     )
 )
 def put_clean(
@@ -235,7 +226,7 @@ def put_clean(
     may come again. Without ``may_insert`` only keys that have a slot are set.
     """
     for row in range(hashes.size):
-        if not wanted[_group_of(hashes[row], wanted.size)]:
+        if not wanted[group_of(hashes[row], wanted.size)]:
             continue
         start, stop = offsets[row], offsets[row + 1]
         slot = _find(hashes[row], data, start, stop, table, starts, lengths, arena)
@@ -249,7 +240,7 @@ def put_clean(
             position = -1 - slot
             counters[FREE] -= 1
             slot = np.int64(free_slots[counters[FREE]])
-            table[position] = ((hashes[row] & _LOW_32) << _SHIFT) | np.uint64(slot + 1)
+            table[position] = ((hashes[row] & LOW_32) << SHIFT) | np.uint64(slot + 1)
             for index in range(length):
                 arena[used + index] = data[start + index]
             starts[slot] = used
@@ -265,36 +256,7 @@ def put_clean(
     return int(hashes.size)
 
 
-@kernel(types.int64(types.int64, _U8, _U32, types.uint32, _I64, _I32))
-def select_victims(wanted: Any, flags: Any, stamps: Any, now: Any, counters: Any, victims: Any) -> int:
-    """Choose slots to evict by CLOCK with counters: the hand takes a slot that was not used, else counts its uses down.
-
-    A new key has none, so one that comes once makes room for those that come again. Under Zipf 1.1, with a quarter of
-    the keys cached, 8.4 % of the rows miss instead of the 9.5 % of one bit that new keys have set (measured by
-    tests/weir/state/test_columnar.py).
-
-    Slots stamped ``now`` are pinned. Victims are stamped too, so that none is chosen twice. Returns how many.
-    """
-    count = 0
-    hand = counters[HAND]
-    for _ in range((USES_MAX // USE + 1) * flags.size):
-        if count == wanted:
-            break
-        if flags[hand] & USED and stamps[hand] != now:
-            if flags[hand] & USES_MAX:
-                flags[hand] -= USE
-            else:
-                victims[count] = hand
-                stamps[hand] = now
-                count += 1
-        hand += 1
-        if hand == flags.size:
-            hand = 0
-    counters[HAND] = hand
-    return count
-
-
-@kernel(types.void(_I32, _U64, _U64, _I32, _U8, _I32, _I64))
+@kernel(types.void(I32, U64, U64, I32, U8, I32, I64))
 def remove_slots(
     slots: Any, table: Any, slot_hashes: Any, lengths: Any, flags: Any, free_slots: Any, counters: Any
 ) -> None:
@@ -302,16 +264,16 @@ def remove_slots(
     mask = np.uint64(table.size - 1)
     for slot in slots:
         position = slot_hashes[slot] & mask
-        while (table[position] & _LOW_32) != np.uint64(slot + 1):
-            position = (position + _ONE) & mask
+        while (table[position] & LOW_32) != np.uint64(slot + 1):
+            position = (position + ONE) & mask
         # Close the gap: an entry moves back unless its home lies after the gap.
-        follower = (position + _ONE) & mask
+        follower = (position + ONE) & mask
         while table[follower] != 0:
-            home = (table[follower] >> _SHIFT) & mask
+            home = (table[follower] >> SHIFT) & mask
             if ((follower - home) & mask) >= ((follower - position) & mask):
                 table[position] = table[follower]
                 position = follower
-            follower = (follower + _ONE) & mask
+            follower = (follower + ONE) & mask
         table[position] = 0
         flags[slot] = 0
         counters[LIVE] -= 1
@@ -320,7 +282,7 @@ def remove_slots(
         counters[FREE] += 1
 
 
-@kernel(types.void(_U8, _U64, _U64))
+@kernel(types.void(U8, U64, U64))
 def rebuild_index(flags: Any, slot_hashes: Any, table: Any) -> None:
     """Fill an empty index with all used slots."""
     mask = np.uint64(table.size - 1)
@@ -328,47 +290,11 @@ def rebuild_index(flags: Any, slot_hashes: Any, table: Any) -> None:
         if flags[slot] & USED:
             position = slot_hashes[slot] & mask
             while table[position] != 0:
-                position = (position + _ONE) & mask
-            table[position] = ((slot_hashes[slot] & _LOW_32) << _SHIFT) | np.uint64(slot + 1)
+                position = (position + ONE) & mask
+            table[position] = ((slot_hashes[slot] & LOW_32) << SHIFT) | np.uint64(slot + 1)
 
 
-@kernel(types.int64(_U8, _U8, _U8, _I64, _I32))
-def compact_arena(flags: Any, arena: Any, new_arena: Any, starts: Any, lengths: Any) -> int:
-    """Copy the keys of all used slots to ``new_arena``; returns the bytes used there."""
-    used = 0
-    for slot in range(flags.size):
-        if flags[slot] & USED:
-            start = starts[slot]
-            for index in range(lengths[slot]):
-                new_arena[used + index] = arena[start + index]
-            starts[slot] = used
-            used += lengths[slot]
-    return used
-
-
-@kernel(types.int64(_U8, types.uint8, _I32))
-def slots_with(flags: Any, bits: Any, found: Any) -> int:
-    """Slots whose flags hold all ``bits``, in slot order; returns how many."""
-    count = 0
-    for slot in range(flags.size):
-        if flags[slot] & bits == bits:
-            found[count] = slot
-            count += 1
-    return count
-
-
-@kernel(types.int64(_U8, _U64, types.uint8, _MASK, _I32))
-def slots_in_groups(flags: Any, slot_hashes: Any, bits: Any, wanted: Any, found: Any) -> int:
-    """Slots of the key groups in the mask ``wanted`` whose flags hold all ``bits``; returns how many."""
-    count = 0
-    for slot in range(flags.size):
-        if flags[slot] & bits == bits and wanted[_group_of(slot_hashes[slot], wanted.size)]:
-            found[count] = slot
-            count += 1
-    return count
-
-
-@kernel(types.void(_MASK, _U64, _U64, _I32, _U8, _I32, _I64))
+@kernel(types.void(MASK, U64, U64, I32, U8, I32, I64))
 def remove_groups(
     wanted: Any,
     table: Any,
@@ -383,7 +309,7 @@ def remove_groups(
     The others are entered in the order of the index, so that it is walked in order and not at random.
     """
     for slot in range(flags.size - 1, -1, -1):
-        if flags[slot] & USED and wanted[_group_of(slot_hashes[slot], wanted.size)]:
+        if flags[slot] & USED and wanted[group_of(slot_hashes[slot], wanted.size)]:
             flags[slot] = 0
             counters[LIVE] -= 1
             counters[LIVE_KEY_BYTES] -= lengths[slot]
@@ -393,88 +319,16 @@ def remove_groups(
     # Probing wraps around, so begin after a free entry: no run is then split.
     first = np.uint64(0)
     while table[first] != 0:
-        first += _ONE
+        first += ONE
     for step in range(table.size):
         position = (first + np.uint64(step)) & mask
         entry = table[position]
         if entry == 0:
             continue
         table[position] = 0
-        if flags[np.int64(entry & _LOW_32) - 1] & USED:
+        if flags[np.int64(entry & LOW_32) - 1] & USED:
             # Its home is in the part that has been filled anew, or it is the position itself.
-            home = (entry >> _SHIFT) & mask
+            home = (entry >> SHIFT) & mask
             while table[home] != 0:
-                home = (home + _ONE) & mask
+                home = (home + ONE) & mask
             table[home] = entry
-
-
-@kernel(types.void(_I32, _U16, _I64, _I32, _U8, _U64))
-def sort_words(slots: Any, groups: Any, starts: Any, lengths: Any, arena: Any, words: Any) -> None:
-    """For each slot a word that sorts about as its state key does: the group, then 6 bytes of the key.
-
-    The bytes are those after the prefix that all these keys share, because keys such as ``server-17`` differ late.
-    """
-    if slots.size == 0:
-        return
-    first = starts[slots[0]]
-    shared = np.int64(lengths[slots[0]])
-    for slot in slots:
-        start = starts[slot]
-        shared = min(shared, np.int64(lengths[slot]))
-        index = 0
-        while index < shared and arena[start + index] == arena[first + index]:
-            index += 1
-        shared = np.int64(index)
-    for number in range(slots.size):
-        slot = slots[number]
-        word = np.uint64(groups[number])
-        for index in range(shared, shared + 6):
-            word <<= np.uint64(8)
-            if index < lengths[slot]:
-                word |= np.uint64(arena[starts[slot] + index])
-        words[number] = word
-
-
-@kernel(types.void(_I32, _U16, types.uint16, _I64, _I32, _U8, _I64, _U8))
-def encode_state_keys(
-    slots: Any, groups: Any, state_id: Any, starts: Any, lengths: Any, arena: Any, out_offsets: Any, out: Any
-) -> None:
-    """State keys (``weir.state.layout``, empty namespace) of slots, one after the other; fills ``out_offsets``."""
-    position = 0
-    for number in range(slots.size):
-        slot = slots[number]
-        out_offsets[number] = position
-        out[position] = groups[number] >> 8
-        out[position + 1] = groups[number] & 0xFF
-        out[position + 2] = state_id >> 8
-        out[position + 3] = state_id & 0xFF
-        out[position + 4] = 0
-        start = starts[slot]
-        for index in range(lengths[slot]):
-            out[position + 5 + index] = arena[start + index]
-        position += 5 + lengths[slot]
-    out_offsets[slots.size] = position
-
-
-@kernel(types.void(_I32, _I64, _I32, _U8, _U8))
-def copy_keys(slots: Any, starts: Any, lengths: Any, arena: Any, out: Any) -> None:
-    """The keys of slots, one after the other."""
-    position = 0
-    for slot in slots:
-        start = starts[slot]
-        for index in range(lengths[slot]):
-            out[position + index] = arena[start + index]
-        position += lengths[slot]
-
-
-@kernel(types.int64(_U8, _U64, _U32, _I64, _I32))
-def changed_in_groups(flags: Any, slot_hashes: Any, stamps: Any, marks: Any, found: Any) -> int:
-    """Slots stamped later than the mark of their key group, if that is not negative; returns how many."""
-    count = 0
-    for slot in range(flags.size):
-        if flags[slot] & USED:
-            mark = marks[_group_of(slot_hashes[slot], marks.size)]
-            if mark >= 0 and np.int64(stamps[slot]) > mark:
-                found[count] = slot
-                count += 1
-    return count

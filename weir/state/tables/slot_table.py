@@ -9,9 +9,20 @@ from __future__ import annotations
 import numpy as np
 
 from weir.state.packed import PackedKeys
+from weir.state.tables import slot_choice_kernels as choice
 from weir.state.tables import slot_kernels as kernels
+from weir.state.tables import slot_key_kernels as key_kernels
 from weir.state.tables.accumulators import presence_bytes
-from weir.state.tables.slot_kernels import DIRTY, USED
+from weir.state.tables.slot_layout import (
+    ARENA_USED,
+    COUNTERS,
+    DIRTY,
+    FREE,
+    LIVE,
+    LIVE_KEY_BYTES,
+    NEW,
+    USED,
+)
 
 SLOTS_MIN = 1024
 #: Key group, state number and an empty namespace, see ``weir.state.layout``.
@@ -53,7 +64,7 @@ class SlotTable:
         self._free_slots = np.zeros(0, dtype=np.int32)
         self._table = np.zeros(0, dtype=np.uint64)
         self._arena = np.zeros(_ARENA_BYTES_MIN, dtype=np.uint8)
-        self._counters = np.zeros(kernels.COUNTERS, dtype=np.int64)
+        self._counters = np.zeros(COUNTERS, dtype=np.int64)
         self._now = 0
         self._resize(min(SLOTS_MIN, self._capacity_max()))
 
@@ -65,7 +76,7 @@ class SlotTable:
     @property
     def live(self) -> int:
         """Slots in use."""
-        return int(self._counters[kernels.LIVE])
+        return int(self._counters[LIVE])
 
     @property
     def memory_bytes(self) -> int:
@@ -80,7 +91,7 @@ class SlotTable:
     def _capacity_max(self) -> int:
         """Slots that the bound allows, given the mean length of the keys so far."""
         live = self.live
-        key_bytes = -(-int(self._counters[kernels.LIVE_KEY_BYTES]) // live) if live else 16
+        key_bytes = -(-int(self._counters[LIVE_KEY_BYTES]) // live) if live else 16
         slot_bytes = self._fixed_bytes + _ARENA_COPIES * key_bytes
         slots = 2
         # The index has a power of two of entries, 1.5 to 3 for each slot; so search among its sizes.
@@ -133,7 +144,7 @@ class SlotTable:
         not fit any more, or ``len(slots)``.
         """
         if first_row == 0:
-            self._counters[kernels.NEW] = 0
+            self._counters[NEW] = 0
         return kernels.insert_missing(
             hashes,
             data,
@@ -203,37 +214,37 @@ class SlotTable:
         ``marks`` (int64, shape (max_parallelism,)) are values of :attr:`now`, negative: not this group.
         """
         found = np.empty(self.capacity, dtype=np.int32)
-        return found[: kernels.changed_in_groups(self._flags, self.hashes, self._stamps, marks, found)]
+        return found[: choice.changed_in_groups(self._flags, self.hashes, self._stamps, marks, found)]
 
     def keys_of(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The keys of slots one after the other (uint8), and their lengths (int32, shape (slots,))."""
         lengths = self._lengths[slots]
         data = np.empty(int(lengths.sum(dtype=np.int64)), dtype=np.uint8)
-        kernels.copy_keys(slots, self._starts, self._lengths, self._arena, data)
+        key_kernels.copy_keys(slots, self._starts, self._lengths, self._arena, data)
         return data, lengths
 
     @property
     def new_count(self) -> int:
         """Slots that :meth:`insert_missing` handed out since it was last called for row 0."""
-        return int(self._counters[kernels.NEW])
+        return int(self._counters[NEW])
 
     def make_room(self, key_bytes: int) -> bool:
         """Grow slots or arena for at least one more key of ``key_bytes``; False: something must be evicted.
 
         Slots keep their numbers, but ``cells`` and ``presence`` may be new arrays.
         """
-        if int(self._counters[kernels.FREE]) == 0:
+        if int(self._counters[FREE]) == 0:
             capacity = min(2 * self.capacity, self._capacity_max())
             if capacity <= self.capacity:
                 return False
             self._resize(capacity)
-        used = int(self._counters[kernels.ARENA_USED])
+        used = int(self._counters[ARENA_USED])
         if used + key_bytes > self._arena.size:
             return self._make_arena_room(key_bytes)
         return True
 
     def _make_arena_room(self, key_bytes: int) -> bool:
-        live_bytes = int(self._counters[kernels.LIVE_KEY_BYTES])
+        live_bytes = int(self._counters[LIVE_KEY_BYTES])
         size = self._arena.size
         bound = (self.bytes_max - self.capacity * self._fixed_bytes - self._table.nbytes) * 2 // _ARENA_COPIES
         if 2 * (live_bytes + key_bytes) > size:
@@ -244,7 +255,7 @@ class SlotTable:
                 return False
             size = 2 * (live_bytes + key_bytes)
         arena = np.empty(size, dtype=np.uint8)
-        self._counters[kernels.ARENA_USED] = kernels.compact_arena(
+        self._counters[ARENA_USED] = key_kernels.compact_arena(
             self._flags, self._arena, arena, self._starts, self._lengths
         )
         self._arena = arena
@@ -266,13 +277,13 @@ class SlotTable:
         self._stamps = np.concatenate([self._stamps, np.zeros(added, dtype=np.uint32)])
         self._starts = np.concatenate([self._starts, np.zeros(added, dtype=np.int64)])
         self._lengths = np.concatenate([self._lengths, np.zeros(added, dtype=np.int32)])
-        free = int(self._counters[kernels.FREE])
+        free = int(self._counters[FREE])
         # The lowest number on top, so that slots fill in order and scans stay short.
         added_slots = np.arange(capacity - 1, old - 1, -1, dtype=np.int32)
         kept = self._free_slots[:free]
         self._free_slots = np.zeros(capacity, dtype=np.int32)
         self._free_slots[: free + added] = np.concatenate([kept, added_slots])
-        self._counters[kernels.FREE] = free + added
+        self._counters[FREE] = free + added
         entries = 4
         while entries < capacity + capacity // 2:
             entries *= 2
@@ -283,7 +294,7 @@ class SlotTable:
     def choose_victims(self, wanted: int) -> np.ndarray:
         """Up to ``wanted`` slots that are neither pinned nor recently used, int32; the caller removes them."""
         victims = np.empty(wanted, dtype=np.int32)
-        count = kernels.select_victims(wanted, self._flags, self._stamps, self._now, self._counters, victims)
+        count = choice.select_victims(wanted, self._flags, self._stamps, self._now, self._counters, victims)
         return victims[:count]
 
     def remove(self, slots: np.ndarray) -> None:
@@ -296,13 +307,13 @@ class SlotTable:
         """Slots in use, int32, ascending."""
         found = np.empty(self.capacity, dtype=np.int32)
         bits = USED | DIRTY if dirty_only else USED
-        return found[: kernels.slots_with(self._flags, bits, found)]
+        return found[: choice.slots_with(self._flags, bits, found)]
 
     def slots_in_groups(self, wanted: np.ndarray, *, dirty_only: bool) -> np.ndarray:
         """Slots of the key groups in the mask ``wanted`` (bool, shape (max_parallelism,)), int32, ascending."""
         found = np.empty(self.capacity, dtype=np.int32)
         bits = USED | DIRTY if dirty_only else USED
-        return found[: kernels.slots_in_groups(self._flags, self.hashes, bits, wanted, found)]
+        return found[: choice.slots_in_groups(self._flags, self.hashes, bits, wanted, found)]
 
     def recent_in_groups(self, wanted: np.ndarray, count_max: int) -> np.ndarray:
         """The slots of these key groups that were used last, ``count_max`` at most."""
@@ -341,7 +352,7 @@ class SlotTable:
         """State keys of slots, in order; ``groups`` is uint16, shape (slots,)."""
         out = np.empty(int(self._lengths[slots].sum(dtype=np.int64)) + 5 * len(slots), dtype=np.uint8)
         offsets = np.empty(len(slots) + 1, dtype=np.int64)
-        kernels.encode_state_keys(
+        key_kernels.encode_state_keys(
             slots, groups, state_id, self._starts, self._lengths, self._arena, offsets, out
         )
         return PackedKeys(out, offsets, groups)
@@ -349,7 +360,7 @@ class SlotTable:
     def in_key_order(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """Positions that sort slots about as their state keys sort; neighbours then share the store's blocks."""
         words = np.empty(len(slots), dtype=np.uint64)
-        kernels.sort_words(slots, groups, self._starts, self._lengths, self._arena, words)
+        key_kernels.sort_words(slots, groups, self._starts, self._lengths, self._arena, words)
         return np.argsort(words)
 
 
@@ -360,5 +371,5 @@ def positions_in_key_order(keys: PackedKeys) -> np.ndarray:
     starts = np.asarray(keys.offsets[:-1] + STATE_KEY_PREFIX_BYTES, dtype=np.int64)
     lengths = (np.diff(keys.offsets) - STATE_KEY_PREFIX_BYTES).astype(np.int32)
     positions = np.arange(len(keys), dtype=np.int32)
-    kernels.sort_words(positions, keys.groups, starts, lengths, keys.data, words)
+    key_kernels.sort_words(positions, keys.groups, starts, lengths, keys.data, words)
     return np.argsort(words)

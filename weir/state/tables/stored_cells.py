@@ -1,0 +1,104 @@
+"""What the store has of keys that a table of cells has not cached.
+
+Reads are skipped where the store cannot have the key: a key group that was empty in the store when this state first met
+it, and from which no key was evicted or dropped since. Then all its keys are cached, so an uncached one is new.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weir.errors import StateError
+from weir.state import layout
+from weir.state.api import StateBackend
+from weir.state.packed import PackedKeys
+from weir.state.tables import accumulators
+from weir.state.tables.slot_table import SlotTable
+
+_UNCHECKED, _ALL_CACHED, _MAY_BE_STORED = 0, 1, 2
+
+
+class StoredCells:
+    """Fills new slots of one table from the store. Not thread-safe.
+
+    Args:
+        backend: where state lives.
+        state_id: the operator's number in the store.
+        slots: the table whose slots are filled.
+        max_parallelism: number of key groups.
+        cell_count: accumulators of a key.
+        other_cell_count: stored values may also have so many cells; 0: that is an error. See ``CellTable``.
+    """
+
+    def __init__(
+        self,
+        backend: StateBackend,
+        state_id: int,
+        slots: SlotTable,
+        max_parallelism: int,
+        cell_count: int,
+        other_cell_count: int,
+    ) -> None:
+        self._backend = backend
+        self._state_id = state_id
+        self._slots = slots
+        self._cell_count = cell_count
+        self._value_bytes = accumulators.value_bytes(cell_count)
+        self._other_cell_count = other_cell_count
+        #: Some stored values have the other number of cells.
+        self._is_mixed = False
+        self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
+
+    def load(self, new_slots: np.ndarray, groups: np.ndarray) -> int:
+        """Fill new slots of these key groups with what the store has; returns how many keys it has.
+
+        Raises:
+            StateError: the store cannot be read, or holds values of another form.
+        """
+        self._check_groups(groups)
+        stored = self._group_status[groups] == _MAY_BE_STORED
+        if not stored.any():
+            return 0
+        slots, groups = new_slots[stored], groups[stored]
+        order = self._slots.in_key_order(slots, groups)
+        slots, groups = slots[order], groups[order]
+        present, rows = self._rows(self._slots.state_keys(slots, groups, self._state_id))
+        if not len(rows):
+            return 0
+        if len(rows) < len(slots):
+            slots = slots[present]
+        cells, presence = accumulators.decode_rows(rows, self._cell_count)
+        self._slots.cells[slots] = cells
+        self._slots.presence[slots] = presence
+        return len(rows)
+
+    def _rows(self, keys: PackedKeys) -> tuple[np.ndarray, np.ndarray]:
+        """See ``StateBackend.get_packed``."""
+        if not self._is_mixed:
+            try:
+                return self._backend.get_packed(keys, self._value_bytes)
+            except StateError:
+                if not self._other_cell_count:
+                    raise
+        # What fails for another reason fails again here.
+        found = accumulators.pack_mixed(
+            self._backend.get_many(keys.to_list()), self._cell_count, self._other_cell_count
+        )
+        self._is_mixed = True
+        return found
+
+    def _check_groups(self, groups: np.ndarray) -> None:
+        """Find out, once for each key group, whether the store holds any key of this state."""
+        unchecked = groups[self._group_status[groups] == _UNCHECKED]
+        for group in np.unique(unchecked).tolist() if len(unchecked) else ():
+            prefix = layout.state_prefix(group, self._state_id)
+            holds = next(iter(self._backend.scan_prefix(prefix)), None) is not None
+            self._group_status[group] = _MAY_BE_STORED if holds else _ALL_CACHED
+
+    def note_stored(self, groups: np.ndarray) -> None:
+        """The store may have keys of these groups (numbers, or a mask) that are not cached."""
+        self._group_status[groups] = _MAY_BE_STORED
+
+    def forget(self, groups: np.ndarray) -> None:
+        """These groups (a mask) have another owner: look again when one of their keys comes."""
+        self._group_status[groups] = _UNCHECKED
