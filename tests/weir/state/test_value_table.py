@@ -6,7 +6,7 @@ from weir.errors import StateError
 from weir.state.layout import encode_key
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
-from weir.state.tables.value_cache import FLUSH_ENTRIES_MAX
+from weir.state.tables.value_writes import FLUSH_ENTRIES_MAX
 from weir.state.tables.values import ValueTable
 
 GROUPS = 16

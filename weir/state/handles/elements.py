@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.errors import StateMismatchError
 from weir.state.handles.block import Cursor, Handle, Keys, element_owner
-from weir.state.tables.value_cache import merged
+from weir.state.tables.merged_scan import merged
 from weir.state_types import STAMP_BYTES, STAMPED
 
 if TYPE_CHECKING:

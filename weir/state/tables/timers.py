@@ -20,7 +20,7 @@ from weir.state.tables.capture import Capture
 from weir.state.tables.table import EntryOrder, IsOver, StateTable, never
 from weir.state.tables.time_first import times_bytes
 from weir.state.tables.timer_group import NEVER_MS, DuePart, TimerGroup, timer_group
-from weir.state.tables.value_cache import FLUSH_ENTRIES_MAX, WRITE_ENTRIES_MAX
+from weir.state.tables.value_writes import FLUSH_ENTRIES_MAX, WRITE_ENTRIES_MAX
 
 #: The value of a timer: the version of its form.
 TIMER_VALUE = b"\x01"
