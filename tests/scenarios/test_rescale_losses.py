@@ -48,7 +48,7 @@ def job(make_cluster, events, tmp_path, release):
         status = cluster.wait_for(
             lambda status: (
                 len(status["task_managers"]) == 3
-                and any(path.stat().st_size for path in (tmp_path / "out").glob(".part-*"))
+                and any(size_bytes(path) for path in (tmp_path / "out").glob(".part-*"))
             ),
             "three task managers and the first results",
         )
@@ -64,6 +64,14 @@ def job(make_cluster, events, tmp_path, release):
         return cluster
 
     return start
+
+
+def size_bytes(path):
+    """Of a file that may get its visible name meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def address(cluster, name):

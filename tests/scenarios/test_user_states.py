@@ -6,12 +6,13 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from experiments.cluster import FINAL_STATES
+from experiments.cluster import FINAL_STATES, files_below
 from experiments.scaling import rescale
 
 pytestmark = pytest.mark.scenario
 
-EVENTS = 12_000
+#: More than the job reads before it is stopped, also on a machine that is busy.
+EVENTS = 30_000
 KEPT = 50
 STAGE = 1
 SETTINGS = {
@@ -60,7 +61,7 @@ def check(directory, count):
 
 
 def state_ids(directory):
-    manifest = json.loads(sorted(directory.rglob("manifests/*.json"))[-1].read_text())
+    manifest = json.loads(max(files_below(directory, "manifests/*.json")).read_text())
     return {name: number for name, number in manifest["state_ids"].items() if name.startswith("states/")}
 
 
