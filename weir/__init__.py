@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from weir.operators.sources.source import Source
     from weir.records import with_times
     from weir.schemas import Nullable
+    from weir.side_outputs import side
     from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from weir.streams import KeyedStream, Stream
     from weir.ttl import Ttl
@@ -98,6 +99,7 @@ __all__ = [
     "mean",
     "min",
     "run",
+    "side",
     "sum",
     "with_times",
 ]
@@ -152,6 +154,7 @@ _MODULES = {
     ),
     "records": ("with_times",),
     "schemas": ("Nullable",),
+    "side_outputs": ("side",),
     "states": (
         "AggregatingState",
         "ListState",

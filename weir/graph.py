@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.projection import project
-from weir.specs import KeyedSpec, OperatorSpec, SinkSpec, SourceSpec
+from weir.side_outputs import output_id
+from weir.specs import KeyedSpec, OperatorSpec, SideOutput, SinkSpec, SourceSpec
+from weir.spelling import did_you_mean
 from weir.types import ChannelId, SubtaskId
 
 
@@ -45,6 +47,13 @@ class Input:
     key_columns: tuple[str, ...] = ()
     #: True: never chain, even if the exchange is FORWARD (a stage boundary asked for by the job).
     stage_boundary: bool = False
+    #: A side output of the producer; empty: its own output.
+    output: str = ""
+
+    @property
+    def output_id(self) -> str:
+        """The producer's output, as the whole job calls it."""
+        return output_id(self.producer, self.output)
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,23 @@ class Node:
     parallelism: int
     #: User columns of this node's output.
     schema: pa.Schema
+    side_outputs: tuple[SideOutput, ...] = ()
+
+    def schema_of(self, output: str) -> pa.Schema:
+        """User columns of a side output, or for an empty name of the node's own.
+
+        Raises:
+            GraphError: there is no such side output.
+        """
+        if not output:
+            return self.schema
+        for item in self.side_outputs:
+            if item.name == output:
+                return item.schema
+        names = [item.name for item in self.side_outputs]
+        raise GraphError(
+            f"step {self.name!r}: there is no side output {output!r}{did_you_mean(output, names)}"
+        )
 
     @property
     def is_source(self) -> bool:
@@ -96,6 +122,8 @@ class Edge:
     columns: tuple[str, ...] | None = None
     #: The producer has more columns than are sent.
     is_narrowed: bool = False
+    #: The side output of a step of the producer stage (``step/output``); empty: what leaves the last step.
+    output: str = ""
 
 
 @dataclass(frozen=True)
@@ -168,6 +196,8 @@ class LogicalGraph:
                     "spec": node.spec.fingerprinted(),
                     "inputs": [
                         [i.producer, i.exchange.value, list(i.key_columns), i.stage_boundary]
+                        # It came later: graphs without it keep their fingerprints.
+                        + ([i.output] if i.output else [])
                         for i in node.inputs
                     ],
                     "parallelism": node.parallelism,
@@ -232,6 +262,11 @@ class PhysicalGraph:
         """All subtasks, by stage, then index."""
         return [subtask for stage in self.stages for subtask in stage.subtasks()]
 
+    def sides_read(self, step: str) -> frozenset[str]:
+        """Names of a step's side outputs that somebody reads."""
+        edges = [edge.output.partition("/") for stage in self.stages for edge in stage.inputs]
+        return frozenset(output for name, _, output in edges if output and name == step)
+
     def output_edges(self, stage_index: int) -> list[Edge]:
         """Edges that leave a stage."""
         return [e for stage in self.stages for e in stage.inputs if e.producer_stage == stage_index]
@@ -263,7 +298,8 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
     """Chain operators into stages, and leave out the columns that nobody reads (``weir.projection``).
 
     A node joins its producer's stage when it has one input, that input is FORWARD without a stage boundary, both
-    have the same parallelism, and the producer has no other consumer.
+    have the same parallelism, and nobody else reads the same output of the producer. What reads a side output begins a
+    stage.
 
     Args:
         logical: the job.
@@ -272,7 +308,7 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
     consumers: dict[str, int] = {}
     for node in logical.nodes:
         for item in node.inputs:
-            consumers[item.producer] = consumers.get(item.producer, 0) + 1
+            consumers[item.output_id] = consumers.get(item.output_id, 0) + 1
     chained = {node.name for node in logical.nodes if _chains_to_producer(logical, node, consumers)}
     projection = project(logical.nodes, lambda node: node.name in chained, whole)
     chains: list[list[Node]] = []
@@ -291,10 +327,11 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
         edges = []
         for position, item in enumerate(first.inputs):
             columns = projection.sent[first.name, position]
-            is_narrowed = list(columns) != projection.nodes[item.producer].schema.names
+            is_narrowed = list(columns) != projection.nodes[item.producer].schema_of(item.output).names
             producer = stage_of[item.producer]
+            output = item.output_id if item.output else ""
             edges.append(
-                Edge(producer, index, item.exchange, item.key_columns, position, columns, is_narrowed)
+                Edge(producer, index, item.exchange, item.key_columns, position, columns, is_narrowed, output)
             )
         stages.append(Stage(index, tuple(chain), tuple(range(first.parallelism)), tuple(edges)))
     return PhysicalGraph(logical, tuple(stages))
@@ -307,6 +344,7 @@ def _chains_to_producer(logical: LogicalGraph, node: Node, consumers: dict[str, 
     return (
         item.exchange is Exchange.FORWARD
         and not item.stage_boundary
+        and not item.output
         and consumers[item.producer] == 1
         and logical.node(item.producer).parallelism == node.parallelism
     )

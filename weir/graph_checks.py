@@ -206,15 +206,16 @@ def check_source_spec(step: str, spec: SourceSpec) -> None:
 
 def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
     for item in node.inputs:
-        _check_exchange(node, item, by_name[item.producer].schema)
+        _check_exchange(node, item, by_name[item.producer].schema_of(item.output))
     if isinstance(node.spec, KeyedSpec):
         _check_partitioning(node, node.spec.key_columns, node.inputs[0], by_name)
-    expected = node.spec.output_schema(
-        node.name, tuple(by_name[item.producer].schema for item in node.inputs)
-    )
+    inputs = tuple(by_name[item.producer].schema_of(item.output) for item in node.inputs)
+    expected = node.spec.output_schema(node.name, inputs)
     difference = schema_difference(expected, node.schema)
     if difference and not node.is_sink:
         raise GraphError(f"step {node.name!r}: the node's schema is not what the step gives: {difference}")
+    if node.spec.sides(node.name, inputs) != node.side_outputs:
+        raise GraphError(f"step {node.name!r}: the node's side outputs are not those of the step")
 
 
 def _check_exchange(node: Node, item: Input, schema: pa.Schema) -> None:
@@ -228,7 +229,7 @@ def _check_exchange(node: Node, item: Input, schema: pa.Schema) -> None:
 
 def _check_partitioning(node: Node, keys: tuple[str, ...], item: Input, by_name: Mapping[str, Node]) -> None:
     """A keyed step must see all rows of a key: FORWARD leads back to a HASH exchange over its columns."""
-    while item.exchange is Exchange.FORWARD:
+    while item.exchange is Exchange.FORWARD and not item.output:
         producer = by_name[item.producer]
         if len(producer.inputs) != 1:
             break

@@ -29,6 +29,10 @@ def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
                 "spec": redacted(node.spec.describe()),
                 "columns": {field.name: str(field.type) for field in node.schema},
                 "columns_not_read": columns_not_read(node),
+                "side_outputs": {
+                    item.name: {field.name: str(field.type) for field in item.schema}
+                    for item in node.side_outputs
+                },
             }
             for stage in graph.stages
             for node in stage.nodes
@@ -49,6 +53,7 @@ def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
                 "exchange": edge.exchange.value,
                 "key_columns": list(edge.key_columns),
                 "columns": None if edge.columns is None else list(edge.columns),
+                "output": edge.output or None,
             }
             for stage in graph.stages
             for edge in stage.inputs

@@ -8,13 +8,14 @@ Pure: both processes come to the same from the same graph. Steps say themselves 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from weir.conditions import Condition, condition_of
+from weir.side_outputs import output_id
 from weir.specs import FilterSpec, PassThroughSpec, SelectSpec, SourceSpec
 
 if TYPE_CHECKING:
@@ -32,24 +33,25 @@ class Projection:
 
 
 def wanted_columns(nodes: Sequence[Node], whole: Collection[str] = ()) -> dict[str, frozenset[str]]:
-    """By step: the columns of its output that anything after it reads; of sinks none.
+    """By output (``Input.output_id``): its columns that anything after it reads; of sinks none.
 
     Args:
         nodes: in topological order.
         whole: steps whose whole output is looked at from outside. So is that of a step that nothing follows.
     """
     by_name = {node.name: node for node in nodes}
-    followed = {item.producer for node in nodes for item in node.inputs}
+    followed = {item.output_id for node in nodes for item in node.inputs}
     wanted = {
         node.name: frozenset(node.schema.names)
         if node.name in whole or (node.name not in followed and not node.is_sink)
         else frozenset()
         for node in nodes
     }
+    wanted |= {output: frozenset() for output in followed if output not in wanted}
     for node in reversed(nodes):
         for item in node.inputs:
-            producer = by_name[item.producer]
-            wanted[producer.name] |= _read(node, wanted[node.name], producer.schema) | {*item.key_columns}
+            schema = by_name[item.producer].schema_of(item.output)
+            wanted[item.output_id] |= _read(node, wanted, schema) | {*item.key_columns}
     return wanted
 
 
@@ -73,23 +75,32 @@ def project(
             continue
         inputs = []
         for position, item in enumerate(node.inputs):
-            given = found.nodes[item.producer].schema
+            given = found.nodes[item.producer].schema_of(item.output)
             if not is_chained(node):
-                reads = _read(node, wanted[node.name], before[item.producer].schema) | {*item.key_columns}
+                whole_schema = before[item.producer].schema_of(item.output)
+                reads = _read(node, wanted, whole_schema) | {*item.key_columns}
                 given = pa.schema([column for column in given if column.name in reads] or [given.field(0)])
                 found.sent[node.name, position] = tuple(given.names)
             inputs.append(given)
         is_narrower = any(
-            len(given) < len(before[item.producer].schema)
+            len(given) < len(before[item.producer].schema_of(item.output))
             for given, item in zip(inputs, node.inputs, strict=True)
         )
-        schema = node.spec.output_schema(node.name, tuple(inputs)) if is_narrower else node.schema
-        found.nodes[node.name] = replace(node, schema=schema)
+        if is_narrower:
+            schema = node.spec.output_schema(node.name, tuple(inputs))
+            node = replace(node, schema=schema, side_outputs=node.spec.sides(node.name, tuple(inputs)))
+        found.nodes[node.name] = node
     return found
 
 
-def _read(node: Node, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-    return node.spec.read_columns(wanted, schema)
+def _read(node: Node, wanted: Mapping[str, frozenset[str]], schema: pa.Schema) -> frozenset[str]:
+    """Columns of an input that a step needs for all of its outputs that are read."""
+    read = node.spec.read_columns(wanted[node.name], schema)
+    for item in node.side_outputs:
+        name = output_id(node.name, item.name)
+        if name in wanted:
+            read |= node.spec.read_for_side(item.name, wanted[name], schema)
+    return read
 
 
 def _conditions(source: Node, nodes: Sequence[Node], whole: Collection[str]) -> list[Condition]:

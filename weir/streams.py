@@ -12,6 +12,7 @@ import pyarrow as pa
 from weir.aggregates import AggregateCall
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
+from weir.graph_checks import check_name
 from weir.keyed_process import process_form
 from weir.schemas import to_schema
 from weir.specs import (
@@ -28,6 +29,7 @@ from weir.specs import (
     OperatorSpec,
     PassThroughSpec,
     SelectSpec,
+    SideOutput,
     SinkSpec,
     UnionSpec,
     UserOperatorSpec,
@@ -66,7 +68,20 @@ class Stream:
     @property
     def schema(self) -> pa.Schema:
         """User columns."""
-        return self.node.schema
+        return self.node.schema_of(self.input.output)
+
+    def side_output(self, name: str) -> Stream:
+        """What the step yields with ``weir.side(name, ...)``, or says to be its side output, such as ``late``.
+
+        The stream begins at the same step as this one, and has the columns that are declared for it. Watermarks,
+        barriers and the end go to both.
+
+        Raises:
+            GraphError: the step has no such side output.
+        """
+        self.node.schema_of(name)
+        self._refuse_second_exchange("side_output()")
+        return Stream(self.flow, self.node, Input(self.node.name, output=name))
 
     # --- steps ---
 
@@ -143,6 +158,7 @@ class Stream:
         factory: Callable[[], Any],
         schema: Columns | None = None,
         *,
+        side_outputs: Mapping[str, Columns | None] | None = None,
         parallelism: int | None = None,
     ) -> Stream:
         """Run a :class:`weir.Operator` of your own; ``factory()`` makes one per subtask.
@@ -150,8 +166,12 @@ class Stream:
         Batches in, batches out: user columns, then both time columns. ``schema`` has the user columns of the result
         (None: the same as the input's). With settings pass ``functools.partial(MyOperator, setting=1)``. Keyed state
         needs :meth:`KeyedStream.process`.
+
+        ``side_outputs``: further outputs by name, with their columns (None: the input's); the operator sends batches to
+        them with ``yield weir.side(output, batch)``, and :meth:`side_output` reads them.
         """
-        spec = UserOperatorSpec(_callable(name, factory), self._schema(name, schema))
+        sides = self._side_outputs(name, side_outputs)
+        spec = UserOperatorSpec(_callable(name, factory), self._schema(name, schema), sides)
         return self._step(name, spec, parallelism)
 
     def busy(self, name: str | None, load_ms: float, *, parallelism: int | None = None) -> Self:
@@ -206,16 +226,26 @@ class Stream:
     def forward(self) -> Self:
         """Start a new stage at the next step without moving rows between subtasks."""
         self._refuse_second_exchange("forward()")
-        return self._like(self.node, Input(self.node.name, stage_boundary=True))
+        boundary = Input(self.node.name, stage_boundary=True, output=self.input.output)
+        return self._like(self.node, boundary)
 
     # --- internals ---
 
     def _exchange(self, exchange: Exchange, columns: tuple[str, ...] = ()) -> Input:
         self._refuse_second_exchange(exchange.name)
-        return Input(self.node.name, exchange, columns)
+        return Input(self.node.name, exchange, columns, output=self.input.output)
+
+    def _side_outputs(
+        self, name: str | None, declared: Mapping[str, Columns | None] | None
+    ) -> tuple[SideOutput, ...]:
+        found = []
+        for output, schema in (declared or {}).items():
+            check_name(f"step {name!r}: side output", output)
+            found.append(SideOutput(output, self._schema(name, schema)))
+        return tuple(found)
 
     def _refuse_second_exchange(self, what: str) -> None:
-        if self.input != Input(self.node.name):
+        if self.input != Input(self.node.name, output=self.input.output):
             raise GraphError(
                 f"step {self.node.name!r}: {what} follows another exchange with no step between; "
                 "drop one of the two"
@@ -244,10 +274,12 @@ class Stream:
     ) -> Node:
         name = self.flow.new_name(name, spec.kind)
         streams = (self, *others)
-        schema = spec.output_schema(name, tuple(stream.schema for stream in streams))
+        schemas = tuple(stream.schema for stream in streams)
+        schema = spec.output_schema(name, schemas)
+        sides = spec.sides(name, schemas)
         inputs = tuple(stream.input for stream in streams)
         wanted = self.node.parallelism if parallelism is None else parallelism
-        return self.flow.add(Node(name, spec, inputs, wanted, schema))
+        return self.flow.add(Node(name, spec, inputs, wanted, schema, sides))
 
 
 class KeyedStream(Stream):
@@ -318,6 +350,7 @@ class KeyedStream(Stream):
         factory: Callable[[], Any],
         schema: Columns | None = None,
         *,
+        side_outputs: Mapping[str, Columns | None] | None = None,
         parallelism: int | None = None,
     ) -> Self:
         """Run a :class:`weir.KeyedProcess` of your own; ``factory()`` makes one per subtask.
@@ -325,13 +358,21 @@ class KeyedStream(Stream):
         It must leave the key columns as they are. ``schema`` has the user columns of its result (None:
         the input's). For a process with settings pass ``functools.partial(MyProcess, setting=1)``; another function is
         called once when the job is built, to see which states the process declares.
+
+        ``side_outputs``: as for :meth:`apply`; ``process`` and ``on_timer`` send dicts to them:
+        ``yield weir.side(output, row)``.
         """
         made = _callable(name, factory)
         states = process_states(str(name), made)
         has_timers = any(state.kind == "timers" for state in states)
         key_schema = pa.schema([self.schema.field(column) for column in self.key_columns])
         spec = KeyedProcessSpec(
-            self.key_columns, made, self._schema(name, schema), states, key_schema if has_timers else None
+            self.key_columns,
+            made,
+            self._schema(name, schema),
+            states,
+            key_schema if has_timers else None,
+            self._side_outputs(name, side_outputs),
         )
         absent = [column for column in self.key_columns if column not in spec.schema.names]
         if absent:

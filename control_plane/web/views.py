@@ -128,6 +128,9 @@ class PlanNodeView(BaseModel):
     spec: dict[str, object]
     columns: dict[str, str] = Field(description="that are there when the job runs")
     columns_not_read: list[str] = Field([], description="of a source: columns that it does not decode")
+    side_outputs: dict[str, dict[str, str]] = Field(
+        {}, description="by name: columns of outputs beside its own"
+    )
 
 
 class PlanEdgeView(BaseModel):
@@ -138,6 +141,9 @@ class PlanEdgeView(BaseModel):
     exchange: str
     key_columns: list[str]
     columns: list[str] | None = Field(None, description="that are sent")
+    output: str | None = Field(
+        None, description="a side output, as step/output; null: what leaves the last step"
+    )
 
 
 class PlanView(BaseModel):

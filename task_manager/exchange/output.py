@@ -162,6 +162,12 @@ class Output:
         It may carry out :meth:`reroute` before it returns, and raises CancelledError when the subtask is to stop.
         """
         self._edges = list(edges)
+        self._main = [edge for edge in self._edges if not edge.edge.output]
+        #: By side output (``step/output``).
+        self._sides: dict[str, list[OutputEdge]] = {}
+        for edge in self._edges:
+            if edge.edge.output:
+                self._sides.setdefault(edge.edge.output, []).append(edge)
         self._wait = wait
         self._clock = clock
         self._watermark: Watermark | None = None
@@ -175,8 +181,8 @@ class Output:
 
     @property
     def has_channels(self) -> bool:
-        """Whether another stage follows."""
-        return bool(self._edges)
+        """Whether another stage takes what leaves the last step."""
+        return bool(self._main)
 
     def consumers(self, edge: Edge) -> list[int]:
         """Subtask indices to which an edge leads now."""
@@ -193,11 +199,21 @@ class Output:
         return sum(writer.bytes_sent for edge in self._edges for writer in edge.writers)
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        """Send a batch on every edge; waits while a whole batch has no credit (that is back-pressure)."""
+        """Send a batch on every edge of the chain's end; waits while a whole batch has no credit.
+
+        That is back-pressure.
+        """
+        self._emit(self._main, batch)
+
+    def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
+        """As :meth:`emit`, on the edges of a side output."""
+        self._emit(self._sides[output], batch)
+
+    def _emit(self, edges: Sequence[OutputEdge], batch: pa.RecordBatch) -> None:
         self.rows += batch.num_rows
         self.batches += 1
         self._idle = False
-        for edge in self._edges:
+        for edge in edges:
             edge.add(batch)
         self._settle(lambda writer: not writer.is_full)
 

@@ -22,6 +22,7 @@ from weir.operators.stateless.expressions import FilterOperator, WithColumnsOper
 from weir.operators.stateless.functions import FunctionOperator, RowFunctionOperator
 from weir.operators.user_errors import UserErrors
 from weir.records import BATCH_BYTES_MAX, batch_bytes, user_columns
+from weir.side_outputs import SideRows
 
 #: Rows that a function of batches is given at a time: so many that about every second time one of them is bad.
 _BAD_AT_A_TIME = 0.7
@@ -155,11 +156,17 @@ class Isolation:
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows in fewer batches: neighbours of one schema are joined, up to ``BATCH_BYTES_MAX``."""
+    """The same rows in fewer batches: neighbours of one schema are joined, up to ``BATCH_BYTES_MAX``.
+
+    Rows of side outputs stay as they are.
+    """
     out: list[pa.RecordBatch] = []
     part: list[pa.RecordBatch] = []
     size_bytes = 0
     for batch in batches:
+        if isinstance(batch, SideRows):
+            out.append(batch)
+            continue
         own_bytes = batch_bytes(batch)
         if part and (size_bytes + own_bytes > BATCH_BYTES_MAX or not batch.schema.equals(part[0].schema)):
             out.append(pa.concat_batches(part))

@@ -97,6 +97,7 @@ class StepParts:
             restored=self._state.restored(subtask, node.name),
             subtask_indices=tuple(stage.subtask_indices),
             schema=node.schema,
+            sides_read=topology.graph.sides_read(node.name),
         )
 
     def isolation(self, subtask: SubtaskId, stage: Stage, passed_id: Callable[[], int]) -> Isolation | None:

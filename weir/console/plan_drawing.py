@@ -48,11 +48,16 @@ def _add(above: Tree, graph: PhysicalGraph, stage: Stage, edge: Edge | None, dra
 
 
 def _way(edge: Edge) -> str:
+    output = f"[yellow]{escape(edge.output)}[/] " if edge.output else ""
     return (
-        f"by {escape(', '.join(edge.key_columns))}"
-        if edge.exchange is Exchange.HASH
-        else _WAYS[edge.exchange]
-    ) + (f" [dim](only {escape(', '.join(edge.columns))})[/]" if edge.is_narrowed and edge.columns else "")
+        output
+        + (
+            f"by {escape(', '.join(edge.key_columns))}"
+            if edge.exchange is Exchange.HASH
+            else _WAYS[edge.exchange]
+        )
+        + (f" [dim](only {escape(', '.join(edge.columns))})[/]" if edge.is_narrowed and edge.columns else "")
+    )
 
 
 def _step(node: Node) -> str:

@@ -104,6 +104,11 @@ class LocalEdge:
         self._group_to_subtask = group_to_subtask
         self._next = 0
 
+    @property
+    def output(self) -> str:
+        """The side output that it carries (``step/output``); empty: what leaves the last step."""
+        return self._edge.output
+
     def add(self, batch: pa.RecordBatch) -> None:
         """Route one batch."""
         batch = sent_columns(batch, self._edge)
@@ -135,18 +140,30 @@ class LocalOutput:
 
     def __init__(self, edges: Sequence[LocalEdge]) -> None:
         self._edges = list(edges)
+        self._main = [edge for edge in self._edges if not edge.output]
+        #: By side output (``step/output``).
+        self._sides: dict[str, list[LocalEdge]] = {}
+        for edge in self._edges:
+            if edge.output:
+                self._sides.setdefault(edge.output, []).append(edge)
         #: Rows sent, each once however many edges there are.
         self.rows = 0
 
     @property
     def has_channels(self) -> bool:
-        """Whether anybody consumes."""
-        return bool(self._edges)
+        """Whether anybody consumes what leaves the last step."""
+        return bool(self._main)
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        """Send a batch on every edge."""
+        """Send a batch on every edge of the chain's end."""
         self.rows += batch.num_rows
-        for edge in self._edges:
+        for edge in self._main:
+            edge.add(batch)
+
+    def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
+        """Send a batch on every edge of a side output."""
+        self.rows += batch.num_rows
+        for edge in self._sides[output]:
             edge.add(batch)
 
     def broadcast(self, element: ControlElement) -> None:

@@ -304,6 +304,7 @@ class Deployment:
             restored=self._restored(node.name),
             subtask_indices=tuple(stage.subtask_indices),
             schema=node.schema,
+            sides_read=self._parts.graph.sides_read(node.name),
         )
 
     def _dead_letter_file(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:

@@ -24,6 +24,11 @@ def local_graph(flow: Dataflow | Stream) -> LogicalGraph:
         GraphError: it is neither, or no runnable dataflow.
     """
     if isinstance(flow, Stream) and isinstance(flow.flow, Dataflow):
+        if flow.input.output:
+            raise GraphError(
+                f"step {flow.node.name!r}: to collect its side output {flow.input.output!r}, end it in a step, such as "
+                '.sink("name", weir.Collect()), and run the dataflow'
+            )
         return flow.flow.build_local(flow.node.name)
     if isinstance(flow, Dataflow):
         return flow.build_local()
@@ -43,7 +48,7 @@ def collected_steps(graph: LogicalGraph, wanted: str | Iterable[str]) -> dict[st
     for name in asked:
         if name not in names:
             raise GraphError(f"job {graph.name}: no step is called {name!r}{did_you_mean(name, names)}")
-    read = {item.producer for node in graph.nodes for item in node.inputs}
+    read = {item.output_id for node in graph.nodes for item in node.inputs}
     return {
         node.name: Collection(node.schema)
         for node in graph.nodes

@@ -96,10 +96,15 @@ class OperatorContext:
     run_facts: dict[str, object] = field(default_factory=dict)
     #: User columns of what the operator yields, as the graph has them; None where nobody asks for them (tests).
     schema: pa.Schema | None = None
+    #: Names of the step's side outputs that somebody reads; what it yields for others is dropped.
+    sides_read: frozenset[str] = frozenset()
 
 
 class Operator(ABC):
-    """Turns input batches into output batches. All methods are called by the subtask's thread."""
+    """Turns input batches into output batches. All methods are called by the subtask's thread.
+
+    Among the batches that it yields may be ``weir.side(output, batch)``, for side outputs that its step declares.
+    """
 
     #: A step whose inputs are not alike, such as a join, gets the rows of one input at a time in ``process_input``; any
     #: other gets those of all inputs in ``process``.

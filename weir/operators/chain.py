@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
 from weir.operators.base import NEVER_US, Json, Operator, OperatorContext, SetAside, TimedOperator
+from weir.side_outputs import SideRows, output_id
 from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
 from weir.state.tables.table import IsOver, never
@@ -25,6 +26,10 @@ class ChainOutput(Protocol):
 
     def emit(self, batch: pa.RecordBatch) -> None:
         """Send a batch on; may wait."""
+        ...
+
+    def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
+        """Send a batch to those who read a side output (``step/output``); may wait."""
         ...
 
 
@@ -247,7 +252,7 @@ class OperatorChain(Generic[OutputT]):
             try:
                 outputs = self._iterate(index, call()) if outputs is None else outputs
                 out = next(outputs, _END)
-                if out is not _END and not isinstance(out, pa.RecordBatch):
+                if out is not _END and not isinstance(out, pa.RecordBatch | SideRows):
                     step, kind = self._operators[index][1].operator_name, type(out).__name__
                     raise UserFunctionError(f"step {step!r} yielded {kind}, not a pyarrow.RecordBatch")
             except BaseException as error:
@@ -257,8 +262,15 @@ class OperatorChain(Generic[OutputT]):
             if out is _END:
                 return
             self._check_cancelled()
-            if out.num_rows:
+            if isinstance(out, SideRows):
+                self._emit_side(self._operators[index][1], out)
+            elif out.num_rows:
                 self.process(out, index + 1)
+
+    def _emit_side(self, context: OperatorContext, out: SideRows) -> None:
+        """What nobody reads is dropped."""
+        if out.output in context.sides_read and out.rows.num_rows:
+            self.output.emit_side(output_id(context.operator_name, out.output), out.rows)
 
     def _iterate(self, index: int, outputs: Iterable[pa.RecordBatch] | None) -> Iterator[Any]:
         """What an operator returned; a sink yields nothing, and need not say so."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import polars as pl
@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 from weir.errors import GraphError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.delegate import UserOperator
+from weir.operators.side_rows import unknown_output
 from weir.operators.stateless.functions import MapBatchesOperator
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, without_key_hash
-from weir.specs import MapBatchesSpec, UserOperatorSpec
+from weir.side_outputs import SideRows
+from weir.specs import MapBatchesSpec, SideOutput, UserOperatorSpec
 
 _NOT_WRAPPED = (pa.RecordBatch, pa.Table, pl.DataFrame, str, bytes)
 
@@ -22,12 +24,23 @@ _NOT_WRAPPED = (pa.RecordBatch, pa.Table, pl.DataFrame, str, bytes)
 class OutputChecker(MapBatchesOperator):
     """Checks what the methods of a user's operator yield against the declared columns."""
 
-    def __init__(self, schema: pa.Schema, key_columns: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, schema: pa.Schema, key_columns: tuple[str, ...] = (), sides: Sequence[SideOutput] = ()
+    ) -> None:
         """``key_columns``: those by which the rows are where they are; () if they may change."""
         super().__init__(MapBatchesSpec(lambda batch: batch, schema))
         self._key_columns = key_columns
+        self._sides = {side.name: OutputChecker(side.schema) for side in sides}
 
-    def each(self, method: str, outputs: object, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
+    def open(self, context: OperatorContext) -> None:
+        """See the base class."""
+        super().open(context)
+        for side in self._sides.values():
+            side.open(context)
+
+    def each(
+        self, method: str, outputs: object, batch: pa.RecordBatch | None
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """What a method returned, one by one, as it leaves the step.
 
         Args:
@@ -44,6 +57,9 @@ class OutputChecker(MapBatchesOperator):
             )
         for out in outputs:
             self._did = f"{method}() yielded"
+            if isinstance(out, SideRows):
+                yield from self._side_rows(out, batch)
+                continue
             if not isinstance(out, pa.RecordBatch):
                 raise self._error(
                     f"{method}() yielded {_told(out)}; it must yield pyarrow.RecordBatch objects, or nothing"
@@ -53,9 +69,21 @@ class OutputChecker(MapBatchesOperator):
                     self._check_keys(checked, batch)
                 yield checked
 
+    def _side_rows(self, out: SideRows, batch: pa.RecordBatch | None) -> Iterator[SideRows]:
+        side = self._sides.get(out.output)
+        if side is None:
+            raise self._error(unknown_output(out.output, list(self._sides)))
+        for checked in side.as_side(f"{self._did} for side output {out.output!r}", out.rows, batch):
+            yield SideRows(out.output, checked)
+
+    def as_side(self, did: str, rows: object, batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch, ...]:
+        """As :meth:`checked`; ``did``: who handed the rows out, for messages."""
+        self._did = did
+        return self.checked(rows, batch)
+
     def checked(self, result: Any, batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch, ...]:
         """As of the base class, sooner for a batch of exactly the declared form."""
-        if result.schema.equals(self._schema) and result.num_rows:
+        if isinstance(result, pa.RecordBatch) and result.schema.equals(self._schema) and result.num_rows:
             fields = zip(result.schema, result.columns, strict=True)
             if not any(column.null_count for field, column in fields if not field.nullable):
                 return (result,)
@@ -80,9 +108,9 @@ class OutputChecker(MapBatchesOperator):
 class CheckedUserOperator(UserOperator):
     """Hands calls on to a user's operator; what it returns has the declared columns and the time columns."""
 
-    def __init__(self, user: Operator, schema: pa.Schema) -> None:
+    def __init__(self, user: Operator, schema: pa.Schema, sides: Sequence[SideOutput] = ()) -> None:
         super().__init__(user)
-        self._checker = OutputChecker(schema)
+        self._checker = OutputChecker(schema, sides=sides)
 
     def open(self, context: OperatorContext) -> None:
         """Open the user's operator."""
@@ -119,4 +147,4 @@ def create_user_operator(spec: UserOperatorSpec) -> Operator:
     made = spec.factory()
     if not isinstance(made, Operator):
         raise GraphError(f"the factory of an apply step returned {type(made).__name__}, not a weir.Operator")
-    return CheckedUserOperator(made, spec.schema)
+    return CheckedUserOperator(made, spec.schema, spec.side_outputs)

@@ -9,7 +9,7 @@ not depend on the process (no ``id()``, no ``hash()``).
 
 from __future__ import annotations
 
-from weir.specs.base import OperatorSpec
+from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.keyed import (
     Aggregate,
     AggregateFunction,
@@ -90,6 +90,7 @@ __all__ = [
     "PassThroughSpec",
     "PrintSpec",
     "SelectSpec",
+    "SideOutput",
     "SinkSpec",
     "SourceSpec",
     "UnionSpec",

@@ -18,6 +18,15 @@ from weir.schemas import schema_difference
 
 
 @dataclass(frozen=True)
+class SideOutput:
+    """An output of a step beside its own."""
+
+    name: str
+    #: User columns.
+    schema: pa.Schema
+
+
+@dataclass(frozen=True)
 class OperatorSpec:
     """Base of all specs; subclasses set ``kind`` and ``runtime``."""
 
@@ -70,6 +79,20 @@ class OperatorSpec:
         Args:
             wanted: columns of its output that anything after it reads.
             schema: user columns of the input.
+        """
+        return frozenset(schema.names)
+
+    def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
+        """Outputs beside the step's own; called after :meth:`output_schema`, with the same arguments."""
+        return ()
+
+    def read_for_side(self, output: str, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """As :meth:`read_columns`, of what a side output is made of; all, unless the step says otherwise.
+
+        Args:
+            output: name of a side output that is read.
+            wanted: columns of it that anything reads.
+            schema: user columns of an input of the step.
         """
         return frozenset(schema.names)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
-from weir.specs.base import OperatorSpec
+from weir.specs.base import OperatorSpec, SideOutput
 from weir.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class KeyedProcessSpec(KeyedSpec):
     states: tuple[DeclaredState, ...] = field(default=(), metadata={"came_later": True})
     #: The key columns as they come in, if it has timers: their keys are read from the store.
     key_schema: pa.Schema | None = field(default=None, metadata={"came_later": True})
+    side_outputs: tuple[SideOutput, ...] = field(default=(), metadata={"came_later": True})
 
     @property
     def has_timers(self) -> bool:
@@ -99,6 +100,10 @@ class KeyedProcessSpec(KeyedSpec):
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """What the author declared; see :class:`OperatorSpec`."""
         return self.schema
+
+    def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
+        """What the author declared; see :class:`OperatorSpec`."""
+        return self.side_outputs
 
 
 def aggregate_schema(step: str, aggregates: tuple[Aggregate, ...], schema: pa.Schema) -> pa.Schema:

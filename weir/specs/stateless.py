@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.specs.base import OperatorSpec
+from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import (
     check_predicate,
     expression_columns,
@@ -182,7 +182,12 @@ class UserOperatorSpec(OperatorSpec):
     factory_kind: ClassVar[str] = "a class (or a function without arguments) that makes a weir.Operator"
     factory: Callable[[], Operator]
     schema: pa.Schema
+    side_outputs: tuple[SideOutput, ...] = field(default=(), metadata={"came_later": True})
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """What the author declared; see :class:`OperatorSpec`."""
         return self.schema
+
+    def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
+        """What the author declared; see :class:`OperatorSpec`."""
+        return self.side_outputs

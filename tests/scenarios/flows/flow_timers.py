@@ -1,4 +1,7 @@
-"""Timers by event time, several rows to one, and by the clock; each tells how many of its kind its key has had."""
+"""Timers by event time, several rows to one, and by the clock; each tells how many of its kind its key has had.
+
+A side output has every row, with its number among those of its key.
+"""
 
 import polars as pl
 
@@ -16,6 +19,7 @@ class Timed(weir.KeyedProcess):
 
     def process(self, key, row, context):
         self.rows.value += 1
+        yield weir.side("seen", {"id": row["id"], "server": key[0], "n": self.rows.value})
         context.timers.register(row["id"] // SPAN_MS * SPAN_MS + DELAY_MS)
         # Always taken back before it fires.
         context.timers.register(row["id"] + 1_000_000_000)
@@ -37,6 +41,8 @@ def build(input: str, rate: float, output: str, release: str) -> weir.Dataflow:
         "events", held(weir.JsonLines(input, schema=SCHEMA, event_time="id", rate=rate), release)
     )
     columns = {"server": str, "kind": str, "at": int, "n": int}
-    timed = events.key_by("server").process("timed", Timed, columns)
+    sides = {"seen": {"id": int, "server": str, "n": int}}
+    timed = events.key_by("server").process("timed", Timed, columns, side_outputs=sides)
     timed.rebalance().sink("out", weir.JsonLinesSink(output))
+    timed.side_output("seen").rebalance().sink("seen", weir.JsonLinesSink(f"{output}-seen"))
     return flow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -19,10 +19,12 @@ from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.timer_sides import Firing, TimerSide
 from weir.operators.keyed.timers import NoTimers, Timers
+from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
 from weir.records import BATCH_BYTES_MAX, WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
-from weir.specs import FlatMapSpec, KeyedProcessSpec
+from weir.side_outputs import SideRows
+from weir.specs import FlatMapSpec, KeyedProcessSpec, SideOutput
 from weir.state.handles.block import Cursor, Keys
 from weir.state.tables.time_first import times_of, user_key_of
 from weir.state.tables.timer_group import NEVER_MS
@@ -54,10 +56,12 @@ class TimerCalls:
         key_schema: pa.Schema,
         checker: OutputChecker,
         context: KeyContext,
+        sides: Sequence[SideOutput] = (),
     ) -> None:
         """``many`` counts if both are there; ``key_schema`` has the key columns as they come in."""
         self._one, self._many = one, many
         self._rows = _TimerRows(FlatMapSpec(lambda row: (), schema))
+        self._sides = SideDicts(sides)
         self._key_schema = key_schema
         self._checker = checker
         self._context = context
@@ -70,10 +74,11 @@ class TimerCalls:
     def open(self, context: OperatorContext) -> None:
         """Take the step's name and the size of batches."""
         self._rows.open(context)
+        self._sides.open(context)
         self._max_parallelism = context.max_parallelism
         self._clock = context.clock
 
-    def run(self, firing: Firing) -> Iterator[pa.RecordBatch]:
+    def run(self, firing: Firing) -> Iterator[pa.RecordBatch | SideRows]:
         """What the author's function makes of timers, as it leaves the step. Ends the block.
 
         Raises:
@@ -90,11 +95,12 @@ class TimerCalls:
         column = weir_keys.KeyColumn.from_list([user_key_of(key) for key in firing.keys])
         return self._shown(weir_keys.decode_keys(column, self._key_schema.types), times_of(firing.keys))
 
-    def _run_one_by_one(self, firing: Firing, keys: Keys) -> Iterator[pa.RecordBatch]:
+    def _run_one_by_one(self, firing: Firing, keys: Keys) -> Iterator[pa.RecordBatch | SideRows]:
         function, context, rows = self._one, self._context, self._rows
         assert function is not None
         tuples = self._tuples(keys.distinct)
         context.begin_block(keys.distinct)
+        self._sides.forget()
         results: list[dict[str, Any]] = []
         times: list[int] = []
         size_bytes = position = time_ms = 0
@@ -105,6 +111,10 @@ class TimerCalls:
                 if made is None:
                     continue
                 for result in made:
+                    if isinstance(result, SideRows):
+                        if self._sides.add(result, time_ms):
+                            yield from self._built_sides()
+                        continue
                     results.append(result)
                     times.append(time_ms)
                     size_bytes += rows.long_bytes(result)
@@ -120,6 +130,16 @@ class TimerCalls:
         self._end()
         if built is not None:
             yield built
+        yield from self._built_sides()
+
+    def _built_sides(self) -> Iterator[SideRows]:
+        now_us = self._clock.now_us()
+        return self._sides.built(
+            lambda times: [
+                pa.array(times, pa.int64()),
+                pa.array(np.full(len(times), now_us, dtype=np.int64)),
+            ]
+        )
 
     def _failed(self, key: tuple[Any, ...], time_ms: int, error: Exception) -> UserFunctionError:
         failed = self._rows.failed(f"on_timer for key {key!r} at {time_ms}", error)
@@ -132,7 +152,9 @@ class TimerCalls:
             [*key_columns, pa.array(times_ms)], names=[*self._key_schema.names, TIMER_COLUMN]
         )
 
-    def _run_batch(self, firing: Firing, keys: Keys, function: TimersFunction) -> Iterator[pa.RecordBatch]:
+    def _run_batch(
+        self, firing: Firing, keys: Keys, function: TimersFunction
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         arrays = weir_keys.decode_keys(keys.column, self._key_schema.types)
         plain = pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)
         batch = with_times(plain, times_of(firing.keys), self._clock.now_us())
@@ -215,12 +237,12 @@ class TimerFirer:
         next_ms = self._processing.table.next_ms()
         return NEVER_US if next_ms == NEVER_MS else next_ms * 1000
 
-    def on_watermark(self, time_ms: int, set_aside: SetAside | None) -> Iterator[pa.RecordBatch]:
+    def on_watermark(self, time_ms: int, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows]:
         """Fire what is due by event time; ``set_aside`` takes timers that make the author's code raise."""
         self._timers.watermark_ms = max(time_ms, self._timers.watermark_ms)
         yield from self._fire(self._event, time_ms, set_aside)
 
-    def on_time(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch]:
+    def on_time(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows]:
         """Fire what is due by the clock, and by event time what was registered late."""
         if self._timers.watermark_ms != WATERMARK_MIN_MS:
             yield from self._fire(self._event, self._timers.watermark_ms, set_aside)
@@ -230,7 +252,7 @@ class TimerFirer:
         finally:
             self._timers.is_processing = False
 
-    def finish(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch]:
+    def finish(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows]:
         """The input has ended: fire everything by event time, and tell of what is left."""
         yield from self.on_watermark(WATERMARK_MAX_MS, set_aside)
         left = sum(1 for _ in islice(self._processing.table.pending(), _COUNTED_MAX))
@@ -242,7 +264,9 @@ class TimerFirer:
                 left,
             )
 
-    def _fire(self, side: TimerSide, until_ms: int, set_aside: SetAside | None) -> Iterator[pa.RecordBatch]:
+    def _fire(
+        self, side: TimerSide, until_ms: int, set_aside: SetAside | None
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         until_ms = min(until_ms, NEVER_MS - 1)
         while True:
             due = side.table.take(until_ms, BLOCK_TIMERS_MAX if set_aside is None else 1)
@@ -289,6 +313,7 @@ def open_timers(
         spec.key_schema,
         checker,
         key_context,
+        spec.side_outputs,
     )
     firer = TimerFirer(calls, timers, event, processing, key_context)
     firer.open(context)

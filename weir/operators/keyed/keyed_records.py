@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,17 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import WeirError
+from weir.operators.base import OperatorContext
 from weir.operators.keyed.key_context import KeyContext
+from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
-from weir.records import BATCH_BYTES_MAX, user_columns
-from weir.specs import FlatMapSpec
+from weir.records import BATCH_BYTES_MAX, EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, user_columns
+from weir.side_outputs import SideRows
+from weir.specs import FlatMapSpec, SideOutput
 from weir.state.handles.block import Cursor
+
+_TIME_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN)
 
 #: ``process(key, row, context)`` returns rows, or None.
 RecordFunction = Callable[[tuple[Any, ...], dict[str, Any], KeyContext], Iterable[Mapping[str, Any]] | None]
@@ -32,14 +37,21 @@ class Records(FlatMapOperator):
         key_columns: tuple[str, ...],
         cursor: Cursor,
         context: KeyContext,
+        sides: Sequence[SideOutput] = (),
     ) -> None:
         super().__init__(FlatMapSpec(lambda row: (), schema))
         self._record_function = function
         self._key_columns = key_columns
         self._cursor = cursor
         self._context = context
+        self._sides = SideDicts(sides)
 
-    def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def open(self, context: OperatorContext) -> None:
+        """See the base class."""
+        super().open(context)
+        self._sides.open(context)
+
+    def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """What the function makes of a batch as users see it; :meth:`KeyContext.begin` was called.
 
         Raises:
@@ -52,6 +64,7 @@ class Records(FlatMapOperator):
         results: list[Any] = []
         origins: list[int] = []
         size_bytes = 0
+        self._sides.forget()
         cursor, context, function = self._cursor, self._context, self._record_function
         index = 0
         try:
@@ -64,6 +77,10 @@ class Records(FlatMapOperator):
                 if made is None:
                     continue
                 for result in made:
+                    if isinstance(result, SideRows):
+                        if self._sides.add(result, index):
+                            yield from self._built_sides(batch)
+                        continue
                     results.append(result)
                     origins.append(index)
                     # What is no dict is refused when it is built.
@@ -81,6 +98,12 @@ class Records(FlatMapOperator):
         context.end()
         if results:
             yield self._built(batch, results, origins)
+        yield from self._built_sides(batch)
+
+    def _built_sides(self, batch: pa.RecordBatch) -> Iterator[SideRows]:
+        return self._sides.built(
+            lambda origins: [batch.column(name).take(pa.array(origins, pa.int64())) for name in _TIME_COLUMNS]
+        )
 
     def _built(self, batch: pa.RecordBatch, results: list[Any], origins: list[int]) -> pa.RecordBatch:
         names = self._names
@@ -107,7 +130,7 @@ class Batches:
         self._function = function
         self._context = context
 
-    def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """What the function makes of a batch as users see it; :meth:`KeyContext.begin` was called.
 
         Raises:

@@ -47,7 +47,7 @@ class KeyedProcessOperator(UserStep, TimedOperator):
         self._spec = spec
         self._states = declared_states(type(made))
         self._times = OperatorTimes(self._states)
-        self._checker = OutputChecker(spec.schema, spec.key_columns)
+        self._checker = OutputChecker(spec.schema, spec.key_columns, spec.side_outputs)
         self._context: KeyContext | None = None
         self._runner: Records | Batches | None = None
         self._firer: TimerFirer | None = None
@@ -91,7 +91,10 @@ class KeyedProcessOperator(UserStep, TimedOperator):
     ) -> Records | Batches:
         if self._form == "batches":
             return Batches(self._user.process_batch, self._checker, key_context)
-        records = Records(self._user.process, self._spec.schema, self._spec.key_columns, cursor, key_context)
+        spec = self._spec
+        records = Records(
+            self._user.process, spec.schema, spec.key_columns, cursor, key_context, spec.side_outputs
+        )
         records.open(context)
         return records
 
