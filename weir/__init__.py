@@ -52,6 +52,12 @@ if TYPE_CHECKING:
     from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from weir.streams import KeyedStream, Stream
     from weir.ttl import Ttl
+    from weir.watermarks import (
+        WatermarkGenerator,
+        WatermarkStrategy,
+        bounded_out_of_orderness,
+        custom_watermarks,
+    )
 
 __version__ = "0.1.0"
 
@@ -92,9 +98,13 @@ __all__ = [
     "UserSink",
     "UserSource",
     "ValueState",
+    "WatermarkGenerator",
+    "WatermarkStrategy",
     "WeirError",
     "__version__",
+    "bounded_out_of_orderness",
     "count",
+    "custom_watermarks",
     "max",
     "mean",
     "min",
@@ -167,6 +177,12 @@ _MODULES = {
         "Stream",
     ),
     "ttl": ("Ttl",),
+    "watermarks": (
+        "WatermarkGenerator",
+        "WatermarkStrategy",
+        "bounded_out_of_orderness",
+        "custom_watermarks",
+    ),
 }
 _LAZY = {name: f"weir.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -13,6 +13,10 @@ with the step's name, in the line that makes it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
+
 from weir.connectors import AnySource
 from weir.errors import GraphError
 from weir.graph import LogicalGraph, Node
@@ -25,6 +29,7 @@ from weir.graph_checks import (
 )
 from weir.specs import SourceSpec
 from weir.streams import Stream, type_name
+from weir.watermarks import WatermarkStrategy, checked_strategy
 
 
 class Dataflow:
@@ -38,8 +43,26 @@ class Dataflow:
         self._nodes: dict[str, Node] = {}
         self._kinds: dict[str, int] = {}
 
-    def source(self, name: str | None, source: AnySource | SourceSpec, *, parallelism: int = 1) -> Stream:
+    def source(
+        self,
+        name: str | None,
+        source: AnySource | SourceSpec,
+        *,
+        parallelism: int = 1,
+        event_time: str | pl.Expr | None = None,
+        watermark: WatermarkStrategy | None = None,
+    ) -> Stream:
         """Read records from outside.
+
+        Args:
+            name: the step's name.
+            source: what to read.
+            parallelism: subtasks.
+            event_time: integer column with the event time in ms since 1970, or a Polars expression that gives it; None:
+                the source's own ``event_time``. A row whose event time is null, or too far ahead of the clock, is a bad
+                record.
+            watermark: how far event time has come, such as ``weir.bounded_out_of_orderness("2s")``; None: it follows
+                the highest event time at ``out_of_order_grace_period`` of config.json.
 
         Raises:
             GraphError: a setting of the source is wrong.
@@ -53,6 +76,7 @@ class Dataflow:
             spec = source.to_spec() if isinstance(source, AnySource) else source
         except GraphError as error:
             raise GraphError(f"step {name!r}: {error}") from error
+        spec = _timed(name, spec, event_time, watermark)
         name = self.new_name(name, "source")
         check_source_spec(name, spec)
         return Stream(self, self.add(Node(name, spec, (), parallelism, spec.schema)))
@@ -109,3 +133,22 @@ class Dataflow:
         check_parallelism(node.name, node.parallelism)
         self._nodes[node.name] = node
         return node
+
+
+def _timed(name: str | None, spec: SourceSpec, event_time: object, watermark: object) -> SourceSpec:
+    """The same source with this event time and this watermark, as far as they are given."""
+    try:
+        strategy = checked_strategy(watermark)
+    except GraphError as error:
+        raise GraphError(f"step {name!r}: {error}") from error
+    if strategy is not None:
+        spec = replace(spec, watermark=strategy)
+    if isinstance(event_time, pl.Expr):
+        return replace(spec, event_time_column=None, event_time_expression=event_time)
+    if event_time is None:
+        return spec
+    if not isinstance(event_time, str):
+        raise GraphError(
+            f"step {name!r}: event_time is {event_time!r}; give the name of a column or a Polars expression"
+        )
+    return replace(spec, event_time_column=event_time, event_time_expression=None)

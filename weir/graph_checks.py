@@ -14,6 +14,7 @@ from weir.errors import GraphError
 from weir.graph import Exchange, Input, LogicalGraph, Node
 from weir.schemas import schema_difference
 from weir.specs import KeyedSpec, SourceSpec
+from weir.specs.expression_checks import check_event_time
 from weir.specs.key_checks import check_key_columns
 from weir.spelling import did_you_mean
 from weir.types import MAX_PARALLELISM_MAX
@@ -190,6 +191,10 @@ def check_source_spec(step: str, spec: SourceSpec) -> None:
             f"step {step!r}: events_max is {limit!r}; it must be a whole number from 0 on, or None"
         )
     column = spec.event_time_column
+    if spec.event_time_expression is not None:
+        if column is not None:
+            raise GraphError(f"step {step!r}: event_time is a column and an expression; give one of them")
+        check_event_time(step, spec.event_time_expression, spec.schema)
     if column is None:
         return
     if column not in spec.schema.names:
@@ -201,6 +206,7 @@ def check_source_spec(step: str, spec: SourceSpec) -> None:
     if not pa.types.is_integer(dtype):
         raise GraphError(
             f"step {step!r}: event-time column {column!r} is {dtype}; it must be integer ms since 1970"
+            + (f", as pl.col({column!r}).dt.epoch('ms') gives" if pa.types.is_temporal(dtype) else "")
         )
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from task_manager.subtasks.subtask import Subtask, SubtaskParts
 from weir.operators.base import Json, OperatorContext, SourceReader
 from weir.operators.chain import check_is_json, name_step, naming_step
+from weir.protocol.source_watermark import SourceWatermark
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
+from weir.watermarks import WatermarkStrategy
 
 
 class SourceSubtask(Subtask):
@@ -20,13 +22,18 @@ class SourceSubtask(Subtask):
         reader: SourceReader,
         reader_context: Callable[[int], OperatorContext],
         rows_max: int,
+        strategy: WatermarkStrategy,
     ) -> None:
         """``reader_context`` makes the reader's context from the job's start (epoch µs)."""
         super().__init__(parts)
         self._reader = reader
         self._reader_context = reader_context
         self._rows_max = rows_max
-        self._event_time_ms_max = WATERMARK_MIN_MS
+        grace_ms, idle_ms = strategy.out_of_orderness_ms, strategy.idle_timeout_ms
+        self._watermark = SourceWatermark(
+            int(parts.timers.out_of_order_grace_period_ms) if grace_ms is None else grace_ms
+        )
+        self._idle_timeout_ms = parts.timers.idle_timeout_ms if idle_ms is None else idle_ms
         self._last_data_s = 0.0
         self._next_watermark_s = 0.0
         self._idle = False
@@ -102,7 +109,8 @@ class SourceSubtask(Subtask):
                 self._last_data_s = self._clock.monotonic_s()
                 self._idle = False
             # Rises without rows too, when a split that held it back has ended.
-            self._event_time_ms_max = max(self._event_time_ms_max, polled.event_time_ms_max)
+            self._watermark.follow(polled.event_time_ms_max)
+            self._watermark.raise_to(polled.watermark_ms)
             if polled.finished:
                 return
             deadline_s = self._housekeeping()
@@ -123,12 +131,12 @@ class SourceSubtask(Subtask):
         # At the same moments in all sources, so that the combined watermark rises once in an interval.
         interval_us = self._timers.watermark_interval_ms * 1e3
         self._next_watermark_s = now_s + (interval_us - self._clock.now_us() % interval_us) / 1e6
-        if (now_s - self._last_data_s) * 1e3 >= self._timers.idle_timeout_ms:
+        if (now_s - self._last_data_s) * 1e3 >= self._idle_timeout_ms:
             if not self._idle:
                 self._idle = True
                 self._chain.output.broadcast(Idle())
-        elif self._event_time_ms_max != WATERMARK_MIN_MS:
-            time_ms = self._event_time_ms_max - int(self._timers.out_of_order_grace_period_ms)
+        elif self._watermark.time_ms != WATERMARK_MIN_MS:
+            time_ms = self._watermark.time_ms
             self._chain.on_watermark(time_ms)
             self.progress.watermark_ms = time_ms
             self._chain.output.broadcast(Watermark(time_ms))

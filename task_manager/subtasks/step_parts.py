@@ -26,6 +26,7 @@ from weir.rpc.wire import JobIdentity
 from weir.specs import SourceSpec
 from weir.state.tables.opened import StateTables
 from weir.types import SubtaskId
+from weir.watermarks import DEFAULT_STRATEGY
 
 
 class StepParts:
@@ -92,13 +93,18 @@ class StepParts:
             is_sink=node.is_sink,
             observe_latencies_us=self._metrics.observe_latencies(labels) if node.is_sink else None,
             run_facts=self._settings.run_facts,
-            idle_timeout_ms=self._settings.idle_timeout_ms,
+            idle_timeout_ms=self._idle_timeout_ms(node),
             generation=self._identity.generation,
             restored=self._state.restored(subtask, node.name),
             subtask_indices=tuple(stage.subtask_indices),
             schema=node.schema,
             sides_read=topology.graph.sides_read(node.name),
         )
+
+    def _idle_timeout_ms(self, node: Node) -> float:
+        strategy = getattr(node.spec, "watermark", None) or DEFAULT_STRATEGY
+        known = strategy.idle_timeout_ms
+        return self._settings.idle_timeout_ms if known is None else known
 
     def isolation(self, subtask: SubtaskId, stage: Stage, passed_id: Callable[[], int]) -> Isolation | None:
         """Returns what puts rows aside; None: no step of the stage raised again and again.

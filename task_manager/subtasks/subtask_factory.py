@@ -29,10 +29,12 @@ from weir.operators.base import OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
 from weir.protocol.rescale_owner import OwnerMachine
+from weir.specs import SourceSpec
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
 from weir.state.tables.opened import StateTables
 from weir.types import SubtaskId
+from weir.watermarks import DEFAULT_STRATEGY
 
 #: Stage index and key groups -> address of the store that has the state of each.
 LocateGroups = Callable[[int, Sequence[int]], Mapping[int, str]]
@@ -120,9 +122,14 @@ class SubtaskFactory:
             task = self._task(parts, stage, topology, ports, group_state)
             return RunningSubtask(task, chain, dead_letters, group_state, isolation)
         node = stage.nodes[0]
+        assert isinstance(node.spec, SourceSpec)
         reader = self._steps.reader(node)
         source = SourceSubtask(
-            parts, reader, lambda start_us: context(node, start_us), self._config.batch_size
+            parts,
+            reader,
+            lambda start_us: context(node, start_us),
+            self._config.batch_size,
+            node.spec.watermark or DEFAULT_STRATEGY,
         )
         return RunningSubtask(source, chain, dead_letters, None, isolation, reader)
 

@@ -23,6 +23,7 @@ from weir.specs import CollectSpec
 from weir.state.api import StateBackend
 from weir.state.tables.opened import StateTables
 from weir.types import ChannelId, SubtaskId
+from weir.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ class Deployment:
             inputs = self._parts.graph.input_channels(subtask)
             return LocalTask(subtask, chain, output, self._on_barrier, inputs)
         is_moved = first.name in self._parts.hand_moved
-        settings = self._parts.settings
+        grace_ms = _strategy(first).out_of_orderness_ms
         return LocalSource(
             subtask,
             chain,
@@ -238,8 +239,8 @@ class Deployment:
             self._on_barrier,
             self._reader(first, subtask.subtask_index),
             self._context(stage, first, subtask, tables, dead_letters),
-            0 if is_moved else settings.grace_period_ms,
-            None if is_moved else settings.idle_timeout_ms,
+            0 if is_moved else self._parts.settings.grace_period_ms if grace_ms is None else grace_ms,
+            None if is_moved else self._idle_timeout_ms(first),
         )
 
     def _operators(self, node: Node) -> list[Operator]:
@@ -299,13 +300,17 @@ class Deployment:
             clock=self._parts.clock,
             tables=step_tables(tables, node, self._parts.state_ids),
             dead_letters=dead_letters,
-            idle_timeout_ms=self._parts.settings.idle_timeout_ms,
+            idle_timeout_ms=self._idle_timeout_ms(node),
             generation=self._generation,
             restored=self._restored(node.name),
             subtask_indices=tuple(stage.subtask_indices),
             schema=node.schema,
             sides_read=self._parts.graph.sides_read(node.name),
         )
+
+    def _idle_timeout_ms(self, node: Node) -> int:
+        known = _strategy(node).idle_timeout_ms
+        return self._parts.settings.idle_timeout_ms if known is None else known
 
     def _dead_letter_file(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:
         file = DeadLetterFile(
@@ -318,6 +323,11 @@ class Deployment:
         )
         self.dead_letters.append((node.name, file))
         return file
+
+
+def _strategy(node: Node) -> WatermarkStrategy:
+    """What a source, or a step that assigns event times, says of its watermarks."""
+    return getattr(node.spec, "watermark", None) or DEFAULT_STRATEGY
 
 
 def _go_on() -> None:

@@ -10,6 +10,7 @@ from weir.operators.base import NEVER_US, Json, OperatorContext, Poll, SourceRea
 from weir.operators.chain import OperatorChain, check_is_json, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.event_counts import EventCounts
+from weir.protocol.source_watermark import SourceWatermark
 from weir.protocol.watermarks import WatermarkTracker
 from weir.records import (
     WATERMARK_MAX_MS,
@@ -166,10 +167,9 @@ class LocalSource(LocalSubtask):
         self.reader = reader
         self._context = context
         self._clock: Clock = context.clock
-        self._grace_period_ms = grace_period_ms
+        self._watermark = SourceWatermark(grace_period_ms)
         self._idle_timeout_ms = idle_timeout_ms
-        self._event_time_ms_max = WATERMARK_MIN_MS
-        #: The latest poll has moved the highest event time.
+        #: The latest poll has moved the watermark.
         self.watermark_rose = False
         self._last_data_s = 0.0
         self._idle = False
@@ -196,8 +196,8 @@ class LocalSource(LocalSubtask):
             self.chain.process(polled.batch)
             self._last_data_s = self._clock.monotonic_s()
             self._wake_up()
-        self.watermark_rose = polled.event_time_ms_max > self._event_time_ms_max
-        self._event_time_ms_max = max(self._event_time_ms_max, polled.event_time_ms_max)
+        followed = self._watermark.follow(polled.event_time_ms_max)
+        self.watermark_rose = self._watermark.raise_to(polled.watermark_ms) or followed
         if polled.finished:
             self.end()
         else:
@@ -245,5 +245,5 @@ class LocalSource(LocalSubtask):
             idle_ms = (self._clock.monotonic_s() - self._last_data_s) * 1e3
             if idle_ms >= self._idle_timeout_ms:
                 self.mark_idle()
-        if not self._idle and self._event_time_ms_max != WATERMARK_MIN_MS:
-            self._show_watermark(self._event_time_ms_max - self._grace_period_ms)
+        if not self._idle:
+            self._show_watermark(self._watermark.time_ms)

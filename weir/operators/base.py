@@ -200,6 +200,8 @@ class Poll:
     size_bytes: int = 0
     #: The largest event time up to these rows; watermarks follow it.
     event_time_ms_max: int = WATERMARK_MIN_MS
+    #: Instead: the watermark after these rows, ms since the epoch; one that is lower than before changes nothing.
+    watermark_ms: int | None = None
     #: Wall clock (epoch µs) before which another poll is useless; 0 = poll again at once.
     next_poll_us: int = 0
     #: No more rows will ever come.

@@ -20,6 +20,7 @@ from __future__ import annotations
 import base64
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -69,7 +70,7 @@ class DeadLetterFile:
         self._stem = letters_stem(directory, job, operator)
         self.path = Path(f"{self._stem}.{subtask_index}.jsonl")
         #: Source and position of records that are in the files already and will be rejected again.
-        self._known: set[tuple[str, int]] = set()
+        self._known: Counter[tuple[str, int]] = Counter()
         #: Records rejected so far.
         self.rejected = 0
         #: Source, position and reason of the first of them.
@@ -106,8 +107,8 @@ class DeadLetterFile:
                 f"{source} at byte {position}: {reason}; correct the record, or let the source "
                 f'{self.operator} put bad records aside with on_bad_record="dead_letter"'
             )
-        if self._known and (source, position) in self._known:
-            self._known.discard((source, position))
+        if self._known and self._known[source, position]:
+            self._known[source, position] -= 1
             return
         self._tell(source, position, reason)
         length = len(raw) if length_bytes is None else length_bytes
@@ -165,7 +166,7 @@ class DeadLetterFile:
                 with open(f"{self._stem}.{index}.jsonl", "rb") as file:
                     file.seek(position)
                     for line in file:
-                        if len(self._known) >= KNOWN_MAX:
+                        if self._known.total() >= KNOWN_MAX:
                             return
                         self._remember(line)
             except OSError:
@@ -174,7 +175,7 @@ class DeadLetterFile:
     def _remember(self, line: bytes) -> None:
         try:
             entry = orjson.loads(line)
-            self._known.add((entry["source"], entry["position"]))
+            self._known[entry["source"], entry["position"]] += 1
         except (orjson.JSONDecodeError, KeyError, TypeError):
             # Cut short by the death of a process: the record is written again.
             return

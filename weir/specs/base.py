@@ -43,7 +43,7 @@ class OperatorSpec:
         told = [
             f
             for f in dataclasses.fields(self)
-            if not (f.metadata.get("came_later") and getattr(self, f.name) == f.default)
+            if not (f.metadata.get("came_later") and _is_default(getattr(self, f.name), f.default))
         ]
         fields = {f.name: _canonical(getattr(self, f.name)) for f in told}
         return {"kind": self.kind, **fields}
@@ -119,6 +119,11 @@ def merged_schema(step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
     return pa.schema(
         [field.with_nullable(any(schema.field(field.name).nullable for schema in inputs)) for field in first]
     )
+
+
+def _is_default(value: object, default: object) -> bool:
+    """Whether a field has its default; an expression compared with anything is another expression."""
+    return value is default or (not isinstance(value, pl.Expr) and value == default)
 
 
 def _canonical(value: Any) -> object:

@@ -33,6 +33,27 @@ def check_predicate(step: str, predicate: pl.Expr, schema: pa.Schema) -> None:
         )
 
 
+def check_event_time(step: str, expression: pl.Expr, schema: pa.Schema) -> None:
+    """Refuse an expression that does not give one integer, a time in ms since 1970, per row of ``schema``.
+
+    Raises:
+        GraphError: not an expression, an unknown column, or another type than integer.
+    """
+    _check_expression(step, expression, schema)
+    result = _evaluate(step, expression, schema)
+    if result.width != 1:
+        raise GraphError(
+            f"step {step!r}: the event time is one column, and {expression} gives {result.width}"
+        )
+    dtype = result.to_series().dtype
+    if dtype.is_temporal():
+        raise GraphError(
+            f"step {step!r}: the event time is {dtype}; it must be integer ms since 1970, as .dt.epoch('ms') gives"
+        )
+    if not dtype.is_integer():
+        raise GraphError(f"step {step!r}: the event time is {dtype}; it must be integer ms since 1970")
+
+
 def with_columns_schema(step: str, expressions: tuple[pl.Expr, ...], schema: pa.Schema) -> pa.Schema:
     """The columns of ``schema`` with those that the expressions write.
 

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+import polars as pl
 import pyarrow as pa
 
 from weir.conditions import AllOf, Condition
 from weir.specs.base import OperatorSpec
+from weir.specs.expression_checks import expression_columns
+from weir.watermarks import WatermarkStrategy
 
 #: What to do with a record that cannot be read.
 OnBadRecord = Literal["dead_letter", "fail"]
@@ -26,6 +29,10 @@ class SourceSpec(OperatorSpec):
     rate: float | None = None
     #: Stop after this many good rows over all subtasks; None: read everything.
     events_max: int | None = None
+    #: Instead of ``event_time_column``: makes the event time of each row, an integer, of the user columns.
+    event_time_expression: pl.Expr | None = field(default=None, metadata={"came_later": True})
+    #: How far event time has come; None: as config.json says.
+    watermark: WatermarkStrategy | None = field(default=None, metadata={"came_later": True})
 
     @property
     def schema_read(self) -> pa.Schema:
@@ -36,12 +43,17 @@ class SourceSpec(OperatorSpec):
     def reading(self, wanted: frozenset[str]) -> SourceSpec:
         """The same source, told which columns anybody reads.
 
-        Those of sources with a field ``reads`` do; the others decode every column. The event time is read in any case,
-        and so is one column at least.
+        Those of sources with a field ``reads`` do; the others decode every column. What the event time is made of is
+        read in any case, and so is one column at least; a generator of watermarks sees every column.
         """
-        if not hasattr(self, "reads"):
+        if not hasattr(self, "reads") or (
+            self.watermark is not None and self.watermark.generator is not None
+        ):
             return self
-        names = [name for name in self.schema.names if name in wanted or name == self.event_time_column]
+        timing = {self.event_time_column}
+        if self.event_time_expression is not None:
+            timing |= expression_columns([self.event_time_expression], self.schema)
+        names = [name for name in self.schema.names if name in wanted or name in timing]
         names = names or self.schema.names[:1]
         changed: Any = None if names == self.schema.names else tuple(names)
         return replace(self, **{"reads": changed})

@@ -13,9 +13,11 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.graph import Node
 from weir.operators.base import Json, OperatorContext, Poll, SourceReader
+from weir.operators.sources.pacing import generated
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, Watermark, int64_column, with_system_columns
 from weir.schemas import schema_difference, small_type
 from weir.specs import SourceSpec
+from weir.watermarks import WatermarkGenerator
 
 #: Dicts, frames, tables and batches, or several of these; a Watermark stands behind the rows before it.
 GivenRows: TypeAlias = (
@@ -55,8 +57,11 @@ class PushedInput:
 class PushedReader(SourceReader):
     """Reads a :class:`PushedInput`, one element with each poll; its position is a place in there."""
 
-    def __init__(self, given: PushedInput) -> None:
+    def __init__(self, given: PushedInput, generator: WatermarkGenerator | None = None) -> None:
+        """``generator``: of a source with watermarks of its own, where these follow the rows."""
         self._given = given
+        self._generator = generator if given.follows_rows else None
+        self._watermark_ms: int | None = None
         self._index = 0
         #: Rows of the element at the index that were given out.
         self._offset = 0
@@ -83,6 +88,9 @@ class PushedReader(SourceReader):
         self._offset += batch.num_rows
         if self._offset == element.num_rows:
             self._index, self._offset = self._index + 1, 0
+        if self._generator is not None:
+            self._watermark_ms = generated(self._generator, batch, self._watermark_ms)
+            return Poll(batch=batch, watermark_ms=self._watermark_ms)
         if self._given.follows_rows:
             latest = int(int64_column(batch, EVENT_TIME_COLUMN).max())
             self._event_time_ms_max = max(self._event_time_ms_max, latest)
@@ -213,8 +221,12 @@ def _from_columns(node: Node, item: object, now_us: int) -> Iterator[pa.RecordBa
 def _with_times(node: Node, batch: pa.RecordBatch, given: pa.Array | None, now_us: int) -> pa.RecordBatch:
     """The event time is that of the source's column, else of a column ``_event_time_ms`` of the rows, else now."""
     assert isinstance(node.spec, SourceSpec)
-    column = node.spec.event_time_column
+    column, expression = node.spec.event_time_column, node.spec.event_time_expression
     if column is not None:
         given = batch.column(column)
+    elif expression is not None:
+        given = (
+            pl.DataFrame(batch).with_columns(expression.alias(column := "_")).get_column(column).to_arrow()
+        )
     times = now_us // 1000 if given is None else given.cast(pa.int64()).to_numpy(zero_copy_only=False)
     return with_system_columns(batch, times, now_us)

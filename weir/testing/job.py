@@ -344,7 +344,9 @@ class RunningJob:
         return self._pushed[source]
 
     def _reader(self, source: str) -> Callable[[int], SourceReader]:
-        return lambda subtask_index: PushedReader(self._pushed[source][subtask_index])
+        strategy = getattr(self._nodes[source].spec, "watermark", None)
+        make = None if strategy is None else strategy.generator
+        return lambda index: PushedReader(self._pushed[source][index], None if make is None else make())
 
 
 def _pushed(node: Node, rows: GivenRows | PerSubtask, follows_rows: bool) -> list[PushedInput]:

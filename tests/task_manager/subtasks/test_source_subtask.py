@@ -19,6 +19,7 @@ from weir.clock import SystemClock
 from weir.operators.base import NEVER_US, Poll
 from weir.operators.user_errors import UserErrors
 from weir.types import SubtaskId
+from weir.watermarks import DEFAULT_STRATEGY
 
 SUBTASK = SubtaskId(0, 0)
 
@@ -89,7 +90,7 @@ def source():
         SubtaskProgress(),
         UserErrors(),
     )
-    subtask = SourceSubtask(parts, Reader(), lambda start_us: context, 10)
+    subtask = SourceSubtask(parts, Reader(), lambda start_us: context, 10, DEFAULT_STRATEGY)
     subtask.start()
     subtask.begin(1)
     wait_for_reads(subtask)

@@ -180,11 +180,13 @@ class ArrowIpcReader(ColumnarReader):
             except pa.ArrowException as error:
                 raise unreadable(path, error, "check the file") from error
 
-    def _told(self, place: int) -> tuple[str, int, str] | None:
+    def _told(self, place: int) -> tuple[str, int, str]:
         assert self._range is not None
-        if place < self._range.rejected_to:
-            return None
         return self._range.path, place >> _ROW_BITS, f"row {place & _ROW_MASK} of the record batch: "
+
+    def _rejected_to(self) -> int:
+        assert self._range is not None
+        return self._range.rejected_to
 
 
 def _single_batches(rest: Rest) -> list[Rest]:

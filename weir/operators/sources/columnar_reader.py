@@ -29,8 +29,12 @@ class ColumnarReader(FileReader):
         self._decoded, self._good = 0, np.empty(0, dtype=np.bool_)
 
     @abstractmethod
-    def _told(self, place: int) -> tuple[str, int, str] | None:
-        """File, position and what the reason begins with, of a row that is bad; None: it was put aside before."""
+    def _told(self, place: int) -> tuple[str, int, str]:
+        """File, position and what the reason begins with, of a row that is bad."""
+
+    @abstractmethod
+    def _rejected_to(self) -> int:
+        """Rows with forbidden nulls before this place were put aside before."""
 
     def _check_schema(self, path: str, found: pa.Schema) -> None:
         """Raise InputError unless the file has each column of the schema once, with its type or a narrower one."""
@@ -69,11 +73,13 @@ class ColumnarReader(FileReader):
         """Place of the first row of the last decoded batch that was not given out."""
         return self._decoded + int(np.flatnonzero(self._good)[self._batch_offset])
 
+    def _place_of_row(self, row: int) -> tuple[str, int, str]:
+        return self._told(self._decoded + int(np.flatnonzero(self._good)[row]))
+
     def _reject(self, place: int, reason: str, row: pa.RecordBatch) -> None:
-        told = self._told(place)
-        if told is None:
+        if place < self._rejected_to():
             return
-        path, position, where = told
+        path, position, where = self._told(place)
         self.rejected += 1
         if self._columnar_spec.on_bad_record == "fail":
             raise InputError(

@@ -154,6 +154,10 @@ class LineSource(FileReader):
         rests += [Rest(path, read_to, read_to, begun=True) for path, read_to in self._read_to.items()]
         return rests
 
+    def _place_of_row(self, row: int) -> tuple[str, int, str]:
+        assert self._reader is not None
+        return self._reader.path, self._reader.line_offset(self._line_of_row(self._reader, row)), ""
+
     def _chosen(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
 

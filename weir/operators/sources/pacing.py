@@ -16,13 +16,16 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
+from weir.operators.event_times import EventTimes, TimesOfRows
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
-from weir.records import BATCH_BYTES_MAX, WATERMARK_MIN_MS, batch_bytes, system_schema
+from weir.records import BATCH_BYTES_MAX, WATERMARK_MIN_MS, batch_bytes, system_schema, user_columns
 from weir.specs import SourceSpec
+from weir.watermarks import DEFAULT_STRATEGY, EVENT_TIME_MS_MAX, WatermarkGenerator
 
 #: A poll gives at least this much of the schedule at once, if events are due more often.
 COALESCE_US = 3_000
@@ -98,6 +101,8 @@ class BatchSource(SourceReader):
                 )
         #: Decoded rows with their time columns.
         self._batch: pa.RecordBatch | None = None
+        #: Their event times, where a column or an expression gives them; None: the ingest time.
+        self._times: TimesOfRows | None = None
         #: The largest event time up to each of these rows; int64, shape (rows,).
         self._event_times_ms_max = np.empty(0, dtype=np.int64)
         self._batch_bytes = 0
@@ -115,11 +120,23 @@ class BatchSource(SourceReader):
         self._passed_event_time_ms = WATERMARK_MIN_MS
         self._schema = system_schema(spec.schema_read)
         self._next_poll_us = 0
+        self._strategy = spec.watermark or DEFAULT_STRATEGY
+        self._event_times: EventTimes | None = None
+        self._generator: WatermarkGenerator | None = None
+        #: What the generator said last.
+        self._watermark_ms: int | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Choose splits, set the schedule and decode the first rows. See the base class."""
         self._context = context
         self._clock = context.clock
+        spec = self._source_spec
+        if spec.event_time_column is not None or spec.event_time_expression is not None:
+            self._event_times = EventTimes(
+                spec.event_time_column, spec.event_time_expression, spec.watermark, context.clock
+            )
+        if self._strategy.generator is not None:
+            self._generator = self._strategy.generator()
         indices = context.subtask_indices or tuple(range(context.parallelism))
         #: Number of subtasks, and this one's place among them.
         self._subtasks, self._rank = len(indices), indices.index(context.subtask_index)
@@ -303,13 +320,12 @@ class BatchSource(SourceReader):
             ingest_us = np.full(rows.num_rows, read_us, dtype=np.int64)
         else:
             ingest_us = self._schedule.due_times_us(self._emitted, rows.num_rows)
-        column = self._source_spec.event_time_column
-        event_ms = pa.array(ingest_us // 1000) if column is None else rows.column(column).cast(pa.int64())
+        self._times = None if self._event_times is None else self._event_times.of(rows)
+        times = TimesOfRows(ingest_us // 1000) if self._times is None else self._times
         self._batch = pa.RecordBatch.from_arrays(
-            [*rows.columns, event_ms, pa.array(ingest_us)], schema=self._schema
+            [*rows.columns, pa.array(times.times_ms), pa.array(ingest_us)], schema=self._schema
         )
-        latest = np.maximum.accumulate(event_ms.to_numpy(zero_copy_only=True))
-        self._event_times_ms_max = np.maximum(latest, self._passed_event_time_ms)
+        self._event_times_ms_max = np.maximum(times.running_max(), self._passed_event_time_ms)
         self._batch_bytes = batch_bytes(self._batch)
         self._batch_offset = 0
 
@@ -329,13 +345,65 @@ class BatchSource(SourceReader):
         assert self._batch is not None
         batch, start = self._batch, self._batch_offset
         stop = start + rows
+        given = batch if rows == batch.num_rows else batch.slice(start, rows)
+        if self._times is not None and self._times.bad is not None:
+            given = self._without_bad_times(given, start, self._times.bad[start:stop])
         if stop == batch.num_rows:
             self._batch = None
         self._batch_offset = stop
         self._emitted += rows
+        self._note_watermark(given)
         return Poll(
-            batch=batch if rows == batch.num_rows else batch.slice(start, rows),
+            batch=given if given.num_rows else None,
             size_bytes=self._batch_bytes * rows // batch.num_rows,
-            event_time_ms_max=int(self._event_times_ms_max[stop - 1]),
+            event_time_ms_max=self._event_time_ms(stop - 1),
+            watermark_ms=self._watermark_ms,
             next_poll_us=next_poll_us,
         )
+
+    def _event_time_ms(self, row: int) -> int:
+        """The largest event time up to a row; the smallest time there is where a generator makes the watermarks."""
+        return WATERMARK_MIN_MS if self._strategy.generator else int(self._event_times_ms_max[row])
+
+    def _note_watermark(self, given: pa.RecordBatch) -> None:
+        """Ask the author's generator, if there is one, for the watermark after these rows."""
+        if self._generator is not None and given.num_rows:
+            self._watermark_ms = generated(self._generator, given, self._watermark_ms)
+
+    def _without_bad_times(self, given: pa.RecordBatch, start: int, bad: np.ndarray) -> pa.RecordBatch:
+        """Put rows aside whose event time is bad; not before they are given out, so that each is told of once.
+
+        Args:
+            given: the rows.
+            start: number of the first one within the decoded batch.
+            bad: bool, shape (rows of ``given``,).
+        """
+        assert self._times is not None
+        for row in np.flatnonzero(bad).tolist():
+            self.rejected += 1
+            if self._context.dead_letters is None:
+                continue
+            origin, position, where = self._place_of_row(start + row)
+            one = given.slice(row, 1).select(user_columns(given.schema)).to_pylist()[0]
+            reason = where + self._times.what_is_wrong(start + row)
+            self._context.dead_letters.reject(origin, position, reason, orjson.dumps(one, default=str))
+        return given.filter(pa.array(~bad)) if bad.any() else given
+
+    def _place_of_row(self, row: int) -> tuple[str, int, str]:
+        """Where a row of the decoded batch was read: file or other origin, position, what the reason begins with."""
+        return self._context.operator_name, -1, ""
+
+
+def generated(generator: WatermarkGenerator, batch: pa.RecordBatch, watermark_ms: int | None) -> int | None:
+    """The watermark after rows that a generator is told of; it never goes back.
+
+    Raises:
+        TypeError: the generator returned something else than an integer or None.
+    """
+    made = generator.on_batch(batch)
+    if made is None:
+        return watermark_ms
+    if isinstance(made, bool) or not isinstance(made, int | np.integer):
+        raise TypeError(f"on_batch returns a watermark in ms or None, not {type(made).__name__}")
+    made = max(-EVENT_TIME_MS_MAX, min(int(made), EVENT_TIME_MS_MAX))
+    return made if watermark_ms is None else max(made, watermark_ms)

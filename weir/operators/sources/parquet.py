@@ -148,6 +148,9 @@ class ParquetReader(ColumnarReader):
         file = self._open_file(group.path, self._spec.schema_read.names)
         names = columns_of(condition).union(self._required)
         time_column = self._spec.event_time_column
+        if self._spec.event_time_expression is not None or self._generator is not None:
+            # What these rows would say of event time is not known.
+            return False
         ranges, null_counts = known_ranges(
             file.metadata.row_group(self._group_stops.index(group.stop_row)), names
         )
@@ -157,6 +160,8 @@ class ParquetReader(ColumnarReader):
             # Rows that a filter drops move the watermark, too.
             latest = ranges.get(time_column)
             if latest is None or not isinstance(latest[1], int):
+                return False
+            if self._event_times is not None and latest[1] > self._event_times.latest_ms:
                 return False
             self._passed_event_time_ms = max(self._passed_event_time_ms, latest[1])
         return True
@@ -184,9 +189,13 @@ class ParquetReader(ColumnarReader):
             self._group_stops = np.cumsum(counts).tolist()
         return self._file
 
-    def _told(self, place: int) -> tuple[str, int, str] | None:
+    def _told(self, place: int) -> tuple[str, int, str]:
         assert self._row_group is not None
-        return (self._row_group.path, place, "") if place >= self._row_group.rejected_to else None
+        return self._row_group.path, place, ""
+
+    def _rejected_to(self) -> int:
+        assert self._row_group is not None
+        return self._row_group.rejected_to
 
 
 def _readable(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -25,13 +25,14 @@ import pyarrow as pa
 from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.sources.discovery import Discovery
-from weir.operators.sources.pacing import BatchSource
+from weir.operators.sources.pacing import BatchSource, generated
 from weir.operators.sources.positions import SourceCounts, counts_from_json, counts_to_json
 from weir.operators.sources.source import Rows, Source
 from weir.operators.sources.source_rows import checked_rows
 from weir.operators.sources.splits import assign, share_evenly
 from weir.records import WATERMARK_MIN_MS
 from weir.specs import UserSourceSpec
+from weir.watermarks import WatermarkGenerator
 
 VERSION = 1
 #: How soon, and how late, a split that has nothing is asked again.
@@ -51,6 +52,9 @@ class _OpenSplit:
     skip: int = 0
     checked: int = 0
     event_time_ms_max: int = WATERMARK_MIN_MS
+    #: Makes its watermarks, and what it said last.
+    generator: WatermarkGenerator | None = None
+    watermark_ms: int | None = None
     iterator: Iterator[tuple[Rows, Json] | None] | None = None
     wait_us: int = 0
     wake_us: int = 0
@@ -152,7 +156,10 @@ class UserSourceReader(BatchSource):
     def _fill(self) -> None:
         most = self._source.open_splits_max
         while self._waiting and (most is None or len(self._open_splits) < most):
-            self._open_splits.append(self._waiting.popleft())
+            split = self._waiting.popleft()
+            if self._strategy.generator is not None:
+                split.generator = self._strategy.generator()
+            self._open_splits.append(split)
 
     def _has_input(self) -> list[bool]:
         return self._assigned
@@ -185,7 +192,7 @@ class UserSourceReader(BatchSource):
             times_us.append(self._next_discovery_us)
         next_us = min(times_us)
         next_us = 0 if next_us <= self._clock.now_us() else next_us
-        return Poll(next_poll_us=next_us, event_time_ms_max=self._event_time_of_all())
+        return self._with_times_of_all(Poll(next_poll_us=next_us))
 
     def _pull(self, split: _OpenSplit, now_us: int) -> pa.RecordBatch | None:
         """Ask a split for rows; None: it has none now, or none of them is good, or it has ended."""
@@ -256,18 +263,36 @@ class UserSourceReader(BatchSource):
         split.event_time_ms_max = max(split.event_time_ms_max, polled.event_time_ms_max)
         if self._batch is None:
             self._settle()
-        return dataclasses.replace(polled, event_time_ms_max=self._event_time_of_all())
+        return self._with_times_of_all(polled)
 
-    def _event_time_of_all(self) -> int:
-        """The smallest of the splits that are not idle; the smallest time there is if all are."""
+    def _note_watermark(self, given: pa.RecordBatch) -> None:
+        assert self._given is not None
+        split = self._given.split
+        if split.generator is not None and given.num_rows:
+            split.watermark_ms = generated(split.generator, given, split.watermark_ms)
+
+    def _place_of_row(self, row: int) -> tuple[str, int, str]:
+        assert self._given is not None
+        split = self._given.split
+        return f"{self._context.operator_name}:{split.key}", split.rows + int(self._given.good[row]), ""
+
+    def _with_times_of_all(self, polled: Poll) -> Poll:
+        """With the times of the split that is furthest behind, of those that are not idle; with none if all are."""
         idle_s = self._context.idle_timeout_ms / 1e3
         now_s = self._clock.monotonic_s()
-        times = [
-            split.event_time_ms_max
+        active = [
+            split
             for split in self._open_splits
             if split.empty_since_s is None or now_s - split.empty_since_s < idle_s
         ]
-        return min(times, default=WATERMARK_MIN_MS)
+        if self._strategy.generator is None:
+            latest_ms = min((split.event_time_ms_max for split in active), default=WATERMARK_MIN_MS)
+            return dataclasses.replace(polled, event_time_ms_max=latest_ms)
+        made = [split.watermark_ms for split in active]
+        # A split that has said nothing yet holds the others back.
+        known = [time_ms for time_ms in made if time_ms is not None]
+        time_ms = min(known, default=None) if len(known) == len(made) else None
+        return dataclasses.replace(polled, event_time_ms_max=WATERMARK_MIN_MS, watermark_ms=time_ms)
 
     # --- snapshots ---
 
