@@ -17,6 +17,7 @@ from weir.keyed_process import process_form
 from weir.schemas import to_schema
 from weir.specs import (
     Aggregate,
+    AssignEventTimeSpec,
     BusySpec,
     DeclaredState,
     EmitMode,
@@ -40,6 +41,7 @@ from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
 from weir.states import declared_states
 from weir.timer_hooks import timer_states
+from weir.watermarks import WatermarkStrategy, checked_strategy
 
 #: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
 Columns: TypeAlias = Mapping[str, object] | pa.Schema
@@ -187,6 +189,33 @@ class Stream:
     def pass_through(self, name: str | None, *, parallelism: int | None = None) -> Self:
         """Forward rows unchanged, for instance to change the parallelism."""
         return self._same_kind(name, PassThroughSpec(), parallelism)
+
+    def assign_event_time(
+        self,
+        name: str | None,
+        event_time: str | pl.Expr,
+        *,
+        watermark: WatermarkStrategy | None = None,
+        parallelism: int | None = None,
+    ) -> Self:
+        """Give rows another event time, and make the watermarks of what follows.
+
+        Rows whose event time is null, or too far ahead of the clock, go to the step's dead letters. Watermarks from
+        before this step end here. A subtask without rows for ``idle_timeout_ms`` does not hold the others back.
+
+        Args:
+            name: the step's name.
+            event_time: integer column with ms since 1970, or a Polars expression that gives it.
+            watermark: such as ``weir.bounded_out_of_orderness("2s")``; None: it follows the highest event time at
+                ``out_of_order_grace_period`` of config.json.
+            parallelism: subtasks; None: as many as the producer has.
+        """
+        try:
+            strategy = checked_strategy(watermark)
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: {error}") from error
+        expression = pl.col(event_time) if isinstance(event_time, str) else event_time
+        return self._same_kind(name, AssignEventTimeSpec(expression, strategy), parallelism)
 
     def union(self, name: str | None, *others: Stream, parallelism: int | None = None) -> Stream:
         """Merge streams that have the same columns; order is kept within each of them."""

@@ -28,6 +28,8 @@ def rejects_of(running: RunningSubtask) -> list[Rejects]:
         found.append(Rejects(letters.operator, True, 0, rejected, _first(letters)))
     for (operator, context), rows_in in zip(running.chain.steps, running.chain.rows_into, strict=True):
         file = None if running.isolation is None else running.isolation.file_of(context.operator_name)
+        if file is None and isinstance(context.dead_letters, DeadLetterFile):
+            file = context.dead_letters
         if file is not None:
             found.append(Rejects(context.operator_name, False, rows_in, file.rejected, _first(file)))
         elif isinstance(operator, _JUDGED) and not context.is_sink:

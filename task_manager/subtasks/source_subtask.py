@@ -131,12 +131,16 @@ class SourceSubtask(Subtask):
         # At the same moments in all sources, so that the combined watermark rises once in an interval.
         interval_us = self._timers.watermark_interval_ms * 1e3
         self._next_watermark_s = now_s + (interval_us - self._clock.now_us() % interval_us) / 1e6
-        if (now_s - self._last_data_s) * 1e3 >= self._idle_timeout_ms:
+        is_idle = (now_s - self._last_data_s) * 1e3 >= self._idle_timeout_ms
+        if is_idle or now_s >= self._chain.idle_at_s:
             if not self._idle:
                 self._idle = True
                 self._chain.output.broadcast(Idle())
         elif self._watermark.time_ms != WATERMARK_MIN_MS:
             time_ms = self._watermark.time_ms
             self._chain.on_watermark(time_ms)
-            self.progress.watermark_ms = time_ms
-            self._chain.output.broadcast(Watermark(time_ms))
+            if self._chain.assigns_times:
+                time_ms = self._chain.tell_assigned()
+            if time_ms != WATERMARK_MIN_MS:
+                self.progress.watermark_ms = time_ms
+                self._chain.output.broadcast(Watermark(time_ms))

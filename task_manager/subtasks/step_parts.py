@@ -94,6 +94,7 @@ class StepParts:
             observe_latencies_us=self._metrics.observe_latencies(labels) if node.is_sink else None,
             run_facts=self._settings.run_facts,
             idle_timeout_ms=self._idle_timeout_ms(node),
+            grace_period_ms=int(self._settings.out_of_order_grace_period_ms),
             generation=self._identity.generation,
             restored=self._state.restored(subtask, node.name),
             subtask_indices=tuple(stage.subtask_indices),
@@ -115,16 +116,25 @@ class StepParts:
             return None
         return Isolation(
             self._settings.isolated_steps,
-            lambda step: DeadLetterFile(
-                self._config.dead_letter_path,
-                self._identity.job_id,
-                step,
-                subtask.subtask_index,
-                raw_bytes_max=self._config.dead_letter_raw_bytes_max,
-                known_rows=self._known_rows_of(step),
-                passed_id=passed_id,
-            ),
+            lambda step: self._letters_of_step(subtask, step, passed_id),
             self._errors,
+        )
+
+    def step_letters(
+        self, subtask: SubtaskId, node: Node, passed_id: Callable[[], int]
+    ) -> DeadLetterFile | None:
+        """Returns where a step puts rows that it rejects itself; None: it does not. See :meth:`isolation`."""
+        return self._letters_of_step(subtask, node.name, passed_id) if node.spec.rejects_rows else None
+
+    def _letters_of_step(self, subtask: SubtaskId, step: str, passed_id: Callable[[], int]) -> DeadLetterFile:
+        return DeadLetterFile(
+            self._config.dead_letter_path,
+            self._identity.job_id,
+            step,
+            subtask.subtask_index,
+            raw_bytes_max=self._config.dead_letter_raw_bytes_max,
+            known_rows=self._known_rows_of(step),
+            passed_id=passed_id,
         )
 
     def dead_letters(self, subtask: SubtaskId, node: Node) -> DeadLetterFile | None:

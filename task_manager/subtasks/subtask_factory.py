@@ -99,7 +99,10 @@ class SubtaskFactory:
         tables = self._tables(subtask, stage, topology, group_state)
 
         def context(node: Node, job_start_us: int) -> OperatorContext:
-            return self._steps.context(subtask, stage, node, tables, dead_letters, job_start_us, topology)
+            letters = dead_letters
+            if not node.is_source:
+                letters = self._steps.step_letters(subtask, node, lambda: progress.passed_id)
+            return self._steps.context(subtask, stage, node, tables, letters, job_start_us, topology)
 
         edges = self._output_edges(subtask, inbox, topology)
         output = Output(edges, mailbox.wait_for_credit, self._clock)

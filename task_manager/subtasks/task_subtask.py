@@ -143,7 +143,8 @@ class TaskSubtask(Subtask):
             self._overtake()
         delivery = self._barriers.next_ready()
         if delivery is None:
-            until_s = min(due_s, self._barriers.overdue_s, self._forward.due_s)
+            idle_s = float("inf") if self._idle_forwarded else self._chain.idle_at_s
+            until_s = min(due_s, self._barriers.overdue_s, self._forward.due_s, idle_s)
             polled = self._poll(until_s, self._pace.next_s, self._watermarks.open_count)
             # A command may have given a checkpoint up meanwhile: then what was put aside for it is older.
             return None if polled is None else self._barriers.in_turn(polled)
@@ -271,7 +272,8 @@ class TaskSubtask(Subtask):
         if time_ms > self._shown_ms and time_ms != WATERMARK_MAX_MS:
             self._shown_ms = time_ms
             self._chain.on_watermark(time_ms)
-            self.progress.watermark_ms = time_ms
+            if not self._chain.assigns_times:
+                self.progress.watermark_ms = time_ms
 
     def _end_idleness(self) -> None:
         """Something has come: consumers that think otherwise learn the watermark again."""
@@ -281,12 +283,22 @@ class TaskSubtask(Subtask):
 
     def _forward_watermark(self) -> None:
         """Pass the watermark on when it has risen; idleness at once."""
-        if self._watermarks.all_idle:
+        if self._watermarks.all_idle or self._clock.monotonic_s() >= self._chain.idle_at_s:
             if not self._idle_forwarded:
                 self._idle_forwarded = True
                 self._chain.output.broadcast(Idle())
             return
         # A watermark without rows ends idleness too (an operator upstream may drop all rows).
         self._end_idleness()
-        if self._forward.take(self._shown_ms, self._clock.monotonic_s()):
+        if self._chain.assigns_times:
+            self._forward_assigned()
+        elif self._forward.take(self._shown_ms, self._clock.monotonic_s()):
             self._chain.output.broadcast(Watermark(self._shown_ms))
+
+    def _forward_assigned(self) -> None:
+        """As :meth:`_forward_watermark`, where a step assigns event times; parked rows may have earlier ones."""
+        has_parked = self._ownership is not None and self._ownership.has_parked_rows
+        if not has_parked and self._forward.take(self._chain.assigned_ms, self._clock.monotonic_s()):
+            time_ms = self._chain.tell_assigned()
+            self.progress.watermark_ms = time_ms
+            self._chain.output.broadcast(Watermark(time_ms))

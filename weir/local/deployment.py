@@ -224,7 +224,8 @@ class Deployment:
         )
         operators: list[tuple[Operator, OperatorContext]] = []
         for node in stage.nodes:
-            context = self._context(stage, node, subtask, tables, dead_letters)
+            letters = self._dead_letter_file(node, subtask) if node.spec.rejects_rows else None
+            context = self._context(stage, node, subtask, tables, letters)
             operators += [(operator, context) for operator in self._operators(node)]
         chain = OperatorChain(operators, output, _go_on, tables)
         if not stage.is_source:
@@ -301,6 +302,7 @@ class Deployment:
             tables=step_tables(tables, node, self._parts.state_ids),
             dead_letters=dead_letters,
             idle_timeout_ms=self._idle_timeout_ms(node),
+            grace_period_ms=self._parts.settings.grace_period_ms,
             generation=self._generation,
             restored=self._restored(node.name),
             subtask_indices=tuple(stage.subtask_indices),

@@ -45,7 +45,8 @@ class LocalSubtask:
         self.delivered = False
         self._output = output
         self._on_barrier = on_barrier
-        self._shown_ms = WATERMARK_MIN_MS
+        #: What the operators know, and what consumers do.
+        self._shown_ms = self._told_ms = WATERMARK_MIN_MS
 
     def open(self) -> None:
         """Open all operators."""
@@ -88,6 +89,17 @@ class LocalSubtask:
         if self._shown_ms < time_ms != WATERMARK_MAX_MS:
             self._shown_ms = time_ms
             self.chain.on_watermark(time_ms)
+            if not self.chain.assigns_times:
+                self._told_ms = time_ms
+                self._output.broadcast(Watermark(time_ms))
+        if self.chain.assigns_times:
+            self._show_assigned()
+
+    def _show_assigned(self) -> None:
+        """The same where a step assigns event times: its watermark follows the rows."""
+        time_ms = self.chain.tell_assigned()
+        if time_ms > self._told_ms:
+            self._told_ms = time_ms
             self._output.broadcast(Watermark(time_ms))
 
     def _end(self) -> None:
@@ -135,6 +147,8 @@ class LocalTask(LocalSubtask):
             self._watermarks.mark_active(channel)
             self._rows_in += element.num_rows
             self.chain.process(element, input_index=channel.edge_index)
+            if self.chain.assigns_times:
+                self._show_assigned()
             return
         self._show_watermark(self._watermarks.combined_ms)
 
@@ -237,8 +251,8 @@ class LocalSource(LocalSubtask):
         """A watermark without rows ends idleness too: an operator here may have dropped all rows."""
         if self._idle:
             self._idle = False
-            if self._shown_ms != WATERMARK_MIN_MS:
-                self._output.broadcast(Watermark(self._shown_ms))
+            if self._told_ms != WATERMARK_MIN_MS:
+                self._output.broadcast(Watermark(self._told_ms))
 
     def _make_watermark(self) -> None:
         if self._idle_timeout_ms is not None and not self._idle:

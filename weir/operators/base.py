@@ -92,6 +92,8 @@ class OperatorContext:
     subtask_indices: tuple[int, ...] = ()
     #: A split or an input without data for so long does not hold back the watermark.
     idle_timeout_ms: float = 1000
+    #: Watermarks follow the highest event time at this distance, unless a step says otherwise.
+    grace_period_ms: int = 2000
     #: Facts for sidecars: configuration of the run, as JSON-able values.
     run_facts: dict[str, object] = field(default_factory=dict)
     #: User columns of what the operator yields, as the graph has them; None where nobody asks for them (tests).
@@ -188,6 +190,23 @@ class TimedOperator(Operator):
     @abstractmethod
     def on_time(self) -> Iterable[pa.RecordBatch]:
         """Called between two batches when :meth:`due_us` has come, and perhaps sooner."""
+
+
+class TimeAssigner(Operator):
+    """An operator after which rows have another event time.
+
+    Watermarks that come to it end there. It makes those of the operators, and of the stages, after it.
+    """
+
+    @property
+    @abstractmethod
+    def watermark_ms(self) -> int:
+        """Of the rows that it has given out, ms since the epoch; never goes back."""
+
+    @property
+    @abstractmethod
+    def idle_at_s(self) -> float:
+        """Monotonic second from which on it does not hold the watermark back, unless rows come."""
 
 
 @dataclass(frozen=True, slots=True)

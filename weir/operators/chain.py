@@ -14,7 +14,16 @@ import orjson
 import pyarrow as pa
 
 from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
-from weir.operators.base import NEVER_US, Json, Operator, OperatorContext, SetAside, TimedOperator
+from weir.operators.base import (
+    NEVER_US,
+    Json,
+    Operator,
+    OperatorContext,
+    SetAside,
+    TimeAssigner,
+    TimedOperator,
+)
+from weir.records import WATERMARK_MIN_MS
 from weir.side_outputs import SideRows, output_id
 from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
@@ -161,6 +170,13 @@ class OperatorChain(Generic[OutputT]):
             for index, (operator, _) in enumerate(self._operators)
             if isinstance(operator, TimedOperator)
         ]
+        #: Operators after which event time is another one, and the watermarks that those after them know.
+        self._assigners = {
+            index: operator
+            for index, (operator, _) in enumerate(self._operators)
+            if isinstance(operator, TimeAssigner)
+        }
+        self._assigned_ms = dict.fromkeys(self._assigners, WATERMARK_MIN_MS)
         #: Rows that entered each operator.
         self.rows_into = [0] * len(self._operators)
         self._check_cancelled = check_cancelled
@@ -215,10 +231,44 @@ class OperatorChain(Generic[OutputT]):
             self._send_on(start, lambda: isolation.process(operator, context, batch, input_index), batch)
 
     def on_watermark(self, time_ms: int) -> None:
-        """Tell every operator of a new watermark, in order."""
+        """Tell every operator of a new watermark, in order, up to the first that assigns event times."""
         self._isolate_timers()
-        for index, (operator, _) in enumerate(self._operators):
-            self._send_on(index, partial(operator.on_watermark, time_ms))
+        self._tell(0, time_ms)
+
+    def _tell(self, start: int, time_ms: int) -> None:
+        for index in range(start, len(self._operators)):
+            self._send_on(index, partial(self._operators[index][0].on_watermark, time_ms))
+            if index in self._assigners:
+                return
+
+    @property
+    def assigns_times(self) -> bool:
+        """Whether consumers get other watermarks than this chain."""
+        return bool(self._assigners)
+
+    def tell_assigned(self) -> int:
+        """Tell operators after those that assign event times of their watermarks, where these have risen.
+
+        Called after rows. Returns the watermark of what leaves the chain.
+        """
+        self._isolate_timers()
+        time_ms = WATERMARK_MIN_MS
+        for index, operator in self._assigners.items():
+            time_ms = operator.watermark_ms
+            if time_ms > self._assigned_ms[index]:
+                self._assigned_ms[index] = time_ms
+                self._tell(index + 1, time_ms)
+        return time_ms
+
+    @property
+    def assigned_ms(self) -> int:
+        """The watermark of what leaves the chain, when those before it were told; see :meth:`tell_assigned`."""
+        return next(reversed(self._assigners.values())).watermark_ms
+
+    @property
+    def idle_at_s(self) -> float:
+        """Monotonic second from which on consumers are not to wait for the watermark, unless rows come."""
+        return next((operator.idle_at_s for operator in reversed(self._assigners.values())), float("inf"))
 
     def due_us(self) -> int:
         """Wall clock (epoch µs) at which an operator has something to do, 0: now; ``NEVER_US`` if none has."""

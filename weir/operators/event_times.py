@@ -13,7 +13,7 @@ from weir.clock import Clock, wall_ms
 from weir.errors import UserFunctionError
 from weir.operators.stateless.expressions import ExpressionInput
 from weir.records import WATERMARK_MIN_MS
-from weir.watermarks import DEFAULT_STRATEGY, EVENT_TIME_MS_MAX, WatermarkStrategy
+from weir.watermarks import DEFAULT_STRATEGY, EVENT_TIME_MS_MAX, WatermarkGenerator, WatermarkStrategy
 
 
 @dataclass(frozen=True)
@@ -108,3 +108,18 @@ def _as_numpy(values: pa.Array) -> tuple[np.ndarray, np.ndarray | None]:
         return values.to_numpy(zero_copy_only=True), None
     nulls = values.is_null().to_numpy(zero_copy_only=False)
     return values.fill_null(0).to_numpy(zero_copy_only=False), nulls
+
+
+def generated(generator: WatermarkGenerator, batch: pa.RecordBatch, watermark_ms: int | None) -> int | None:
+    """The watermark after rows that a generator is told of; it never goes back.
+
+    Raises:
+        TypeError: the generator returned something else than an integer or None.
+    """
+    made = generator.on_batch(batch)
+    if made is None:
+        return watermark_ms
+    if isinstance(made, bool) or not isinstance(made, int | np.integer):
+        raise TypeError(f"on_batch returns a watermark in ms or None, not {type(made).__name__}")
+    made = max(-EVENT_TIME_MS_MAX, min(int(made), EVENT_TIME_MS_MAX))
+    return made if watermark_ms is None else max(made, watermark_ms)

@@ -10,6 +10,7 @@ not depend on the process (no ``id()``, no ``hash()``).
 from __future__ import annotations
 
 from weir.specs.base import OperatorSpec, SideOutput
+from weir.specs.event_times import AssignEventTimeSpec
 from weir.specs.keyed import (
     Aggregate,
     AggregateFunction,
@@ -62,6 +63,7 @@ __all__ = [
     "Aggregate",
     "AggregateFunction",
     "ArrowIpcSpec",
+    "AssignEventTimeSpec",
     "BlackholeSpec",
     "BusySpec",
     "CollectSpec",

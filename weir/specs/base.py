@@ -36,6 +36,8 @@ class OperatorSpec:
     #: What a ``factory`` of the job's author must be, for messages.
     factory_kind: ClassVar[str] = ""
     takes_several_inputs: ClassVar[bool] = False
+    #: The operator puts rows aside itself: its context has dead letters.
+    rejects_rows: ClassVar[bool] = False
 
     def describe(self) -> dict[str, object]:
         """JSON-able, deterministic: the kind and every field."""

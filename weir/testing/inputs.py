@@ -13,7 +13,7 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.graph import Node
 from weir.operators.base import Json, OperatorContext, Poll, SourceReader
-from weir.operators.sources.pacing import generated
+from weir.operators.event_times import generated
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, Watermark, int64_column, with_system_columns
 from weir.schemas import schema_difference, small_type
 from weir.specs import SourceSpec

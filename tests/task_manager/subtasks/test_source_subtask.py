@@ -75,6 +75,8 @@ def source():
         snapshot=lambda checkpoint_id: ({}, []),
         flush_part=lambda share, is_over: True,
         on_watermark=lambda time_ms: None,
+        assigns_times=False,
+        idle_at_s=float("inf"),
         due_us=lambda: NEVER_US,
     )
     timers = SubtaskTimers(200, 0, 1000, 1000, 1000, 5, 100)

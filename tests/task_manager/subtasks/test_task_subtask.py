@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
+import weir
 from task_manager.checkpoints.checkpoint_parts import TakenPart
 from task_manager.exchange.channels import Delivery, Inbox, LocalChannel
 from task_manager.exchange.credits import ChannelLimits, CreditGate
@@ -19,9 +21,11 @@ from weir.errors import FailureKind, StateError
 from weir.graph import Edge, Exchange
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.chain import OperatorChain
+from weir.operators.stateless.assign_event_time import AssignEventTimeOperator
 from weir.operators.user_errors import UserErrors
 from weir.protocol.rescale_owner import Proceed
 from weir.records import Barrier, EndOfStream, Idle, InputRows, Watermark
+from weir.specs import AssignEventTimeSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.testing.manual_clock import ManualClock
@@ -105,7 +109,7 @@ class Parts:
 class Setup:
     """A subtask that runs a script to its end."""
 
-    def __init__(self, *steps, error=None, alignment_timeout_ms=1000.0):
+    def __init__(self, *steps, error=None, alignment_timeout_ms=1000.0, before=()):
         self.clock, self.parts, self.operator = ManualClock(), Parts(), Notes(error)
         self.inbox = Script(steps)
         mailbox = Mailbox(self.inbox)
@@ -114,9 +118,9 @@ class Setup:
         gate = CreditGate(ChannelLimits(100, 1 << 30, 1e6), self.inbox, self.clock)
         channel = LocalChannel(gate, self.down, ChannelId(SUBTASK, DOWN, 0))
         edge = OutputEdge(Edge(1, 2, Exchange.ROUND_ROBIN, (), 0), {0: channel}, BatchPolicy(1000, 0.0))
-        context = OperatorContext("job", "notes", 1, 0, 1)
+        context = OperatorContext("job", "notes", 1, 0, 1, clock=self.clock)
         self.chain = OperatorChain(
-            [(self.operator, context)],
+            [(operator, context) for operator in (*before, self.operator)],
             Output([edge], mailbox.wait_for_credit, self.clock),
             mailbox.check_cancelled,
             StateTables(MemoryBackend(), 1 << 20, 128),
@@ -183,6 +187,68 @@ def test_the_watermark_is_the_lowest_of_the_inputs_and_idle_ones_do_not_count():
 def test_idleness_goes_on_and_ends_with_the_next_row():
     setup = Setup((LEFT, Idle()), (RIGHT, Idle()), (LEFT, rows(1))).run()
     assert [item for item in setup.sent if isinstance(item, Idle)] == [Idle()]
+
+
+def timed(*numbers):
+    """Rows whose event time is to be a thousand times their number."""
+    return rows(*numbers).append_column("_event_time_ms", pa.array([7] * len(numbers), pa.int64()))
+
+
+def assigner():
+    bound = weir.bounded_out_of_orderness("1s")
+    return AssignEventTimeOperator(AssignEventTimeSpec(pl.col("n") * 1_000, bound))
+
+
+def test_watermarks_after_a_step_that_assigns_event_times_are_those_of_its_rows():
+    setup = Setup(
+        (LEFT, Watermark(900_000)),
+        (RIGHT, Watermark(900_000)),
+        (LEFT, timed(5, 4)),
+        lambda: setup.clock.advance_ms(500),
+        (RIGHT, timed(3)),
+        lambda: setup.clock.advance_ms(500),
+        (RIGHT, timed(9)),
+        before=[assigner()],
+    )
+    setup.run()
+    assert setup.operator.calls == [[5, 4], "watermark 4000", [3], [9], "watermark 8000", "close"]
+    assert [item for item in setup.sent if isinstance(item, Watermark)] == [Watermark(4000), Watermark(8000)]
+    assert setup.subtask.progress.watermark_ms == 8000
+
+
+def test_a_subtask_whose_assigned_times_stand_still_tells_that_it_is_idle():
+    setup = Setup(
+        (LEFT, timed(5)),
+        lambda: setup.clock.advance_ms(1_001),
+        (LEFT, Watermark(900_000)),
+        (LEFT, timed(6)),
+        before=[assigner()],
+    )
+    setup.run()
+    told = [item for item in setup.sent if isinstance(item, Watermark | Idle)]
+    assert told == [Watermark(4000), Idle(), Watermark(5000)]
+
+
+def test_no_assigned_watermark_goes_on_while_rows_are_parked():
+    class Parked:
+        has_parked_rows, parked_bytes, may_park, may_finish = True, 0, True, True
+
+        def admit(self, given):
+            return given.batch
+
+    parked = Parked()
+    setup = Setup(
+        (LEFT, timed(5)),
+        lambda: setup.clock.advance_ms(500),
+        lambda: setattr(parked, "has_parked_rows", False),
+        lambda: None,
+        before=[assigner()],
+    )
+    setup.subtask._ownership = parked
+    told = setup.operator.on_watermark
+    setup.operator.on_watermark = lambda time_ms: (told(f"{time_ms}, parked {parked.has_parked_rows}"), ())[1]
+    setup.run()
+    assert setup.operator.calls[:2] == [[5], "watermark 4000, parked False"]
 
 
 def test_a_barrier_waits_for_the_other_input_and_rows_after_it_wait_with_it():

@@ -21,11 +21,11 @@ import pyarrow as pa
 
 from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
-from weir.operators.event_times import EventTimes, TimesOfRows
+from weir.operators.event_times import EventTimes, TimesOfRows, generated
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
 from weir.records import BATCH_BYTES_MAX, WATERMARK_MIN_MS, batch_bytes, system_schema, user_columns
 from weir.specs import SourceSpec
-from weir.watermarks import DEFAULT_STRATEGY, EVENT_TIME_MS_MAX, WatermarkGenerator
+from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 
 #: A poll gives at least this much of the schedule at once, if events are due more often.
 COALESCE_US = 3_000
@@ -392,18 +392,3 @@ class BatchSource(SourceReader):
     def _place_of_row(self, row: int) -> tuple[str, int, str]:
         """Where a row of the decoded batch was read: file or other origin, position, what the reason begins with."""
         return self._context.operator_name, -1, ""
-
-
-def generated(generator: WatermarkGenerator, batch: pa.RecordBatch, watermark_ms: int | None) -> int | None:
-    """The watermark after rows that a generator is told of; it never goes back.
-
-    Raises:
-        TypeError: the generator returned something else than an integer or None.
-    """
-    made = generator.on_batch(batch)
-    if made is None:
-        return watermark_ms
-    if isinstance(made, bool) or not isinstance(made, int | np.integer):
-        raise TypeError(f"on_batch returns a watermark in ms or None, not {type(made).__name__}")
-    made = max(-EVENT_TIME_MS_MAX, min(int(made), EVENT_TIME_MS_MAX))
-    return made if watermark_ms is None else max(made, watermark_ms)

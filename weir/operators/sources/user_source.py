@@ -24,8 +24,9 @@ import pyarrow as pa
 
 from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
+from weir.operators.event_times import generated
 from weir.operators.sources.discovery import Discovery
-from weir.operators.sources.pacing import BatchSource, generated
+from weir.operators.sources.pacing import BatchSource
 from weir.operators.sources.positions import SourceCounts, counts_from_json, counts_to_json
 from weir.operators.sources.source import Rows, Source
 from weir.operators.sources.source_rows import checked_rows
