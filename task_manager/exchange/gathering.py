@@ -43,7 +43,7 @@ class Bound:
         return wait_s
 
 
-_TRICKLE = Bound(less_below=0.14, more_above=0.19, wait_s_max=0.08)
+_TRICKLE = Bound(less_below=0.075, more_above=0.1, wait_s_max=0.08)
 _SMALL = Bound(less_below=0.55, more_above=0.7, wait_s_max=0.05)
 
 

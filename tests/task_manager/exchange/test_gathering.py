@@ -28,7 +28,7 @@ class Process:
 @pytest.mark.parametrize(
     ("cores", "rows_mean", "rows_per_s", "waits"),
     [
-        (0.1, 1, 100, False),
+        (0.05, 1, 100, False),
         (0.5, 1, 100, True),
         (0.5, 5, 5_000, False),
         (0.9, 50, 5_000, True),

@@ -29,6 +29,8 @@ from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 
 #: A poll gives at least this much of the schedule at once, if events are due more often.
 COALESCE_US = 3_000
+#: And more, until so many rows are due, but no more than this and the batch time-out: a poll of one row costs as much.
+_ROWS_WORTH_A_POLL, COALESCE_US_MAX = 8, 10_000
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
 
@@ -37,12 +39,20 @@ class Schedule:
     """Due times of one subtask's events; ``skipped`` events of the source come before its event 0."""
 
     def __init__(
-        self, rate: float, start_us: int, subtask_index: int, parallelism: int, skipped: int = 0
+        self,
+        rate: float,
+        start_us: int,
+        subtask_index: int,
+        parallelism: int,
+        skipped: int = 0,
+        gather_us_max: int = 0,
     ) -> None:
+        """``gather_us_max``: how long an event may wait for the next ones, if that is more than usual."""
         self._start_us = start_us
         self._subtask_index = subtask_index + skipped
         self._parallelism = parallelism
         self._us_per_event = 1e6 / rate
+        self._turn_us = _turn_us(parallelism * self._us_per_event, gather_us_max)
 
     def due_us(self, number: int) -> int:
         """Epoch µs at which the subtask's event of this number (from 0) is due."""
@@ -59,7 +69,7 @@ class Schedule:
 
         A consumer then takes what they send as one batch: half of the work of two, where they took turns.
         """
-        return self._start_us + ((now_us - self._start_us) // COALESCE_US + 1) * COALESCE_US
+        return self._start_us + ((now_us - self._start_us) // self._turn_us + 1) * self._turn_us
 
     def due_count(self, now_us: int) -> int:
         """How many events of the subtask are due by now."""
@@ -73,6 +83,15 @@ class Schedule:
         while self.due_us(count) <= now_us:
             count += 1
         return count
+
+
+def _turn_us(period_us: float, gather_us_max: int) -> int:
+    """From one poll to the next, where an event is due every ``period_us`` of a subtask."""
+    gather_us_max = min(gather_us_max, COALESCE_US_MAX)
+    if period_us >= gather_us_max:
+        # Each event is alone, whether it waits or not.
+        return COALESCE_US
+    return max(COALESCE_US, min(int(_ROWS_WORTH_A_POLL * period_us), gather_us_max))
 
 
 class BatchSource(SourceReader):
@@ -172,7 +191,12 @@ class BatchSource(SourceReader):
     def _set_schedule(self, place: SchedulePlace) -> None:
         self._place = place
         self._schedule = Schedule(
-            place.rate, place.start_us, place.place, place.readers, self._emitted_before - place.first
+            place.rate,
+            place.start_us,
+            place.place,
+            place.readers,
+            self._emitted_before - place.first,
+            int(self._context.batch_timeout_ms * 1000),
         )
 
     def _restore(

@@ -5,7 +5,7 @@ import pytest
 
 from weir.errors import GraphError
 from weir.operators.base import OperatorContext
-from weir.operators.sources.pacing import COALESCE_US, BatchSource, Schedule
+from weir.operators.sources.pacing import COALESCE_US, COALESCE_US_MAX, BatchSource, Schedule
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
 from weir.specs import SourceSpec
 from weir.testing.manual_clock import ManualClock
@@ -34,10 +34,21 @@ class CountingSource(BatchSource):
         return pa.record_batch([pa.array(block)], schema=SCHEMA) if block else None
 
 
-def opened(rate, rows=2000, subtask=0, parallelism=1, **spec):
+def opened(rate, rows=2000, subtask=0, parallelism=1, batch_timeout_ms=0, **spec):
     clock = ManualClock()
     source = CountingSource(SourceSpec(schema=SCHEMA, rate=rate, **spec), rows)
-    source.open(OperatorContext("j", "s", 0, subtask, parallelism, job_start_us=clock.now_us(), clock=clock))
+    start_us = clock.now_us()
+    context = OperatorContext(
+        "j",
+        "s",
+        0,
+        subtask,
+        parallelism,
+        batch_timeout_ms=batch_timeout_ms,
+        job_start_us=start_us,
+        clock=clock,
+    )
+    source.open(context)
     return source, clock
 
 
@@ -91,6 +102,31 @@ def test_high_rates_are_polled_at_intervals_and_low_rates_on_time():
     assert sorted({at for at, _ in polls}) == list(range(0, 20_000 + COALESCE_US, COALESCE_US))
     source, clock = opened(100.0, rows=20)
     assert [at for at, _ in drain(source, clock)] == [k * 10_000 for k in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("rate", "batch_timeout_ms", "turn_us"),
+    [
+        (10_000.0, 10, COALESCE_US),
+        (2_000.0, 10, 4_000),
+        (500.0, 10, COALESCE_US_MAX),
+        (500.0, 60_000, COALESCE_US_MAX),
+        (500.0, 5, 5_000),
+        (500.0, 0, COALESCE_US),
+    ],
+)
+def test_at_middle_rates_a_poll_waits_for_some_rows_but_not_beyond_the_batch_timeout(
+    rate, batch_timeout_ms, turn_us
+):
+    source, clock = opened(rate, rows=60, batch_timeout_ms=batch_timeout_ms)
+    polls = [at for at, _ in drain(source, clock)]
+    assert {at % turn_us for at in polls} == {0}
+    assert polls[1] - polls[0] == turn_us
+
+
+def test_an_event_that_is_alone_anyway_does_not_wait_for_others():
+    source, clock = opened(80.0, rows=20, batch_timeout_ms=10)
+    assert [at for at, _ in drain(source, clock)] == [k * 12_500 for k in range(20)]
 
 
 def test_subtasks_poll_at_the_same_moments():
