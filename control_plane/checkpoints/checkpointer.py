@@ -45,6 +45,8 @@ log = logging.getLogger("control_plane")
 
 #: A task manager that does not confirm the end of a checkpoint is asked again after so long, while it is registered.
 _ASK_AGAIN_S = 0.2
+#: While there is nothing new to put into a checkpoint, one is made after so many intervals, or after so many ms.
+_CALM_INTERVALS, _CALM_INTERVAL_MS_MAX = 5, 10_000
 #: What is told of a sink that could not deliver; anything else is a mistake in its code.
 _DELIVERY_KINDS = {FailureKind.OUTAGE: "outage", FailureKind.PERMANENT: "refused"}
 
@@ -107,6 +109,7 @@ class Checkpointer:
         self.machine = CheckpointMachine(
             model.CheckpointSettings(
                 interval_ms=config.checkpoint_interval_ms if store is not None else 0,
+                calm_interval_ms=min(config.checkpoint_interval_ms * _CALM_INTERVALS, _CALM_INTERVAL_MS_MAX),
                 pause_ms=config.checkpoint_pause_ms,
                 timeout_ms=config.checkpoint_timeout_ms,
                 failures_max=config.checkpoint_failures_max,
@@ -239,6 +242,11 @@ class Checkpointer:
         else:
             self.handle(model.PartDelivered(identity.generation, request.checkpoint_id, part))
         return control_pb2.AcknowledgeCheckpointReply(taken=True)
+
+    def rows_came(self) -> None:
+        """A subtask has reported more records than before."""
+        if self.machine.minds_news:
+            self.handle(model.RowsCame())
 
     def tick(self) -> None:
         """Time has passed; called by the timers."""

@@ -142,6 +142,8 @@ class Reception:
             # Retired there; an index can be in use again somewhere else.
             return
         before = job.machine.statuses[subtask]
+        if _counts(report) != _counts(job.reports.get(subtask)):
+            self._checkpointer.rows_came()
         status = _REPORTED.get(report.state)
         job.reports[subtask] = report
         self._restores.reported(subtask, task_manager, report)
@@ -162,3 +164,9 @@ class Reception:
         if subtask not in job.machine.statuses:
             job.retired_reports.append(job.reports.pop(subtask))
             self._rejects.retired(subtask)
+
+
+def _counts(report: control_pb2.SubtaskReport | None) -> tuple[int, int, int]:
+    if report is None:
+        return 0, 0, 0
+    return report.records_in, report.records_out, report.records_rejected

@@ -58,12 +58,23 @@ class OutputEdge:
                 queues.append(ChannelQueue(SubtaskId(self.edge.consumer_stage, index), rows, age_s))
         return queues
 
-    def flush(self) -> None:
-        """Let what was sent to other processes go."""
-        for writer in self.writers:
+    def pump(self, now_s: float, *, everything: bool = False) -> None:
+        """Send what is due and has credit; with ``everything``, whatever has credit.
+
+        What goes to other processes goes before a consumer of this one is woken: that takes the GIL, for which whoever
+        has written to a connection would wait.
+        """
+        writers = self.writers
+        remote = 0
+        for writer in writers:
             if not writer.channel.is_remote:
                 break
+            writer.pump(now_s, everything=everything)
+            remote += 1
+        for writer in writers[:remote]:
             writer.channel.flush()
+        for writer in writers[remote:]:
+            writer.pump(now_s, everything=everything)
 
     @property
     def consumer_indices(self) -> list[int]:
@@ -234,13 +245,12 @@ class Output:
         now_s = self._clock.monotonic_s()
         next_s = float("inf")
         for edge in self._edges:
+            edge.pump(now_s)
             for writer in edge.writers:
-                writer.pump(now_s)
                 if writer.deadline_s <= now_s:
                     # No credit: the next release wakes the subtask.
                     continue
                 next_s = min(next_s, writer.deadline_s)
-            edge.flush()
         return next_s
 
     def finish(self) -> None:
@@ -286,10 +296,8 @@ class Output:
             now_s = self._clock.monotonic_s()
             waiting = False
             for edge in self._edges:
-                for writer in edge.writers:
-                    writer.pump(now_s, everything=everything)
-                    waiting = waiting or not done(writer)
-                edge.flush()
+                edge.pump(now_s, everything=everything)
+                waiting = waiting or not all(map(done, edge.writers))
             if not waiting:
                 break
             self._wait(_WAIT_S)

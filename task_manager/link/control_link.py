@@ -32,6 +32,8 @@ _REGISTER_TIMEOUT_S = 10.0
 _HEARTBEAT_TIMEOUT_S = 2.0
 #: Where nothing has happened since the last report, the next one may take this part of the lease.
 _IDLE_LEASE_SHARE = 0.25
+#: But this often at least: a control plane that makes fewer checkpoints meanwhile waits for the first rows.
+_IDLE_S_MAX = 0.5
 #: While waiting, say so this often.
 _REMIND_S = 5.0
 
@@ -235,7 +237,7 @@ class ControlLink:
             raise self._gone(self._patience_s(server), str(error)) from None
         self._registered = True
         self._control_plane_id = reply.control_plane_id
-        self._idle_interval_s = reply.lease_timeout_ms / 1e3 * _IDLE_LEASE_SHARE
+        self._idle_interval_s = min(reply.lease_timeout_ms / 1e3 * _IDLE_LEASE_SHARE, _IDLE_S_MAX)
         if runtime is not None and reply.keep_job:
             # The parts of subtasks that have ended were told to another control plane.
             runtime.deliver_last_parts_again()

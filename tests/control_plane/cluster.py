@@ -182,6 +182,8 @@ class TaskManager:
     def __init__(self, cluster, address, quota):
         self.cluster, self.address, self.quota, self.incarnation = cluster, address, quota, f"{address} first"
         self.on, self.asked, self.states, self.causes, self.owned = {}, [], {}, {}, {}
+        #: What each subtask here says that it has taken.
+        self.records_in = 0
         self.generation, self.ack, self.is_alive, self.gone = 0, True, True, False
 
     def requests(self, method):
@@ -308,6 +310,7 @@ class TaskManager:
                     control_pb2.SubtaskReport(
                         subtask=subtask_to_proto(subtask),
                         state=_STATES[state],
+                        records_in=self.records_in,
                         **self.causes.get(subtask, {}),
                     )
                     for subtask, state in self.states.items()

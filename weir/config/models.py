@@ -106,7 +106,7 @@ class ControlPlaneConfig(Section):
     )
     heartbeat_interval_ms: int = setting(
         200,
-        "How often a task manager reports; every quarter of `lease_timeout_ms` while no row comes.",
+        "How often a task manager reports; while no row comes, every quarter of `lease_timeout_ms`, or 0.5 s.",
         "ms",
         ge=10,
         le=60_000,
@@ -143,7 +143,12 @@ class ControlPlaneConfig(Section):
         "(`s3://bucket/path`). Empty: no checkpoints, and a failure ends the job.",
     )
     checkpoint_interval_ms: int = setting(
-        1000, "How often a checkpoint is begun; 0: only on request.", "ms", ge=0, le=86_400_000
+        1000,
+        "How often a checkpoint is begun; 0: only on request. A fifth as often, but every 10 s, while nothing comes "
+        "that it would have to cover.",
+        "ms",
+        ge=0,
+        le=86_400_000,
     )
     checkpoint_pause_ms: int = setting(
         200,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from weir.errors import FailureKind, InvalidTransitionError
+from weir.protocol.checkpoint_calm import Calm
 from weir.protocol.checkpoint_model import (
     CheckpointAction,
     CheckpointEvent,
@@ -34,6 +35,7 @@ from weir.protocol.checkpoint_model import (
     PartDeclined,
     PartDelivered,
     Release,
+    RowsCame,
     StopJob,
     SubtasksAdded,
     SubtasksRetired,
@@ -99,6 +101,9 @@ class CheckpointMachine:
         #: Bytes of last parts that no checkpoint has counted yet.
         self._uncounted_bytes = 0
         self._due_ms = 0
+        self._calm = Calm()
+        #: When the next one would be due if something had come.
+        self._due_with_news_ms = 0
         self._final_wanted = False
         self._final_id: int | None = None
         #: Who has not confirmed the last checkpoint.
@@ -142,6 +147,11 @@ class CheckpointMachine:
         if self._final_wanted or self._stop is not None:
             return self._retry_ms
         return self._due_ms if self._settings.interval_ms and self._may_trigger() else None
+
+    @property
+    def minds_news(self) -> bool:
+        """Whether :class:`RowsCame` would change anything."""
+        return self._calm.minds_news
 
     def take_ended(self) -> list[CheckpointRecord]:
         """Those that have ended since the last call, for the log."""
@@ -267,6 +277,7 @@ class CheckpointMachine:
         self._deliveries_failed = 0
         self._is_over = False
         self._due_ms = self._now_ms + self._settings.interval_ms
+        self._calm.forget()
         # It started again from the savepoint, so its sinks have delivered.
         return [StopJob(self._stop.checkpoint_id, self._stop.path)] if self._stop is not None else []
 
@@ -282,12 +293,14 @@ class CheckpointMachine:
 
     def _added(self, event: SubtasksAdded) -> list[CheckpointAction]:
         self._check_nothing_in_flight("added")
+        self._end_calm(forgets=True)
         if self._is_running:
             self._parties.placement |= event.placement
         return []
 
     def _retire(self, event: SubtasksRetired) -> list[CheckpointAction]:
         self._check_nothing_in_flight("retired")
+        self._end_calm(forgets=True)
         self._parties.retire(event.subtasks)
         return []
 
@@ -322,6 +335,19 @@ class CheckpointMachine:
         self._parties.keep(event.subtasks)
         return []
 
+    def _rows_came(self, event: RowsCame) -> list[CheckpointAction]:
+        self._end_calm(forgets=False)
+        return []
+
+    def _end_calm(self, *, forgets: bool) -> None:
+        """What waits for something to put into it waits no longer."""
+        if self._calm.holds:
+            self._due_ms = min(self._due_ms, self._due_with_news_ms)
+        if forgets:
+            self._calm.forget()
+        else:
+            self._calm.news()
+
     def _tick(self, event: Tick) -> list[CheckpointAction]:
         flight = self._flight
         if flight is not None and not flight.is_committing:
@@ -341,6 +367,7 @@ class CheckpointMachine:
             return []
         flight = self._flight
         if event.checkpoint_id == 0:
+            self._end_calm(forgets=False)
             self._parties.last_parts[subtask] = event.part
             if flight is None or not self._counts(event.part, flight) or subtask not in flight.missing:
                 self._uncounted_bytes += event.part.new_bytes
@@ -370,6 +397,10 @@ class CheckpointMachine:
         if not self._is_running:
             return []
         self._parties.include(event.checkpoint_id, flight.parts)
+        self._calm.complete(flight.parts)
+        if self._calm.holds and flight.record.started_ms is not None:
+            self._due_with_news_ms = self._due_ms
+            self._due_ms = max(self._due_ms, flight.record.started_ms + self._settings.calm_interval_ms)
         if flight.is_at_end:
             # Sinks deliver all that it covers with the last checkpoint, which is next.
             return []
@@ -488,6 +519,7 @@ class CheckpointMachine:
         record.started_ms = self._now_ms
         record.new_bytes, self._uncounted_bytes = self._uncounted_bytes, 0
         parties = self._parties
+        self._calm.begin()
         self._flight = _Flight(
             record,
             self._generation,
@@ -507,6 +539,7 @@ class CheckpointMachine:
         return last_part.passed_checkpoint_id < flight.checkpoint_id
 
     def _fail(self, flight: _Flight, cause: str) -> list[CheckpointAction]:
+        self._calm.forget()
         self._end_record(flight.record, CheckpointState.FAILED, cause)
         self._flight = None
         if self._final_wanted and flight.record.path and not self.missed_savepoint:
@@ -571,6 +604,7 @@ class CheckpointMachine:
         Committed: _committed,
         CommitFailed: _commit_failed,
         EndNotified: _end_notified,
+        RowsCame: _rows_came,
         Tick: _tick,
     }
 

@@ -21,6 +21,8 @@ class CheckpointSettings:
 
     #: From the beginning of one checkpoint to that of the next; 0: only on request.
     interval_ms: int = 1000
+    #: The same while there is nothing new to put into one, if that is longer.
+    calm_interval_ms: int = 0
     #: From the end of one to the beginning of the next, at least.
     pause_ms: int = 200
     #: A checkpoint whose parts are not there by then is given up.
@@ -252,6 +254,11 @@ class FinalRequested:
 
 
 @dataclass(frozen=True)
+class RowsCame:
+    """A subtask has taken, sent or rejected records since it reported last; needed if ``minds_news`` only."""
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed; due at ``CheckpointMachine.next_due_ms`` and harmless at any time."""
 
@@ -270,6 +277,7 @@ CheckpointEvent = (
     | CommitFailed
     | EndNotified
     | FinalRequested
+    | RowsCame
     | Tick
 )
 
