@@ -214,7 +214,8 @@ def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
     for item in node.inputs:
         _check_exchange(node, item, by_name[item.producer].schema_of(item.output))
     if isinstance(node.spec, KeyedSpec):
-        _check_partitioning(node, node.spec.key_columns, node.inputs[0], by_name)
+        for position, item in enumerate(node.inputs):
+            _check_partitioning(node, node.spec.keys_of_input(position), item, by_name)
     inputs = tuple(by_name[item.producer].schema_of(item.output) for item in node.inputs)
     expected = node.spec.output_schema(node.name, inputs)
     difference = schema_difference(expected, node.schema)
@@ -238,6 +239,9 @@ def _check_partitioning(node: Node, keys: tuple[str, ...], item: Input, by_name:
     while item.exchange is Exchange.FORWARD and not item.output:
         producer = by_name[item.producer]
         if len(producer.inputs) != 1:
+            # What a step of several inputs keeps by key it gives out by the same key.
+            if isinstance(producer.spec, KeyedSpec) and producer.spec.key_columns == keys:
+                return
             break
         item = producer.inputs[0]
     if item.exchange is not Exchange.HASH or item.key_columns != keys:

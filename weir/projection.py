@@ -49,9 +49,9 @@ def wanted_columns(nodes: Sequence[Node], whole: Collection[str] = ()) -> dict[s
     }
     wanted |= {output: frozenset() for output in followed if output not in wanted}
     for node in reversed(nodes):
-        for item in node.inputs:
+        for position, item in enumerate(node.inputs):
             schema = by_name[item.producer].schema_of(item.output)
-            wanted[item.output_id] |= _read(node, wanted, schema) | {*item.key_columns}
+            wanted[item.output_id] |= _read(node, position, wanted, schema) | {*item.key_columns}
     return wanted
 
 
@@ -70,15 +70,15 @@ def project(
     found = Projection()
     for node in nodes:
         if isinstance(node.spec, SourceSpec):
-            spec = node.spec.reading(wanted[node.name]).filtering(_conditions(node, nodes, whole))
-            found.nodes[node.name] = replace(node, spec=spec, schema=spec.schema_read)
+            source = node.spec.reading(wanted[node.name]).filtering(_conditions(node, nodes, whole))
+            found.nodes[node.name] = replace(node, spec=source, schema=source.schema_read)
             continue
         inputs = []
         for position, item in enumerate(node.inputs):
             given = found.nodes[item.producer].schema_of(item.output)
             if not is_chained(node):
                 whole_schema = before[item.producer].schema_of(item.output)
-                reads = _read(node, wanted, whole_schema) | {*item.key_columns}
+                reads = _read(node, position, wanted, whole_schema) | {*item.key_columns}
                 given = pa.schema([column for column in given if column.name in reads] or [given.field(0)])
                 found.sent[node.name, position] = tuple(given.names)
             inputs.append(given)
@@ -86,16 +86,20 @@ def project(
             len(given) < len(before[item.producer].schema_of(item.output))
             for given, item in zip(inputs, node.inputs, strict=True)
         )
-        if is_narrower:
-            schema = node.spec.output_schema(node.name, tuple(inputs))
-            node = replace(node, schema=schema, side_outputs=node.spec.sides(node.name, tuple(inputs)))
+        spec = node.spec.giving(wanted[node.name])
+        if is_narrower or spec is not node.spec:
+            schema = spec.output_schema(node.name, tuple(inputs))
+            sides = spec.sides(node.name, tuple(inputs))
+            node = replace(node, spec=spec, schema=schema, side_outputs=sides)
         found.nodes[node.name] = node
     return found
 
 
-def _read(node: Node, wanted: Mapping[str, frozenset[str]], schema: pa.Schema) -> frozenset[str]:
+def _read(
+    node: Node, position: int, wanted: Mapping[str, frozenset[str]], schema: pa.Schema
+) -> frozenset[str]:
     """Columns of an input that a step needs for all of its outputs that are read."""
-    read = node.spec.read_columns(wanted[node.name], schema)
+    read = node.spec.read_columns_of(position, wanted[node.name], schema)
     for item in node.side_outputs:
         name = output_id(node.name, item.name)
         if name in wanted:

@@ -13,6 +13,7 @@ from weir.aggregates import AggregateCall
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
 from weir.graph_checks import check_name
+from weir.join_arguments import join_bounds
 from weir.keyed_process import process_form
 from weir.schemas import to_schema
 from weir.specs import (
@@ -23,6 +24,8 @@ from weir.specs import (
     EmitMode,
     FilterSpec,
     FlatMapSpec,
+    JoinSpec,
+    JoinType,
     KeyedAggregateSpec,
     KeyedProcessSpec,
     MapBatchesSpec,
@@ -37,6 +40,7 @@ from weir.specs import (
     UserSinkSpec,
     WithColumnsSpec,
 )
+from weir.specs.joins import joined_columns
 from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
 from weir.states import declared_states
@@ -411,6 +415,58 @@ class KeyedStream(Stream):
             )
         check_key_columns(str(name), self.key_columns, spec.schema)
         return self._same_kind(name, spec, parallelism)
+
+    def join(
+        self,
+        name: str | None,
+        right: KeyedStream,
+        *,
+        within: tuple[Any, Any] | None = None,
+        between: tuple[str, str] | None = None,
+        ttl: Any = None,
+        how: JoinType = "inner",
+        suffix: str = "_right",
+        parallelism: int | None = None,
+    ) -> KeyedStream:
+        """Pair rows of this stream (left) with those of another (right) that have the same key; see docs/joins.md.
+
+        The result has the key columns as they are called here, the other columns of the left side, and those of the
+        right side; its event time is the later one of the pair.
+
+        Args:
+            name: the step's name; the rows that it keeps belong to it.
+            right: a keyed stream; its key columns may have other names.
+            within: only if the right row's event time is from the left's plus the first to the left's plus the second,
+                both included: ``("-10s", "0s")``.
+            between: only if the event time of the row of one side is between these two columns of the other.
+            ttl: only if the two event times are not farther apart than this.
+            how: "inner"; "left", "right" and "full" also give rows without a partner; "semi" gives left rows with one,
+                once each, and "anti" those without.
+            suffix: is added to names of right columns that are there on the left.
+            parallelism: subtasks; None: as many as the left side's producer has.
+
+        Raises:
+            GraphError: the two cannot be joined.
+        """
+        if not isinstance(right, KeyedStream) or right.flow is not self.flow:
+            raise GraphError(
+                f"step {name!r}: join takes a stream of the same Dataflow after key_by(...): "
+                "join(name, other.key_by(...))"
+            )
+        bounds = join_bounds(str(name), self.schema, right.schema, within, between, ttl)
+        lefts, rights = joined_columns(
+            str(name), self.schema, right.schema, self.key_columns, right.key_columns, how, suffix
+        )
+        spec = JoinSpec(self.key_columns, right.key_columns, how, bounds, lefts, rights)
+        left: KeyedStream = self._partitioned()
+        node = left._node(name, spec, parallelism, (right._partitioned(),))
+        return KeyedStream(self.flow, node, None, self.key_columns)
+
+    def _partitioned(self) -> KeyedStream:
+        """This stream, whose rows go to the next step by HASH."""
+        if self.input.exchange is Exchange.HASH:
+            return self
+        return self.key_by(*self.key_columns)
 
     def _like(self, node: Node, exchange: Input | None = None) -> Self:
         return type(self)(self.flow, node, exchange, self.key_columns)

@@ -19,7 +19,7 @@ from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine
 from weir.protocol.watermark_forward import WatermarkForward
 from weir.protocol.watermark_hold import WatermarkHold
-from weir.protocol.watermarks import WatermarkTracker
+from weir.protocol.watermarks import WatermarkTracker, channels_by_edge
 from weir.records import (
     JOINED_BYTES,
     WATERMARK_MAX_MS,
@@ -61,6 +61,7 @@ class TaskSubtask(Subtask):
         self._restored_rows = deque(restored_rows)
         self._state: PlacedStore | None = None
         self._tells_inputs_apart = self._chain.tells_inputs_apart
+        self._channels = channels_by_edge(inputs)
         self._telling = Lock()
         #: Events of a rescale that wait in the mailbox.
         self._told = 0
@@ -168,6 +169,7 @@ class TaskSubtask(Subtask):
             self._after_barrier(self._barriers.aligner.barrier(channel, element.checkpoint_id), element)
         elif isinstance(element, ChannelOpened):
             self._watermarks.add(channel)
+            self._channels.setdefault(channel.edge_index, []).append(channel)
             self._barriers.aligner.add(channel)
             self.handle(InputAdded(channel))
         elif isinstance(element, EndOfStream):
@@ -268,6 +270,9 @@ class TaskSubtask(Subtask):
     def _show_watermark(self) -> None:
         """Tell the operators of the combined watermark; it stands still while rows are parked."""
         has_parked = self._ownership is not None and self._ownership.has_parked_rows
+        if self._tells_inputs_apart and not has_parked:
+            for index, channels in self._channels.items():
+                self._chain.on_input_watermark(index, self._watermarks.lowest_ms(channels))
         time_ms = self._hold.visible_ms(self._watermarks.combined_ms, has_parked_rows=has_parked)
         if time_ms > self._shown_ms and time_ms != WATERMARK_MAX_MS:
             self._shown_ms = time_ms

@@ -11,7 +11,7 @@ from weir.operators.chain import OperatorChain, check_is_json, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.source_watermark import SourceWatermark
-from weir.protocol.watermarks import WatermarkTracker
+from weir.protocol.watermarks import WatermarkTracker, channels_by_edge
 from weir.records import (
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
@@ -127,6 +127,7 @@ class LocalTask(LocalSubtask):
         super().__init__(subtask, chain, output, on_barrier)
         self._watermarks = WatermarkTracker(inputs)
         self._barriers = BarrierAligner(inputs)
+        self._channels = channels_by_edge(inputs)
 
     def take(self, channel: ChannelId, element: Element) -> None:
         """Process one element of an input; in order within each of them."""
@@ -150,13 +151,20 @@ class LocalTask(LocalSubtask):
             if self.chain.assigns_times:
                 self._show_assigned()
             return
+        self._show_inputs(channel.edge_index)
         self._show_watermark(self._watermarks.combined_ms)
+
+    def _show_inputs(self, edge: int) -> None:
+        """Tell the operator of the watermark of an input alone."""
+        if self.chain.tells_inputs_apart:
+            self.chain.on_input_watermark(edge, self._watermarks.lowest_ms(self._channels[edge]))
 
     def _end_input(self, channel: ChannelId) -> None:
         self._watermarks.end(channel)
         under_way = self._barriers.checkpoint_id
         if self._barriers.end(channel) is Step.SNAPSHOT:
             self._pass_barrier(under_way)
+        self._show_inputs(channel.edge_index)
         self._show_watermark(self._watermarks.combined_ms)
         if not self._watermarks.open_inputs:
             self._end()

@@ -138,6 +138,12 @@ class Operator(ABC):
         """Called when the minimum watermark over all inputs rises; what it yields precedes the watermark."""
         return ()
 
+    def on_input_watermark(self, input_index: int, time_ms: int) -> None:
+        """Called with the watermark of one input alone, if ``tells_inputs_apart``; it may be ahead of the minimum.
+
+        Rows of this input that come after it are at or above it, or late. It falls when the input gets a new channel.
+        """
+
     def flush(self) -> None:
         """Called every ``state_flush_interval_ms``, at a barrier and before the end: write what is buffered outside.
 

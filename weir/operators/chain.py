@@ -270,6 +270,12 @@ class OperatorChain(Generic[OutputT]):
         """Monotonic second from which on consumers are not to wait for the watermark, unless rows come."""
         return next((operator.idle_at_s for operator in reversed(self._assigners.values())), float("inf"))
 
+    def on_input_watermark(self, input_index: int, time_ms: int) -> None:
+        """Tell the first operator of the watermark of one of its inputs alone."""
+        operator, context = self._operators[0]
+        with self._naming(context):
+            operator.on_input_watermark(input_index, time_ms)
+
     def due_us(self) -> int:
         """Wall clock (epoch µs) at which an operator has something to do, 0: now; ``NEVER_US`` if none has."""
         due_us = NEVER_US

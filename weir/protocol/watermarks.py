@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from weir.types import ChannelId
+
 _MIN_MS = -(2**63)
 _MAX_MS = 2**63 - 1
 
@@ -60,6 +62,11 @@ class WatermarkTracker:
         del self._watermarks_ms[name]
         return self._raise()
 
+    def lowest_ms(self, names: Iterable[Hashable]) -> int:
+        """The lowest watermark of these inputs, also of those that are idle; the highest time if they have ended."""
+        known = self._watermarks_ms
+        return min((known[name] for name in names if name in known), default=_MAX_MS)
+
     def _raise(self) -> int | None:
         active = [at for name, at in self._watermarks_ms.items() if name not in self._idle]
         if not self._watermarks_ms:
@@ -68,3 +75,11 @@ class WatermarkTracker:
             return None
         self.combined_ms = min(active)
         return self.combined_ms
+
+
+def channels_by_edge(channels: Iterable[ChannelId]) -> dict[int, list[ChannelId]]:
+    """The channels of each input of a step."""
+    found: dict[int, list[ChannelId]] = {}
+    for channel in channels:
+        found.setdefault(channel.edge_index, []).append(channel)
+    return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.event_times import AssignEventTimeSpec
+from weir.specs.joins import JoinBounds, JoinSpec, JoinType
 from weir.specs.keyed import (
     Aggregate,
     AggregateFunction,
@@ -77,6 +78,9 @@ __all__ = [
     "FileSinkSpec",
     "FilterSpec",
     "FlatMapSpec",
+    "JoinBounds",
+    "JoinSpec",
+    "JoinType",
     "JsonLinesSinkSpec",
     "JsonLinesSpec",
     "KeyedAggregateSpec",

@@ -8,7 +8,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import polars as pl
 import pyarrow as pa
@@ -97,6 +97,14 @@ class OperatorSpec:
             schema: user columns of an input of the step.
         """
         return frozenset(schema.names)
+
+    def read_columns_of(self, index: int, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """As :meth:`read_columns`, of the input at this position; for steps whose inputs are not alike."""
+        return self.read_columns(wanted, schema)
+
+    def giving(self, wanted: frozenset[str]) -> Self:
+        """The step without columns of its output that nothing after it reads; itself, unless it says otherwise."""
+        return self
 
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
         """Columns of the input that the step replaces, and those that it adds to them; by name.

@@ -32,6 +32,10 @@ class KeyedSpec(OperatorSpec):
         """Names of its states; an empty one stands for the only state of an operator that names none."""
         return ("",)
 
+    def keys_of_input(self, index: int) -> tuple[str, ...]:
+        """Key columns by which the rows of an input come in."""
+        return self.key_columns
+
 
 @dataclass(frozen=True)
 class Aggregate:

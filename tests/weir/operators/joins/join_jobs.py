@@ -1,0 +1,166 @@
+"""A join without processes: two subtasks over one store, rows and watermarks by hand, and what must come of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+import weir
+from weir import keys as weir_keys
+from weir.operators.base import OperatorContext
+from weir.operators.joins.join_operator import JoinOperator
+from weir.records import with_times
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.opened import StateTables
+
+GROUPS = 4
+LEFT = {"k": weir.Nullable(int), "l": int, "lo": weir.Nullable(int), "hi": weir.Nullable(int)}
+RIGHT = {"key": weir.Nullable(int), "r": weir.Nullable(str)}
+
+
+def join_node(**arguments):
+    flow = weir.Dataflow("joins", max_parallelism=GROUPS)
+    left = flow.source("left", weir.JsonLines("/absent", schema=LEFT))
+    right = flow.source("right", weir.JsonLines("/absent", schema=RIGHT))
+    joined = left.key_by("k").join("j", right.key_by("key"), **arguments)
+    return joined.node, (left.schema, right.schema)
+
+
+class TwoSubtasks:
+    """Key groups are of one of two operators, and may move; both have the watermarks that they are told."""
+
+    def __init__(self, batch_size=5, **arguments):
+        self.node, self.schemas = join_node(**arguments)
+        self.batch_size = batch_size
+        self.store = MemoryBackend()
+        self.owner = [group % 2 for group in range(GROUPS)]
+        self.rows = []
+        self.late_rows = 0
+        self.input_watermarks = [-(2**63)] * 2
+        self.restored = {}
+        self._open()
+
+    def _open(self):
+        self.operators, self.tables = [], []
+        for index in range(2):
+            owned = [group for group in range(GROUPS) if self.owner[group] == index]
+            tables = StateTables(self.store, 1 << 16, GROUPS, owned)
+            numbers = {name: number for number, name in enumerate(self.node.spec.state_names)}
+            operator = JoinOperator(self.node.spec)
+            operator.open(
+                OperatorContext(
+                    *("job", "j", 0, index, 2),
+                    max_parallelism=GROUPS,
+                    batch_size=self.batch_size,
+                    tables=tables.of("j", numbers),
+                    restored=self.restored,
+                    schema=self.node.schema,
+                )
+            )
+            self.operators.append(operator)
+            self.tables.append(tables)
+
+    def take(self, side, rows):
+        """Rows as tuples of the side's columns and the event time."""
+        schema = self.schemas[side]
+        plain = pa.RecordBatch.from_pylist(
+            [dict(zip(schema.names, row, strict=False)) for row in rows], schema=schema
+        )
+        batch = with_times(plain, np.array([row[-1] for row in rows], dtype=np.int64), 7)
+        keys = weir_keys.key_bytes(batch, self.node.spec.keys_of_input(side))
+        groups = weir_keys.key_groups(weir_keys.hash_keys(keys), GROUPS)
+        for index, operator in enumerate(self.operators):
+            own = batch.filter(pa.array([self.owner[group] == index for group in groups]))
+            if own.num_rows:
+                self._told(operator.process_input(side, own))
+
+    def watermark(self, side, time_ms):
+        before = min(self.input_watermarks)
+        self.input_watermarks[side] = time_ms
+        self._tell_watermarks(before)
+
+    def _tell_watermarks(self, before):
+        for operator in self.operators:
+            for side, time_ms in enumerate(self.input_watermarks):
+                operator.on_input_watermark(side, time_ms)
+            if min(self.input_watermarks) > before:
+                self._told(operator.on_watermark(min(self.input_watermarks)))
+
+    def hand_over(self, group):
+        before = self.owner[group]
+        self.owner[group] = 1 - before
+        for table in self.tables[before]:
+            table.release_groups([group])
+        for table in self.tables[1 - before]:
+            table.adopt_groups([group])
+
+    def capture(self):
+        for tables in self.tables:
+            for capture in tables.capture():
+                capture.write()
+
+    def restart(self):
+        for operator, tables in zip(self.operators, self.tables, strict=True):
+            tables.flush()
+            self.restored[len(self.restored) % 2] = operator.snapshot(1)
+            self.late_rows += operator.late_rows
+            operator.close()
+        self._open()
+        self._tell_watermarks(-(2**63))
+
+    def finish(self):
+        for operator, tables in zip(self.operators, self.tables, strict=True):
+            self._told(operator.finish())
+            tables.flush()
+            self.late_rows += operator.late_rows
+            operator.close()
+        return self.rows
+
+    def kept_entries(self):
+        """What is in the store, without the places of timers."""
+        number = list(self.node.spec.state_names).index("rows")
+        return [key for key, _ in self.store.scan() if int.from_bytes(key[2:4], "big") == number]
+
+    def _told(self, batches):
+        for batch in batches:
+            assert batch.schema.names == [*self.node.schema.names, "_event_time_ms", "_ingest_time_us"]
+            assert 0 < batch.num_rows <= max(self.batch_size, 8)
+            batch.validate(full=True)
+            names = batch.schema.names[:-1]
+            self.rows += [tuple(row[name] for name in names) for row in batch.to_pylist()]
+
+
+def nested_loop(left, right, how, belongs, alone_time):
+    """The result of a join of all rows, as a Counter of rows with their event times (of semi joins: without).
+
+    Args:
+        left: tuples (k, l, lo, hi, time).
+        right: tuples (key, r, time).
+        how: as of ``join``.
+        belongs: whether a pair's times belong together.
+        alone_time: event time of a row without a partner, by its side.
+    """
+    found = Counter()
+    matched_left, matched_right = set(), set()
+    for i, a in enumerate(left):
+        for j, b in enumerate(right):
+            if a[0] is not None and a[0] == b[0] and belongs(a, b):
+                matched_left.add(i)
+                matched_right.add(j)
+                if how not in ("semi", "anti"):
+                    found[(*a[:4], b[1], max(a[-1], b[-1]))] += 1
+    if how == "semi":
+        return Counter(left[i][:4] for i in matched_left)
+    if how == "anti":
+        return Counter((*a[:4], alone_time(0, a)) for i, a in enumerate(left) if i not in matched_left)
+    if how in ("left", "full"):
+        found.update((*a[:4], None, alone_time(0, a)) for i, a in enumerate(left) if i not in matched_left)
+    if how in ("right", "full"):
+        found.update(
+            (b[0], None, None, None, b[1], alone_time(1, b))
+            for j, b in enumerate(right)
+            if j not in matched_right
+        )
+    return found

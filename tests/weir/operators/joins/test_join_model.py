@@ -1,0 +1,138 @@
+"""Joins against a nested loop over all rows: every kind, any order, with handovers, restarts and checkpoints."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.weir.operators.joins.join_jobs import GROUPS, TwoSubtasks, nested_loop
+
+FIRST = -(2**63)
+HOWS = ("inner", "left", "right", "full", "semi", "anti")
+KEYS = st.one_of(st.none(), st.integers(0, 3))
+AHEAD = st.integers(0, 12)
+SIDE_ROWS = st.lists(
+    st.tuples(KEYS, AHEAD, st.one_of(st.none(), st.integers(-3, 6)), st.integers(-2, 9)), max_size=8
+)
+#: Rows of a side, as far ahead of its watermark as they say; or something else.
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("rows"), st.integers(0, 1), SIDE_ROWS),
+        st.tuples(st.just("watermark"), st.integers(0, 1), st.integers(0, 9)),
+        st.tuples(st.just("hand over"), st.integers(0, GROUPS - 1)),
+        st.tuples(st.sampled_from(["capture", "restart"])),
+    ),
+    max_size=14,
+)
+QUICK = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def play(job, steps):
+    """Do the steps; returns all rows of both sides."""
+    sides, watermarks = ([], []), [0, 0]
+    for step in steps:
+        match step:
+            case "rows", side, made:
+                rows = []
+                for key, ahead, lower, upper in made:
+                    time = watermarks[side] + ahead
+                    number = len(sides[0]) + len(rows)
+                    if side == 0:
+                        rows.append(
+                            (key, number, None if lower is None else time + lower, time + upper, time)
+                        )
+                    else:
+                        rows.append((key, None if ahead == 3 else f"r{len(sides[1]) + len(rows)}", time))
+                if rows:
+                    job.take(side, rows)
+                sides[side].extend(rows)
+            case "watermark", side, by:
+                watermarks[side] += by
+                job.watermark(side, watermarks[side])
+            case "hand over", group:
+                job.hand_over(group)
+            case ("capture",):
+                job.capture()
+            case ("restart",):
+                job.restart()
+    return sides
+
+
+def told(job):
+    rows = job.finish()
+    return Counter(row[:-1] for row in rows) if job.node.spec.how == "semi" else Counter(rows)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@QUICK
+@given(steps=STEPS, bounds=st.tuples(st.integers(-8, 8), st.integers(0, 8)))
+def test_within_an_interval(how, steps, bounds):
+    lower, upper = bounds[0], bounds[0] + bounds[1]
+    job = TwoSubtasks(how=how, within=(lower, upper))
+    left, right = play(job, steps)
+    expected = nested_loop(
+        left,
+        right,
+        how,
+        lambda a, b: a[-1] + lower <= b[-1] <= a[-1] + upper,
+        lambda side, row: (
+            row[-1] if row[0] is None else max(row[-1], row[-1] + upper if side == 0 else row[-1] - lower)
+        ),
+    )
+    assert told(job) == expected
+    assert job.kept_entries() == []
+
+
+def is_between(a, b):
+    return None not in a[2:4] and max(a[2], a[-1]) <= b[-1] <= a[3]
+
+
+def end_of(side, row):
+    if side == 1 or row[0] is None:
+        return row[-1]
+    return row[-1] if row[2] is None else max(row[-1], row[3])
+
+
+@pytest.mark.parametrize("how", HOWS)
+@QUICK
+@given(steps=STEPS)
+def test_between_columns(how, steps):
+    job = TwoSubtasks(how=how, between=("lo", "hi"))
+    left, right = play(job, steps)
+    assert told(job) == nested_loop(left, right, how, is_between, end_of)
+    assert job.kept_entries() == []
+
+
+@pytest.mark.parametrize("how", ["inner", "semi"])
+@QUICK
+@given(steps=STEPS)
+def test_without_bounds(how, steps):
+    job = TwoSubtasks(how=how)
+    left, right = play(job, steps)
+    assert told(job) == nested_loop(left, right, how, lambda a, b: True, None)
+
+
+def test_late_rows_are_dropped_and_counted():
+    job = TwoSubtasks(how="left", within=("-10ms", "0ms"))
+    job.take(0, [(1, 1, 0, 0, 20)])
+    job.watermark(0, 20)
+    job.watermark(1, 15)
+    job.take(1, [(1, "late", 14), (1, "in time", 15)])
+    assert job.finish() == [(1, 1, 0, 0, "in time", 20)]
+    assert job.late_rows == 1
+
+
+def test_rows_that_match_only_what_is_complete_are_not_kept():
+    job = TwoSubtasks(between=("lo", "hi"))
+    job.take(0, [(1, 1, 10, 50, 10)])
+    job.watermark(0, 100)
+    job.take(1, [(1, "a", 20), (2, "b", 30)])
+    assert job.rows == [(1, 1, 10, 50, "a", 20)]
+    for tables in job.tables:
+        tables.flush()
+    # Only the entry of key 1, and its row of the left side.
+    (key,) = job.kept_entries()
+    assert b"a" not in dict(job.store.scan())[key][13:]

@@ -1,0 +1,98 @@
+"""What ``KeyedStream.join`` is given about times, as the bounds of a spec."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.specs.joins import JoinBounds
+from weir.spelling import did_you_mean
+from weir.ttl import duration_ms
+
+
+def join_bounds(
+    step: str, left: pa.Schema, right: pa.Schema, within: Any, between: Any, ttl: Any
+) -> JoinBounds | None:
+    """The bounds of a join; None: rows with equal keys belong together, whatever their times.
+
+    Args:
+        step: name of the step, for messages.
+        left: columns of the left side.
+        right: columns of the right side.
+        within: two durations, from the time of the left row to the earliest and the latest one of the right.
+        between: two columns of one side.
+        ttl: a duration: the two times are not farther apart.
+
+    Raises:
+        GraphError: more than one is given, or one is wrong.
+    """
+    given = [
+        name for name, value in (("within", within), ("between", between), ("ttl", ttl)) if value is not None
+    ]
+    if len(given) > 1:
+        raise GraphError(f"step {step!r}: {' and '.join(given)} are given; give one of them")
+    if ttl is not None:
+        try:
+            length_ms = duration_ms(ttl)
+        except GraphError as error:
+            raise GraphError(f"step {step!r}: ttl: {error}") from error
+        return JoinBounds(0, lower_ms=-length_ms, upper_ms=length_ms)
+    if within is not None:
+        lower, upper = _pair(step, "within", within, 'durations, such as ("-10s", "0s")')
+        return JoinBounds(0, lower_ms=_signed_ms(step, lower), upper_ms=_signed_ms(step, upper))
+    if between is not None:
+        lower, upper = _pair(step, "between", between, 'columns of one side, such as ("opens", "expires")')
+        return JoinBounds(
+            _side_of(step, (lower, upper), (left, right)), lower_column=lower, upper_column=upper
+        )
+    return None
+
+
+def _pair(step: str, name: str, value: Any, what: str) -> tuple[Any, Any]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise GraphError(f"step {step!r}: {name} is {value!r}; give two {what}")
+    return value[0], value[1]
+
+
+def _signed_ms(step: str, value: Any) -> int:
+    """Milliseconds of a duration that may be negative or 0: text, a ``timedelta``, or a whole number of ms."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        if isinstance(value, dt.timedelta):
+            if value == dt.timedelta(0):
+                return 0
+            return duration_ms(value) if value > dt.timedelta(0) else -duration_ms(-value)
+        text = str(value).strip() if isinstance(value, str) else value
+        if isinstance(text, str):
+            sign = -1 if text.startswith("-") else 1
+            text = text.removeprefix("-").removeprefix("+")
+            if text and text.rstrip("mshdw") in ("0", "") and text[0] == "0":
+                return 0
+            return sign * duration_ms(text)
+        return duration_ms(value)
+    except GraphError as error:
+        raise GraphError(
+            f"step {step!r}: within has {value!r}, which is not a duration; write it as '-10s', '0s' or '1h30m', as a "
+            "datetime.timedelta, or as whole milliseconds"
+        ) from error
+
+
+def _side_of(step: str, columns: tuple[Any, Any], schemas: tuple[pa.Schema, pa.Schema]) -> int:
+    """The side that has both columns; the left one if both sides do."""
+    for side, schema in enumerate(schemas):
+        if all(name in schema.names for name in columns):
+            return side
+    known = [*schemas[0].names, *schemas[1].names]
+    for name in columns:
+        if name not in known:
+            raise GraphError(
+                f"step {step!r}: between: there is no column {name!r}{did_you_mean(str(name), known)}"
+            )
+    raise GraphError(
+        f"step {step!r}: between: {columns[0]!r} and {columns[1]!r} are columns of different sides; "
+        "both ends of an interval must be of one row"
+    )

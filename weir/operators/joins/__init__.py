@@ -1,0 +1,1 @@
+"""Joins: operators with two inputs, the bytes of the rows that they keep, and their kernels."""

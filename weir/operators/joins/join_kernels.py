@@ -1,0 +1,302 @@
+"""Compiled loops over the rows that a join keeps: find, match, drop and append. Called by ``kept_rows``.
+
+The bytes are described in ``kept_rows``. Common arguments:
+
+- ``data``: uint8, the entries of some keys, one after the other; that of key k is ``data[bounds[k]:bounds[k + 1]]``
+  (int64, shape (keys + 1,)), empty if it has none.
+- ``layout``: int64, shape (2, 3), for each side where the lower bound and the last time lie in a row (-1: it has none),
+  and where its columns begin.
+- ``new_*``: of the rows of a batch. ``keys`` is the position of a row's key, int64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from weir.kernels import byte_kernel, byte_kernel_part
+from weir.operators.byte_access import load8, store8
+
+#: Bytes of an entry before its rows; where the time of its timer is.
+HEAD_BYTES, TIMER_AT = 13, 1
+#: Within a row: its flags and its time.
+FLAGS_AT, TIME_AT, ROW_BYTES = 4, 5, 13
+#: Flags: which side it is of, whether it has matched, and (in memory only) that it goes.
+SIDE, MATCHED, GONE = 1, 2, 4
+NEVER = 2**63 - 1
+_FIRST = -(2**63)
+_SIZE_MASK = np.uint64(0xFFFFFFFF)
+
+
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_U8, _I64 = _input(types.uint8), _input(types.int64)
+_LAYOUT = _input(types.int64, 2)
+_OUT_U8, _OUT_I64 = types.uint8[::1], types.int64[::1]
+_INT = types.int64
+
+
+@byte_kernel_part
+def _size(data: Any, at: Any) -> Any:
+    return np.int64(load8(data, at) & _SIZE_MASK)
+
+
+@byte_kernel_part
+def _number(data: Any, at: Any) -> Any:
+    return np.int64(load8(data, at))
+
+
+@byte_kernel(types.int64(_U8, _I64, _INT, _OUT_I64, _OUT_I64))
+def rows_of_side(data: Any, bounds: Any, side: Any, starts: Any, stops: Any) -> int:
+    """Where each row of a side begins, key after key; those of key k end at ``stops[k]``. Returns how many."""
+    count = 0
+    for key in range(bounds.size - 1):
+        at = bounds[key] + HEAD_BYTES
+        while at < bounds[key + 1]:
+            if data[at + FLAGS_AT] & SIDE == side:
+                starts[count] = at
+                count += 1
+            at += _size(data, at)
+        stops[key] = count
+    return count
+
+
+@byte_kernel_part
+def _matches(
+    data: Any, at: Any, lo_at: Any, until_at: Any, is_point: Any, time: Any, lower: Any, until: Any
+) -> Any:
+    """Whether a kept row and a new one match; ``is_point``: it is the kept row whose time counts."""
+    if data[at + FLAGS_AT] & GONE:
+        return False
+    if is_point:
+        kept = _number(data, at + TIME_AT)
+        return lower <= kept <= until
+    if lo_at < 0:
+        return True
+    return _number(data, at + lo_at) <= time <= _number(data, at + until_at)
+
+
+_NEW = (_I64, _I64, _I64, _I64)
+_KEPT = (_U8, _LAYOUT, _INT, types.boolean, _I64, _I64)
+
+
+@byte_kernel(types.void(*_NEW, *_KEPT, _OUT_I64))
+def count_matches(
+    keys: Any,
+    times: Any,
+    lower: Any,
+    until: Any,
+    data: Any,
+    layout: Any,
+    side: Any,
+    is_point: Any,
+    starts: Any,
+    stops: Any,
+    counts: Any,
+) -> None:
+    """With how many kept rows each new one matches. ``side`` is that of the kept ones."""
+    lo_at, until_at = layout[side, 0], layout[side, 1]
+    for row in range(keys.size):
+        key = keys[row]
+        count = 0
+        for index in range(stops[key - 1] if key else 0, stops[key]):
+            if _matches(data, starts[index], lo_at, until_at, is_point, times[row], lower[row], until[row]):
+                count += 1
+        counts[row] = count
+
+
+@byte_kernel(types.int64(_INT, _INT, *_NEW, _OUT_U8, *_KEPT[1:], _INT, _OUT_U8, _OUT_I64, _OUT_I64))
+def fill_matches(
+    first: Any,
+    stop: Any,
+    keys: Any,
+    times: Any,
+    lower: Any,
+    until: Any,
+    data: Any,
+    layout: Any,
+    side: Any,
+    is_point: Any,
+    starts: Any,
+    stops: Any,
+    flag: Any,
+    changed: Any,
+    new_rows: Any,
+    kept_rows: Any,
+) -> int:
+    """The pairs of new rows ``first <= row < stop``: number of the new row, where the kept one begins.
+
+    ``flag`` is set in kept rows that have it not (0: nothing is); their keys are ``changed`` (uint8). ``GONE`` makes a
+    kept row match once only. Returns how many pairs there are.
+    """
+    lo_at, until_at = layout[side, 0], layout[side, 1]
+    count = 0
+    for row in range(first, stop):
+        key = keys[row]
+        for index in range(stops[key - 1] if key else 0, stops[key]):
+            at = starts[index]
+            if _matches(data, at, lo_at, until_at, is_point, times[row], lower[row], until[row]):
+                new_rows[count] = row
+                kept_rows[count] = at
+                count += 1
+                if flag and data[at + FLAGS_AT] & flag == 0:
+                    data[at + FLAGS_AT] |= np.uint8(flag)
+                    changed[key] = 1
+    return count
+
+
+@byte_kernel_part
+def _stays(data: Any, at: Any, until_at: Any, watermark: Any) -> Any:
+    if data[at + FLAGS_AT] & GONE:
+        return False
+    return until_at < 0 or _number(data, at + until_at) >= watermark
+
+
+@byte_kernel(types.int64(_U8, _I64, _LAYOUT, _INT, _INT, _OUT_I64, _OUT_I64))
+def unmatched_rows(
+    data: Any, bounds: Any, layout: Any, told: Any, watermark: Any, starts: Any, keys: Any
+) -> int:
+    """Rows of which it is told that they have not matched, now that they can match no more; and their keys.
+
+    ``told``: bit s for side s. Returns how many.
+    """
+    count = 0
+    for key in range(bounds.size - 1):
+        at = bounds[key] + HEAD_BYTES
+        while at < bounds[key + 1]:
+            flags = data[at + FLAGS_AT]
+            side = np.int64(flags & SIDE)
+            is_told = (told >> side) & 1 and flags & (MATCHED | GONE) == 0
+            if is_told and not _stays(data, at, layout[side, 1], watermark):
+                starts[count] = at
+                keys[count] = key
+                count += 1
+            at += _size(data, at)
+    return count
+
+
+@byte_kernel(
+    types.void(
+        *(_U8, _I64, _LAYOUT, _INT, _INT, _U8),
+        *(_INT, _I64, _I64, _U8, _I64, _I64),
+        *(_OUT_I64, _OUT_I64, _OUT_I64),
+    )
+)
+def measure(
+    data: Any,
+    bounds: Any,
+    layout: Any,
+    told: Any,
+    watermark: Any,
+    changed: Any,
+    new_side: Any,
+    new_order: Any,
+    new_bounds: Any,
+    new_matched: Any,
+    new_until: Any,
+    new_offsets: Any,
+    sizes: Any,
+    first_due: Any,
+    last_due: Any,
+) -> None:
+    """What becomes of each key that is ``changed`` or has new rows: the size of its entry (-1: as it is), its times.
+
+    New rows of key k are ``new_order[new_bounds[k]:new_bounds[k + 1]]``; their columns ``new_offsets`` apart.
+    ``first_due``: when the first row of which it is told is complete; ``last_due``: when all rows are. ``NEVER``.
+    """
+    for key in range(bounds.size - 1):
+        first, stop = new_bounds[key], new_bounds[key + 1]
+        sizes[key] = -1
+        if first == stop and changed[key] == 0:
+            continue
+        size = 0
+        soonest, latest = NEVER, _FIRST
+        at = bounds[key] + HEAD_BYTES
+        while at < bounds[key + 1]:
+            flags = data[at + FLAGS_AT]
+            side = np.int64(flags & SIDE)
+            until_at = layout[side, 1]
+            if _stays(data, at, until_at, watermark):
+                size += _size(data, at)
+                if until_at >= 0:
+                    until = _number(data, at + until_at)
+                    latest = max(latest, until)
+                    if (told >> side) & 1 and flags & MATCHED == 0:
+                        soonest = min(soonest, until)
+                else:
+                    latest = NEVER
+            at += _size(data, at)
+        for index in range(first, stop):
+            row = new_order[index]
+            size += layout[new_side, 2] + new_offsets[row + 1] - new_offsets[row]
+            until = new_until[row]
+            latest = max(latest, until)
+            if (told >> new_side) & 1 and new_matched[row] == 0:
+                soonest = min(soonest, until)
+        sizes[key] = size + HEAD_BYTES if size else 0
+        first_due[key] = soonest + 1 if soonest < NEVER else NEVER
+        last_due[key] = latest + 1 if latest < NEVER else NEVER
+
+
+@byte_kernel(
+    types.void(
+        *(_U8, _I64, _LAYOUT, _INT, _I64, _I64),
+        *(_INT, _I64, _I64, _U8, _I64, _I64, _I64, _U8, _I64),
+        *(_I64, _OUT_U8),
+    )
+)
+def rewrite(
+    data: Any,
+    bounds: Any,
+    layout: Any,
+    watermark: Any,
+    sizes: Any,
+    timers: Any,
+    new_side: Any,
+    new_order: Any,
+    new_bounds: Any,
+    new_matched: Any,
+    new_times: Any,
+    new_lower: Any,
+    new_until: Any,
+    new_data: Any,
+    new_offsets: Any,
+    out_bounds: Any,
+    out: Any,
+) -> None:
+    """Write the entries whose ``sizes`` are above 0 to ``out[out_bounds[k]:out_bounds[k + 1]]``, which is zeroed."""
+    for key in range(bounds.size - 1):
+        if sizes[key] <= 0:
+            continue
+        to = out_bounds[key]
+        out[to] = 1
+        store8(out, to + TIMER_AT, np.uint64(timers[key]))
+        to += HEAD_BYTES
+        at = bounds[key] + HEAD_BYTES
+        while at < bounds[key + 1]:
+            size = _size(data, at)
+            side = np.int64(data[at + FLAGS_AT] & SIDE)
+            if _stays(data, at, layout[side, 1], watermark):
+                for index in range(size):
+                    out[to + index] = data[at + index]
+                to += size
+            at += size
+        for index in range(new_bounds[key], new_bounds[key + 1]):
+            row = new_order[index]
+            columns_at = layout[new_side, 2]
+            length = new_offsets[row + 1] - new_offsets[row]
+            store8(out, to, np.uint64(columns_at + length))
+            out[to + FLAGS_AT] = np.uint8(new_side | (MATCHED if new_matched[row] else 0))
+            store8(out, to + TIME_AT, np.uint64(new_times[row]))
+            if layout[new_side, 0] >= 0:
+                store8(out, to + layout[new_side, 0], np.uint64(new_lower[row]))
+            if layout[new_side, 1] >= 0:
+                store8(out, to + layout[new_side, 1], np.uint64(new_until[row]))
+            start = new_offsets[row]
+            for byte in range(length):
+                out[to + columns_at + byte] = new_data[start + byte]
+            to += columns_at + length

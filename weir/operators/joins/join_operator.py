@@ -1,0 +1,294 @@
+"""The operator of joins by key, with and without bounds in time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir import keys as weir_keys
+from weir.errors import StateError, StateMismatchError
+from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.joins import join_kernels as kernels
+from weir.operators.joins.join_times import row_bounds
+from weir.operators.joins.joined_rows import JoinedRows
+from weir.operators.joins.kept_rows import NEVER_MS, Block, KeptRows, NewRows, no_rows, stored_rows
+from weir.operators.joins.row_codec import ROW_VERSION
+from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
+from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
+from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
+from weir.specs import JoinSpec
+from weir.state.handles.block import Keys
+from weir.state.tables.time_first import user_key_of
+from weir.state.tables.timers import Due
+
+log = logging.getLogger(__name__)
+
+#: Keys that are looked at together when their timers come due.
+_BLOCK_KEYS_MAX = 8_192
+#: Sides of which it is told that a row has not matched, as bits: 1 left, 2 right.
+_TOLD = {"inner": 0, "left": 1, "right": 2, "full": 3, "semi": 0, "anti": 1}
+
+
+class JoinOperator(Operator):
+    """Keeps the rows of both sides by key as long as they may match, and yields a pair when its later row comes.
+
+    Input: rows of either side by HASH over its key columns. Output: the columns of ``JoinSpec.output_schema``, then
+    both time columns. The event time of a pair is the later one; of a row without a partner the last one at which one
+    could have come. A row whose event time is below the watermark is late: dropped and counted, unless the join has no
+    bounds.
+    """
+
+    tells_inputs_apart = True
+
+    def __init__(self, spec: JoinSpec) -> None:
+        self._spec = spec
+        self._told = _TOLD[spec.how]
+        #: A left row leaves with its first match.
+        self._is_once = spec.how in ("semi", "anti")
+        self._watermark_ms = WATERMARK_MIN_MS
+        self._input_watermarks_ms = [WATERMARK_MIN_MS, WATERMARK_MIN_MS]
+        #: Rows that came too late.
+        self.late_rows = 0
+        self._is_open = False
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the states.
+
+        Raises:
+            StateError: the stage has no store.
+            StateMismatchError: a checkpoint's rows cannot be read with this spec.
+        """
+        if context.schema is None:
+            raise StateError(f"join {context.operator_name!r} was not told its schema")
+        self._context = context
+        self._joined = JoinedRows(self._spec, context.schema)
+        for snapshot in kept_snapshots(context, self._spec.kind).values():
+            self._check_codec(snapshot["codec"])
+        tables = declared_tables(context)
+        bounds = self._spec.bounds
+        timers = None if bounds is None else tables.timers("_expiry")
+        self._kept = KeptRows(tables.values("rows"), timers, bounds, self._told)
+        self._is_open = True
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Rows of a join are of one of its inputs: :meth:`process_input`."""
+        raise NotImplementedError
+
+    def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Match rows of one side with what is kept of the other, and keep them.
+
+        Raises:
+            StateError: the store cannot be read or written.
+        """
+        # Key groups that have just come may have rows that were complete here before.
+        yield from self._fire(self._watermark_ms)
+        batch = self._without_late(batch)
+        has_key = _has_key(batch, self._spec.keys_of_input(input_index))
+        if has_key is not None:
+            if self._told >> input_index & 1:
+                without = batch.filter(pc.invert(has_key))
+                yield from self._alone(input_index, without, int64_column(without, EVENT_TIME_COLUMN))
+            batch = batch.filter(has_key)
+        if batch.num_rows:
+            yield from self._join(input_index, batch)
+
+    def _without_late(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._spec.bounds is None or self._watermark_ms == WATERMARK_MIN_MS:
+            return batch
+        in_time = int64_column(batch, EVENT_TIME_COLUMN) >= self._watermark_ms
+        late = batch.num_rows - int(in_time.sum())
+        if not late:
+            return batch
+        self.late_rows += late
+        return batch.filter(pa.array(in_time))
+
+    def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        column = weir_keys.key_bytes(batch, self._spec.keys_of_input(side))
+        keys = Keys(row_hashes(batch, column), column, self._context.max_parallelism)
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+        bounds = self._spec.bounds
+        new = NewRows(side, keys.inverse, times_ms, *row_bounds(bounds, side, batch, times_ms))
+        block = self._kept.load(keys.distinct)
+        flag = 0
+        if self._is_once and side == 1:
+            flag = kernels.GONE
+        elif self._told >> (1 - side) & 1:
+            flag = kernels.MATCHED
+        counts, pairs = block.match(
+            new,
+            is_point=bounds is not None and bounds.side == side,
+            flag=flag,
+            pairs_max=self._context.batch_size,
+        )
+        last = -1
+        for new_rows, kept_rows in pairs:
+            found = new_rows, kept_rows
+            if self._spec.how == "semi" and side == 0:
+                # The first partner of each left row.
+                first = np.flatnonzero(np.diff(new_rows, prepend=last))
+                found, last = (new_rows[first], kept_rows[first]), int(new_rows[-1])
+            if self._spec.how != "anti" and len(found[0]):
+                yield self._matched(side, batch, block, *found)
+        yield from self._keep(batch, new, block, counts > 0)
+
+    def _matched(
+        self, side: int, batch: pa.RecordBatch, block: Block, new_rows: np.ndarray, kept_rows: np.ndarray
+    ) -> pa.RecordBatch:
+        """What leaves of pairs."""
+        new = batch.take(pa.array(new_rows))
+        times_ms = np.maximum(int64_column(new, EVENT_TIME_COLUMN), block.times(kept_rows))
+        other = 1 - side
+        kept = self._joined.codecs[other].decode(block.data, kept_rows + self._kept.columns_at(other))
+        return self._joined.pairs(side, new, kept, times_ms)
+
+    def _keep(
+        self, batch: pa.RecordBatch, new: NewRows, block: Block, matched: np.ndarray
+    ) -> Iterator[pa.RecordBatch]:
+        """Keep the new rows that may match others that come; tell of those that cannot, and have not."""
+        side = new.side
+        # What has been told of the other side's input alone may be ahead of the watermark.
+        watermark_ms = max(self._watermark_ms, self._input_watermarks_ms[1 - side])
+        is_kept = new.until >= watermark_ms
+        if self._spec.bounds is not None and side == self._spec.bounds.side:
+            is_kept &= new.lower <= new.until
+        if self._is_once and side == 0:
+            is_kept &= ~matched
+        if self._told >> side & 1:
+            is_alone = ~is_kept & ~matched
+            if is_alone.any():
+                alone = batch.filter(pa.array(is_alone))
+                yield from self._alone(side, alone, np.maximum(new.times, new.until)[is_alone])
+        if is_kept.all():
+            rows, taken, told = new, batch, matched
+        else:
+            index = np.flatnonzero(is_kept)
+            rows = NewRows(side, new.keys[index], new.times[index], new.lower[index], new.until[index])
+            taken, told = batch.take(pa.array(index)), matched[index]
+        if taken.num_rows or block.changed.any():
+            data, offsets = self._joined.encode(side, taken)
+            stored = stored_rows(rows, len(block.keys), told.view(np.uint8), data, offsets)
+            changes = self._kept.write(block, stored, self._watermark_ms, has_fired=False)
+            if changes and self._kept.timers is not None:
+                self._kept.timers.change(changes)
+
+    def _alone(self, side: int, batch: pa.RecordBatch, times_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
+        if batch.num_rows:
+            yield self._joined.alone(side, batch, times_ms)
+
+    def on_input_watermark(self, input_index: int, time_ms: int) -> None:
+        """See :class:`Operator`: rows of the other side that could match only earlier ones need not be kept."""
+        self._input_watermarks_ms[input_index] = time_ms
+
+    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
+        """Drop what can match no more; tell of what has not matched."""
+        yield from self._fire(time_ms)
+        self._watermark_ms = max(time_ms, self._watermark_ms)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """All rows are complete."""
+        yield from self.on_watermark(WATERMARK_MAX_MS)
+
+    def _fire(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
+        timers = self._kept.timers
+        until_ms = min(watermark_ms, NEVER_MS - 1)
+        while timers is not None and watermark_ms != WATERMARK_MIN_MS and timers.next_ms() <= until_ms:
+            due = timers.take(until_ms, _BLOCK_KEYS_MAX)
+            if not due.keys:
+                return
+            try:
+                block = self._due_block(due)
+                told = list(self._complete(block, watermark_ms))
+                block.changed[:] = 1
+                changes = self._kept.write(block, no_rows(len(block.keys)), watermark_ms, has_fired=True)
+            except BaseException:
+                timers.give_back(due)
+                raise
+            timers.fired(due, dict.fromkeys(due.keys, False) | changes)
+            yield from told
+
+    def _due_block(self, due: Due) -> Block:
+        # A key may have two timers: the time of its rows changed.
+        user_keys = list(dict.fromkeys(user_key_of(key) for key in due.keys))
+        column = weir_keys.KeyColumn.from_list(user_keys)
+        hashes = weir_keys.hash_keys(column)
+        return self._kept.load(Keys(hashes, column, self._context.max_parallelism, is_distinct=True))
+
+    def _complete(self, block: Block, watermark_ms: int) -> Iterator[pa.RecordBatch]:
+        """Kept rows that have not matched, and can no more."""
+        if not self._told:
+            return
+        starts, key_rows = block.unmatched(watermark_ms)
+        sides = block.sides(starts)
+        for side in range(2):
+            chosen = np.flatnonzero(sides == side)
+            for first in range(0, len(chosen), self._context.batch_size):
+                part = chosen[first : first + self._context.batch_size]
+                yield self._kept_alone(side, block, starts[part], key_rows[part])
+
+    def _kept_alone(
+        self, side: int, block: Block, starts: np.ndarray, key_rows: np.ndarray
+    ) -> pa.RecordBatch:
+        own = weir_keys.select_keys(block.keys.column, key_rows)
+        keys = weir_keys.decode_keys(own, self._joined.key_types)
+        kept = self._joined.codecs[side].decode(block.data, starts + self._kept.columns_at(side))
+        times_ms = np.maximum(block.times(starts), block.until(side, starts))
+        # Rows of a key group that came from elsewhere may have been complete here before.
+        times_ms = np.maximum(times_ms, self._watermark_ms)
+        return self._joined.kept_alone(side, keys, kept, times_ms, self._context.clock.now_us())
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """What the bytes of the rows mean."""
+        return keyed_snapshot(self._spec.kind, self._codec())
+
+    def _codec(self) -> dict[str, Any]:
+        described = self._spec.describe()
+        return {
+            "values": ROW_VERSION,
+            "keys": [
+                [name, str(dtype)]
+                for name, dtype in zip(self._spec.key_columns, self._joined.key_types, strict=True)
+            ],
+            "rows": [
+                [
+                    [name, str(dtype)]
+                    for (name, _), dtype in zip(
+                        self._joined.columns[side], self._joined.types[side], strict=True
+                    )
+                ]
+                for side in range(2)
+            ],
+            "how": self._spec.how,
+            "bounds": described["bounds"],
+        }
+
+    def _check_codec(self, stored: dict[str, Any]) -> None:
+        needed = self._codec()
+        for part in needed:
+            if stored.get(part) != needed[part]:
+                raise StateMismatchError(
+                    f"step {self._context.operator_name!r}: {part} of the join are {stored.get(part)} in the "
+                    f"checkpoint, the job now has {needed[part]}; start without the checkpoint, or give the step "
+                    "another name if it may begin with empty state"
+                )
+
+    def close(self) -> None:
+        """Tell of rows that came too late."""
+        if self._is_open and self.late_rows:
+            log.warning(
+                "step %r: %d rows came too late and were dropped", self._context.operator_name, self.late_rows
+            )
+
+
+def _has_key(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.Array | None:
+    """Which rows have no null among these columns; None: all."""
+    found = None
+    for name in columns:
+        column = batch.column(name)
+        if column.null_count:
+            found = column.is_valid() if found is None else pc.and_(found, column.is_valid())
+    return found

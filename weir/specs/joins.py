@@ -1,0 +1,205 @@
+"""Specs of joins: which columns leave them, and which rows of both sides belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, get_args
+
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.records import SYSTEM_COLUMNS
+from weir.specs.keyed import KeyedSpec
+from weir.spelling import did_you_mean
+
+#: What of both sides leaves a join: see docs/joins.md.
+JoinType = Literal["inner", "left", "right", "full", "semi", "anti"]
+JOIN_TYPES: tuple[str, ...] = get_args(JoinType)
+SIDES = ("left", "right")
+
+
+@dataclass(frozen=True)
+class JoinBounds:
+    """Which times of one side (the other than ``side``) belong to a row of ``side``: an interval, both ends included.
+
+    Its ends are the row's own event time plus so many milliseconds, or those of columns. A tumbling window's are the
+    first and the last millisecond of the row's window.
+    """
+
+    #: 0: rows of the left side have intervals, 1: those of the right.
+    side: int
+    #: Milliseconds to add to the event time.
+    lower_ms: int | None = None
+    upper_ms: int | None = None
+    #: Columns, of integer ms or of timestamps.
+    lower_column: str | None = None
+    upper_column: str | None = None
+    #: Length of a tumbling window, and where one begins.
+    window_ms: int | None = None
+    offset_ms: int = 0
+
+    def columns(self, side: int) -> frozenset[str]:
+        """Columns of a side that are read."""
+        if side != self.side:
+            return frozenset()
+        return frozenset(name for name in (self.lower_column, self.upper_column) if name is not None)
+
+
+@dataclass(frozen=True)
+class JoinSpec(KeyedSpec):
+    """Rows of two inputs with equal keys, and with times that belong together."""
+
+    kind: ClassVar[str] = "join"
+    runtime: ClassVar[str] = "weir.operators.joins.join_operator:JoinOperator"
+    takes_several_inputs: ClassVar[bool] = True
+    #: Key columns of the second input; ``key_columns`` are those of the first one, and of the result.
+    right_key_columns: tuple[str, ...]
+    how: JoinType
+    #: None: all rows with equal keys belong together, whatever their times.
+    bounds: JoinBounds | None
+    #: Columns that are not keys, of each input: name there, name in the result.
+    left_columns: tuple[tuple[str, str], ...]
+    right_columns: tuple[tuple[str, str], ...]
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The rows that are kept, and when they can match no more."""
+        return ("rows",) if self.bounds is None else ("rows", "_expiry")
+
+    def keys_of_input(self, index: int) -> tuple[str, ...]:
+        """See :class:`KeyedSpec`."""
+        return self.right_key_columns if index else self.key_columns
+
+    def columns_of_input(self, index: int) -> tuple[tuple[str, str], ...]:
+        """Columns that are not keys: name in the input, name in the result."""
+        return self.right_columns if index else self.left_columns
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """Key columns, those of the first input, those of the second one; without those that inputs lack."""
+        check_join(step, self, inputs)
+        left, right = inputs
+        left_may_lack, right_may_lack = self.how in ("right", "full"), self.how in ("left", "full")
+        fields = []
+        for name, right_name in zip(self.key_columns, self.right_key_columns, strict=True):
+            nullable = {
+                "right": right.field(right_name).nullable,
+                "full": left.field(name).nullable or right.field(right_name).nullable,
+            }.get(self.how, left.field(name).nullable and self.how in ("left", "anti"))
+            fields.append(left.field(name).with_nullable(nullable))
+        for schema, columns, may_lack in (
+            (left, self.left_columns, left_may_lack),
+            (right, self.right_columns, right_may_lack),
+        ):
+            for name, output in columns:
+                if name in schema.names:
+                    found = schema.field(name)
+                    fields.append(pa.field(output, found.type, found.nullable or may_lack))
+        return pa.schema(fields)
+
+    def read_columns_of(self, index: int, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Keys, bounds, and what is wanted."""
+        read = {name for name, output in self.columns_of_input(index) if output in wanted}
+        if self.bounds is not None:
+            read |= self.bounds.columns(index)
+        return frozenset(read) | {*self.keys_of_input(index)}
+
+    def giving(self, wanted: frozenset[str]) -> JoinSpec:
+        """Without columns that are not wanted: they are not kept, either. Key columns stay."""
+        lefts, rights = (
+            tuple(pair for pair in columns if pair[1] in wanted)
+            for columns in (self.left_columns, self.right_columns)
+        )
+        return replace(self, left_columns=lefts, right_columns=rights)
+
+
+def joined_columns(
+    step: str,
+    left: pa.Schema,
+    right: pa.Schema,
+    keys: tuple[str, ...],
+    right_keys: tuple[str, ...],
+    how: str,
+    suffix: str,
+) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
+    """What columns of both sides are called in the result; those of the right that clash get the suffix.
+
+    Raises:
+        GraphError: a name is there twice all the same.
+    """
+    lefts = tuple((name, name) for name in left.names if name not in keys)
+    if how in ("semi", "anti"):
+        return lefts, ()
+    taken = {*keys, *(output for _, output in lefts)}
+    rights = []
+    for name in right.names:
+        if name in right_keys:
+            continue
+        output = name + suffix if name in taken else name
+        if output in taken or output in SYSTEM_COLUMNS:
+            raise GraphError(
+                f"step {step!r}: column {name!r} of the right side would be called {output!r}, which is there already; "
+                "give another suffix, or rename or drop one of them before the join"
+            )
+        taken.add(output)
+        rights.append((name, output))
+    return lefts, tuple(rights)
+
+
+def check_join(step: str, spec: JoinSpec, inputs: tuple[pa.Schema, ...]) -> None:
+    """Refuse what cannot be joined.
+
+    Raises:
+        GraphError: one line that names the step, the column and the mend.
+    """
+    if len(inputs) != len(SIDES):
+        raise GraphError(f"step {step!r}: a join has 2 inputs, not {len(inputs)}")
+    if spec.how not in JOIN_TYPES:
+        raise GraphError(f"step {step!r}: how is {spec.how!r}; it is one of {', '.join(JOIN_TYPES)}")
+    lefts, rights = spec.key_columns, spec.right_key_columns
+    if len(lefts) != len(rights):
+        raise GraphError(
+            f"step {step!r}: the left side has {len(lefts)} key columns ({', '.join(lefts)}), the right one "
+            f"{len(rights)} ({', '.join(rights)}); give both sides as many in key_by"
+        )
+    for left, right in zip(lefts, rights, strict=True):
+        types = []
+        for side, name, schema in zip(SIDES, (left, right), inputs, strict=True):
+            if name not in schema.names:
+                raise GraphError(
+                    f"step {step!r}: the {side} side has no key column {name!r}{did_you_mean(name, schema.names)}"
+                )
+            types.append(schema.field(name).type)
+        if types[0] != types[1]:
+            raise GraphError(
+                f"step {step!r}: key column {left!r} of the left side is {types[0]}, {right!r} of the right one is "
+                f"{types[1]}; cast one of them before key_by"
+            )
+    if spec.bounds is None:
+        if spec.how not in ("inner", "semi"):
+            raise GraphError(
+                f"step {step!r}: how={spec.how!r} needs to know when a row can match no more; give within=, between= "
+                "or window="
+            )
+    else:
+        _check_bounds(step, spec.bounds, inputs[spec.bounds.side])
+
+
+def _check_bounds(step: str, bounds: JoinBounds, schema: pa.Schema) -> None:
+    lower, upper = bounds.lower_ms, bounds.upper_ms
+    if lower is not None and upper is not None and lower > upper:
+        raise GraphError(
+            f"step {step!r}: within is from {lower} ms to {upper} ms: its lower bound is above its upper one; exchange "
+            "them"
+        )
+    for name in (bounds.lower_column, bounds.upper_column):
+        if name is None:
+            continue
+        if name not in schema.names:
+            raise GraphError(
+                f"step {step!r}: the {SIDES[bounds.side]} side has no column {name!r}{did_you_mean(name, schema.names)}"
+            )
+        dtype = schema.field(name).type
+        if not (pa.types.is_integer(dtype) or pa.types.is_timestamp(dtype)):
+            raise GraphError(
+                f"step {step!r}: column {name!r}, a bound, is {dtype}; it must be integer ms since 1970 or a timestamp"
+            )
