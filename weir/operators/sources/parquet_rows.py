@@ -22,25 +22,30 @@ _TOLERANCE = 2
 #: Columns of a file that holds more are read in pieces, not each chunk as a whole; and the bytes of all such pieces.
 _WHOLE_BYTES_MAX = 16 << 20
 _PIECE_BYTES_MIN, _PIECE_BYTES_MAX = 16 << 10, 1 << 20
+#: Of a local file. What is larger than a piece, as pages with payload are, is read to where it is used; what is smaller
+#: is copied there.
+_LOCAL_PIECE_BYTES_MAX = 64 << 10
 
 
 def open_parquet(open_source: Callable[[], Any], names: Collection[str]) -> pq.ParquetFile:
     """Open a file to read these columns of it; the caller closes it.
 
     Args:
-        open_source: returns what pyarrow reads: a path, or an open file.
+        open_source: returns what pyarrow reads: the path of a local file, or an open file.
         names: the columns.
 
     Raises:
         OSError, pa.ArrowException: it cannot be read.
     """
-    file = pq.ParquetFile(open_source())
+    source = open_source()
+    piece_bytes_max = _LOCAL_PIECE_BYTES_MAX if isinstance(source, str) else _PIECE_BYTES_MAX
+    file = pq.ParquetFile(source)
     columns = _column_indices(file.metadata, names)
     groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
     largest = max((sum(g.column(i).total_compressed_size for i in columns) for g in groups), default=0)
     if largest <= _WHOLE_BYTES_MAX:
         return file
-    piece_bytes = max(_PIECE_BYTES_MIN, min(_PIECE_BYTES_MAX, _WHOLE_BYTES_MAX // max(1, len(columns))))
+    piece_bytes = max(_PIECE_BYTES_MIN, min(piece_bytes_max, _WHOLE_BYTES_MAX // max(1, len(columns))))
     metadata = file.metadata
     file.close()
     return pq.ParquetFile(open_source(), metadata=metadata, buffer_size=piece_bytes, pre_buffer=False)
