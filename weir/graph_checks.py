@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from weir.changes import check_takes_changes
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, LogicalGraph, Node
 from weir.schemas import schema_difference
@@ -217,6 +218,7 @@ def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
         for position, item in enumerate(node.inputs):
             _check_partitioning(node, node.spec.keys_of_input(position), item, by_name)
     inputs = tuple(by_name[item.producer].schema_of(item.output) for item in node.inputs)
+    check_takes_changes(node.name, node.spec, inputs)
     expected = node.spec.output_schema(node.name, inputs)
     difference = schema_difference(expected, node.schema)
     if difference and not node.is_sink:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import polars as pl
 import pyarrow as pa
 
 from weir.aggregates import AggregateCall
+from weir.changes import check_takes_changes, is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
 from weir.graph_checks import check_name
@@ -21,6 +23,7 @@ from weir.specs import (
     AssignEventTimeSpec,
     BusySpec,
     DeclaredState,
+    DeduplicateSpec,
     EmitMode,
     FilterSpec,
     FlatMapSpec,
@@ -35,6 +38,7 @@ from weir.specs import (
     SelectSpec,
     SideOutput,
     SinkSpec,
+    TopSpec,
     UnionSpec,
     UserOperatorSpec,
     UserSinkSpec,
@@ -45,6 +49,7 @@ from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
 from weir.states import declared_states
 from weir.timer_hooks import timer_states
+from weir.ttl import duration_ms
 from weir.watermarks import WatermarkStrategy, checked_strategy
 
 #: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
@@ -75,6 +80,11 @@ class Stream:
     def schema(self) -> pa.Schema:
         """User columns."""
         return self.node.schema_of(self.input.output)
+
+    @property
+    def is_changelog(self) -> bool:
+        """Whether its rows say what is added to a table and what is taken away (``weir.changes``)."""
+        return is_changelog(self.schema)
 
     def side_output(self, name: str) -> Stream:
         """What the step yields with ``weir.side(name, ...)``, or says to be its side output, such as ``late``.
@@ -308,6 +318,7 @@ class Stream:
         name = self.flow.new_name(name, spec.kind)
         streams = (self, *others)
         schemas = tuple(stream.schema for stream in streams)
+        check_takes_changes(name, spec, schemas)
         schema = spec.output_schema(name, schemas)
         sides = spec.sides(name, schemas)
         inputs = tuple(stream.input for stream in streams)
@@ -376,6 +387,63 @@ class KeyedStream(Stream):
                 )
         listed = tuple(Aggregate(output, call.function, call.column) for output, call in aggregates.items())
         return self._same_kind(name, KeyedAggregateSpec(self.key_columns, listed, emit), parallelism)
+
+    def deduplicate(
+        self,
+        name: str | None,
+        *,
+        keep: Literal["first", "last"] = "first",
+        within: str | dt.timedelta | None = None,
+        parallelism: int | None = None,
+    ) -> Self:
+        """Keep one row of each key.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            keep: "first": the row that comes first is passed on at once, all others are dropped. "last": the row with
+                the highest event time, of equals the one that comes last; the result is a changelog.
+            within: with "first": a row is passed on again if its event time is so much, such as "10m", above that of
+                the key's row that was passed on before, which is forgotten when the watermark has come so far. None:
+                each key is passed on once, and remembered for ever.
+            parallelism: subtasks; None: as many as the producer has.
+        """
+        if keep not in ("first", "last"):
+            raise GraphError(f"step {name!r}: keep is {keep!r}; it is 'first' or 'last'")
+        if keep == "last":
+            if within is not None:
+                raise GraphError(f"step {name!r}: within goes only with keep='first'")
+            last = TopSpec(self.key_columns, None, 1, prefers_later=True)
+            return self._same_kind(name, last, parallelism)
+        try:
+            within_ms = None if within is None else duration_ms(within)
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: within: {error}") from error
+        return self._same_kind(name, DeduplicateSpec(self.key_columns, within_ms), parallelism)
+
+    def top(
+        self,
+        name: str | None,
+        *,
+        by: str,
+        rows: int,
+        ascending: bool = False,
+        rank: str | None = None,
+        parallelism: int | None = None,
+    ) -> Self:
+        """The first rows of each key in the order of a column, as a changelog (see ``weir.changes``).
+
+        Of rows that are equal in the column, those that came first go first. Nulls and NaN go last.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            by: column of numbers, dates or times; the highest go first.
+            rows: how many rows of each key.
+            ascending: the lowest go first.
+            rank: name of a column with the row's place, from 1 on. Then a row that enters changes all places after its
+                own; without it, it takes the place of one other row. None: no such column.
+            parallelism: subtasks; None: as many as the producer has.
+        """
+        return self._same_kind(name, TopSpec(self.key_columns, by, rows, bool(ascending), rank), parallelism)
 
     def process(
         self,

@@ -10,6 +10,7 @@ not depend on the process (no ``id()``, no ``hash()``).
 from __future__ import annotations
 
 from weir.specs.base import OperatorSpec, SideOutput
+from weir.specs.changes import TOP_ROWS_MAX, DeduplicateSpec, TopSpec
 from weir.specs.event_times import AssignEventTimeSpec
 from weir.specs.joins import JoinBounds, JoinSpec, JoinType
 from weir.specs.keyed import (
@@ -61,6 +62,7 @@ from weir.specs.stateless import (
 
 __all__ = [
     "LINE_BYTES_MAX",
+    "TOP_ROWS_MAX",
     "Aggregate",
     "AggregateFunction",
     "ArrowIpcSpec",
@@ -72,6 +74,7 @@ __all__ = [
     "CsvSinkSpec",
     "CsvSpec",
     "DeclaredState",
+    "DeduplicateSpec",
     "DeltaSinkSpec",
     "EmitMode",
     "FileOrder",
@@ -99,6 +102,7 @@ __all__ = [
     "SideOutput",
     "SinkSpec",
     "SourceSpec",
+    "TopSpec",
     "UnionSpec",
     "UserOperatorSpec",
     "UserSinkSpec",

@@ -38,6 +38,8 @@ class OperatorSpec:
     takes_several_inputs: ClassVar[bool] = False
     #: The operator puts rows aside itself: its context has dead letters.
     rejects_rows: ClassVar[bool] = False
+    #: Its input may be a changelog (``weir.changes``): it hands each change on, or shows it to the author's code.
+    takes_changes: ClassVar[bool] = False
 
     def describe(self) -> dict[str, object]:
         """JSON-able, deterministic: the kind and every field."""

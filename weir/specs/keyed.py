@@ -81,6 +81,7 @@ class KeyedProcessSpec(KeyedSpec):
     """A user's keyed operator: ``factory()`` makes a ``weir.KeyedProcess`` per subtask."""
 
     kind: ClassVar[str] = "keyed_process"
+    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.process_operator:KeyedProcessOperator"
     factory_kind: ClassVar[str] = "a class (or a function without arguments) that makes a weir.KeyedProcess"
     factory: Callable[[], KeyedProcess]

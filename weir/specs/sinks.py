@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class SinkSpec(OperatorSpec):
     """Base of sinks: nothing leaves them, and a branch ends in one."""
 
+    takes_changes: ClassVar[bool] = True
+
 
 @dataclass(frozen=True)
 class BlackholeSpec(SinkSpec):

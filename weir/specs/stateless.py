@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import polars as pl
 import pyarrow as pa
 
+from weir.changes import check_keeps_changes
 from weir.errors import GraphError
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import (
@@ -28,6 +29,7 @@ class FilterSpec(OperatorSpec):
     """Keep the rows for which a boolean Polars expression is true (null counts as false)."""
 
     kind: ClassVar[str] = "filter"
+    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:FilterOperator"
     predicate: pl.Expr
 
@@ -46,12 +48,16 @@ class WithColumnsSpec(OperatorSpec):
     """Add or replace columns by named Polars expressions."""
 
     kind: ClassVar[str] = "with_columns"
+    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:WithColumnsOperator"
     expressions: tuple[pl.Expr, ...]
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The input's with what the expressions write; see :class:`OperatorSpec`."""
-        return with_columns_schema(step, self.expressions, inputs[0])
+        made = with_columns_schema(step, self.expressions, inputs[0])
+        kept = [name for name in made.names if name not in written_columns(step, self.expressions, inputs[0])]
+        check_keeps_changes(step, inputs[0], kept)
+        return made
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """What the expressions read, and what is wanted; see :class:`OperatorSpec`.
@@ -70,6 +76,7 @@ class SelectSpec(OperatorSpec):
     """Keep some columns, in the order given."""
 
     kind: ClassVar[str] = "select"
+    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:SelectOperator"
     columns: tuple[str, ...]
 
@@ -86,6 +93,7 @@ class SelectSpec(OperatorSpec):
                 )
             if name in self.columns[:position]:
                 raise GraphError(f"step {step!r}: column {name!r} is there twice")
+        check_keeps_changes(step, schema, self.columns)
         return pa.schema([schema.field(name) for name in self.columns])
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
@@ -98,6 +106,7 @@ class MapBatchesSpec(OperatorSpec):
     """Call ``function(batch) -> batch``; both are record batches with the time columns."""
 
     kind: ClassVar[str] = "map_batches"
+    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.functions:MapBatchesOperator"
     function: Callable[[pa.RecordBatch], pa.RecordBatch]
     schema: pa.Schema
@@ -112,6 +121,7 @@ class MapSpec(OperatorSpec):
     """Call ``function(row: dict) -> dict`` once per record: the slow path."""
 
     kind: ClassVar[str] = "map"
+    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.functions:MapOperator"
     function: Callable[[dict[str, Any]], dict[str, Any]]
     schema: pa.Schema
@@ -126,6 +136,7 @@ class FlatMapSpec(OperatorSpec):
     """Call ``function(row: dict) -> iterable of dict`` once per record: the slow path."""
 
     kind: ClassVar[str] = "flat_map"
+    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.functions:FlatMapOperator"
     function: Callable[[dict[str, Any]], Any]
     schema: pa.Schema
@@ -140,6 +151,7 @@ class UnionSpec(OperatorSpec):
     """Merge inputs of the same schema; order is kept within each input."""
 
     kind: ClassVar[str] = "union"
+    takes_changes: ClassVar[bool] = True
     takes_several_inputs: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:UnionOperator"
 
@@ -153,6 +165,7 @@ class PassThroughSpec(OperatorSpec):
     """Forward rows unchanged; the home of a bare ``key_by``, ``rebalance`` or ``broadcast``."""
 
     kind: ClassVar[str] = "pass_through"
+    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:PassThroughOperator"
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
@@ -165,6 +178,7 @@ class BusySpec(OperatorSpec):
     """Use ``load_ms`` of CPU per event outside the GIL, then forward the rows."""
 
     kind: ClassVar[str] = "busy"
+    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.busy:BusyOperator"
     load_ms: float
 
@@ -178,6 +192,7 @@ class UserOperatorSpec(OperatorSpec):
     """A user's operator without keyed state: ``factory()`` makes a ``weir.Operator`` per subtask."""
 
     kind: ClassVar[str] = "user_operator"
+    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.user_operator:create_user_operator"
     factory_kind: ClassVar[str] = "a class (or a function without arguments) that makes a weir.Operator"
     factory: Callable[[], Operator]

@@ -3,6 +3,7 @@
 ``run`` and ``start`` run a dataflow in the test's own thread, on rows and at times that the test gives.
 """
 
+from weir.changes import folded
 from weir.local.result import DeadLetter, Result, Rows
 from weir.records import Watermark
 from weir.testing.inputs import PerSubtask
@@ -18,6 +19,7 @@ __all__ = [
     "RunningJob",
     "Savepoint",
     "Watermark",
+    "folded",
     "run",
     "start",
 ]

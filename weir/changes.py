@@ -1,0 +1,95 @@
+"""Changelogs: rows that say what is added to a table and what is taken away, because a result was updated.
+
+A stream is a changelog if it has the text column ``_change``, whose value is one of :data:`CHANGES`. An update is two
+rows: the row before it, then the row after it. The table is the multiset of rows that were added and not taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+
+from weir.errors import GraphError
+
+if TYPE_CHECKING:
+    from weir.specs.base import OperatorSpec
+
+#: The column; a user column like any other, which sinks write.
+CHANGE_COLUMN = "_change"
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = CHANGES = ("insert", "update_before", "update_after", "delete")
+CHANGE_FIELD = pa.field(CHANGE_COLUMN, pa.string(), nullable=False)
+
+
+def is_changelog(schema: pa.Schema) -> bool:
+    """Whether rows of these columns are changes."""
+    index = schema.get_field_index(CHANGE_COLUMN)
+    return index >= 0 and bool(pa.types.is_string(schema.field(index).type))
+
+
+def changelog_schema(step: str, fields: Sequence[pa.Field]) -> pa.Schema:
+    """These columns and ``_change``; called by specs of steps whose result is updated.
+
+    Raises:
+        GraphError: a column is there twice.
+    """
+    names = [field.name for field in fields]
+    for name in names:
+        if name == CHANGE_COLUMN or names.count(name) > 1:
+            raise GraphError(f"step {step!r}: output column {name!r} exists already; choose another name")
+    return pa.schema([*fields, CHANGE_FIELD])
+
+
+def check_takes_changes(step: str, spec: OperatorSpec, inputs: Sequence[pa.Schema]) -> None:
+    """Refuse a changelog as the input of a step that would take each change for a row of its own.
+
+    Raises:
+        GraphError: names the step and what to do.
+    """
+    if not spec.takes_changes and any(is_changelog(schema) for schema in inputs):
+        raise GraphError(
+            f"step {step!r}: its input is a changelog (it has column {CHANGE_COLUMN!r}), and {spec.kind} takes only "
+            "rows that are never updated; put it before the step whose result is updated, or send the changes to a sink"
+        )
+
+
+def check_keeps_changes(step: str, given: pa.Schema, columns: Sequence[str]) -> None:
+    """Refuse to leave out, rename or replace what says how a row changes the table.
+
+    Raises:
+        GraphError: names the step.
+    """
+    if is_changelog(given) and CHANGE_COLUMN not in columns:
+        raise GraphError(
+            f"step {step!r}: without column {CHANGE_COLUMN!r} nobody could tell rows that were added from rows that "
+            "were taken away; keep it, or make plain rows of the changelog in a map_batches step"
+        )
+
+
+def folded(changes: pl.DataFrame) -> pl.DataFrame:
+    """The table that a changelog leads to: each row as often as it was added more than it was taken away.
+
+    Args:
+        changes: all rows of the changelog, in any order; with column ``_change``.
+
+    Raises:
+        ValueError: a value of ``_change`` is none of :data:`CHANGES`, or more was taken away than was ever added.
+    """
+    unknown = changes.filter(~pl.col(CHANGE_COLUMN).is_in(CHANGES))
+    if unknown.height:
+        raise ValueError(f"{CHANGE_COLUMN} is {unknown[CHANGE_COLUMN][0]!r}; it must be one of {CHANGES}")
+    names = [name for name in changes.columns if name != CHANGE_COLUMN]
+    is_added = pl.col(CHANGE_COLUMN).is_in([INSERT, UPDATE_AFTER])
+    counted = changes.group_by(names, maintain_order=True).agg(
+        pl.when(is_added).then(1).otherwise(-1).sum().alias(CHANGE_COLUMN)
+    )
+    below = counted.filter(pl.col(CHANGE_COLUMN) < 0)
+    if below.height:
+        raise ValueError(
+            f"the row {below.drop(CHANGE_COLUMN).row(0, named=True)} was taken away, but never added"
+        )
+    times = counted[CHANGE_COLUMN].to_numpy()
+    positions = pl.int_range(counted.height, eager=True).repeat_by(pl.Series(times)).explode().drop_nulls()
+    return counted.drop(CHANGE_COLUMN)[positions]

@@ -1,0 +1,119 @@
+"""Passes on the first row of each key, and drops those that follow it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.keyed import row_kernels as kernels
+from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
+from weir.operators.keyed.operator_times import OperatorTimes
+from weir.operators.keyed.state_codec import (
+    check_declared,
+    check_key_columns,
+    kept_snapshots,
+    keyed_snapshot,
+)
+from weir.records import EVENT_TIME_COLUMN, int64_column
+from weir.specs import DeduplicateSpec
+from weir.state.handles.block import Cursor, Keys
+from weir.state.handles.cell_values import CellHandle
+from weir.state.handles.expiring_values import ExpiringCellHandle
+from weir.states import ValueState
+from weir.ttl import Ttl
+
+
+class _DatedByValue(ExpiringCellHandle):
+    """A cell whose value is its time: it expires when the watermark is so far above the value."""
+
+    def _write(self, keys: Keys, rows: np.ndarray, cells: np.ndarray, present: np.ndarray) -> None:
+        self._expiry.begin(keys.hashes)
+        times = cells.view(np.int64)
+        presence = present.astype(np.uint8).reshape(-1, 1) * np.uint8(3)
+        column = keys.column
+        self._table.write(
+            keys.hashes, column.data, column.offsets, rows, np.stack([times, times], axis=1), presence
+        )
+
+
+class DeduplicateOperator(Operator):
+    """The state of a key is one number: the event time of the row that was passed on last."""
+
+    def __init__(self, spec: DeduplicateSpec) -> None:
+        self._spec = spec
+        within_ms = spec.within_ms
+        ttl = None if within_ms is None else Ttl(dt.timedelta(milliseconds=within_ms))
+        self._state = ValueState(pl.Int64, ttl=ttl)
+        self._state.__set_name__(type(self), "seen")
+        self._times = OperatorTimes([self._state])
+        self._handle: CellHandle | None = None
+        self._max_parallelism = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the state.
+
+        Raises:
+            StateError: there is no store, or a checkpoint's state cannot be read with this spec.
+        """
+        needed = self._codec()
+        kept = kept_snapshots(context, self._spec.kind)
+        for value in kept.values():
+            check_key_columns(context.operator_name, value["codec"], needed)
+            check_declared(context.operator_name, value["codec"]["states"], needed["states"])
+        self._times.restore(context, kept.values())
+        handle = CellHandle if self._state.ttl is None else _DatedByValue
+        self._handle = handle(self._state, declared_tables(context), Cursor())
+        self._max_parallelism = context.max_parallelism
+
+    def _codec(self) -> dict[str, Json]:
+        return {"keys": list(self._spec.key_columns), "states": self._times.forms()}
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows that are the first of their key, in their order.
+
+        Raises:
+            StateError: the store cannot be read or written.
+        """
+        handle = self._handle
+        assert handle is not None
+        column = weir_keys.key_bytes(batch, self._spec.key_columns)
+        keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+        try:
+            seen_ms = handle.get(keys.distinct)
+            if self._spec.within_ms is None:
+                rows = keys.first_rows[seen_ms.is_null().to_numpy()]
+            else:
+                rows = self._within(keys, times_ms, seen_ms, self._spec.within_ms)
+            if len(rows):
+                chosen = weir_keys.select_keys(column, rows)
+                handle.put(Keys(keys.hashes[rows], chosen, self._max_parallelism), times_ms[rows], last=True)
+        finally:
+            handle.discard()
+        if len(rows) == batch.num_rows:
+            yield batch
+        elif len(rows):
+            yield batch.take(pa.array(rows))
+
+    def _within(self, keys: Keys, times_ms: np.ndarray, seen_ms: pl.Series, within_ms: int) -> np.ndarray:
+        present = seen_ms.is_not_null().to_numpy().astype(np.uint8)
+        last_ms = seen_ms.fill_null(0).to_numpy().astype(np.int64)
+        rows = np.empty(len(keys), dtype=np.int64)
+        count = kernels.first_within(keys.inverse, times_ms, within_ms, last_ms, present, rows)
+        return rows[:count]
+
+    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
+        """Keys expire."""
+        self._times.announce(time_ms)
+        self._times.advance(time_ms)
+        return iter(())
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """What the bytes of the state mean, and what time it is."""
+        return keyed_snapshot(self._spec.kind, self._codec(), **self._times.to_json())

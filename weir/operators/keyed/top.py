@@ -1,0 +1,301 @@
+"""The first rows of each key in an order, as a changelog; vectorised for the keys of a batch.
+
+A row that does not enter the top of its key costs a look at the order of the key's last row. What enters is sorted
+together with what was there. Changes are those from before the batch to after it: a row that enters and is driven out
+again by the same batch is never told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir import keys as weir_keys
+from weir.changes import CHANGE_COLUMN, CHANGE_FIELD, CHANGES, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from weir.errors import StateMismatchError
+from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
+from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
+from weir.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS
+from weir.specs import TopSpec
+from weir.state.handles.block import Keys
+from weir.state.handles.stored_rows import StoredRows, encoded_rows, read_rows, write_rows
+from weir.state.tables.values import ValueTable
+
+#: Rows that may be read at a time: keys of a batch, by the rows that each may have.
+_ROWS_AT_A_TIME = 200_000
+_LOWEST = np.iinfo(np.int64).min
+_CODES = {change: code for code, change in enumerate(CHANGES)}
+_CHANGE_VALUES = pa.array(CHANGES, pa.string())
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The rows of keys before and after a batch. Row numbers: those that were stored, then those of the batch."""
+
+    #: Rows after it, those of a key together and in their order; int64.
+    kept: np.ndarray
+    #: Positions of their keys, ascending, and places in them, from 0 on; int64.
+    keys: np.ndarray
+    places: np.ndarray
+    #: Stored rows that are there no more, and their keys; int64.
+    gone: np.ndarray
+    gone_keys: np.ndarray
+
+
+def merge(
+    rows_max: int,
+    stored: StoredRows,
+    new_orders: np.ndarray,
+    new_keys: np.ndarray,
+    *,
+    prefers_later: bool,
+) -> Merged:
+    """The first rows of each key that has new rows which may enter.
+
+    Args:
+        rows_max: of a key.
+        stored: what was there, of all keys.
+        new_orders: of new rows, the highest go first; int64.
+        new_keys: positions of their keys; int64.
+        prefers_later: of rows of one order, the later one goes first.
+    """
+    is_touched = np.zeros(len(stored.counts), dtype=np.bool_)
+    is_touched[new_keys] = True
+    stored_keys = stored.keys
+    old = np.flatnonzero(is_touched[stored_keys])
+    keys = np.concatenate([stored_keys[old], new_keys])
+    orders = np.concatenate([stored.orders[old], new_orders])
+    ids = np.concatenate([old, len(stored.orders) + np.arange(len(new_keys))])
+    arrival = np.arange(len(keys))
+    # Not minus: the lowest number has no opposite.
+    sorting = np.lexsort((~arrival if prefers_later else arrival, ~orders, keys))
+    keys, ids = keys[sorting], ids[sorting]
+    is_first = np.ones(len(keys), dtype=np.bool_)
+    is_first[1:] = keys[1:] != keys[:-1]
+    places = np.arange(len(keys)) - np.maximum.accumulate(np.where(is_first, np.arange(len(keys)), 0))
+    stays = places < rows_max
+    leaves = ~stays & (ids < len(stored.orders))
+    return Merged(ids[stays], keys[stays], places[stays], ids[leaves], keys[leaves])
+
+
+@dataclass(frozen=True)
+class Told:
+    """Rows of the changelog, those of a key together; numbers as in :class:`Merged`."""
+
+    rows: np.ndarray
+    keys: np.ndarray
+    #: Positions in ``CHANGES``, and places from 0 on.
+    changes: np.ndarray
+    places: np.ndarray
+
+
+def changed_rows(merged: Merged, stored_count: int) -> Told:
+    """What is told without places: rows that left, and rows that entered."""
+    entered = np.flatnonzero(merged.kept >= stored_count)
+    rows = np.concatenate([merged.gone, merged.kept[entered]])
+    keys = np.concatenate([merged.gone_keys, merged.keys[entered]])
+    changes = np.repeat([_CODES[DELETE], _CODES[INSERT]], [len(merged.gone), len(entered)])
+    order = np.argsort(keys, kind="stable")
+    return Told(rows[order], keys[order], changes[order], np.zeros(len(rows), dtype=np.int64))
+
+
+def changed_places(merged: Merged, stored: StoredRows) -> Told:
+    """What is told of each place: the row that was in it, if any, and the one that is in it now."""
+    was_there = merged.places < stored.counts[merged.keys]
+    before = np.where(was_there, stored.firsts[merged.keys] + merged.places, -1)
+    other = np.flatnonzero(before != merged.kept)
+    updated = other[was_there[other]]
+    rows = np.concatenate([before[updated], merged.kept[other]])
+    after = np.where(was_there[other], _CODES[UPDATE_AFTER], _CODES[INSERT])
+    changes = np.concatenate([np.full(len(updated), _CODES[UPDATE_BEFORE]), after])
+    at = np.concatenate([updated, other])
+    # A place's row before comes ahead of its row after: the sort is stable.
+    order = np.argsort(at, kind="stable")
+    at = at[order]
+    return Told(rows[order], merged.keys[at], changes[order], merged.places[at])
+
+
+def orders_of(column: pa.Array, *, ascending: bool) -> np.ndarray:
+    """Numbers that sort as the column does, the highest first; nulls and NaN are the lowest. int64, shape (rows,)."""
+    if pa.types.is_floating(column.type):
+        column = column.cast(pa.float64())
+        valid = pc.fill_null(pc.invert(pc.is_nan(column)), False)
+        bits = pc.fill_null(column, 0.0).to_numpy().view(np.int64)
+        # Minus zero is zero.
+        bits = np.where(bits == _LOWEST, 0, bits)
+        numbers = bits ^ ((bits >> 63) & np.int64(0x7FFF_FFFF_FFFF_FFFF))
+    else:
+        valid = column.is_valid()
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.uint8())
+        elif pa.types.is_temporal(column.type):
+            column = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
+        plain = pc.fill_null(column, 0).to_numpy()
+        is_wide = plain.dtype == np.uint64
+        numbers = (plain ^ np.uint64(1 << 63)).view(np.int64) if is_wide else plain.astype(np.int64)
+    numbers = ~numbers if ascending else numbers
+    return np.where(valid.to_numpy(zero_copy_only=False), numbers, _LOWEST)
+
+
+class TopOperator(Operator):
+    """See the module; the state of a key are its rows, one value of ``weir.state.handles.stored_rows``."""
+
+    def __init__(self, spec: TopSpec) -> None:
+        self._spec = spec
+        self._table: ValueTable | None = None
+        self._max_parallelism = 0
+        self._schema: pa.Schema | None = None
+        self._codec: dict[str, Json] = {}
+        self._tells_places = spec.rank is not None or spec.rows == 1
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the state.
+
+        Raises:
+            StateError: there is no store, or a checkpoint's state cannot be read with this spec.
+        """
+        spec = self._spec
+        assert context.schema is not None
+        added = {CHANGE_COLUMN, spec.rank}
+        kept_columns = [field for field in context.schema if field.name not in added]
+        self._codec = {
+            "keys": list(spec.key_columns),
+            "order": [spec.by, spec.ascending, spec.prefers_later, spec.rows],
+            "columns": [[field.name, str(field.type)] for field in kept_columns],
+        }
+        for value in kept_snapshots(context, spec.kind).values():
+            if value["codec"] != self._codec:
+                raise StateMismatchError(
+                    f"step {context.operator_name!r}: the checkpoint's rows are {value['codec']}, the job now needs "
+                    f"{self._codec}; start without the checkpoint, or give the step another name if it may begin empty"
+                )
+        self._names = [field.name for field in kept_columns]
+        self._table = declared_tables(context).values("top")
+        self._max_parallelism = context.max_parallelism
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """What the rows change.
+
+        Raises:
+            StateError: the store cannot be read or written.
+        """
+        spec = self._spec
+        by = EVENT_TIME_COLUMN if spec.by is None else spec.by
+        orders = orders_of(batch.column(by), ascending=spec.ascending)
+        column = weir_keys.key_bytes(batch, spec.key_columns)
+        keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
+        keys_max = max(1, _ROWS_AT_A_TIME // spec.rows)
+        count = len(keys.distinct)
+        if count <= keys_max:
+            yield from self._processed(batch, keys, orders)
+            return
+        for start in range(0, count, keys_max):
+            rows = np.flatnonzero((keys.inverse >= start) & (keys.inverse < start + keys_max))
+            part = Keys(keys.hashes[rows], weir_keys.select_keys(column, rows), self._max_parallelism)
+            yield from self._processed(batch.take(pa.array(rows)), part, orders[rows])
+
+    def _processed(self, batch: pa.RecordBatch, keys: Keys, orders: np.ndarray) -> Iterator[pa.RecordBatch]:
+        table, spec = self._table, self._spec
+        assert table is not None
+        state_keys = keys.distinct.state_keys(table)
+        stored = read_rows(table.get_stored(state_keys))
+        new_rows = self._entering(stored, keys.inverse, orders)
+        if not len(new_rows):
+            return
+        new_keys = keys.inverse[new_rows]
+        merged = merge(spec.rows, stored, orders[new_rows], new_keys, prefers_later=spec.prefers_later)
+        self._write(batch, stored, merged, orders, new_rows, state_keys)
+        count = len(stored.orders)
+        told = changed_places(merged, stored) if self._tells_places else changed_rows(merged, count)
+        if len(told.rows):
+            yield self._changelog(batch, stored, merged, told, new_rows)
+
+    def _entering(self, stored: StoredRows, inverse: np.ndarray, orders: np.ndarray) -> np.ndarray:
+        """Rows that go before the last one of their key, or whose key has room."""
+        if not len(stored.orders):
+            return np.arange(len(orders))
+        lasts = stored.orders[np.maximum(np.cumsum(stored.counts) - 1, 0)]
+        has_room = (stored.counts < self._spec.rows)[inverse]
+        last = lasts[inverse]
+        return np.flatnonzero(has_room | (orders >= last if self._spec.prefers_later else orders > last))
+
+    def _write(
+        self,
+        batch: pa.RecordBatch,
+        stored: StoredRows,
+        merged: Merged,
+        orders: np.ndarray,
+        new_rows: np.ndarray,
+        state_keys: list[bytes],
+    ) -> None:
+        """Write the rows of the keys that are in ``merged``."""
+        assert self._table is not None
+        count = len(stored.orders)
+        is_new = merged.kept >= count
+        entered = new_rows[merged.kept[is_new] - count]
+        encoded = encoded_rows(self._row_columns(batch.take(pa.array(entered))))
+        starts, lengths = np.empty(len(is_new), dtype=np.int64), np.empty(len(is_new), dtype=np.int64)
+        row_orders = np.empty(len(is_new), dtype=np.int64)
+        old = merged.kept[~is_new]
+        starts[~is_new], lengths[~is_new], row_orders[~is_new] = (
+            stored.starts[old],
+            stored.lengths[old],
+            stored.orders[old],
+        )
+        starts[is_new] = encoded.offsets[:-1] + len(stored.data)
+        lengths[is_new] = np.diff(encoded.offsets)
+        row_orders[is_new] = orders[entered]
+        positions, counts = np.unique(merged.keys, return_counts=True)
+        values = write_rows(counts, row_orders, starts, lengths, np.concatenate([stored.data, encoded.data]))
+        self._table.write_stored(
+            [(state_keys[at], value) for at, value in zip(positions.tolist(), values, strict=True)], []
+        )
+
+    def _row_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """What is kept of rows: the time too, so that there are two columns at least."""
+        return [batch.column(name) for name in [*self._names, EVENT_TIME_COLUMN]]
+
+    def _changelog(
+        self, batch: pa.RecordBatch, stored: StoredRows, merged: Merged, told: Told, new_rows: np.ndarray
+    ) -> pa.RecordBatch:
+        count = len(stored.orders)
+        is_new = told.rows >= count
+        old = told.rows[~is_new]
+        rows = np.empty(len(told.rows), dtype=np.int64)
+        # Rows that were stored come after those of the batch.
+        rows[is_new] = new_rows[told.rows[is_new] - count]
+        rows[~is_new] = batch.num_rows + np.arange(len(old))
+        taken = pa.array(rows)
+        types = [batch.column(name).type for name in self._names]
+        decoded = stored.decoded(old, [*types, pa.int64()]) if len(old) else None
+        columns = []
+        for position, name in enumerate(self._names):
+            column = batch.column(name)
+            if decoded is not None:
+                column = pa.concat_arrays([column, decoded[position].cast(column.type)])
+            columns.append(column.take(taken))
+        fields = [batch.schema.field(name) for name in self._names]
+        if self._spec.rank is not None:
+            columns.append(pa.array(told.places + 1))
+            fields.append(pa.field(self._spec.rank, pa.int64(), nullable=False))
+        columns.append(_CHANGE_VALUES.take(pa.array(told.changes)))
+        fields.append(CHANGE_FIELD)
+        # A row that was stored changes because of the last row of its key that entered, and has its times.
+        is_entered = merged.kept >= count
+        causes = np.zeros(len(stored.counts), dtype=np.int64)
+        np.maximum.at(causes, merged.keys[is_entered], new_rows[merged.kept[is_entered] - count])
+        times = pa.array(np.where(is_new, rows, causes[told.keys]))
+        for field in batch.schema:
+            if field.name in SYSTEM_COLUMNS:
+                columns.append(batch.column(field.name).take(times))
+                fields.append(field)
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """What the bytes of the state mean."""
+        return keyed_snapshot(self._spec.kind, self._codec)

@@ -1,0 +1,108 @@
+"""Specs of steps by key that keep whole rows: the first or the last one of a key, the top ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from weir.changes import changelog_schema
+from weir.errors import GraphError
+from weir.records import SYSTEM_COLUMNS
+from weir.specs.keyed import KeyedSpec
+from weir.spelling import did_you_mean
+
+#: A key's rows are one value in the store, which is written as a whole.
+TOP_ROWS_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class DeduplicateSpec(KeyedSpec):
+    """Pass on the first row of each key, and the next one when ``within_ms`` of event time have passed since."""
+
+    kind: ClassVar[str] = "deduplicate"
+    runtime: ClassVar[str] = "weir.operators.keyed.deduplicate:DeduplicateOperator"
+    #: None: a key is passed on once, and remembered for ever.
+    within_ms: int | None = None
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The event time of the row that was passed on last."""
+        return ("seen",)
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Keys, and what is wanted; see :class:`OperatorSpec`."""
+        return wanted | {*self.key_columns}
+
+
+@dataclass(frozen=True)
+class TopSpec(KeyedSpec):
+    """The first ``rows`` rows of each key in the order of a column, as a changelog."""
+
+    kind: ClassVar[str] = "top"
+    runtime: ClassVar[str] = "weir.operators.keyed.top:TopOperator"
+    #: None: the event time.
+    by: str | None
+    rows: int
+    ascending: bool = False
+    #: Column of the place of a row, from 1 on; None: it is not told.
+    rank: str | None = None
+    #: Of rows that are equal in the column, those that come later go first.
+    prefers_later: bool = False
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The rows."""
+        return ("top",)
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """The input's columns, the rank and ``_change``; see :class:`OperatorSpec`."""
+        schema = inputs[0]
+        if (
+            isinstance(self.rows, bool)
+            or not isinstance(self.rows, int)
+            or not 1 <= self.rows <= TOP_ROWS_MAX
+        ):
+            raise GraphError(
+                f"step {step!r}: rows is {self.rows!r}; it must be a whole number from 1 to {TOP_ROWS_MAX:,}"
+            )
+        if self.by is not None:
+            _check_order(step, self.by, schema)
+        for field in schema:
+            _check_kept(step, field)
+        ranks = []
+        if self.rank is not None:
+            if not isinstance(self.rank, str) or self.rank in SYSTEM_COLUMNS:
+                raise GraphError(f"step {step!r}: rank is {self.rank!r}; it must be the name of a new column")
+            ranks = [pa.field(self.rank, pa.int64(), nullable=False)]
+        return changelog_schema(step, [*schema, *ranks])
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Keys, the order, and what is wanted; see :class:`OperatorSpec`."""
+        order = set() if self.by is None else {self.by}
+        return wanted.intersection(schema.names) | {*self.key_columns} | order
+
+
+def _check_order(step: str, name: str, schema: pa.Schema) -> None:
+    if name not in schema.names:
+        raise GraphError(
+            f"step {step!r}: there is no column {name!r} to go by{did_you_mean(str(name), schema.names)}"
+        )
+    dtype = schema.field(name).type
+    number = pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) or pa.types.is_floating(dtype)
+    if not (number or pa.types.is_temporal(dtype)) or pa.types.is_interval(dtype):
+        raise GraphError(
+            f"step {step!r}: it goes by column {name!r}, which is {dtype}; order by a number, a date or a time"
+        )
+
+
+def _check_kept(step: str, field: pa.Field) -> None:
+    dtype = field.type
+    text = pa.types.is_string(dtype) or pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype)
+    number = pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) or pa.types.is_floating(dtype)
+    if not (text or number or pa.types.is_temporal(dtype)) or pa.types.is_interval(dtype):
+        raise GraphError(
+            f"step {step!r}: it keeps whole rows, and column {field.name!r} is {dtype}; rows are kept of numbers, "
+            "text, bytes, Booleans, dates and times: leave the column out with drop, or encode it as text"
+        )

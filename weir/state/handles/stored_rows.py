@@ -1,0 +1,176 @@
+"""Whole rows of a key as one value: their number, orders and bytes. A promise: the tests have golden bytes.
+
+====================  =====================================================================================
+version               1 byte: 1
+rows                  4 bytes, little endian
+of each row           8 bytes: its order (int64); 4 bytes: how many bytes it has; both little endian
+the rows              one after the other: ``weir.key_encoding`` of several columns, floats as the integers
+                      of their bits
+====================  =====================================================================================
+
+Rows are in the order in which they are kept. Reading and writing is of all keys of a batch at once; bytes of rows are
+moved as they are, and only rows that leave are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from weir import key_kernels
+from weir import keys as weir_keys
+from weir.errors import StateError
+
+_VERSION = 1
+_HEAD_BYTES = 5
+#: Of each row in the header.
+_ENTRY = np.dtype([("order", "<i8"), ("length", "<u4")])
+_ENTRY_BYTES = _ENTRY.itemsize
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of some keys, those of a key together and in their order."""
+
+    #: By key; int64.
+    counts: np.ndarray
+    #: By row; int64.
+    orders: np.ndarray
+    #: By row: where its bytes are in ``data``; int64.
+    starts: np.ndarray
+    lengths: np.ndarray
+    data: np.ndarray
+
+    @property
+    def firsts(self) -> np.ndarray:
+        """By key, the position of its first row; int64."""
+        firsts: np.ndarray = np.cumsum(self.counts) - self.counts
+        return firsts
+
+    @property
+    def keys(self) -> np.ndarray:
+        """By row, the position of its key; int64, ascending."""
+        keys: np.ndarray = np.repeat(np.arange(len(self.counts)), self.counts)
+        return keys
+
+    def decoded(self, rows: np.ndarray, types: Sequence[pa.DataType]) -> list[pa.Array]:
+        """Some rows as columns of these types.
+
+        Raises:
+            StateError: the bytes are not rows of these types.
+        """
+        offsets = _offsets(self.lengths[rows])
+        data = _gathered(self.data, self.starts[rows], offsets)
+        plain = weir_keys.decode_keys(
+            weir_keys.KeyColumn(data, offsets), [plain_type(dtype) for dtype in types]
+        )
+        return [
+            column.view(dtype) if _is_float(dtype) else column
+            for column, dtype in zip(plain, types, strict=True)
+        ]
+
+
+def read_rows(values: Sequence[bytes | None]) -> StoredRows:
+    """The rows of keys; of a key without a value there are none.
+
+    Raises:
+        StateError: a value is of another form.
+    """
+    data = np.frombuffer(b"".join([value for value in values if value is not None]), dtype=np.uint8)
+    sizes = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
+    starts = (np.cumsum(sizes) - sizes)[sizes > 0]
+    if len(starts) and (data[starts] != _VERSION).any():
+        raise StateError(
+            "the stored rows of a key are not of version 1: another version of Weir has written them"
+        )
+    counts = np.zeros(len(values), dtype=np.int64)
+    heads = _gathered(data, starts + 1, np.arange(len(starts) + 1) * 4).view("<u4").astype(np.int64)
+    counts[sizes > 0] = heads
+    entries_at = np.repeat(starts + _HEAD_BYTES, heads) + _within(heads) * _ENTRY_BYTES
+    entries = _gathered(data, entries_at, np.arange(len(entries_at) + 1) * _ENTRY_BYTES).view(_ENTRY)
+    lengths = entries["length"].astype(np.int64)
+    before = np.cumsum(lengths) - lengths
+    row_starts = np.repeat(starts + _HEAD_BYTES + heads * _ENTRY_BYTES, heads) + before
+    row_starts -= np.repeat(before[np.cumsum(heads) - heads] if len(before) else heads, heads)
+    return StoredRows(counts, entries["order"].astype(np.int64), row_starts, lengths, data)
+
+
+def write_rows(
+    counts: np.ndarray, orders: np.ndarray, starts: np.ndarray, lengths: np.ndarray, data: np.ndarray
+) -> list[bytes]:
+    """The value of each key.
+
+    Args:
+        counts: rows of each key, above 0; int64.
+        orders: of each row, those of a key together; int64.
+        starts: where the bytes of each row are in ``data``; int64.
+        lengths: int64.
+        data: uint8.
+    """
+    entries = np.empty(len(orders), dtype=_ENTRY)
+    entries["order"], entries["length"] = orders, lengths
+    heads = np.empty((len(counts), _HEAD_BYTES), dtype=np.uint8)
+    heads[:, 0] = _VERSION
+    heads[:, 1:] = counts.astype("<u4").view(np.uint8).reshape(-1, 4)
+    source = np.concatenate([heads.ravel(), entries.view(np.uint8), data])
+    entries_at = heads.size
+    data_at = entries_at + len(entries) * _ENTRY_BYTES
+    # Of each key: its head, its entries, then its rows.
+    firsts = np.cumsum(counts) - counts
+    keys = np.arange(len(counts))
+    pieces = len(orders) + 2 * len(counts)
+    piece_starts, piece_lengths = np.empty(pieces, dtype=np.int64), np.empty(pieces, dtype=np.int64)
+    head_piece = firsts + 2 * keys
+    piece_starts[head_piece], piece_lengths[head_piece] = keys * _HEAD_BYTES, _HEAD_BYTES
+    piece_starts[head_piece + 1] = entries_at + firsts * _ENTRY_BYTES
+    piece_lengths[head_piece + 1] = counts * _ENTRY_BYTES
+    row_piece = np.arange(len(orders)) + 2 * (np.repeat(keys, counts) + 1)
+    piece_starts[row_piece], piece_lengths[row_piece] = starts + data_at, lengths
+    offsets = _offsets(piece_lengths)
+    joined = _gathered(source, piece_starts, offsets).tobytes()
+    ends = np.append(offsets[head_piece], offsets[-1]).tolist()
+    return [joined[start:stop] for start, stop in pairwise(ends)]
+
+
+def encoded_rows(columns: Sequence[pa.Array]) -> weir_keys.KeyColumn:
+    """The bytes of rows of several columns."""
+    plain = [_plain(column) for column in columns]
+    names = [str(index) for index in range(len(plain))]
+    return weir_keys.key_bytes(pa.RecordBatch.from_arrays(plain, names=names), names)
+
+
+def plain_type(dtype: pa.DataType) -> pa.DataType:
+    """What rows have in place of a type: integers of the same bits for floats."""
+    return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[dtype.bit_width] if _is_float(dtype) else dtype
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.view(plain_type(column.type)) if _is_float(column.type) else column
+
+
+def _is_float(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(dtype))
+
+
+def _offsets(lengths: np.ndarray) -> np.ndarray:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _gathered(data: np.ndarray, starts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    key_kernels.gather_bytes(
+        data, np.ascontiguousarray(starts, dtype=np.int64), offsets.astype(np.int64, copy=False), out
+    )
+    return out
+
+
+def _within(counts: np.ndarray) -> np.ndarray:
+    """0, 1, 2, ... for each of the counts."""
+    positions: np.ndarray = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return positions
