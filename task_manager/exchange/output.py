@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.exchange.channels import Channel
+from task_manager.exchange.watermark_order import WatermarkOrder
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
 from weir.clock import Clock
@@ -46,6 +47,7 @@ class OutputEdge:
         #: In the order in which they are pumped.
         self.writers = self._in_order()
         self._next = 0
+        self._watermarks = WatermarkOrder()
 
     def queues(self, now_s: float) -> list[ChannelQueue]:
         """The channels on which rows wait; called by other threads."""
@@ -83,6 +85,7 @@ class OutputEdge:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Queue one batch; never waits."""
+        self._watermarks.rows_come()
         batch = sent_columns(batch, self.edge)
         if self.edge.exchange is Exchange.HASH:
             self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
@@ -93,20 +96,29 @@ class OutputEdge:
             for writer in self._writers.values():
                 writer.add(batch)
 
+    def tell(self, element: ControlElement) -> None:
+        """Queue a control element on every channel, after all rows; never waits."""
+        if isinstance(element, Watermark | Idle):
+            self._watermarks.tell(element, self.writers)
+            return
+        for writer in self.writers:
+            writer.add(element)
+
     def reroute(
         self,
         version: int,
         group_to_subtask: np.ndarray | None,
         added: Mapping[int, Channel],
         retired: Sequence[int],
-    ) -> list[ChannelWriter]:
+    ) -> None:
         """Switch to other consumers at a batch boundary; see docs/design/0001.
 
         Rows that were not sent yet follow the new table. To a stage with key groups a route marker separates old from
         new rows on every channel, also of an input without keys: owners wait for those of all inputs. The end of the
-        stream goes to retired consumers. Where the stream has ended already nothing follows. Gives the writers of added
-        channels that have yet to learn the present watermark.
+        stream goes to retired consumers. Where the stream has ended already nothing follows. New consumers learn the
+        watermark that the others have.
         """
+        told = self._watermarks.take_back()
         unsent = {index: writer.take_back() for index, writer in self._writers.items()}
         new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
         self._writers.update(new)
@@ -123,23 +135,29 @@ class OutputEdge:
         self.writers = self._in_order()
         self._group_to_subtask = group_to_subtask
         self._next = 0
-        return [] if self._add_again(unsent) else list(new.values())
+        for writer in new.values():
+            for element in (self._watermarks.watermark, self._watermarks.idle):
+                if element is not None:
+                    writer.channel.send(element)
+        self._add_again(unsent)
+        if told is not None:
+            self.tell(told)
 
     def _in_order(self) -> list[ChannelWriter]:
         """Those to other processes first: their rows have the longer way. Otherwise by consumer index."""
         by_index = [self._writers[index] for index in sorted(self._writers)]
         return sorted(by_index, key=lambda writer: not writer.channel.is_remote)
 
-    def _add_again(self, unsent: Mapping[int, Sequence[Element]]) -> bool:
-        """Queue taken-back rows in order, and after all of them the control elements that were among them.
-
-        Gives whether a watermark was among them: the new channels then have it too.
-        """
-        control: dict[type, ControlElement] = {}
+    def _add_again(self, unsent: Mapping[int, Sequence[Element]]) -> None:
+        """Queue taken-back rows in order, and after all of them the end of the stream, if that was among them."""
+        has_ended = False
         for index, elements in unsent.items():
             for element in elements:
-                if not isinstance(element, pa.RecordBatch):
-                    control[type(element)] = element
+                if isinstance(element, EndOfStream):
+                    has_ended = True
+                elif not isinstance(element, pa.RecordBatch):
+                    # A barrier: its checkpoint was given up for the rescale.
+                    continue
                 elif self.edge.exchange is Exchange.HASH:
                     self._add_hashed(element, element.column(KEY_HASH_COLUMN).to_numpy())
                 elif self.edge.exchange is Exchange.BROADCAST:
@@ -147,12 +165,8 @@ class OutputEdge:
                         self._writers[index].add(element)
                 else:
                     self.add(element)
-        # A watermark may come later than it could, but no row may come after a watermark that it was before.
-        for kind in (Watermark, Idle, EndOfStream):
-            if kind in control:
-                for writer in self._writers.values():
-                    writer.add(control[kind])
-        return Watermark in control
+        if has_ended:
+            self.tell(EndOfStream())
 
     def _add_hashed(self, batch: pa.RecordBatch, hashes: np.ndarray) -> None:
         """Queue each row where its hash (uint64, shape (rows,), also in the batch) leads."""
@@ -181,9 +195,6 @@ class Output:
                 self._sides.setdefault(edge.edge.output, []).append(edge)
         self._wait = wait
         self._clock = clock
-        self._watermark: Watermark | None = None
-        #: Consumers were told that nothing comes for now.
-        self._idle = False
         self._finished = False
         self.rows = 0
         self.batches = 0
@@ -223,21 +234,14 @@ class Output:
     def _emit(self, edges: Sequence[OutputEdge], batch: pa.RecordBatch) -> None:
         self.rows += batch.num_rows
         self.batches += 1
-        self._idle = False
         for edge in edges:
             edge.add(batch)
         self._settle(lambda writer: not writer.is_full)
 
     def broadcast(self, element: ControlElement) -> None:
         """Queue a control element on every channel, after all rows; does not wait."""
-        if isinstance(element, Watermark):
-            self._watermark = element
-        # A barrier says nothing about whether rows come.
-        if isinstance(element, Watermark | Idle):
-            self._idle = isinstance(element, Idle)
         for edge in self._edges:
-            for writer in edge.writers:
-                writer.add(element)
+            edge.tell(element)
         self.pump()
 
     def pump(self) -> float:
@@ -270,18 +274,13 @@ class Output:
         added: Mapping[int, Channel],
         retired: Sequence[int],
     ) -> None:
-        """Switch one edge to other consumers; the new ones learn the present watermark."""
+        """Switch one edge to other consumers."""
         for output_edge in self._edges:
             if output_edge.edge == edge:
-                for writer in output_edge.reroute(version, group_to_subtask, added, retired):
-                    if self._watermark is not None:
-                        writer.channel.send(self._watermark)
-                    if self._idle:
-                        writer.channel.send(Idle())
+                output_edge.reroute(version, group_to_subtask, added, retired)
                 if self._finished:
                     # A writer that has had the end already takes no second one.
-                    for writer in output_edge.writers:
-                        writer.add(EndOfStream())
+                    output_edge.tell(EndOfStream())
         self.pump()
 
     def close(self) -> None:

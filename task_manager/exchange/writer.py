@@ -11,6 +11,7 @@ that leaves. Only a single row may be larger.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -52,6 +53,26 @@ class _Waiting:
     is_exact: bool
 
 
+class Passing:
+    """Stands among what waits in several writers, for an element that goes out when it has passed all of them."""
+
+    __slots__ = ("_left", "_passed", "element")
+
+    def __init__(
+        self, element: Watermark | Idle, writers_count: int, passed: Callable[[Passing], None]
+    ) -> None:
+        #: None: it is not to go out any more.
+        self.element: Watermark | Idle | None = element
+        self._left = writers_count
+        self._passed = passed
+
+    def leaves_one(self) -> None:
+        """All rows before it have left one writer."""
+        self._left -= 1
+        if not self._left:
+            self._passed(self)
+
+
 class ChannelWriter:
     """Used by the sending subtask's thread only."""
 
@@ -59,7 +80,7 @@ class ChannelWriter:
         self.channel = channel
         self._clock = channel.gate.clock
         self._policy = policy
-        self._pending: deque[_Waiting | ControlElement] = deque()
+        self._pending: deque[_Waiting | ControlElement | Passing] = deque()
         self._rows = 0
         self._bytes = 0
         self._ended = False
@@ -122,20 +143,21 @@ class ChannelWriter:
             self._arrivals.append((element.num_rows, now_s))
             self._append(element, size_bytes)
             return
-        if (
-            isinstance(element, Watermark | Idle)
-            and self._pending
-            and isinstance(self._pending[-1], Watermark | Idle)
-        ):
-            # Only the newest of these counts, so a stalled channel does not gather them.
-            self._pending.pop()
         self._pending.append(element)
+
+    def add_passing(self, passing: Passing) -> None:
+        """Queue what stands for an element that is sent elsewhere: the rows before it are due."""
+        self._pending.append(passing)
 
     def pump(self, now_s: float, *, everything: bool = False) -> None:
         """Send what is due and has credit; with ``everything``, whatever has credit."""
         gate = self.channel.gate
         while self._pending:
             head = self._pending[0]
+            if isinstance(head, Passing):
+                self._pending.popleft()
+                head.leaves_one()
+                continue
             if not isinstance(head, _Waiting):
                 self._pending.popleft()
                 self.channel.send(head)
@@ -153,7 +175,11 @@ class ChannelWriter:
 
     def take_back(self) -> list[Element]:
         """Empty the buffer: what was not sent yet was promised to nobody and can go elsewhere."""
-        elements = [item.batch if isinstance(item, _Waiting) else item for item in self._pending]
+        elements = [
+            item.batch if isinstance(item, _Waiting) else item
+            for item in self._pending
+            if not isinstance(item, Passing)
+        ]
         self._pending.clear()
         self._arrivals.clear()
         self._rows = self._bytes = 0

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+#: As ``weir.records.WATERMARK_MIN_MS``.
+_MIN_MS = -(2**63)
+
 
 class WatermarkHold:
     """The watermark that a subtask shows to its operators and its consumers while rows are parked."""
 
     def __init__(self) -> None:
-        self._held_ms: int | None = None
+        self._visible_ms = _MIN_MS
 
     def visible_ms(self, combined_ms: int, *, has_parked_rows: bool) -> int:
         """Tell of the combined watermark, ms since the epoch, what may be seen.
 
-        Call it when rows are parked, before the next watermark is taken in, and whenever that rises. The
-        value stands still from the first parked row until none is left.
+        Call it when that rises, and when rows are parked no more. The value stands still while there are any: at
+        what it was before the first of them came.
         """
         if not has_parked_rows:
-            self._held_ms = None
-            return combined_ms
-        if self._held_ms is None:
-            self._held_ms = combined_ms
-        return self._held_ms
+            self._visible_ms = combined_ms
+        return self._visible_ms

@@ -198,16 +198,59 @@ def test_control_elements_stay_behind_the_rows_before_them():
     assert kinds == ["RecordBatch", "RecordBatch", "Watermark"]
 
 
-def test_watermarks_do_not_pile_up_before_a_stalled_receiver():
-    out, inbox = writer(elements_max=1)
-    add(out, batch(["a"]))
-    add(out, batch(["b"]))
-    for n in range(100):
-        add(out, Watermark(n))
-    assert len(inbox) == 1
-    assert drain(inbox)[0].num_rows == 1
-    out.pump(time.monotonic())
-    assert drain(inbox)[1:] == [Watermark(99)]
+def stalled_edge():
+    """Two consumers, one of which takes one batch only; its sender has a row for it that waits."""
+    before = initial_table(1, 2, 128)
+    links = [channel(0, elements_max=1), channel(1)]
+    edge = OutputEdge(
+        edge_of(Exchange.HASH),
+        {index: link for index, (link, _) in enumerate(links)},
+        BatchPolicy(1, 10_000.0),
+        before.group_to_subtask,
+    )
+    names = [f"server-{n}" for n in range(100)]
+    owners = before.group_to_subtask[key_groups(hash_keys(key_bytes(batch(names), ("key",))), 128)]
+    slow = [name for name, owner in zip(names, owners, strict=True) if owner == 0][:2]
+    output = Output([edge], lambda seconds: pytest.fail("it waits"), SystemClock())
+    for edge_row in slow:
+        edge.add(batch([edge_row]))
+    output.pump()
+    return output, links, before
+
+
+def test_a_watermark_waits_for_the_rows_before_it_on_all_channels():
+    """A rescale may move a row that waits to a consumer for which it would be late."""
+    output, [(_, slow), (_, fast)], _ = stalled_edge()
+    for time_ms in range(100):
+        output.broadcast(Watermark(time_ms))
+    assert drain(fast) == []
+    first = slow.poll(0.0)
+    assert first.element.num_rows == 1
+    first.release()
+    output.pump()
+    assert drain(slow)[1:] == [Watermark(0), Watermark(99)]
+    assert drain(fast) == [Watermark(0), Watermark(99)]
+
+
+def test_rows_end_the_idleness_that_was_not_told_yet():
+    output, [(_, slow), (_, fast)], _ = stalled_edge()
+    output.broadcast(Watermark(5))
+    output.broadcast(Idle())
+    output._edges[0].add(batch(["server-1"]))
+    for _ in range(3):
+        drain(slow)
+        output.pump()
+    assert Idle() not in drain(fast)
+
+
+def test_no_row_that_moves_at_a_switch_comes_after_a_watermark_that_it_was_before():
+    output, [(_, slow), (_, fast)], before = stalled_edge()
+    output.broadcast(Watermark(5))
+    after, _ = rescaled(before, (1,))
+    output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {}, [0])
+    moved = drain(fast)
+    assert [type(element).__name__ for element in moved] == ["RouteMarker", "RecordBatch", "Watermark"]
+    assert [type(element).__name__ for element in drain(slow)] == ["RecordBatch", "RouteMarker", "EndOfStream"]
 
 
 @pytest.mark.parametrize("subtasks", [1, 3])
