@@ -75,7 +75,8 @@ class ControlPlane:
         has_restarts = policy.is_allowed and outside.store is not None
         self.job = RunningJob(job_module, loaded, start, strategy, restarts=has_restarts)
         self.task_managers = TaskManagers(config.lease_timeout_ms)
-        rescales = RescaleLog(start.left.rescales if start.left is not None else ())
+        left = start.left
+        rescales = RescaleLog() if left is None else RescaleLog(left.rescales, left.used_by_rescales)
         self.record = self._record(start, rescales, outside)
         self.restores = RestoreLog(start.generation)
         self.rejects = JobRejects(config, lambda: self.job.state, self._tell_job)

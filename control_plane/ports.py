@@ -29,12 +29,17 @@ NOT_ON_RECORD = "the record of the job cannot be written (the control plane's lo
 class Record(Protocol):
     """What another control plane needs to take over."""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether this process has written one: another one will use other numbers for its checkpoints."""
+        ...
+
     def save(self) -> None:
         """The job has changed: write it down, soon."""
         ...
 
     async def saved(self) -> bool:
-        """Return when what is to be kept has been written; False: it cannot be, and an earlier record still counts.
+        """Return when what is to be kept has been written; False: it cannot be now, and an earlier record still counts.
 
         Does not return if another control plane leads by then.
         """

@@ -19,7 +19,7 @@ from control_plane.checkpoints.savepoint_paths import SavepointPathError, savepo
 from control_plane.checkpoints.savepoint_place import refused_place
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
-from control_plane.ports import Background, ManifestStore, Record, TellJob
+from control_plane.ports import NOT_ON_RECORD, Background, ManifestStore, Record, TellJob
 from control_plane.web.views import CheckpointView
 from weir.clock import Clock, monotonic_ms, wall_ms
 from weir.config import ControlPlaneConfig
@@ -329,9 +329,15 @@ class Checkpointer:
         by_task_manager = self._task_managers.by_task_manager(action.sources, self._job.machine.placement)
         identity = self._job.identity
         # Another control plane that takes over must use other numbers.
-        await self._record.saved()
+        is_saved = await self._record.saved() or self._record.has_begun
         if self.machine.in_flight != action.checkpoint_id:
             # It was given up meanwhile, and everybody has been told.
+            return
+        if not is_saved:
+            first = min(action.sources)
+            self.handle(
+                model.PartDeclined(identity.generation, action.checkpoint_id, first, NOT_ON_RECORD)
+            )
             return
 
         async def tell(name: str, sources: list[SubtaskId]) -> None:

@@ -37,6 +37,9 @@ from weir.types import SubtaskId
 
 log = logging.getLogger("control_plane")
 
+#: How often, and how far apart, it is looked whether the end of the job is on record.
+_END_ATTEMPTS_MAX = 25
+_SAVED_AGAIN_S = 0.2
 #: What runs in these states will not be restored any further.
 _ENDS_RESTORES = frozenset(JobState) - {JobState.DEPLOYING, JobState.RUNNING, JobState.FINISHING}
 
@@ -246,7 +249,19 @@ class Coordinator:
         return f"{state.value.lower()}: {totals.events_in:,} events in, {totals.events_out:,} out"
 
     async def _clean_up(self) -> None:
-        # Another control plane that takes over now must know that nothing is left to do: it would find no checkpoint.
-        await self._record.saved()
-        await self._checkpointer.remove()
+        if await self._is_on_record():
+            await self._checkpointer.remove()
+        else:
+            log.error(
+                "that the job has ended is not on record: its checkpoints stay, with which another start finds nothing "
+                "left to do"
+            )
         self.ended.set()
+
+    async def _is_on_record(self) -> bool:
+        """Whether another control plane knows that nothing is left to do; without checkpoints it would begin anew."""
+        for _ in range(_END_ATTEMPTS_MAX):
+            if await self._record.saved():
+                return True
+            await self._background.sleep(_SAVED_AGAIN_S)
+        return await self._record.saved()

@@ -109,9 +109,7 @@ class Deployment:
         """Stage by stage, the last one first; within a stage all task managers at once."""
         job = self._job
         generation = job.identity.generation
-        # Another control plane must not use this generation for a deployment of its own.
-        is_on_record = await self._saved()
-        if not is_on_record and job.identity.generation == generation and job.state is JobState.RUNNING:
+        if not await self._is_on_record(generation):
             # A rescale, of which another control plane would not know; without a record it is taken back.
             self._refuse(assignments, generation)
             return
@@ -128,6 +126,22 @@ class Deployment:
         is_in_force = job.identity.generation == generation
         if is_in_force and job.state not in (*_WANTS_SUBTASKS, *_HAS_ENDED_WELL):
             await self._abort(assignments, unsent, generation)
+
+    async def _is_on_record(self, generation: int) -> bool:
+        """Wait until another control plane cannot use this generation for a deployment of its own.
+
+        False: the job runs, and the record does not say what is to be deployed now.
+        """
+        job = self._job
+        is_first = True
+        while not await self._saved():
+            if job.identity.generation != generation or job.state is not JobState.DEPLOYING:
+                return job.state is not JobState.RUNNING or job.identity.generation != generation
+            if is_first:
+                log.warning("no subtask is deployed before the record of the job is written")
+                is_first = False
+            await self._background.sleep(_ASK_AGAIN_S)
+        return True
 
     async def _deploy_stage(self, assignments: list[Assignment], deployed_us: int, generation: int) -> None:
         by_task_manager = self._task_managers.reachable(assignments)

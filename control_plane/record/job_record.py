@@ -11,6 +11,7 @@ import orjson
 
 from weir.config import StateMove, StateStrategy
 from weir.errors import CheckpointError, StateError
+from weir.protocol.rescale_log import StageNumbers
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 
@@ -48,6 +49,8 @@ class JobRecord:
     checkpoint_id: int | None = None
     #: Which process of each task manager of ``placement`` has the subtasks; empty: an older version wrote the record.
     incarnations: Mapping[str, str] = field(default_factory=dict)
+    #: Numbers that no further rescale of a stage may use; empty: no rescale yet, or an older version wrote the record.
+    used_by_rescales: Mapping[int, StageNumbers] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """The document."""
@@ -77,6 +80,10 @@ class JobRecord:
                 "first_checkpoint_id": self.first_checkpoint_id,
                 "checkpoint_id": self.checkpoint_id,
                 "incarnations": dict(self.incarnations),
+                "used_by_rescales": [
+                    [stage, used.next_index, used.last_version]
+                    for stage, used in self.used_by_rescales.items()
+                ],
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
@@ -119,6 +126,10 @@ class JobRecord:
                 value.get("first_checkpoint_id", 0),
                 value.get("checkpoint_id"),
                 value.get("incarnations", {}),
+                {
+                    stage: StageNumbers(next_index, last_version)
+                    for stage, next_index, last_version in value.get("used_by_rescales", ())
+                },
             )
         except (ValueError, KeyError, TypeError, StateError) as error:
             raise CheckpointError(

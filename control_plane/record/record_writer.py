@@ -20,6 +20,8 @@ log = logging.getLogger("control_plane")
 
 #: Rescales that the record keeps, the latest ones.
 _RESCALES_MAX = 16
+#: A record that could not be written is written again after so long.
+_WRITE_AGAIN_S = 0.2
 
 
 class Checkpoints(Protocol):
@@ -79,6 +81,8 @@ class RecordWriter:
         #: The latest attempt to write was none in vain.
         self._is_written = True
         self._is_refused = False
+        #: Whether this process has written one.
+        self._has_begun = save is None
         #: Set while nothing is being written, and unless the record was refused.
         self._idle = asyncio.Event()
         self._idle.set()
@@ -91,6 +95,11 @@ class RecordWriter:
         if self._idle.is_set():
             self._idle.clear()
             self._background.spawn(self._save_all(self._save))
+
+    @property
+    def has_begun(self) -> bool:
+        """See ``ports.Record``."""
+        return self._has_begun
 
     async def saved(self) -> bool:
         """See ``ports.Record``."""
@@ -143,6 +152,7 @@ class RecordWriter:
             first_checkpoint_id=self._first_checkpoint_id,
             checkpoint_id=(latest_id or 0) if self._is_shared else None,
             rescales=tuple(reversed(self._rescales.to_list()[:_RESCALES_MAX])),
+            used_by_rescales=dict(self._rescales.used),
         )
 
     async def _save_all(self, save: Callable[[bytes], None]) -> None:
@@ -152,7 +162,9 @@ class RecordWriter:
                 data, self._unsaved = self._unsaved, None
                 try:
                     await self._background.in_thread(partial(save, data))
-                    self._written, self._is_written = data, True
+                    if not self._is_written:
+                        log.info("the record of the job is written again")
+                    self._written, self._is_written, self._has_begun = data, True, True
                 except SupersededError as error:
                     # Whatever waits for the record must not happen: the job is the other one's.
                     log.error("%s", error)
@@ -162,8 +174,17 @@ class RecordWriter:
                 except WeirError as error:
                     # The job goes on, but a rescale must not begin: another control plane that takes the job over
                     # as it is on record must find it so, or start it again.
-                    log.error("%s", error)
+                    if self._is_written:
+                        log.error("%s", error)
+                        self._background.spawn(self._write_again())
                     self._is_written = False
         finally:
             if not self._is_refused:
                 self._idle.set()
+
+    async def _write_again(self) -> None:
+        """Until it could be written; whoever waits is told meanwhile that it could not."""
+        while not (self._is_written or self._is_refused):
+            await self._background.sleep(_WRITE_AGAIN_S)
+            self.save()
+            await self._idle.wait()

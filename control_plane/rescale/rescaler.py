@@ -82,7 +82,6 @@ class Rescaler:
         self._record = record
         self._hindrance = hindrance
         self._avoided = avoided
-        self._next_indices: dict[int, int] = {}
         #: Deployments that rescales, by id, belong to: what is told late must not reach the next one.
         self._identities: dict[int, JobIdentity] = {}
         self._calls = RescaleCalls(
@@ -125,9 +124,6 @@ class Rescaler:
         rescale, actions = started
         self._identities[rescale.rescale_id] = job.identity
         self._identities.pop(rescale.rescale_id - _IDENTITIES_MAX, None)
-        self._next_indices[stage_index] = (
-            max(*plan.after, *plan.before, self._next_indices.get(stage_index, 0) - 1) + 1
-        )
         self._owned, self._complete, self._bytes = {}, {}, {}
         log.info(
             "rescale %d of stage %d: %s -> %s",
@@ -180,7 +176,7 @@ class Rescaler:
 
     def next_index(self, stage: Stage) -> int:
         """One more than the highest subtask index that the stage ever had."""
-        return max(self._next_indices.get(stage.index, 0), max(stage.subtask_indices) + 1)
+        return max(self.log.next_index(stage.index), max(stage.subtask_indices) + 1)
 
     def _loads(self, avoid: Collection[str]) -> list[TaskManagerLoad]:
         running: dict[str, Counter[int]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_model import RescaleAction, RescaleEvent, RescalePhase
@@ -12,15 +13,36 @@ from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
 RESCALES_MAX = 64
 
 
+@dataclass(frozen=True)
+class StageNumbers:
+    """What rescales of a stage have used, those that were taken back included."""
+
+    #: One more than the highest subtask index: files and late reports of a subtask that is gone keep its index.
+    next_index: int = 0
+    #: Highest version of a plan: late orders keep it.
+    last_version: int = 0
+
+
+_NONE_USED = StageNumbers()
+
+
 class RescaleLog:
     """Gives rescales their ids, 1, 2, 3 and so on, and reports their way to the right one."""
 
-    def __init__(self, earlier: Iterable[Mapping[str, object]] = ()) -> None:
-        """``earlier``: reports (:meth:`to_list`) of rescales that another process led, in any order; ids go on."""
+    def __init__(
+        self, earlier: Iterable[Mapping[str, object]] = (), used: Mapping[int, StageNumbers] | None = None
+    ) -> None:
+        """Go on after what another process led.
+
+        Args:
+            earlier: reports (:meth:`to_list`) of its rescales, in any order; ids go on.
+            used: numbers that it used (:attr:`used`).
+        """
         self._rescales: dict[int, RescaleMachine] = {}
         self._earlier = {int(str(report["id"])): _ended(report) for report in earlier}
         self._last_id = max(self._earlier, default=0)
-        self._last_versions: dict[int, int] = {}
+        #: What no further rescale may use again, by stage.
+        self.used: dict[int, StageNumbers] = dict(used or {})
 
     @property
     def current(self) -> RescaleMachine | None:
@@ -30,7 +52,11 @@ class RescaleLog:
 
     def last_version(self, stage_index: int) -> int:
         """Highest version that a rescale of this stage had, for ``plan_rescale``; 0 before the first."""
-        return self._last_versions.get(stage_index, 0)
+        return self.used.get(stage_index, _NONE_USED).last_version
+
+    def next_index(self, stage_index: int) -> int:
+        """From this subtask index on, none was given to a subtask by a rescale of this stage, taken back or not."""
+        return self.used.get(stage_index, _NONE_USED).next_index
 
     def busy(self) -> RescaleRefusal | None:
         """The refusal of a further request while a rescale runs."""
@@ -56,7 +82,8 @@ class RescaleLog:
             return busy
         if plan.version <= self.last_version(plan.stage_index):
             raise ValueError(f"stage {plan.stage_index}: version {plan.version} was used before")
-        self._last_versions[plan.stage_index] = plan.version
+        highest = max(*plan.before, *plan.after, self.next_index(plan.stage_index) - 1)
+        self.used[plan.stage_index] = StageNumbers(highest + 1, plan.version)
         self._last_id += 1
         machine = RescaleMachine(self._last_id, plan, now_ms, migrates=migrates)
         self._rescales[self._last_id] = machine

@@ -6,7 +6,7 @@ import pytest
 
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster
 from tests.control_plane.virtual import run, settle, until
-from weir.errors import CheckpointError
+from weir.errors import CheckpointError, HandshakeError
 from weir.protocol.job import JobState
 from weir.rpc import control_pb2
 from weir.rpc.wire import subtask_from_proto
@@ -211,5 +211,83 @@ def test_a_rescale_that_cannot_be_put_on_record_is_taken_back_before_anybody_hea
         await until(lambda: again.phase.is_final)
         assert (again.phase.value, here.job.identity.generation) == ("COMPLETE", 1)
         await here.close()
+
+    run(test)
+
+
+def test_the_next_control_plane_uses_no_index_and_no_version_of_a_rescale_again():
+    """Files of a subtask that is gone have its index in their names, and late orders the version of their rescale."""
+
+    async def test(clock):
+        first = await left_running(clock)
+        grown = first.parts.rescaler.request(COUNT, 3)
+        await until(lambda: grown.phase.value == "COMPLETE")
+        shrunk = first.parts.rescaler.request(COUNT, 2)
+        await until(lambda: shrunk.phase.value == "COMPLETE")
+        # One that is taken back after its owners have heard of it.
+        async def refuse(request):
+            raise HandshakeError("no")
+
+        members = first.task_managers.values()
+        for member in members:
+            member.on["prepare"] = refuse
+        refused = first.parts.rescaler.request(COUNT, 3)
+        await until(lambda: refused.phase.value == "ABORTED")
+        for member in members:
+            del member.on["prepare"]
+        first.parts.checkpointer.request()
+        await until(lambda: first.register.record.is_steady)
+        await first.close()
+        second = successor(clock, first)
+        await second.running("h:1", "h:2")
+        assert second.job.identity.generation == 1
+        again = second.parts.rescaler.request(COUNT, 3)
+        assert set(again.plan.after) - set(again.plan.before) == {4}
+        assert again.plan.version > refused.plan.version
+        await until(lambda: again.phase.is_final)
+        await second.close()
+
+    run(test)
+
+
+def test_no_generation_is_deployed_while_the_record_cannot_be_written():
+    """The next control plane would use its number for another deployment."""
+
+    async def test(clock):
+        here = await left_running(clock)
+        here.register.error = CheckpointError("cannot write control.json: no space left on device")
+        origin = SubtaskId(SOURCE, 0)
+        here.holder(origin).fail(origin, "1 / 0", failed_step="rows")
+        await until(lambda: here.job.identity.generation == 2)
+        await asyncio.sleep(5)
+        orders = [r for m in here.task_managers.values() for r in m.requests("deploy")]
+        assert {order.handshake.generation for order in orders} == {1}
+        here.register.error = None
+        await until(lambda: here.state is JobState.RUNNING)
+        assert here.register.record.generation == 2
+        await here.close()
+
+    run(test)
+
+
+def test_a_job_goes_on_as_it_was_taken_over_but_makes_no_checkpoint_before_that_is_on_record():
+    """Two control planes, one after the other, would begin with the same number."""
+
+    async def test(clock):
+        first = await left_running(clock)
+        await first.close()
+        second = successor(clock, first)
+        second.register.data = first.register.data
+        second.register.error = CheckpointError("cannot write control.json: no space left on device")
+        await second.running("h:1", "h:2")
+        record = second.parts.checkpointer.request()
+        await until(lambda: record.ended_ms is not None)
+        assert "the record of the job cannot be written" in record.cause
+        assert triggers(second) == [1]
+        second.register.error = None
+        await until(lambda: second.register.record.first_checkpoint_id > 1)
+        second.parts.checkpointer.request()
+        await until(lambda: second.parts.checkpointer.latest_id > 1)
+        await second.close()
 
     run(test)

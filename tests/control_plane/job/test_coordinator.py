@@ -4,7 +4,7 @@ import asyncio
 
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster
 from tests.control_plane.virtual import run, settle, until
-from weir.errors import ConnectionLostError
+from weir.errors import CheckpointError, ConnectionLostError
 from weir.protocol.job import JobState
 from weir.types import SubtaskId
 
@@ -65,6 +65,40 @@ def test_a_job_at_its_end_is_over_on_record_before_its_checkpoints_are_removed()
         here.background.may_save.set()
         await here.parts.coordinator.ended.wait()
         assert here.done[-2:] == ["record 1 True", "remove"]
+        await here.close()
+
+    run(test)
+
+
+def test_a_record_that_could_not_be_written_is_written_when_that_goes_again():
+    async def test(clock):
+        here = Cluster(clock)
+        await here.running("h:1", "h:2")
+        here.register.error = CheckpointError("cannot write control.json: no space left on device")
+        here.end_of_input()
+        await until(lambda: here.state is JobState.FINISHED)
+        await asyncio.sleep(1)
+        assert "remove" not in here.done
+        assert not here.parts.coordinator.ended.is_set()
+        here.register.error = None
+        await here.parts.coordinator.ended.wait()
+        assert here.done[-2:] == ["record 1 True", "remove"]
+        await here.close()
+
+    run(test)
+
+
+def test_checkpoints_stay_of_a_job_whose_end_cannot_be_put_on_record():
+    """Another start finds the last one, with nothing left to do."""
+
+    async def test(clock):
+        here = Cluster(clock)
+        await here.running("h:1", "h:2")
+        here.register.error = CheckpointError("cannot write control.json: no space left on device")
+        here.end_of_input()
+        await here.parts.coordinator.ended.wait()
+        assert here.state is JobState.FINISHED
+        assert "remove" not in here.done
         await here.close()
 
     run(test)

@@ -17,6 +17,7 @@ from weir.checkpoints.checkpoint_store import CheckpointStore, manifest_path
 from weir.config import StateMove, StateStrategy
 from weir.errors import CheckpointError, ConfigError
 from weir.job_loading import LoadedJob
+from weir.protocol.rescale_log import StageNumbers
 
 JOB_ID = "tiny-job-20260102-030405-6789"
 
@@ -112,13 +113,18 @@ def test_only_one_way_to_start():
 
 
 def test_a_record_comes_back_and_one_of_an_earlier_version_too():
-    record = record_of(job_of({"seed": 2**70}), rescales=({"id": 3, "phase": "COMPLETE"},))
+    record = record_of(
+        job_of({"seed": 2**70}),
+        rescales=({"id": 3, "phase": "COMPLETE"},),
+        used_by_rescales={1: StageNumbers(next_index=4, last_version=2)},
+    )
     assert JobRecord.from_bytes(record.to_bytes(), "here") == record
     value = json.loads(record.to_bytes())
-    for name in ("parameters_json", "restarts", "rescales"):
+    for name in ("parameters_json", "restarts", "rescales", "used_by_rescales"):
         del value[name]
     old = JobRecord.from_bytes(json.dumps(value).encode(), "here")
     assert (old.job_id, old.parameters, old.restarts, old.rescales) == (JOB_ID, None, 0, ())
+    assert not old.used_by_rescales
 
 
 def test_a_job_that_is_taken_over_keeps_its_strategy(caplog):
