@@ -258,10 +258,10 @@ class JobRuntime:
         ]
         return bool(done) and all(done)
 
-    def running_subtasks(self) -> list[Subtask]:
-        """Returns those that run now; asked by simulations."""
+    def live_subtasks(self) -> list[Subtask]:
+        """Returns those that have not ended; asked by simulations."""
         subtasks = [running.subtask for running in self._running.values()]
-        return [subtask for subtask in subtasks if subtask.progress.state is SubtaskState.RUNNING]
+        return [subtask for subtask in subtasks if subtask.progress.state not in FINAL_STATES]
 
     def cancel(self) -> None:
         """Tell every subtask to stop, and those that are still being deployed."""

@@ -42,6 +42,7 @@ FENCES = {
     "held rows": "rows that waited when their sender switched keep the way that they had",
     "ended": "nobody tells a new subtask that one before it has ended",
     "lost": "consumers are not told that a new subtask was lost before it sent a row",
+    "lost last": "consumers are not told that a new subtask was lost, if that ended the rescale",
 }
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
@@ -16,19 +16,22 @@ from control_plane.link.service import ControlPlaneService
 from control_plane.rescale.drain import Drain
 from experiments.simulation.clock import WorldClock
 from experiments.simulation.connection import CallContext, CallError
-from experiments.simulation.plan import Job
-from experiments.simulation.storage import Register, SimulatedStore
-from experiments.simulation.world import SCALE, Process, Violation, World
+from experiments.simulation.storage import SimulatedStore
+from experiments.simulation.world import CONTROL_PLANE, SCALE, Process, Violation, World
 from weir.config import ControlPlaneConfig, StateMove, StateStrategy
 from weir.errors import ConnectionLostError, HandshakeError
-from weir.job_loading import LoadedJob
 from weir.protocol import checkpoint_model as checkpoints
 from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest, SubtaskPart
 from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale_log import RescaleLog
+from weir.protocol.rescale_model import RescaleAction, RescaleEvent
 from weir.rpc import control_pb2
 from weir.rpc.wire import refusal_kind
+
+if TYPE_CHECKING:
+    from experiments.simulation.run import Simulation
 
 LEASE_MS = 40
 _LOOK_MS = 4.0
@@ -74,6 +77,21 @@ _BROKEN: dict[str, type[CheckpointMachine]] = {
 }
 
 
+class WatchedLog(RescaleLog):
+    """Tells of every phase of a rescale."""
+
+    watch: Callable[[RescaleMachine], None]
+
+    def handle(self, rescale_id: int, event: RescaleEvent, now_ms: int) -> list[RescaleAction]:
+        """See the base class."""
+        current = self.current
+        before = None if current is None else current.phase
+        actions = super().handle(rescale_id, event, now_ms)
+        if current is not None and current.phase is not before:
+            self.watch(current)
+        return actions
+
+
 class WorldBackground:
     """Implements ``control_plane.ports.Background`` for a process that can crash and pause."""
 
@@ -93,12 +111,12 @@ class WorldBackground:
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         """What blocks happens at one moment; a crash or a pause can come before and after it."""
         world = self._process.world
-        world.risk()
+        world.moment("write", ())
         await self._process.wait(self._delay_ms())
         try:
             return work()
         finally:
-            world.risk()
+            world.moment("written", ())
             await self._process.wait(self._delay_ms())
 
     def _delay_ms(self) -> float:
@@ -109,8 +127,8 @@ class WorldBackground:
 class CheckedStore:
     """Implements ``control_plane.ports.ManifestStore`` for one process, which must not commit what it gave up."""
 
-    def __init__(self, store: SimulatedStore, generation: Callable[[], int]) -> None:
-        self._store, self._generation = store, generation
+    def __init__(self, world: World, store: SimulatedStore, generation: Callable[[], int]) -> None:
+        self._world, self._store, self._generation = world, store, generation
         self.location = store.location
         self.latest, self.read_manifest = store.latest, store.read_manifest
         self.copy_savepoint, self.expire, self.remove = store.copy_savepoint, store.expire, store.remove
@@ -126,13 +144,14 @@ class CheckedStore:
                 f"manifest {manifest.checkpoint_id} of generation {manifest.generation} is written while generation "
                 f"{self._generation()} runs"
             )
+        self._world.moment("manifest", ())
         return self._store.write_manifest(manifest)
 
 
 class WorldClient:
     """Implements ``control_plane.ports.TaskManagerCalls`` over the simulated network, as ``TaskManagerClient`` does."""
 
-    def __init__(self, process: Process, address: str) -> None:
+    def __init__(self, process: ControlPlaneProcess, address: str) -> None:
         self._process, self._address = process, address
         self._open: dict[asyncio.Future[Any], None] = {}
         self._is_closed = False
@@ -188,7 +207,9 @@ class WorldClient:
 
     async def cancel(self, request: control_pb2.CancelRequest) -> None:
         """Stop subtasks."""
-        if self._process.world.broken == "lost":
+        broken = self._process.world.broken
+        is_over = self._process.parts.rescaler.log.current is None
+        if request.lost_producers and (broken == "lost" or (broken == "lost last" and is_over)):
             request.ClearField("lost_producers")
             if not request.subtasks:
                 return
@@ -203,7 +224,6 @@ class WorldClient:
 
     async def reroute(self, request: control_pb2.RerouteRequest) -> None:
         """Switch upstream subtasks."""
-        self._process.world.risk()
         await self._call("Reroute", request, 660.0, doubles=False)
 
     async def abort_rescale(self, request: control_pb2.AbortRescaleRequest) -> None:
@@ -212,14 +232,12 @@ class WorldClient:
 
     async def trigger_checkpoint(self, request: control_pb2.TriggerCheckpointRequest) -> None:
         """Let sources send a barrier."""
-        self._process.world.risk()
         await self._call("TriggerCheckpoint", request, doubles=False)
 
     async def end_checkpoint(
         self, request: control_pb2.EndCheckpointRequest
     ) -> control_pb2.EndCheckpointReply:
         """Tell that a checkpoint is over."""
-        self._process.world.risk()
         try:
             reply: control_pb2.EndCheckpointReply = await self._call("EndCheckpoint", request, 60.0)
         except ConnectionLostError:
@@ -248,24 +266,16 @@ def _answer(answered: asyncio.Future[Any], result: Any) -> None:
 class ControlPlaneProcess(Process):
     """One process; a restarted one is a new object with the same address, and takes the job over."""
 
-    def __init__(
-        self,
-        world: World,
-        address: str,
-        job: Job,
-        loaded: LoadedJob,
-        store: SimulatedStore,
-        register: Register,
-        task_managers: int,
-    ) -> None:
-        super().__init__(world, address)
-        self._register = register
+    def __init__(self, run: Simulation) -> None:
+        world, register = run.world, run.register
+        super().__init__(world, CONTROL_PLANE)
+        self._faults = run.faults
         register.leader = self
         rng = world.rng
-        config = _config(world, task_managers)
-        checked = CheckedStore(store, lambda: self.parts.job.identity.generation)
+        config = _config(world, len(run.names))
+        checked = CheckedStore(world, run.store, lambda: self.parts.job.identity.generation)
         start, _ = start_or_take_over(
-            loaded,
+            run.loaded,
             config.checkpoint_uri,
             register.record,
             open_store=lambda uri, job_id: checked,
@@ -280,7 +290,7 @@ class ControlPlaneProcess(Process):
         self.parts = ControlPlane(
             config,
             "simulated",
-            loaded,
+            run.loaded,
             start,
             Outside(
                 WorldClock(world),
@@ -294,11 +304,15 @@ class ControlPlaneProcess(Process):
             strategy=StateStrategy(rng.choice(list(StateMove))),
         )
         self._service = ControlPlaneService(self.parts)
-        self._rescaled = job.rescaled
+        self._rescaled = run.job.rescaled
         machine = _BROKEN.get(world.broken)
         if machine is not None:
             self.parts.checkpointer.machine.__class__ = machine
-        world.say(address, f"begins generation {start.generation} from {self.parts.checkpointer.latest_id}")
+        log = self.parts.rescaler.log
+        log.__class__ = WatchedLog
+        assert isinstance(log, WatchedLog)
+        log.watch = self._rescale_moved
+        world.say(self.address, f"begins generation {start.generation} from {self.parts.checkpointer.latest_id}")
         self._rescales_left = rng.choice([2, 5] if world.broken else [0, 2, 5])
         self.parts.takeover.start(config.lease_timeout_ms)
         self.spawn(self.parts.run_timers(_LOOK_MS * SCALE / 1e3))
@@ -341,7 +355,17 @@ class ControlPlaneProcess(Process):
             self._rescales_left -= 1
             self.world.counts["rescales"] += 1
             self.world.say(self.address, f"rescale {rescale.plan.before} -> {rescale.plan.after}")
-            self.world.strike_later(sorted(set(rescale.plan.placement.values())))
+            self._faults.begins_rescale(sorted(set(rescale.plan.placement.values())))
+
+    def _rescale_moved(self, rescale: RescaleMachine) -> None:
+        plan, placement = rescale.plan, self.parts.job.machine.placement
+        new = set(plan.placement.values())
+        others = {placement[subtask] for subtask in (*plan.subtasks, *plan.upstream) if subtask in placement}
+        # What is new is the least known to everybody.
+        concerned = new if new and self.world.rng.random() < 0.7 else others
+        if rescale.phase.is_final:
+            self.world.counts[f"rescales {rescale.phase.value.lower()}"] += 1
+        self.world.moment(rescale.phase.value, sorted(concerned))
 
     # --- called by task managers --------------------------------------------------------------------------------
 
@@ -377,6 +401,10 @@ def _config(world: World, task_managers: int) -> ControlPlaneConfig:
     return ControlPlaneConfig(
         checkpoint_uri="simulated",
         watermark_interval=rng.choice([0.02, 0.2]),
+        # A watermark that rises too early passes rows at once.
+        out_of_order_grace_period=0,
+        # A source that is paused holds it back.
+        idle_timeout_ms=3_600_000,
         min_task_managers=rng.randint(1, task_managers),
         heartbeat_interval_ms=10 * SCALE,
         lease_timeout_ms=LEASE_MS * SCALE,

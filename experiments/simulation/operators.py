@@ -85,6 +85,7 @@ class Check(Operator):
 
     def open(self, context: OperatorContext) -> None:
         """Note where this is."""
+        self._run.task_manager_here().opens()
         self._context = context
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:

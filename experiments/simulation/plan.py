@@ -40,7 +40,7 @@ class Job:
     @classmethod
     def random(cls, rng: random.Random, *, is_busy: bool = False) -> Job:
         """A small job; ``is_busy``: none without rows."""
-        sources = rng.randint(1, 2)
+        sources = rng.choice([1, 2, 2]) if is_busy else rng.randint(1, 2)
         rows = tuple(
             tuple(rng.randrange(_KEYS) for _ in range(rng.choice([60, 120] if is_busy else [0, 20, 60, 120])))
             for _ in range(sources)
@@ -74,4 +74,4 @@ class Job:
     @property
     def rescaled(self) -> list[int]:
         """The stages whose number of subtasks may change."""
-        return [COUNT, SINK] if self.sinks and self.is_keyed else [COUNT]
+        return [COUNT, SINK] if self.sinks else [COUNT]

@@ -10,22 +10,21 @@ from collections.abc import Callable, Iterator
 
 from experiments.simulation.broken import parts_of_run
 from experiments.simulation.control_plane import ControlPlaneProcess
+from experiments.simulation.faults import Faults
 from experiments.simulation.ledger import Ledger
 from experiments.simulation.loop import world_loop
 from experiments.simulation.operators import Order
 from experiments.simulation.plan import Job
 from experiments.simulation.storage import Output, Register, SimulatedStore
-from experiments.simulation.task_manager import CONTROL_PLANE, TaskManager
+from experiments.simulation.task_manager import TaskManager
 from experiments.simulation.threads import SimulatedThreads
-from experiments.simulation.world import Violation, World
+from experiments.simulation.world import CONTROL_PLANE, Violation, World
 from weir import threads
 from weir.rpc import control_pb2
 
 #: When everybody is healthy, a job has to end within this time.
 _END_MS_MAX = 5_000.0
 _LOOK_MS = 1.0
-
-_FAULTS = ("crash", "pause", "cut", "control plane") * 2 + ("disk", "step", "step")
 
 _NAMES = {value: name.removeprefix("SUBTASK_STATE_") for name, value in control_pb2.SubtaskState.items()}
 
@@ -77,33 +76,31 @@ class Simulation:
         self.loaded = self.job.loaded(self)
         lag_ms = rng.choice([0.0, 0.05, 0.5])
         self.threads = SimulatedThreads(lambda: rng.random() * lag_ms, self._work_ms)
-        self.names = [f"tm{index}:1" for index in range(rng.randint(1, 3))]
-        self._faults_end_ms = 400 if broken else rng.choice([0, 100, 250, 400])
-        self._fault_ms = rng.choice([15.0, 40.0] if broken else [15.0, 40.0, 80.0])
-        self.world.later(rng.random() * 40, self._fault_at_random)
-        # In some runs nobody is killed but who gets something new to do, so that much is new.
-        if self._faults_end_ms and rng.random() < 0.25:
-            self._fault_ms = float("inf")
-        elif self._faults_end_ms:
-            self.world.on_risk = self._fault
-        self.world.strike = self._kill if self._faults_end_ms else None
+        self.names = [f"tm{index}:1" for index in range(rng.choice([1, 2, 3, 3, 4]))]
+        self.faults = Faults(self, is_busy=bool(broken))
+        self.world.moment = self.faults.moment
+        self.world.say("world", f"faults: {self.faults.describe()}")
         #: Batches that may be under way on a channel.
         self.channel_batches = rng.choice([1, 20])
-        self.world.later(self._faults_end_ms, self._heal)
+        self.world.later(self.faults.end_ms, self._heal)
 
     def _generation(self) -> int:
         """Of the deployment to which the simulated thread belongs that runs now."""
+        runtime = self.task_manager_here().slot.runtime
+        return 0 if runtime is None else runtime.identity.generation
+
+    def task_manager_here(self) -> TaskManager:
+        """The one to which the simulated thread belongs that runs now."""
         thread = self.threads.current
         assert thread is not None
         assert isinstance(thread.process, TaskManager)
-        runtime = thread.process.slot.runtime
-        return 0 if runtime is None else runtime.identity.generation
+        return thread.process
 
     def _fail(self, violation: Violation) -> None:
         self.world.failure = self.world.failure or violation
 
     def _work_ms(self) -> float:
-        self.world.risk()
+        self.world.moment("work", ())
         return self.world.rng.random() * (40 if self.world.rng.random() < 0.25 else 6)
 
     def run(self) -> Counter[str]:
@@ -164,44 +161,44 @@ class Simulation:
 
     def _start_control_plane(self) -> None:
         if not self.register.is_finished:
-            self.world.processes[CONTROL_PLANE] = ControlPlaneProcess(
-                self.world, CONTROL_PLANE, self.job, self.loaded, self.store, self.register, len(self.names)
-            )
+            self.world.processes[CONTROL_PLANE] = ControlPlaneProcess(self)
 
     def _start_task_manager(self, name: str) -> None:
         self.world.processes[name] = TaskManager(self, name)
 
     # --- faults -------------------------------------------------------------------------------------------------
 
-    def _fault_at_random(self) -> None:
-        if self.world.now_ms < self._faults_end_ms and self._fault_ms != float("inf"):
-            self.world.later(self.world.rng.random() * 2 * self._fault_ms, self._fault_at_random)
-            self._fault()
-
-    def _fault(self) -> None:
+    def strike(self, kind: str, name: str) -> None:
+        """Let a fault happen; ``name``: of the task manager that it concerns, if it concerns one."""
         world, rng = self.world, self.world.rng
-        kind = rng.choice(_FAULTS)
-        name = rng.choice(self.names)
         manager = world.processes[name]
+        assert isinstance(manager, TaskManager)
         duration_ms = rng.choice([5.0, 30.0, 80.0, 150.0])
-        if kind == "crash":
-            self._kill(name)
-        elif kind == "pause":
-            world.pause(manager, duration_ms)
-        elif kind == "cut":
-            other = rng.choice([*self.names, CONTROL_PLANE])
-            if other != name:
+        match kind:
+            case "crash":
+                self._kill(name)
+            case "pause":
+                world.pause(manager, duration_ms)
+            case "cut":
+                other = rng.choice([*self.names, CONTROL_PLANE])
+                if other != name:
+                    world.counts["faults"] += 1
+                    world.say("network", f"CUT {name} from {other} for {duration_ms:.0f} ms")
+                    world.cut(name, other, duration_ms)
+            case "control plane":
+                self._break_control_plane(duration_ms)
+            case "step":
+                manager.fail_step()
+            case "open":
+                manager.fail_opening()
+            case "disk":
                 world.counts["faults"] += 1
-                world.say("network", f"CUT {name} from {other} for {duration_ms:.0f} ms")
-                world.cut(name, other, duration_ms)
-        elif kind == "control plane":
-            self._break_control_plane(duration_ms)
-        elif kind == "step" and isinstance(manager, TaskManager):
-            manager.fail_step()
-        elif kind == "disk":
-            world.counts["faults"] += 1
-            self.store.is_full = True
-            world.later(duration_ms, self._empty_disk)
+                self.store.is_full = True
+                world.later(duration_ms, self._empty_disk)
+            case "record":
+                world.counts["faults"] += 1
+                self.register.is_out_of_order = True
+                world.later(duration_ms, self._repair_register)
 
     def _kill(self, name: str) -> None:
         """Kill a task manager; another process begins at its address after a while."""
@@ -233,8 +230,12 @@ class Simulation:
     def _empty_disk(self) -> None:
         self.store.is_full = False
 
+    def _repair_register(self) -> None:
+        self.register.is_out_of_order = False
+
     def _heal(self) -> None:
         self.world.say("world", "no more faults")
+        self.faults.heal()
         self.world.heal()
         self.world.later(_END_MS_MAX, self._hangs)
 

@@ -135,6 +135,8 @@ class Register:
     #: Of the control plane that leads.
     leader: object = None
     data: bytes | None = None
+    #: While it is, nothing is written, or what is written is not confirmed.
+    is_out_of_order: bool = False
     _looked_at: bytes | None = None
     _is_over: bool = False
 
@@ -156,9 +158,16 @@ class Register:
 
         Raises:
             SupersededError: another control plane leads.
+            CheckpointError: it is out of order.
         """
+        self.world.moment("record", ())
         if leader is not self.leader and self.world.broken != "commit":
             raise SupersededError("the record was not written: another control plane leads")
+        if self.is_out_of_order:
+            # A file is renamed last of all; etcd may have taken what it does not confirm.
+            if self.is_etcd and self.world.rng.random() < 0.5:
+                self.data = data
+            raise CheckpointError("the record was not written: the register is out of order")
         self.data = data
 
 
@@ -171,10 +180,19 @@ class Output:
     _pending: dict[str, tuple[int, list[Result]]] = field(default_factory=dict)
     #: Name, order (checkpoint), results.
     delivered: list[tuple[str, int, list[Result]]] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
     _seen: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def open(self, name: str, generation: int) -> list[Result]:
-        """Create a pending file; its writer appends to the list."""
+        """Create a pending file; its writer appends to the list.
+
+        Raises:
+            Violation: there is one of this name, or was.
+        """
+        if name in self._names:
+            raise Violation(f"{name} is opened again")
+        if self.world.broken != "names":
+            self._names.add(name)
         results: list[Result] = []
         self._pending[name] = (generation, results)
         return results

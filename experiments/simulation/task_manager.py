@@ -9,7 +9,7 @@ from experiments.simulation.clock import WorldClock
 from experiments.simulation.connection import Connection, ServingProcess
 from experiments.simulation.network import SimulatedNetwork
 from experiments.simulation.state import open_simulated_state
-from experiments.simulation.world import SCALE, Violation
+from experiments.simulation.world import CONTROL_PLANE, SCALE, Violation
 from task_manager.job_opening import JobPlaces
 from task_manager.job_slot import JobSlot
 from task_manager.link.control_calls import GrpcControlCalls
@@ -25,7 +25,6 @@ from weir.rpc import control_pb2_grpc, state_pb2_grpc
 if TYPE_CHECKING:
     from experiments.simulation.run import Simulation
 
-CONTROL_PLANE = "cp"
 QUOTA = 16
 
 
@@ -39,6 +38,7 @@ class TaskManager(ServingProcess):
     def __init__(self, run: Simulation, address: str) -> None:
         super().__init__(run.world, address, run.threads)
         self._run = run
+        self._fails_opening = False
         config = Config(task_manager=_section(run.channel_batches))
         section, clock = config.task_manager, WorldClock(run.world)
         planes = ControlPlanes([CONTROL_PLANE], partial(Connection, self))
@@ -67,12 +67,30 @@ class TaskManager(ServingProcess):
     def fail_step(self) -> None:
         """A step of one subtask raises."""
         runtime = self.slot.runtime
-        running = [] if runtime is None else runtime.running_subtasks()
+        running = [] if runtime is None else runtime.live_subtasks()
         if running and self.is_alive:
-            subtask = self.world.rng.choice(running)
+            # What came last is the least known to others.
+            subtask = running[-1] if self.world.rng.random() < 0.5 else self.world.rng.choice(running)
             self.world.counts["faults"] += 1
             self.world.say(self.address, f"{subtask.subtask} FAILS")
             subtask.mailbox.post(_fail)
+
+
+    def fail_opening(self) -> None:
+        """The next subtask that is made here cannot be opened."""
+        self.world.counts["faults"] += 1
+        self.world.say(self.address, "the next subtask does not OPEN")
+        self._fails_opening = True
+
+    def opens(self) -> None:
+        """A subtask is being opened here.
+
+        Raises:
+            StepFailedError: now and then.
+        """
+        if self._fails_opening:
+            self._fails_opening = False
+            raise StepFailedError("a step could not be opened")
 
 
 def _fail() -> None:

@@ -22,12 +22,25 @@ _LOST_MS = 25.0
 _RPC_TIMEOUT_MS = 500.0
 #: So many milliseconds of the processes' clocks are one of the world.
 SCALE = 10
-#: How often a fault comes at a moment at which it hurts.
-_RISK = 0.1
-#: How often a task manager is killed that gets something new to do.
-_STRIKES = 0.5
+#: The address of the control plane.
+CONTROL_PLANE = "cp"
+#: Methods of which a run may have one whose calls are slow, and one whose calls are lost often, so that whatever can
+#: happen meanwhile does.
+_MAYBE_BAD = (
+    "Deploy",
+    "PrepareRescale",
+    "Reroute",
+    "HandOver",
+    "TakeCopy",
+    "TriggerCheckpoint",
+    "AcknowledgeCheckpoint",
+    "EndCheckpoint",
+    "TakeImage",
+    "Heartbeat",
+)
 
 Call = Callable[..., None]
+Moment = Callable[[str, Sequence[str]], None]
 
 
 class Violation(AssertionError):
@@ -100,10 +113,8 @@ class World:
         self.processes: dict[str, Process] = {}
         #: All that ever were.
         self.ever: list[Process] = []
-        #: Called at moments at which a fault hurts most; None: there are no more faults.
-        self.on_risk: Callable[[], None] | None = None
-        #: Kills the task manager at an address; None: there are no more faults.
-        self.strike: Callable[[str], None] | None = None
+        #: Called at moments at which a fault may hurt, with the task managers that it concerns; see ``Faults.moment``.
+        self.moment: Moment = lambda name, addresses=(): None
         #: What a coroutine raised that nobody waits for.
         self.failure: BaseException | None = None
         #: What happened how often.
@@ -118,6 +129,14 @@ class World:
         self._late = rng.choice([0.0, 0.01, 0.03])
         self._drop = rng.choice([0.0, 0.01, 0.03])
         self._double = rng.choice([0.0, 0.05])
+        #: The method whose calls are often late, and how late.
+        self._slow = rng.choice(_MAYBE_BAD) if rng.random() < 0.5 else ""
+        self._slow_ms = rng.choice([10.0, 30.0, 80.0])
+        #: The method whose calls are often lost.
+        self._lossy = rng.choice(_MAYBE_BAD) if rng.random() < 0.3 else ""
+        #: How much longer rows take from one process to another, for some pairs of processes.
+        self._slow_rows_ms = rng.choice([0.0, 0.0, 5.0, 20.0])
+        self._slow_pairs: dict[tuple[str, str], bool] = {}
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -160,6 +179,14 @@ class World:
         rng = self.rng
         return rng.random() * (40 if rng.random() < self._late else self._delay_ms)
 
+    def _travels_ms(self, method: str) -> float:
+        if method == self._slow and self.rng.random() < 0.5:
+            return self.delay_ms() + self.rng.random() * self._slow_ms
+        return self.delay_ms()
+
+    def _share_lost(self, method: str) -> float:
+        return 0.25 if method == self._lossy else self._drop
+
     def is_cut(self, one: str, other: str) -> bool:
         """Whether two addresses cannot reach each other now."""
         return self._cuts.get(frozenset((one, other)), 0.0) > self.now_ms
@@ -172,7 +199,7 @@ class World:
         """From now on every message arrives, once."""
         self._cuts.clear()
         self._late = self._drop = self._double = 0.0
-        self.on_risk = self.strike = None
+        self._slow, self._lossy, self._slow_rows_ms = "", "", 0.0
 
     def rpc(
         self,
@@ -191,10 +218,14 @@ class World:
         """
         answered: list[bool] = []
         lost = ConnectionLostError(f"{address} does not answer")
+        name = _name(args) or method
+        # One end of a call is a task manager, or both are.
+        concerns = [end for end in (address, source.address) if end != CONTROL_PLANE]
 
         def answer(result: Any) -> None:
             if not answered:
                 answered.append(True)
+                self.moment(f"{name} answered", concerns)
                 done(result)
 
         def arrive() -> None:
@@ -221,7 +252,7 @@ class World:
                 reply(result)
 
         def reply(result: Any) -> None:
-            if self.rng.random() >= self._drop and not self.is_cut(source.address, address):
+            if self.rng.random() >= self._share_lost(name) and not self.is_cut(source.address, address):
                 self.at(self.now_ms + self.delay_ms(), source, answer, result)
             else:
                 source.later(_LOST_MS, answer, lost)
@@ -237,17 +268,23 @@ class World:
         arriving = [
             copy
             for copy in range(copies)
-            if self.rng.random() >= self._drop and not self.is_cut(source.address, address)
+            if self.rng.random() >= self._share_lost(name) and not self.is_cut(source.address, address)
         ]
         for _ in arriving:
-            self.later(self.delay_ms(), arrive)
+            self.later(self._travels_ms(name), arrive)
+        self.moment(name, concerns)
         source.later(timeout_ms if arriving else _LOST_MS, answer, lost)
 
     def stream(self, source: Process, target: Process, link: object, call: Call, *args: Any) -> bool:
         """Send on a connection between two processes: in order; False if the connection is broken."""
         if not target.is_alive or self.is_cut(source.address, target.address):
             return False
-        arrival = max(self.now_ms + self.delay_ms(), self._arrivals.get((target, link), 0.0))
+        delay_ms = self.delay_ms()
+        if self._slow_rows_ms:
+            pair = (source.address, target.address)
+            if self._slow_pairs.setdefault(pair, self.rng.random() < 0.4):
+                delay_ms += self.rng.random() * self._slow_rows_ms
+        arrival = max(self.now_ms + delay_ms, self._arrivals.get((target, link), 0.0))
         self._arrivals[target, link] = arrival
         self.at(arrival, target, call, *args)
         return True
@@ -276,22 +313,6 @@ class World:
         process.is_paused = True
         self.later(duration_ms, self._resume, process)
 
-    def risk(self) -> None:
-        """A moment at which a fault hurts: between two steps that belong together."""
-        if self.on_risk is not None and self.rng.random() < _RISK:
-            self.later(self.rng.random(), self.on_risk)
-
-    def strike_later(self, addresses: Sequence[str]) -> None:
-        """Kill one of these task managers soon, now and then."""
-        if self.strike is not None and addresses and self.rng.random() < _STRIKES:
-            self.later(
-                self.rng.random() * self.rng.choice([5, 40, 100]), self._strike, self.rng.choice(addresses)
-            )
-
-    def _strike(self, address: str) -> None:
-        if self.strike is not None:
-            self.strike(address)
-
     def _resume(self, process: Process) -> None:
         if not process.is_alive:
             return
@@ -300,6 +321,15 @@ class World:
         backlog, process.backlog = process.backlog, []
         for call, args in backlog:
             process.later(0.0, call, *args)
+
+
+def _name(args: tuple[Any, ...]) -> str:
+    """The method that is called, by the path and the request that the network carries."""
+    if not args:
+        return ""
+    name = str(args[0]).rpartition("/")[2]
+    # It has another meaning than those of a checkpoint.
+    return "LastPart" if name == "AcknowledgeCheckpoint" and not args[1].checkpoint_id else name
 
 
 def _arrived(waited: asyncio.Future[None]) -> None:

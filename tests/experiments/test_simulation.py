@@ -25,12 +25,12 @@ def _one_processor():
 def test_the_output_is_always_that_of_a_run_without_faults():
     counts = Seeds().run(range(80), "", lambda line: None)
     # The runs must go where the protocol is interesting.
-    assert counts["faults"] > 250
+    assert counts["faults"] > 110
     assert counts["checkpoints"] > 100
-    assert counts["rescales"] > 40
-    assert counts["groups moved"] > 40
-    assert counts["drains"] > 10
-    assert counts["generations"] > 150
+    assert counts["rescales"] > 30
+    assert counts["groups moved"] > 30
+    assert counts["drains"] > 5
+    assert counts["generations"] > 110
     assert counts["results"] > 5_000
 
 
