@@ -1,5 +1,7 @@
 """The coordinator's part in a rescale, as transcripts: what is reported, what it orders, how it ends."""
 
+from dataclasses import replace
+
 import pytest
 
 from weir.errors import InvalidTransitionError
@@ -310,6 +312,6 @@ def test_rescales_of_an_earlier_control_plane_are_remembered_and_numbers_go_on()
     assert (second["id"], second["phase"]) == (2, "FAILED")
     assert second["cause"] == "the control plane that led it ended while it was in phase PREPARING"
     assert later.current is None
-    third, _ = later.add(OUT, 30, migrates=False)
+    third, _ = later.add(replace(OUT, version=4), 30, migrates=False)
     assert third.rescale_id == 3
     assert [report["id"] for report in later.to_list()] == [3, 2, 1]
