@@ -335,9 +335,7 @@ class Checkpointer:
             return
         if not is_saved:
             first = min(action.sources)
-            self.handle(
-                model.PartDeclined(identity.generation, action.checkpoint_id, first, NOT_ON_RECORD)
-            )
+            self.handle(model.PartDeclined(identity.generation, action.checkpoint_id, first, NOT_ON_RECORD))
             return
 
         async def tell(name: str, sources: list[SubtaskId]) -> None:

@@ -312,7 +312,9 @@ class ControlPlaneProcess(Process):
         log.__class__ = WatchedLog
         assert isinstance(log, WatchedLog)
         log.watch = self._rescale_moved
-        world.say(self.address, f"begins generation {start.generation} from {self.parts.checkpointer.latest_id}")
+        world.say(
+            self.address, f"begins generation {start.generation} from {self.parts.checkpointer.latest_id}"
+        )
         self._rescales_left = rng.choice([2, 5] if world.broken else [0, 2, 5])
         self.parts.takeover.start(config.lease_timeout_ms)
         self.spawn(self.parts.run_timers(_LOOK_MS * SCALE / 1e3))

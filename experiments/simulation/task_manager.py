@@ -75,7 +75,6 @@ class TaskManager(ServingProcess):
             self.world.say(self.address, f"{subtask.subtask} FAILS")
             subtask.mailbox.post(_fail)
 
-
     def fail_opening(self) -> None:
         """The next subtask that is made here cannot be opened."""
         self.world.counts["faults"] += 1

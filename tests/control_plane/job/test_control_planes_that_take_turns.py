@@ -224,6 +224,7 @@ def test_the_next_control_plane_uses_no_index_and_no_version_of_a_rescale_again(
         await until(lambda: grown.phase.value == "COMPLETE")
         shrunk = first.parts.rescaler.request(COUNT, 2)
         await until(lambda: shrunk.phase.value == "COMPLETE")
+
         # One that is taken back after its owners have heard of it.
         async def refuse(request):
             raise HandshakeError("no")

@@ -250,7 +250,11 @@ def test_no_row_that_moves_at_a_switch_comes_after_a_watermark_that_it_was_befor
     output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {}, [0])
     moved = drain(fast)
     assert [type(element).__name__ for element in moved] == ["RouteMarker", "RecordBatch", "Watermark"]
-    assert [type(element).__name__ for element in drain(slow)] == ["RecordBatch", "RouteMarker", "EndOfStream"]
+    assert [type(element).__name__ for element in drain(slow)] == [
+        "RecordBatch",
+        "RouteMarker",
+        "EndOfStream",
+    ]
 
 
 @pytest.mark.parametrize("subtasks", [1, 3])
