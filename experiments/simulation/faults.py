@@ -7,7 +7,7 @@ happens once, and must not be forgotten, is left to be found at the end.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
