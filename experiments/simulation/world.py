@@ -114,7 +114,7 @@ class World:
         #: All that ever were.
         self.ever: list[Process] = []
         #: Called at moments at which a fault may hurt, with the task managers that it concerns; see ``Faults.moment``.
-        self.moment: Moment = lambda name, addresses=(): None
+        self.moment: Moment = _nothing
         #: What a coroutine raised that nobody waits for.
         self.failure: BaseException | None = None
         #: What happened how often.
@@ -321,6 +321,10 @@ class World:
         backlog, process.backlog = process.backlog, []
         for call, args in backlog:
             process.later(0.0, call, *args)
+
+
+def _nothing(name: str, addresses: Sequence[str]) -> None:
+    """No fault comes."""
 
 
 def _name(args: tuple[Any, ...]) -> str:
