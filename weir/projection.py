@@ -115,6 +115,9 @@ def _conditions(source: Node, nodes: Sequence[Node], whole: Collection[str]) -> 
         readers = [node for node in nodes if any(item.producer == at.name for item in node.inputs)]
         if len(readers) != 1 or not isinstance(readers[0].spec, FilterSpec | SelectSpec | PassThroughSpec):
             break
+        if isinstance(readers[0].spec, SelectSpec) and readers[0].spec.expressions:
+            # A column may have another value than in the source.
+            break
         at = readers[0]
         if isinstance(at.spec, FilterSpec):
             condition = condition_of(at.spec.predicate, source.schema)

@@ -44,6 +44,7 @@ from weir.specs import (
     UserSinkSpec,
     WithColumnsSpec,
 )
+from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
 from weir.specs.joins import joined_columns
 from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
@@ -116,13 +117,39 @@ class Stream:
         aliased = tuple(e.alias(column) if isinstance(e, pl.Expr) else e for column, e in named.items())
         return self._same_kind(name, WithColumnsSpec((*expressions, *aliased)), parallelism)
 
-    def select(self, name: str | None, *columns: str, parallelism: int | None = None) -> Stream:
-        """Keep only these columns, in this order.
+    def select(
+        self,
+        name: str | None,
+        *columns: str | pl.Expr,
+        parallelism: int | None = None,
+        **named: pl.Expr,
+    ) -> Stream:
+        """Keep only these columns, in this order; a Polars expression computes one, as in :meth:`with_columns`.
 
         What no step reads any more is not even decoded by files' sources, nor sent between processes. Functions and
         sinks count as reading all that they are given. The result is no keyed stream: ``select`` before ``key_by``.
         """
-        return self._step(name, SelectSpec(columns), parallelism)
+        aliased = tuple(e.alias(column) if isinstance(e, pl.Expr) else e for column, e in named.items())
+        return self._step(name, SelectSpec((*columns, *aliased)), parallelism)
+
+    def drop(self, name: str | None, *columns: str, parallelism: int | None = None) -> Self:
+        """Leave these columns out; after ``key_by`` not the key columns."""
+        left = remaining_columns(name, columns, self.schema)
+        return self._same_kind(name, SelectSpec(left), parallelism)
+
+    def rename(self, name: str | None, names: Mapping[str, str], *, parallelism: int | None = None) -> Self:
+        """Give columns other names: ``rename("named", {"old": "new"})``; after ``key_by`` not the key columns."""
+        check_rename(name, names, self.schema)
+        return self._same_kind(name, RenameSpec(tuple(names.items())), parallelism)
+
+    def explode(
+        self, name: str | None, column: str, *, keep_empty: bool = False, parallelism: int | None = None
+    ) -> Self:
+        """Make a row of each element of a column of lists; the other columns and the times are repeated.
+
+        ``keep_empty``: a row whose list is empty or null is kept, with null in the column; else it is dropped.
+        """
+        return self._same_kind(name, ExplodeSpec(column, bool(keep_empty)), parallelism)
 
     def map_batches(
         self,
@@ -544,7 +571,11 @@ class KeyedStream(Stream):
         replaced = [column for column in self.key_columns if column in written]
         if replaced:
             raise GraphError(f"step {name!r}: it replaces key column {replaced[0]!r}; do that before key_by")
-        return super()._same_kind(name, spec, parallelism)
+        made = super()._same_kind(name, spec, parallelism)
+        absent = [column for column in self.key_columns if column not in made.schema.names]
+        if absent:
+            raise GraphError(f"step {name!r}: it leaves out key column {absent[0]!r}; do that before key_by")
+        return made
 
 
 def _callable(step: str | None, function: Any) -> Any:

@@ -73,32 +73,46 @@ class WithColumnsSpec(OperatorSpec):
 
 @dataclass(frozen=True)
 class SelectSpec(OperatorSpec):
-    """Keep some columns, in the order given."""
+    """Keep some columns, in the order given; an expression computes a new one."""
 
     kind: ClassVar[str] = "select"
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:SelectOperator"
-    columns: tuple[str, ...]
+    columns: tuple[str | pl.Expr, ...]
+
+    @property
+    def expressions(self) -> tuple[pl.Expr, ...]:
+        """Those of the columns that are computed."""
+        return tuple(item for item in self.columns if isinstance(item, pl.Expr))
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The chosen columns; see :class:`OperatorSpec`."""
         schema = inputs[0]
         if not self.columns:
             raise GraphError(f"step {step!r}: select needs at least one column")
-        for position, name in enumerate(self.columns):
-            if name not in schema.names:
+        fields: list[pa.Field] = []
+        for item in self.columns:
+            if isinstance(item, pl.Expr):
+                written = written_columns(step, (item,), schema)
+                fields += [pa.field(name, dtype) for name, dtype in written.items()]
+            elif item not in schema.names:
                 known = schema.names
                 raise GraphError(
-                    f"step {step!r}: there is no column {name!r}{did_you_mean(str(name), known)}"
+                    f"step {step!r}: there is no column {item!r}{did_you_mean(str(item), known)}"
                 )
-            if name in self.columns[:position]:
+            else:
+                fields.append(schema.field(item))
+        names = [field.name for field in fields]
+        for name in names:
+            if names.count(name) > 1:
                 raise GraphError(f"step {step!r}: column {name!r} is there twice")
-        check_keeps_changes(step, schema, self.columns)
-        return pa.schema([schema.field(name) for name in self.columns])
+        check_keeps_changes(step, schema, [item for item in self.columns if isinstance(item, str)])
+        return pa.schema(fields)
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """The chosen columns; see :class:`OperatorSpec`."""
-        return frozenset(self.columns)
+        """The chosen columns, and what expressions read; see :class:`OperatorSpec`."""
+        plain = frozenset(item for item in self.columns if isinstance(item, str))
+        return plain | expression_columns(self.expressions, schema)
 
 
 @dataclass(frozen=True)

@@ -144,15 +144,26 @@ class PassThroughOperator(Operator):
 
 
 class SelectOperator(Operator):
-    """Keeps some user columns, and all system columns."""
+    """Keeps some user columns and computes others, and keeps all system columns."""
 
     def __init__(self, spec: SelectSpec) -> None:
         self._columns = spec.columns
+        self._computed = WithColumnsOperator(WithColumnsSpec(spec.expressions)) if spec.expressions else None
+        self._names = [item for item in spec.columns if isinstance(item, str)]
+
+    def open(self, context: OperatorContext) -> None:
+        """Learn what expressions are called."""
+        if self._computed is not None:
+            assert context.schema is not None
+            self._computed.open(context)
+            self._names = context.schema.names
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """One batch, which shares memory with the input."""
+        if self._computed is not None:
+            (batch,) = self._computed.process(batch)
         system = [name for name in batch.schema.names if name in SYSTEM_COLUMNS]
-        return (batch.select([*self._columns, *system]),)
+        return (batch.select([*self._names, *system]),)
 
 
 class UnionOperator(Operator):
