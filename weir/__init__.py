@@ -58,6 +58,8 @@ if TYPE_CHECKING:
         bounded_out_of_orderness,
         custom_watermarks,
     )
+    from weir.windowed_streams import WindowedStream
+    from weir.windows import cumulative, sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -101,16 +103,20 @@ __all__ = [
     "WatermarkGenerator",
     "WatermarkStrategy",
     "WeirError",
+    "WindowedStream",
     "__version__",
     "bounded_out_of_orderness",
     "count",
+    "cumulative",
     "custom_watermarks",
     "max",
     "mean",
     "min",
     "run",
     "side",
+    "sliding",
     "sum",
+    "tumbling",
     "with_times",
 ]
 
@@ -182,6 +188,12 @@ _MODULES = {
         "WatermarkStrategy",
         "bounded_out_of_orderness",
         "custom_watermarks",
+    ),
+    "windowed_streams": ("WindowedStream",),
+    "windows": (
+        "cumulative",
+        "sliding",
+        "tumbling",
     ),
 }
 _LAZY = {name: f"weir.{module}" for module, names in _MODULES.items() for name in names}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import polars as pl
+
+from weir.errors import GraphError
 from weir.specs import AggregateFunction
 
 
@@ -13,6 +16,20 @@ class AggregateCall:
 
     function: AggregateFunction
     column: str | None = None
+    #: Of windows only: the rows that count.
+    condition: pl.Expr | None = None
+
+    def where(self, predicate: pl.Expr) -> AggregateCall:
+        """The same over the rows alone for which a boolean expression is true: ``weir.count().where(pl.col("x") > 3)``.
+
+        Raises:
+            GraphError: it is no expression, or there is a condition already.
+        """
+        if not isinstance(predicate, pl.Expr):
+            raise GraphError(f"where takes a Polars expression, got {type(predicate).__name__}")
+        if self.condition is not None:
+            raise GraphError("where was called twice for one aggregate; combine the conditions with &")
+        return replace(self, condition=predicate)
 
 
 def count() -> AggregateCall:

@@ -17,6 +17,7 @@ from weir.schemas import schema_difference
 from weir.specs import KeyedSpec, SourceSpec
 from weir.specs.expression_checks import check_event_time
 from weir.specs.key_checks import check_key_columns
+from weir.specs.windows import WindowAggregateSpec
 from weir.spelling import did_you_mean
 from weir.types import MAX_PARALLELISM_MAX
 
@@ -217,6 +218,8 @@ def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
     if isinstance(node.spec, KeyedSpec):
         for position, item in enumerate(node.inputs):
             _check_partitioning(node, node.spec.keys_of_input(position), item, by_name)
+    if isinstance(node.spec, WindowAggregateSpec) and node.spec.window.time == "event":
+        _check_windows_follow(node, by_name)
     inputs = tuple(by_name[item.producer].schema_of(item.output) for item in node.inputs)
     check_takes_changes(node.name, node.spec, inputs)
     expected = node.spec.output_schema(node.name, inputs)
@@ -250,3 +253,19 @@ def _check_partitioning(node: Node, keys: tuple[str, ...], item: Input, by_name:
         raise GraphError(
             f"step {node.name!r}: its rows are not partitioned by {list(keys)}; call key_by before it"
         )
+
+
+def _check_windows_follow(node: Node, by_name: Mapping[str, Node]) -> None:
+    """Results of windows by the clock have the clock's time, and no watermark follows it."""
+    waiting = [item.producer for item in node.inputs]
+    seen: set[str] = set()
+    while waiting:
+        producer = by_name[waiting.pop()]
+        if isinstance(producer.spec, WindowAggregateSpec) and producer.spec.window.time == "processing":
+            raise GraphError(
+                f"step {node.name!r}: its rows come from windows by the clock of step {producer.name!r}, and have no "
+                'event time; use time="processing" here, too'
+            )
+        if producer.name not in seen:
+            seen.add(producer.name)
+            waiting += [item.producer for item in producer.inputs]

@@ -45,6 +45,8 @@ KERNEL_MODULES = (
     "weir.state.tables.slot_choice_kernels",
     "weir.state.tables.slot_kernels",
     "weir.state.tables.slot_key_kernels",
+    "weir.state.tables.window_kernels",
+    "weir.operators.windows.fold_kernels",
 )
 #: Of these, modules without a kernel of their own: no cache is written for them.
 _ONLY_INLINED = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -52,6 +52,11 @@ from weir.states import declared_states
 from weir.timer_hooks import timer_states
 from weir.ttl import duration_ms
 from weir.watermarks import WatermarkStrategy, checked_strategy
+
+if TYPE_CHECKING:
+    from weir.specs.windows import Window
+    from weir.windowed_streams import WindowedStream
+    from weir.windows import Duration
 
 #: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
 Columns: TypeAlias = Mapping[str, object] | pa.Schema
@@ -412,6 +417,10 @@ class KeyedStream(Stream):
                 raise GraphError(
                     f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
                 )
+            if call.condition is not None:
+                raise GraphError(
+                    f"step {name!r}: {output}: where(...) goes only with windows; filter the stream before key_by"
+                )
         listed = tuple(Aggregate(output, call.function, call.column) for output, call in aggregates.items())
         return self._same_kind(name, KeyedAggregateSpec(self.key_columns, listed, emit), parallelism)
 
@@ -562,6 +571,26 @@ class KeyedStream(Stream):
         if self.input.exchange is Exchange.HASH:
             return self
         return self.key_by(*self.key_columns)
+
+    def window(self, window: Window, *, allowed_lateness: Duration = 0) -> WindowedStream:
+        """Divide the rows of each key by time: ``window(weir.tumbling("60s")).aggregate("n", n=weir.count())``.
+
+        Args:
+            window: ``weir.tumbling``, ``weir.sliding`` or ``weir.cumulative``.
+            allowed_lateness: how long after its end a window takes late rows; see docs/windows.md.
+
+        Raises:
+            GraphError: one of them cannot be used.
+        """
+        # The module needs this one.
+        from weir.windowed_streams import WindowedStream
+
+        return WindowedStream(self, window, allowed_lateness)
+
+    def keyed_step(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> KeyedStream:
+        """Add a step whose result keeps the key columns, perhaps not the others."""
+        node = self._node(name, spec, parallelism)
+        return KeyedStream(self.flow, node, None, self.key_columns)
 
     def _like(self, node: Node, exchange: Input | None = None) -> Self:
         return type(self)(self.flow, node, exchange, self.key_columns)

@@ -58,6 +58,8 @@ class SubtaskProgress:
     batches_out: int = 0
     bytes_out: int = 0
     records_rejected: int = 0
+    #: Rows that windows dropped because they came too late.
+    records_late: int = 0
     #: Of its source and its steps.
     rejected: Sequence[Rejects] = ()
     busy_s: float = 0.0

@@ -24,6 +24,9 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
     kept.channels = progress.channels = (
         () if progress.state in FINAL_STATES else running.chain.output.queues()
     )
+    kept.records_late = progress.records_late = sum(
+        getattr(operator, "late_rows", 0) for operator in running.chain.operators
+    )
     counts = [getattr(operator, "distinct_keys", None) for operator in running.chain.operators]
     known = [count for count in counts if count is not None]
     kept.distinct_keys = progress.distinct_keys = sum(known) if known else None

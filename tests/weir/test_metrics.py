@@ -42,6 +42,7 @@ class Counters:
     batches_out: int = 0
     bytes_out: int = 0
     records_rejected: int = 0
+    records_late: int = 0
     busy_s: float = 0.0
     idle_s: float = 0.0
     backpressured_s: float = 0.0

@@ -54,6 +54,11 @@ BATCHES_OUT = _subtask("batches_out_total", "counter", "Record batches sent to t
 BYTES_IN = _subtask("bytes_in_total", "counter", "Arrow bytes of the batches taken.")
 BYTES_OUT = _subtask("bytes_out_total", "counter", "Arrow bytes of the batches sent.")
 RECORDS_REJECTED = _subtask("records_rejected_total", "counter", "Records that went to the dead letters.")
+RECORDS_LATE = _subtask(
+    "records_late_total",
+    "counter",
+    "Records that windows dropped because they came after the window had fired.",
+)
 BUSY = _subtask("busy_seconds_total", "counter", "Time spent in operators.")
 IDLE = _subtask("idle_seconds_total", "counter", "Time spent waiting for input.")
 BACKPRESSURED = _subtask(

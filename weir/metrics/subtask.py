@@ -25,6 +25,7 @@ class SubtaskCounters(Protocol):
     batches_out: int
     bytes_out: int
     records_rejected: int
+    records_late: int
     busy_s: float
     idle_s: float
     backpressured_s: float
@@ -69,6 +70,7 @@ _ATTRIBUTES = {
     d.BYTES_IN: "bytes_in",
     d.BYTES_OUT: "bytes_out",
     d.RECORDS_REJECTED: "records_rejected",
+    d.RECORDS_LATE: "records_late",
     d.BUSY: "busy_s",
     d.IDLE: "idle_s",
     d.BACKPRESSURED: "backpressured_s",

@@ -59,6 +59,7 @@ from weir.specs.stateless import (
     UserOperatorSpec,
     WithColumnsSpec,
 )
+from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec
 
 __all__ = [
     "LINE_BYTES_MAX",
@@ -107,5 +108,8 @@ __all__ = [
     "UserOperatorSpec",
     "UserSinkSpec",
     "UserSourceSpec",
+    "Window",
+    "WindowAggregate",
+    "WindowAggregateSpec",
     "WithColumnsSpec",
 ]

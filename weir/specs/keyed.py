@@ -127,26 +127,31 @@ def aggregate_schema(step: str, aggregates: tuple[Aggregate, ...], schema: pa.Sc
                 f"step {step!r}: output column {aggregate.output!r} exists already; choose another name"
             )
         taken.add(aggregate.output)
-        fields.append(pa.field(aggregate.output, _aggregate_type(step, aggregate, schema)))
+        dtype = aggregate_type(step, aggregate.function, aggregate.column, schema)
+        fields.append(pa.field(aggregate.output, dtype))
     return pa.schema(fields)
 
 
-def _aggregate_type(step: str, aggregate: Aggregate, schema: pa.Schema) -> pa.DataType:
-    if aggregate.function == "count" and aggregate.column is None:
+def aggregate_type(
+    step: str, function: AggregateFunction, column: str | None, schema: pa.Schema
+) -> pa.DataType:
+    """The type of an aggregate's values over a column of ``schema``; None only for a bare count.
+
+    Raises:
+        GraphError: there is no such column, or it is no number.
+    """
+    if function == "count" and column is None:
         return pa.int64()
-    if aggregate.column is None or aggregate.column not in schema.names:
+    if column is None or column not in schema.names:
         raise GraphError(
-            f"step {step!r}: {aggregate.function} over {aggregate.column!r}: there is no such column"
-            f"{did_you_mean(str(aggregate.column), schema.names)}"
+            f"step {step!r}: {function} over {column!r}: there is no such column"
+            f"{did_you_mean(str(column), schema.names)}"
         )
-    dtype = schema.field(aggregate.column).type
-    if aggregate.function == "count":
+    dtype = schema.field(column).type
+    if function == "count":
         return pa.int64()
     if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
-        raise GraphError(
-            f"step {step!r}: {aggregate.function} over {aggregate.column!r}: "
-            f"the column is {dtype}, not a number"
-        )
-    if aggregate.function == "mean" or pa.types.is_floating(dtype):
+        raise GraphError(f"step {step!r}: {function} over {column!r}: the column is {dtype}, not a number")
+    if function == "mean" or pa.types.is_floating(dtype):
         return pa.float64()
     return pa.int64()

@@ -79,7 +79,7 @@ class AggregateCodec:
 def aggregate_codec(spec: KeyedAggregateSpec, schema: pa.Schema | None) -> AggregateCodec:
     """What a spec needs; types are known with the schema of the rows."""
     return AggregateCodec(
-        keys=tuple((name, _key_form(schema, name)) for name in spec.key_columns),
+        keys=tuple((name, key_form(schema, name)) for name in spec.key_columns),
         aggregates=tuple((a.function, a.column, _number_type(schema, a)) for a in spec.aggregates),
     )
 
@@ -175,7 +175,7 @@ def _fits(stored: tuple[tuple[str | None, ...], ...], needed: tuple[tuple[str | 
     return all(None in (a[-1], b[-1]) or a[-1] == b[-1] for a, b in zip(stored, needed, strict=True))
 
 
-def _key_form(schema: pa.Schema | None, name: str) -> str | None:
+def key_form(schema: pa.Schema | None, name: str) -> str | None:
     """Types whose equal values have equal key bytes have one form (``weir.key_encoding``)."""
     if schema is None:
         return None

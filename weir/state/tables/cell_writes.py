@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -55,6 +56,8 @@ class CellWrites:
         self._flushed = 0
         #: What another thread is writing, and its slots; they are clean, and stay until it is written.
         self._captured: tuple[Capture, np.ndarray] | None = None
+        #: Told of slots, and their key groups, before the store gets them.
+        self.on_write: Callable[[np.ndarray, np.ndarray], None] | None = None
         #: Keys written so far.
         self.keys_written = 0
 
@@ -75,6 +78,8 @@ class CellWrites:
         """
         self.settle()
         groups = self._groups(slots)
+        if self.on_write is not None:
+            self.on_write(slots, groups)
         order = self._slots.in_key_order(slots, groups)
         slots, groups = slots[order], groups[order]
         for start in range(0, len(slots), WRITE_KEYS_MAX):
@@ -107,6 +112,10 @@ class CellWrites:
         self._to_flush = None
         return True
 
+    def may_begin_part(self) -> bool:
+        """Whether the next :meth:`write_part` notes what is dirty."""
+        return self._to_flush is None and not self._has_to_wait()
+
     def _has_to_wait(self) -> bool:
         """Whether rows would wait for a write: because of a checkpoint, or of a store that cannot keep up."""
         return self.is_captured() or self._backend.writes_wait() or self._backend.is_stalled()
@@ -118,7 +127,10 @@ class CellWrites:
         slots = table.used_slots(dirty_only=True)
         if not len(slots):
             return None
-        keys = table.state_keys(slots, self._groups(slots), self._state_id)
+        groups = self._groups(slots)
+        if self.on_write is not None:
+            self.on_write(slots, groups)
+        keys = table.state_keys(slots, groups, self._state_id)
         cells, presence = table.cells[slots], table.presence[slots]
         table.mark_clean(slots)
         self.keys_written += len(slots)

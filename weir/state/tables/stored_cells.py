@@ -55,8 +55,8 @@ class StoredCells:
         Raises:
             StateError: the store cannot be read, or holds values of another form.
         """
-        self._check_groups(groups)
-        stored = self._group_status[groups] == _MAY_BE_STORED
+        self.check_groups(groups)
+        stored = self.may_be_stored(new_slots, groups)
         if not stored.any():
             return 0
         slots, groups = new_slots[stored], groups[stored]
@@ -71,6 +71,15 @@ class StoredCells:
         self._slots.cells[slots] = cells
         self._slots.presence[slots] = presence
         return len(rows)
+
+    def may_be_stored(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
+        """Of which of these slots, of these key groups, the store may have the state; bool."""
+        stored: np.ndarray = self._group_status[groups] == _MAY_BE_STORED
+        return stored
+
+    def holds(self, group: int) -> bool:
+        """Whether the store may have keys of a group that are not cached."""
+        return bool(self._group_status[group] == _MAY_BE_STORED)
 
     def _rows(self, keys: PackedKeys) -> tuple[np.ndarray, np.ndarray]:
         """See ``StateBackend.get_packed``."""
@@ -87,7 +96,7 @@ class StoredCells:
         self._is_mixed = True
         return found
 
-    def _check_groups(self, groups: np.ndarray) -> None:
+    def check_groups(self, groups: np.ndarray) -> None:
         """Find out, once for each key group, whether the store holds any key of this state."""
         unchecked = groups[self._group_status[groups] == _UNCHECKED]
         for group in np.unique(unchecked).tolist() if len(unchecked) else ():

@@ -1,0 +1,143 @@
+"""Windows in jobs of one process: results, late rows, restarts, and jobs that are refused."""
+
+import datetime as dt
+
+import polars as pl
+import pytest
+
+import weir
+from weir import testing
+from weir.errors import GraphError, WeirError
+
+SCHEMA = {"user": str, "at": int, "n": int}
+
+
+def flow_of(window, *, parallelism=1, **aggregates):
+    flow = weir.Dataflow("windowed")
+    events = flow.source("events", weir.JsonLines("/absent", schema=SCHEMA, event_time="at"))
+    windowed = events.key_by("user").window(window)
+    aggregates = aggregates or {"rows": weir.count(), "total": weir.sum("n")}
+    windowed.aggregate("windows", parallelism=parallelism, **aggregates).sink("out", weir.Collect())
+    return flow
+
+
+def event(user, at, n=1):
+    return {"user": user, "at": at, "n": n}
+
+
+def told(job):
+    return [tuple(row.values()) for row in job.rows("out")]
+
+
+def test_a_tumbling_window_fires_when_the_watermark_reaches_its_end():
+    with testing.start(flow_of(weir.tumbling("10ms")), {"events": []}) as job:
+        job.push("events", [event("ann", 1), event("ann", 9, 5), event("bob", 10), event("ann", -3)])
+        job.advance_watermark("events", 9)
+        assert told(job) == [("ann", -10, 0, 1, 1)]
+        job.advance_watermark("events", 10)
+        assert told(job)[1:] == [("ann", 0, 10, 2, 6)]
+        # Late for its window, and the others are not.
+        job.push("events", [event("ann", 9), event("bob", 12)])
+        result = job.finish()
+    assert [tuple(row.values()) for row in result["out"]][2:] == [("bob", 10, 20, 2, 2)]
+
+
+@pytest.mark.parametrize("kind", ["sliding", "cumulative"])
+def test_windows_share_panes(kind):
+    window = weir.sliding(20, 10) if kind == "sliding" else weir.cumulative(20, 10)
+    with testing.start(flow_of(window, parallelism=2), {"events": []}) as job:
+        job.push("events", [event("ann", 1), event("ann", 15, 2), event("ann", 31, 4)])
+        job.advance_watermark("events", 31)
+        first = [("ann", 0, 10, 1, 1), ("ann", 0, 20, 2, 3)]
+        if kind == "sliding":
+            first = [("ann", -10, 10, 1, 1), ("ann", 0, 20, 2, 3), ("ann", 10, 30, 1, 2)]
+        assert told(job) == first
+        last = [tuple(row.values()) for row in job.finish()["out"]][len(first) :]
+    sliding = [("ann", 20, 40, 1, 4), ("ann", 30, 50, 1, 4)]
+    assert last == (sliding if kind == "sliding" else [("ann", 20, 40, 1, 4)])
+
+
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_a_job_that_starts_again_fires_no_window_twice_and_takes_no_late_row(state):
+    with testing.start(flow_of(weir.tumbling(10)), {"events": []}, state=state) as job:
+        job.push("events", [event("ann", 1), event("ann", 12)])
+        job.advance_watermark("events", 10)
+        savepoint = job.savepoint()
+    flow = flow_of(weir.tumbling(10), parallelism=2)
+    with testing.start(flow, {"events": []}, state=state, from_savepoint=savepoint) as job:
+        # The watermark begins anew; the windows do not.
+        job.push("events", [event("ann", 2), event("ann", 14, 7)])
+        job.advance_watermark("events", 11)
+        assert told(job) == []
+        assert [tuple(row.values()) for row in job.finish()["out"]] == [("ann", 10, 20, 2, 8)]
+
+
+def test_a_job_with_other_windows_does_not_read_the_state():
+    with testing.start(flow_of(weir.tumbling(10)), {"events": [event("ann", 1)]}) as job:
+        savepoint = job.savepoint()
+    for window, aggregates, message in (
+        (weir.tumbling(20), {}, "has window"),
+        (weir.tumbling(10), {"rows": weir.count()}, "has aggregates"),
+    ):
+        with pytest.raises(WeirError, match=message):
+            testing.start(flow_of(window, **aggregates), {"events": []}, from_savepoint=savepoint)
+
+
+def test_conditions_and_nulls():
+    flow = flow_of(
+        weir.tumbling(10),
+        odd=weir.count().where(pl.col("n") % 2 == 1),
+        large=weir.sum("n").where(pl.col("n") > 100),
+        rows=weir.count(),
+    )
+    with testing.start(flow, {"events": [event("ann", 1, 3), event("ann", 2, 4)]}) as job:
+        assert [tuple(row.values()) for row in job.finish()["out"]] == [("ann", 0, 10, 1, None, 2)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: weir.tumbling(0), "size is 0"),
+        (lambda: weir.tumbling("-5s"), "not a duration"),
+        (lambda: weir.tumbling(-5), "size is -5"),
+        (lambda: weir.tumbling("10s", offset="10s"), "offset is '10s'"),
+        (lambda: weir.tumbling("10s", time="wall"), "time is 'wall'"),
+        (lambda: weir.sliding("10s", "20s"), "slide '20s' is larger"),
+        (lambda: weir.sliding("10s", "3s"), "not a multiple"),
+        (lambda: weir.sliding("10d", 1), "at most 100,000"),
+        (lambda: weir.cumulative("10s", dt.timedelta(seconds=4)), "not a multiple"),
+        (lambda: flow_of("10s"), "expected a window"),
+        (lambda: flow_of(weir.tumbling(1), s=weir.sum("user")), "not a number"),
+        (lambda: flow_of(weir.tumbling(1), s=weir.sum("absent")), "no such column"),
+        (lambda: flow_of(weir.tumbling(1), window_end=weir.count()), "exists already"),
+        (lambda: flow_of(weir.tumbling(1), s=weir.count().where(pl.col("n") + 1)), "not Boolean"),
+        (lambda: flow_of(weir.tumbling(1), s=3), "needs an aggregate"),
+        (lambda: weir.count().where("n > 3"), "Polars expression"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_graph_is_built(make, message):
+    with pytest.raises(GraphError, match=message):
+        make()
+
+
+def test_windows_by_event_time_do_not_follow_windows_by_the_clock():
+    flow = weir.Dataflow("windowed")
+    events = flow.source("events", weir.JsonLines("/absent", schema=SCHEMA, event_time="at"))
+    by_clock = events.key_by("user").window(weir.tumbling(10, time="processing"))
+    counted = by_clock.aggregate("clock", n=weir.count())
+    counted.key_by("user").window(weir.tumbling(10)).aggregate("event", n=weir.count()).sink(
+        "out", weir.Collect()
+    )
+    with pytest.raises(GraphError, match="by the clock"):
+        flow.build()
+
+
+def test_windows_by_the_clock_fire_when_it_reaches_their_end():
+    with testing.start(flow_of(weir.tumbling(1000, time="processing")), {"events": []}) as job:
+        now_ms = job.clock.now_us() // 1000
+        job.push("events", [event("ann", 1), event("ann", 10**9)])
+        end_ms = now_ms - now_ms % 1000 + 1000
+        job.advance_time(end_ms - now_ms - 1)
+        assert told(job) == []
+        job.advance_time(1)
+        assert told(job) == [("ann", end_ms - 1000, end_ms, 2, 2)]

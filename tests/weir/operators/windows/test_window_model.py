@@ -1,0 +1,293 @@
+"""Windows made of panes against plain Python, whatever the runtime does in between."""
+
+import copy
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+import weir
+from tests.weir.model_tests import model_test
+from weir import keys as weir_keys
+from weir.clock import SystemClock
+from weir.operators.base import OperatorContext
+from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, user_columns, with_times
+from weir.specs.windows import WindowAggregate, WindowAggregateSpec
+from weir.state.stores.memory import MemoryBackend
+from weir.state.stores.rocksdb import open_store
+from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.state.tables.opened import StateTables
+
+GROUPS = 4
+STATE_ID = 7
+KEYS = ["", "a", "b", "long-key-17", "c", "d", "e", "\u00fc"]
+SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
+AGGREGATES = (
+    WindowAggregate("n", "count"),
+    WindowAggregate("s", "sum", "v"),
+    WindowAggregate("low", "min", "v"),
+    WindowAggregate("high", "max", "x"),
+    WindowAggregate("mean", "mean", "x"),
+    WindowAggregate("odd", "count", None, pl.col("v") % 2 == 1),
+)
+WINDOWS = [
+    weir.tumbling(10),
+    weir.tumbling(10, offset=3),
+    weir.sliding(30, 10),
+    weir.sliding(20, 5, offset=2),
+    weir.cumulative(20, 5),
+    weir.cumulative(30, 10, offset=7),
+]
+TIMES = st.integers(-60, 120)
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(KEYS),
+        TIMES,
+        st.none() | st.integers(-5, 5),
+        st.none() | st.sampled_from([0.25, -2, 8.5]),
+    ),
+    max_size=30,
+)
+
+
+def group_of(key):
+    column = weir_keys.KeyColumn.from_list([key.encode()])
+    return int(weir_keys.key_groups(weir_keys.hash_keys(column), GROUPS)[0])
+
+
+GROUP_OF = {key: group_of(key) for key in KEYS}
+
+
+def batch_of(rows):
+    keys, times, values, others = zip(*rows, strict=True)
+    columns = [pa.array(keys, pa.string()), pa.array(values, pa.int64()), pa.array(others, pa.float64())]
+    return with_times(pa.record_batch(columns, schema=SCHEMA), np.array(times, np.int64), 0)
+
+
+class Subtask:
+    """An operator with its tables."""
+
+    def __init__(self, index, window, backend, groups, cache_bytes, restored):
+        self.groups = set(groups)
+        self.watermark = WATERMARK_MIN_MS
+        self.tables = StateTables(backend, cache_bytes, GROUPS, sorted(groups))
+        self.operator = WindowAggregateOperator(WindowAggregateSpec(("k",), window, AGGREGATES, SCHEMA))
+        self.operator.open(
+            OperatorContext(
+                "job",
+                "w",
+                1,
+                index,
+                2,
+                GROUPS,
+                batch_size=3,
+                tables=self.tables.of("w", {"": STATE_ID}),
+                restored=restored,
+                clock=SystemClock(),
+            )
+        )
+        (self.table,) = self.tables
+
+
+def windows_of(window, time_ms):
+    """Bounds of all windows that a row belongs to."""
+    step, size, offset = window.step_ms, window.size_ms, window.offset_ms
+    if window.kind == "cumulative":
+        start = time_ms - (time_ms - offset) % size
+        return [(start, start + k) for k in range(step, size + 1, step) if start + k > time_ms]
+    first = time_ms - (time_ms - offset) % step
+    return [(start, start + size) for start in range(first, time_ms - size, -step)]
+
+
+def result_of(window, key, bounds, rows):
+    values = [value for _, _, value, _ in rows if value is not None]
+    others = [other for _, _, _, other in rows if other is not None]
+    return (
+        key,
+        *bounds,
+        len(rows),
+        sum(values) if values else None,
+        min(values, default=None),
+        max(others, default=None),
+        sum(others) / len(others) if others else None,
+        sum(value % 2 == 1 for value in values),
+    )
+
+
+class WindowMachine(RuleBasedStateMachine):
+    """Two subtasks over one store."""
+
+    @initialize(
+        window=st.sampled_from(WINDOWS),
+        cache_bytes=st.sampled_from([400, 1 << 20]),
+        kind=st.sampled_from(["memory", "rocksdb"]),
+    )
+    def begin(self, window, cache_bytes, kind):
+        self.window, self.cache_bytes, self.kind = window, cache_bytes, kind
+        self.directories = []
+        self.backend = self.new_backend()
+        self.checkpoints = []
+        #: By group: rows that count, and up to where it has fired.
+        self.model = {group: ([], WATERMARK_MIN_MS) for group in range(GROUPS)}
+        self.late = 0
+        self.start([{0, 1}, {2, 3}], {})
+
+    def new_backend(self):
+        if self.kind == "memory":
+            return MemoryBackend()
+        self.directories.append(tempfile.TemporaryDirectory())
+        return open_store(Path(self.directories[-1].name) / "store", RocksDbSettings(), fresh=True)
+
+    def start(self, owned, restored):
+        self.subtasks = [
+            Subtask(index, self.window, self.backend, groups, self.cache_bytes, restored)
+            for index, groups in enumerate(owned)
+        ]
+
+    def last_end(self, time_ms):
+        return max(end for _, end in windows_of(self.window, time_ms))
+
+    @rule(rows=ROWS)
+    def process(self, rows):
+        for subtask in self.subtasks:
+            mine = [row for row in rows if GROUP_OF[row[0]] in subtask.groups]
+            if mine:
+                assert list(subtask.operator.process(batch_of(mine))) == []
+        for row in rows:
+            kept, place = self.model[GROUP_OF[row[0]]]
+            if self.last_end(row[1]) <= place:
+                self.late += 1
+            else:
+                kept.append(row)
+        assert sum(subtask.operator.late_rows for subtask in self.subtasks) == self.late
+
+    def expected(self, groups, watermark):
+        """What these groups tell of at a watermark; it becomes their place."""
+        found = []
+        for group in groups:
+            kept, place = self.model[group]
+            of_windows = {}
+            for row in kept:
+                for bounds in windows_of(self.window, row[1]):
+                    if place < bounds[1] <= watermark:
+                        of_windows.setdefault((row[0], bounds), []).append(row)
+            found += [result_of(self.window, key, bounds, rows) for (key, bounds), rows in of_windows.items()]
+            if watermark != WATERMARK_MAX_MS:
+                self.model[group] = (kept, max(place, watermark))
+        return found
+
+    def check(self, batches, expected):
+        rows = []
+        for batch in batches:
+            assert batch.num_rows <= 3
+            names = user_columns(batch.schema)
+            rows += [tuple(row[name] for name in names) for row in batch.to_pylist()]
+            assert batch.column("_event_time_ms").to_pylist() == [
+                end - 1 for end in batch.column("window_end").to_pylist()
+            ]
+        assert Counter(rows) == Counter(expected)
+
+    @rule(which=st.sampled_from([(0,), (1,), (0, 1)]), time_ms=TIMES)
+    def watermark(self, which, time_ms):
+        for subtask in (self.subtasks[index] for index in which):
+            if time_ms > subtask.watermark:
+                subtask.watermark = time_ms
+                fired = list(subtask.operator.on_watermark(time_ms))
+                self.check(fired, self.expected(subtask.groups, time_ms))
+
+    @rule()
+    def flush(self):
+        for subtask in self.subtasks:
+            subtask.tables.flush()
+            self.check_store(subtask)
+
+    @rule()
+    def flush_bit_by_bit(self):
+        for subtask in self.subtasks:
+            while not subtask.tables.flush_part(0.5, lambda: True) and not subtask.tables.flush_part(1.0):
+                pass
+
+    def check_store(self, subtask):
+        """Nothing is left of panes whose last window has fired, but where each group stands."""
+        for group in subtask.groups:
+            kept, place = self.model[group]
+            prefix = group.to_bytes(2, "big") + STATE_ID.to_bytes(2, "big")
+            entries = [key for key, _ in self.backend.scan_prefix(prefix)]
+            live = {row[0] for row in kept if self.last_end(row[1]) > place}
+            if place != WATERMARK_MIN_MS and not live and subtask.table.first_ms() == 2**63 - 1:
+                assert len(entries) <= 1
+
+    @rule(fails=st.booleans())
+    def checkpoint(self, fails):
+        restored, captures = {}, []
+        for index, subtask in enumerate(self.subtasks):
+            restored[index] = subtask.operator.snapshot(1)
+            captures += subtask.tables.capture()
+        for capture in captures:
+            if fails:
+                capture.abandon()
+            else:
+                capture.write()
+        if not fails:
+            self.checkpoints.append(
+                (list(self.backend.scan()), restored, copy.deepcopy(self.model), self.late)
+            )
+
+    @rule(data=st.data())
+    def restore(self, data):
+        if not self.checkpoints:
+            return
+        entries, restored, model, late = data.draw(st.sampled_from(self.checkpoints))
+        self.backend.close()
+        self.backend = self.new_backend()
+        self.backend.write(entries)
+        self.model, self.late = copy.deepcopy(model), late
+        self.start(
+            data.draw(st.sampled_from([[{0, 1}, {2, 3}], [{0, 1, 2, 3}, set()], [{3}, {0, 1, 2}]])), restored
+        )
+
+    @rule(group=st.integers(0, GROUPS - 1), rows=ROWS, copies=st.sampled_from(["none", "all", "bad"]))
+    def hand_over(self, group, rows, copies):
+        source, target = self.subtasks
+        if group not in source.groups:
+            source, target = target, source
+        old, new = source.table, target.table
+        if copies != "none":
+            old.flush_groups([group])
+            new.take_copy(old.copy_groups([group], 1000, 1 << 20), [group])
+        self.process(rows)
+        if copies == "all" and list(old.good_copies([group])):
+            new.take_copy(old.changes_since_copy([group]), [group])
+            new.keep_copies([group])
+        old.release_groups([group])
+        old.clear_groups([group])
+        new.adopt_groups([group])
+        source.groups.discard(group)
+        target.groups.add(group)
+        if target.operator.due_us() == 0:
+            self.check(list(target.operator.on_time()), self.expected(target.groups, target.watermark))
+
+    @rule()
+    def end(self):
+        for subtask in self.subtasks:
+            self.check(list(subtask.operator.finish()), self.expected(subtask.groups, WATERMARK_MAX_MS))
+            places = subtask.table.places_ms.tolist()
+            for group in subtask.groups:
+                kept, place = self.model[group]
+                assert places[group] >= max([self.last_end(row[1]) for row in kept], default=place)
+                self.model[group] = (kept, places[group])
+
+    def teardown(self):
+        if hasattr(self, "backend"):
+            self.backend.close()
+        for directory in getattr(self, "directories", ()):
+            directory.cleanup()
+
+
+TestWindows = model_test(WindowMachine, max_examples=25, steps=15)

@@ -1,0 +1,1 @@
+"""Operators of windows over time."""

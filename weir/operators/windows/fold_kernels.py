@@ -1,0 +1,172 @@
+"""Compiled loops of windows' aggregates: take rows into accumulators, and accumulators of panes into those of windows.
+
+Called by ``folds`` only. All kernels release the GIL, have explicit signatures and are cached on disk.
+
+Common arguments:
+
+- ``slots``: int32, shape (rows,): whose accumulators a row updates. ``cells``: int64 or float64, shape (capacity,
+  cells); ``cell``: the column to update. ``presence``, ``byte``, ``bit``: where the flag "has had a value" is.
+- ``values``: shape (rows,); ``valid``: uint8, shape (rows,), 0 for rows that do not count; or shape (0,), all count.
+- ``index``: int64, shape (entries,): which of the ``into`` accumulators an entry goes to; -1: none.
+
+Integer sums return the row or entry that overflowed, or -1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from weir.kernels import kernel
+
+
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_SLOTS, _VALID, _INDEX = _input(types.int32), _input(types.uint8), _input(types.int64)
+_INTS, _FLOATS = _input(types.int64), _input(types.float64)
+_INT_CELLS, _FLOAT_CELLS, _PRESENCE = types.int64[:, ::1], types.float64[:, ::1], types.uint8[:, ::1]
+_INT = types.int64
+
+#: All rows count.
+ALL_VALID = np.zeros(0, dtype=np.uint8)
+
+
+@kernel(types.void(_SLOTS, _INT_CELLS, _INT, _VALID))
+def count(slots: Any, cells: Any, cell: Any, valid: Any) -> None:
+    """Number of rows that count."""
+    for row in range(slots.size):
+        if valid.size == 0 or valid[row]:
+            cells[slots[row], cell] += 1
+
+
+@kernel(types.int64(_SLOTS, _INT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _INTS, _VALID))
+def sum_int(
+    slots: Any, cells: Any, cell: Any, presence: Any, byte: Any, bit: Any, values: Any, valid: Any
+) -> int:
+    """Sum of integers, checked."""
+    for row in range(slots.size):
+        if valid.size == 0 or valid[row]:
+            slot = slots[row]
+            total = cells[slot, cell]
+            added = total + values[row]
+            if ((total ^ added) & (values[row] ^ added)) < 0:
+                return row
+            cells[slot, cell] = added
+            presence[slot, byte] |= bit
+    return -1
+
+
+@kernel(types.void(_SLOTS, _FLOAT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _FLOATS, _VALID))
+def sum_float(
+    slots: Any, cells: Any, cell: Any, presence: Any, byte: Any, bit: Any, values: Any, valid: Any
+) -> None:
+    """Sum of floating-point numbers, in the order of the rows."""
+    for row in range(slots.size):
+        if valid.size == 0 or valid[row]:
+            cells[slots[row], cell] += values[row]
+            presence[slots[row], byte] |= bit
+
+
+_LARGEST = types.boolean
+
+
+@kernel(
+    types.void(_SLOTS, _INT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _INTS, _VALID, _LARGEST),
+    types.void(_SLOTS, _FLOAT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _FLOATS, _VALID, _LARGEST),
+)
+def extreme(
+    slots: Any,
+    cells: Any,
+    cell: Any,
+    presence: Any,
+    byte: Any,
+    bit: Any,
+    values: Any,
+    valid: Any,
+    largest: Any,
+) -> None:
+    """Minimum or maximum; a NaN counts only if there is nothing else."""
+    for row in range(slots.size):
+        if valid.size == 0 or valid[row]:
+            slot = slots[row]
+            value, best = values[row], cells[slot, cell]
+            better = value > best if largest else value < best
+            if better or best != best or (presence[slot, byte] & bit) == 0:
+                cells[slot, cell] = value
+                presence[slot, byte] |= bit
+
+
+@kernel(types.void(_SLOTS, _FLOAT_CELLS, _INT_CELLS, _INT, _FLOATS, _VALID))
+def mean(slots: Any, sums: Any, counts: Any, cell: Any, values: Any, valid: Any) -> None:
+    """The sum of the values is in ``cell``, their number (same memory, int64) in the next one."""
+    for row in range(slots.size):
+        if valid.size == 0 or valid[row]:
+            sums[slots[row], cell] += values[row]
+            counts[slots[row], cell + 1] += 1
+
+
+_INT_CELLS_IN, _FLOAT_CELLS_IN = _input(types.int64, 2), _input(types.float64, 2)
+_PRESENCE_IN = _input(types.uint8, 2)
+
+
+@kernel(types.int64(_INDEX, _INT_CELLS_IN, _INT, _INT_CELLS))
+def merge_int(index: Any, cells: Any, cell: Any, into: Any) -> int:
+    """Add up integers, checked."""
+    for entry in range(index.size):
+        target = index[entry]
+        if target >= 0:
+            total, value = into[target, cell], cells[entry, cell]
+            added = total + value
+            if ((total ^ added) & (value ^ added)) < 0:
+                return entry
+            into[target, cell] = added
+    return -1
+
+
+@kernel(types.void(_INDEX, _FLOAT_CELLS_IN, _INT, _FLOAT_CELLS))
+def merge_float(index: Any, cells: Any, cell: Any, into: Any) -> None:
+    """Add up floating-point numbers."""
+    for entry in range(index.size):
+        if index[entry] >= 0:
+            into[index[entry], cell] += cells[entry, cell]
+
+
+@kernel(
+    types.void(_INDEX, _INT_CELLS_IN, _PRESENCE_IN, _INT, _INT, types.uint8, _LARGEST, _INT_CELLS, _PRESENCE),
+    types.void(
+        _INDEX, _FLOAT_CELLS_IN, _PRESENCE_IN, _INT, _INT, types.uint8, _LARGEST, _FLOAT_CELLS, _PRESENCE
+    ),
+)
+def merge_extreme(
+    index: Any,
+    cells: Any,
+    presence: Any,
+    cell: Any,
+    byte: Any,
+    bit: Any,
+    largest: Any,
+    into: Any,
+    into_presence: Any,
+) -> None:
+    """Minimum or maximum of accumulators; call :func:`merge_presence` after it."""
+    for entry in range(index.size):
+        target = index[entry]
+        if target >= 0 and (presence[entry, byte] & bit) != 0:
+            value, best = cells[entry, cell], into[target, cell]
+            better = value > best if largest else value < best
+            if better or best != best or (into_presence[target, byte] & bit) == 0:
+                into[target, cell] = value
+                into_presence[target, byte] |= bit
+
+
+@kernel(types.void(_INDEX, _PRESENCE_IN, _PRESENCE))
+def merge_presence(index: Any, presence: Any, into: Any) -> None:
+    """A window has had a value if one of its panes has."""
+    for entry in range(index.size):
+        if index[entry] >= 0:
+            for byte in range(presence.shape[1]):
+                into[index[entry], byte] |= presence[entry, byte]

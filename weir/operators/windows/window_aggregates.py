@@ -1,0 +1,256 @@
+"""The operator of aggregates in windows that are made of panes: tumbling, sliding and cumulative ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.errors import StateError, WeirError
+from weir.operators.base import NEVER_US, Json, OperatorContext, TimedOperator
+from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
+from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
+from weir.operators.windows.folds import Folds
+from weir.operators.windows.panes import panes_of
+from weir.operators.windows.window_codec import check_window_codecs, window_codec
+from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column, with_times
+from weir.specs.windows import WindowAggregateSpec, window_schema
+from weir.state.tables import window_kernels as kernels
+from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowEntries, WindowTable
+
+#: Times beyond are refused: ends of windows have to be times, too.
+_TIME_MS_MAX = 1 << 61
+
+
+class WindowAggregateOperator(TimedOperator):
+    """Aggregates per key and window, kept in :class:`WindowTable`.
+
+    Input: any columns, the key columns among them. Output: key columns, ``window_start`` and ``window_end``, one column
+    per aggregate, the time columns; the event time is the last of the window. A window fires at the first watermark at
+    or after its end. Rows whose last window has fired are late: they are counted and dropped.
+    """
+
+    def __init__(self, spec: WindowAggregateSpec) -> None:
+        self._spec = spec
+        self._panes = panes_of(spec.window)
+        self._by_clock = spec.window.time == "processing"
+        self._watermark_ms = WATERMARK_MIN_MS
+        self._table: WindowTable | None = None
+        #: Rows that came too late, also before the checkpoint that the job started from; other threads read it.
+        self.late_rows = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the stage's store.
+
+        Raises:
+            StateError: there is none, or a checkpoint's state cannot be read with this spec.
+        """
+        spec = self._spec
+        self._step, self._clock, self._batch_size = (
+            context.operator_name,
+            context.clock,
+            context.batch_size,
+        )
+        kept = kept_snapshots(context, spec.kind)
+        self._codec = window_codec(spec)
+        check_window_codecs(self._step, kept.values(), self._codec)
+        indices = context.subtask_indices or tuple(range(context.parallelism))
+        lowest = context.subtask_index == min(indices)
+        self.late_rows = sum(
+            value["late_rows"]
+            for index, value in kept.items()
+            if index == context.subtask_index or (lowest and index not in indices)
+        )
+        self._folds = Folds(spec.aggregates, spec.input_schema)
+        self._key_types = [spec.input_schema.field(name).type for name in spec.key_columns]
+        self._schema = window_schema(self._step, spec.key_columns, spec.aggregates, spec.input_schema)
+        self._table = declared_tables(context).windows(self._folds.cell_count)
+
+    @property
+    def table(self) -> WindowTable:
+        """The accumulators.
+
+        Raises:
+            StateError: the operator is not open.
+        """
+        if self._table is None:
+            raise StateError("this window operator is not open")
+        return self._table
+
+    # --- rows come in ---
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Take rows into the panes of their keys; nothing leaves before a watermark.
+
+        Raises:
+            StateError: the store cannot be read or written.
+            WeirError: an integer sum passes 64 bits, or an event time cannot be that of a window.
+        """
+        table, folds = self.table, self._folds
+        table.look()
+        keys = weir_keys.key_bytes(batch, self._spec.key_columns)
+        hashes = row_hashes(batch, keys)
+        ends_ms = np.empty(batch.num_rows, dtype=np.int64)
+        late = self._find_ends(self._times(batch), hashes, ends_ms)
+        if late:
+            self.late_rows += late
+            rows = np.flatnonzero(ends_ms != NOTHING_MS)
+            batch, keys = batch.take(pa.array(rows)), weir_keys.select_keys(keys, rows)
+            hashes, ends_ms = hashes[rows], ends_ms[rows]
+        masks = folds.masks(batch)
+        for start, stop, slots in table.update(ends_ms, hashes, keys):
+            piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
+            parts = [mask[start:stop] for mask in masks]
+            folds.take(slots, table.cells, table.presence, piece, parts)
+        return ()
+
+    def _times(self, batch: pa.RecordBatch) -> np.ndarray:
+        if self._by_clock:
+            # A clock that goes back must not bring rows into windows that have fired.
+            now_ms = max(self._clock.now_us() // 1000, int(self.table.places_ms.max()))
+            return np.full(batch.num_rows, now_ms, dtype=np.int64)
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+        if len(times_ms) and (times_ms.min() < -_TIME_MS_MAX or times_ms.max() > _TIME_MS_MAX):
+            wrong = times_ms[np.abs(times_ms.astype(np.float64)) >= float(_TIME_MS_MAX)][0]
+            raise WeirError(
+                f"the event time {int(wrong)} ms is beyond the {_TIME_MS_MAX} ms before and after 1970 that windows "
+                "take; drop such rows with a filter before key_by"
+            )
+        return times_ms
+
+    def _find_ends(self, times_ms: np.ndarray, hashes: np.ndarray, ends_ms: np.ndarray) -> int:
+        panes = self._panes
+        return kernels.pane_ends(
+            times_ms,
+            hashes,
+            panes.pane_ms,
+            panes.offset_ms,
+            panes.shift_ms,
+            panes.grid_ms,
+            panes.offset_ms,
+            self._spec.lateness_ms,
+            self.table.places_ms,
+            ends_ms,
+        )
+
+    # --- windows fire ---
+
+    def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
+        """Fire the windows that are complete, unless they go by the clock."""
+        if self._by_clock:
+            return ()
+        self._watermark_ms = max(time_ms, self._watermark_ms)
+        return self._fire(self._watermark_ms)
+
+    def due_us(self) -> int:
+        """See :class:`TimedOperator`: windows by the clock; and those of key groups that have just come."""
+        if self._by_clock:
+            end_ms = self._next_end_ms()
+            return NEVER_US if end_ms >= NEVER_MS else end_ms * 1000
+        return 0 if self.table.has_new_groups and self._watermark_ms != WATERMARK_MIN_MS else NEVER_US
+
+    def on_time(self) -> Iterable[pa.RecordBatch]:
+        """Fire what is due."""
+        until_ms = self._clock.now_us() // 1000 if self._by_clock else self._watermark_ms
+        return () if until_ms == WATERMARK_MIN_MS else self._fire(until_ms)
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """The input has ended, so all windows are complete."""
+        return self._fire(WATERMARK_MAX_MS)
+
+    def _next_end_ms(self) -> int:
+        """No window that has to fire ends before this time."""
+        first_ms = self.table.first_ms()
+        if first_ms == NEVER_MS:
+            return NEVER_MS
+        return self._panes.first_end(first_ms, self.table.fired_ms())
+
+    def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
+        """Results of the windows that end up to a time and have not fired."""
+        table, panes = self.table, self._panes
+        if self._next_end_ms() <= until_ms:
+            fired_ms = table.fired_ms()
+            after_ms = NOTHING_MS if fired_ms == NOTHING_MS else panes.dead_until(fired_ms)
+            last_ms = NOTHING_MS
+            for entries in table.entries(after_ms, until_ms):
+                last_ms = max(last_ms, panes.last_end(int(entries.ends_ms.max())))
+                # Nothing fires twice, whoever held the group before.
+                places_ms = table.places_ms[entries.groups]
+                if panes.is_single:
+                    yield from self._single(entries, places_ms)
+                else:
+                    yield from self._combined(entries, places_ms, until_ms)
+            if until_ms == WATERMARK_MAX_MS:
+                table.drop(until_ms)
+                # Rows that a later run of the job brings are not late.
+                until_ms = last_ms
+            else:
+                table.drop(panes.dead_until(until_ms - self._spec.lateness_ms))
+        if until_ms != WATERMARK_MAX_MS:
+            table.advance(until_ms)
+
+    def _single(self, entries: WindowEntries, places_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """Each entry is the whole of a window."""
+        rows = np.flatnonzero(entries.ends_ms > places_ms)
+        ends_ms = entries.ends_ms[rows]
+        if len(rows) and (ends_ms != ends_ms[0]).any():
+            order = np.argsort(ends_ms, kind="stable")
+            rows, ends_ms = rows[order], ends_ms[order]
+        keys = weir_keys.decode_keys(entries.keys, self._key_types)
+        taken = pa.array(rows)
+        yield from self._made(
+            [key.take(taken) for key in keys],
+            ends_ms - self._panes.size_ms,
+            ends_ms,
+            entries.cells[rows],
+            entries.presence[rows],
+        )
+
+    def _combined(
+        self, entries: WindowEntries, places_ms: np.ndarray, until_ms: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Each window combines the panes of its keys."""
+        panes, ends_ms = self._panes, entries.ends_ms
+        firsts, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(entries.keys), entries.keys)
+        keys = [key.take(pa.array(firsts)) for key in weir_keys.decode_keys(entries.keys, self._key_types)]
+        for end_ms in panes.ends(np.unique(ends_ms).tolist(), until_ms, int(places_ms.min())):
+            start_ms = panes.start_of(end_ms)
+            taken = (ends_ms > start_ms) & (ends_ms <= end_ms) & (places_ms < end_ms)
+            index = np.where(taken, position, -1)
+            cells, presence = self._folds.merged(index, entries.cells, entries.presence, len(firsts))
+            has_rows = np.zeros(len(firsts), dtype=np.bool_)
+            has_rows[position[taken]] = True
+            rows = np.flatnonzero(has_rows)
+            starts, ends = (np.full(len(rows), bound, dtype=np.int64) for bound in (start_ms, end_ms))
+            taken_keys = [key.take(pa.array(rows)) for key in keys]
+            yield from self._made(taken_keys, starts, ends, cells[rows], presence[rows])
+
+    def _made(
+        self,
+        keys: list[pa.Array],
+        starts_ms: np.ndarray,
+        ends_ms: np.ndarray,
+        cells: np.ndarray,
+        presence: np.ndarray,
+    ) -> Iterator[pa.RecordBatch]:
+        """Results as they leave the step, in batches of the usual size."""
+        if not len(ends_ms):
+            return
+        columns = [*keys, pa.array(starts_ms), pa.array(ends_ms), *self._folds.results(cells, presence)]
+        batch = with_times(
+            pa.RecordBatch.from_arrays(columns, schema=self._schema), ends_ms - 1, self._clock.now_us()
+        )
+        for start in range(0, batch.num_rows, self._batch_size):
+            yield batch.slice(start, self._batch_size)
+
+    # --- life cycle ---
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """What the bytes in the store mean; the accumulators themselves are there, written by their table."""
+        return keyed_snapshot(self._spec.kind, self._codec, late_rows=self.late_rows)
+
+    def close(self) -> None:
+        """Let go of the table, which the runtime flushes before and closes after."""
+        self._table = None

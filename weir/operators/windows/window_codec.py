@@ -1,0 +1,60 @@
+"""What the bytes of a window's state mean, in the snapshot of its operator, so that a changed job is refused.
+
+The snapshot is::
+
+    {"kind": "window_aggregate", "version": 1, "late_rows": 3,
+     "codec": {"values": 1, "keys": [["user", "bytes"]], "aggregates": [["sum", "amount", "int64"]],
+               "window": {"kind": "sliding", "size_ms": 60000, "step_ms": 10000, "offset_ms": 0, "time": "event"}}}
+
+Conditions and the allowed lateness may change: the bytes mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from weir.errors import StateMismatchError
+from weir.operators.base import Json
+from weir.operators.keyed.state_codec import key_form
+from weir.specs.windows import WindowAggregate, WindowAggregateSpec
+from weir.state.tables.accumulators import FORMAT_VERSION
+
+_MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
+
+
+def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
+    """What a spec needs."""
+    schema = spec.input_schema
+    return {
+        "values": FORMAT_VERSION,
+        "keys": [[name, key_form(schema, name)] for name in spec.key_columns],
+        "aggregates": [[a.function, a.column, _number_type(schema, a)] for a in spec.aggregates],
+        "window": asdict(spec.window),
+    }
+
+
+def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], needed: Mapping[str, Any]) -> None:
+    """Can the state of these snapshots be read?
+
+    Raises:
+        StateMismatchError: not all of it; the message has what is stored and what the job needs.
+    """
+    for snapshot in snapshots:
+        for part, stored in snapshot["codec"].items():
+            if stored != needed.get(part):
+                raise StateMismatchError(
+                    f"step {step!r}: the checkpoint's state has {part} {stored}; the job now needs "
+                    f"{needed.get(part)}; {_MEND}"
+                )
+
+
+def _number_type(schema: pa.Schema, aggregate: WindowAggregate) -> str:
+    if aggregate.function == "count":
+        return "int64"
+    if aggregate.function == "mean" or aggregate.column is None:
+        return "float64"
+    return "int64" if pa.types.is_integer(schema.field(aggregate.column).type) else "float64"

@@ -1,0 +1,118 @@
+"""Specs of windows: which window a row belongs to, and what is made of the rows of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import polars as pl
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.records import SYSTEM_COLUMNS
+from weir.specs.expression_checks import check_predicate
+from weir.specs.keyed import AggregateFunction, KeyedSpec, aggregate_type
+
+WindowKind = Literal["tumbling", "sliding", "cumulative", "session"]
+WindowTime = Literal["event", "processing"]
+#: Columns that every result of a window has, after the key columns: int64, ms since 1970, never null.
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which windows a row belongs to; made by ``weir.tumbling`` and the like."""
+
+    kind: WindowKind
+    #: Length of a window; of sessions the gap that ends one.
+    size_ms: int
+    #: From one window to the next; of cumulative windows how much longer each is. ``size_ms`` for the others.
+    step_ms: int
+    #: A window begins at this time, and so do those before and after it.
+    offset_ms: int = 0
+    time: WindowTime = "event"
+
+
+@dataclass(frozen=True)
+class WindowAggregate:
+    """One aggregate of a window: ``function`` over ``column`` of rows that meet ``condition``, named ``output``."""
+
+    output: str
+    function: AggregateFunction
+    column: str | None = None
+    condition: pl.Expr | None = None
+
+
+@dataclass(frozen=True)
+class WindowAggregateSpec(KeyedSpec):
+    """Aggregates of the rows of each key in each window."""
+
+    kind: ClassVar[str] = "window_aggregate"
+    runtime: ClassVar[str] = "weir.operators.windows.window_aggregates:WindowAggregateOperator"
+    window: Window
+    aggregates: tuple[WindowAggregate, ...]
+    #: Key columns and what is aggregated, as they come in: a window may fire before any row has come.
+    input_schema: pa.Schema
+    #: How long after its end a window still takes rows.
+    lateness_ms: int = 0
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""
+        return window_schema(step, self.key_columns, self.aggregates, inputs[0])
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Keys, what is aggregated and what conditions look at; see :class:`OperatorSpec`."""
+        read = {*self.key_columns}
+        for aggregate in self.aggregates:
+            if aggregate.column is not None:
+                read.add(aggregate.column)
+            if aggregate.condition is not None:
+                if aggregate.condition.meta.has_multiple_outputs():
+                    return frozenset(schema.names)
+                read.update(aggregate.condition.meta.root_names())
+        return frozenset(read.intersection(schema.names))
+
+
+def window_schema(
+    step: str, keys: tuple[str, ...], aggregates: tuple[WindowAggregate, ...], schema: pa.Schema
+) -> pa.Schema:
+    """User columns of the results of a window.
+
+    Raises:
+        GraphError: no aggregate, an unknown or unfit column, a wrong condition, or an output name that is taken.
+    """
+    if not aggregates:
+        raise GraphError(f"step {step!r}: give at least one aggregate, such as n=weir.count()")
+    fields = [schema.field(name) for name in keys]
+    for name in (WINDOW_START, WINDOW_END):
+        if name in keys:
+            raise GraphError(
+                f"step {step!r}: key column {name!r} has the name of a column that every window adds; rename it before "
+                "key_by"
+            )
+        fields.append(pa.field(name, pa.int64(), nullable=False))
+    taken = {*keys, WINDOW_START, WINDOW_END, *SYSTEM_COLUMNS}
+    for aggregate in aggregates:
+        if aggregate.output in taken:
+            raise GraphError(
+                f"step {step!r}: output column {aggregate.output!r} exists already; choose another name"
+            )
+        taken.add(aggregate.output)
+        if aggregate.condition is not None:
+            check_predicate(f"{step}: where of {aggregate.output}", aggregate.condition, schema)
+        dtype = aggregate_type(step, aggregate.function, aggregate.column, schema)
+        fields.append(pa.field(aggregate.output, dtype))
+    return pa.schema(fields)
+
+
+def checked_window(step: str | None, window: object) -> Window:
+    """What ``window`` was given.
+
+    Raises:
+        GraphError: it is no window.
+    """
+    if not isinstance(window, Window):
+        raise GraphError(
+            f"step {step!r}: expected a window such as weir.tumbling('60s'), got {type(window).__name__}"
+        )
+    return window

@@ -1,0 +1,55 @@
+"""Streams of rows in windows: ``stream.key_by("user").window(weir.tumbling("60s")).aggregate("n", n=weir.count())``."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from weir.aggregates import AggregateCall
+from weir.errors import GraphError
+from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec, checked_window
+from weir.streams import KeyedStream, type_name
+from weir.windows import lateness_ms
+
+
+class WindowedStream:
+    """A keyed stream whose rows belong to windows; made by :meth:`weir.KeyedStream.window`."""
+
+    def __init__(self, stream: KeyedStream, window: Window, allowed_lateness: object = 0) -> None:
+        """``allowed_lateness``: how long after its end a window still takes rows."""
+        self._stream = stream
+        self._window = checked_window(stream.node.name, window)
+        self._lateness_ms = lateness_ms(allowed_lateness)
+        if self._lateness_ms:
+            raise GraphError(f"step {stream.node.name!r}: allowed_lateness above 0 is not built yet")
+
+    def aggregate(
+        self, name: str | None, *, parallelism: int | None = None, **aggregates: AggregateCall
+    ) -> KeyedStream:
+        """Aggregates of each key in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
+
+        The result has the key columns, ``window_start`` and ``window_end`` (int64, ms since 1970; the end is the first
+        ms after the window) and one column for each aggregate. A result leaves when the watermark has reached the end
+        of its window; its event time is the last ms of the window. Nulls are skipped; a window without a row has none.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            parallelism: subtasks; None: as many as the producer has.
+            aggregates: output column -> function, with ``.where(...)`` over some of the rows.
+
+        Raises:
+            GraphError: there is no aggregate, or one cannot be computed.
+        """
+        stream = self._stream
+        for output, call in aggregates.items():
+            if not isinstance(call, AggregateCall):
+                raise GraphError(
+                    f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
+                )
+        listed = tuple(
+            WindowAggregate(output, call.function, call.column, call.condition)
+            for output, call in aggregates.items()
+        )
+        read = {*stream.key_columns, *(each.column for each in listed)}
+        read_schema = pa.schema([field for field in stream.schema if field.name in read])
+        spec = WindowAggregateSpec(stream.key_columns, self._window, listed, read_schema, self._lateness_ms)
+        return stream.keyed_step(name, spec, parallelism)
