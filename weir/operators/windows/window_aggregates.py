@@ -175,6 +175,8 @@ class WindowAggregateOperator(TimedOperator):
             after_ms = NOTHING_MS if fired_ms == NOTHING_MS else panes.dead_until(fired_ms)
             last_ms = NOTHING_MS
             for entries in table.entries(after_ms, until_ms):
+                if not len(entries):
+                    continue
                 last_ms = max(last_ms, panes.last_end(int(entries.ends_ms.max())))
                 # Nothing fires twice, whoever held the group before.
                 places_ms = table.places_ms[entries.groups]
