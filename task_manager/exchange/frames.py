@@ -21,6 +21,9 @@ from weir.types import ChannelId
 SIZES = struct.Struct("<II")
 #: A body of so many bytes is sent from where it is; smaller ones are copied next to their head.
 _APART_BYTES = 64 << 10
+#: A batch of so many bytes is sent from where its columns are: to copy it costs as much as the way through the kernel.
+#: Not a small part of a larger batch, which would live as long.
+_PIECES_BYTES, _PIECES_SHARE = 512 << 10, 4
 
 #: A frame as it is sent: pieces, one after the other.
 Frame = tuple[bytes | pa.Buffer, ...]
@@ -35,15 +38,24 @@ class FrameEncoder:
         self._schema: pa.Schema | None = None
         #: Of a batch whose schema the other side knows.
         self._batch_head = self._head(b"")
+        self._pieces: _IpcPieces | None = None
 
-    def encode(self, element: Element) -> Frame:
-        """The frame of one element."""
+    def encode(self, element: Element, size_bytes: int = 0) -> Frame:
+        """The frame of one element; it may share memory with the batch.
+
+        ``size_bytes``: ``batch_bytes`` of a batch, or nearly; 0: it is small.
+        """
         if not isinstance(element, pa.RecordBatch):
             return control_frame(_control_head(element), self._number)
         head, schema = self._batch_head, element.schema
         if schema is not self._schema and (self._schema is None or not self._schema.equals(schema)):
             head = self._head(schema.serialize().to_pybytes())
+            self._pieces = None
         self._schema = schema
+        if size_bytes >= _PIECES_BYTES and element.get_total_buffer_size() <= _PIECES_SHARE * size_bytes:
+            self._pieces = self._pieces or _IpcPieces(schema)
+            pieces = self._pieces.of(element)
+            return (SIZES.pack(len(head), sum(map(len, pieces))) + head, *pieces)
         body = element.serialize()
         sizes = SIZES.pack(len(head), body.size)
         return (b"".join((sizes, head, body)),) if body.size < _APART_BYTES else (sizes + head, body)
@@ -51,6 +63,47 @@ class FrameEncoder:
     def _head(self, arrow_schema: bytes) -> bytes:
         batch = data_pb2.BatchFrame(arrow_schema=arrow_schema)
         return data_pb2.ChannelFrame(batch=batch, channel_number=self._number).SerializeToString()
+
+
+class _Written:
+    """What is written to a file that keeps the pieces as they come."""
+
+    #: What pyarrow asks of a file.
+    closed = False
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes | pa.Buffer] = []
+
+    def write(self, piece: bytes | pa.Buffer) -> int:
+        """Called by pyarrow, with columns where they are."""
+        self.pieces.append(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        """Called by pyarrow."""
+
+    def close(self) -> None:
+        """Called by pyarrow."""
+
+
+class _IpcPieces:
+    """Arrow IPC messages as the pieces that they consist of; whole columns are not copied.
+
+    ``RecordBatch.serialize`` makes the same bytes in memory of their own.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        # An object of its own, because Python does not see that the stream refers to it.
+        self._file = _Written()
+        self._stream = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
+        # The first batch comes after the schema, which has its place in the head of a frame.
+        self.of(pa.RecordBatch.from_pylist([], schema=schema))
+
+    def of(self, batch: pa.RecordBatch) -> list[bytes | pa.Buffer]:
+        """The message of a batch."""
+        self._stream.write_batch(batch)
+        pieces, self._file.pieces = self._file.pieces, []
+        return pieces
 
 
 def handshake_frame(identity: JobIdentity, channel: ChannelId, channel_number: int) -> Frame:

@@ -162,6 +162,8 @@ class PeerLink:
             ).start()
             while (pieces := self._next_pieces(connected)) is not None:
                 send_all(connected, pieces)
+                # Not kept while nothing is to be sent: batches are in it.
+                pieces.clear()
         except (OSError, grpc.RpcError) as error:
             self._fail(_reason(error))
 
@@ -283,11 +285,12 @@ class RemoteChannel:
     def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element; see ``channels.Channel``."""
         if isinstance(element, pa.RecordBatch):
-            self.gate.take(element.num_rows, batch_bytes(element) if size_bytes is None else size_bytes)
+            size_bytes = batch_bytes(element) if size_bytes is None else size_bytes
+            self.gate.take(element.num_rows, size_bytes)
         else:
             self.gate.check()
             self._ended = isinstance(element, EndOfStream)
-        self._link.put(self._encoder.encode(element))
+        self._link.put(self._encoder.encode(element, size_bytes or 0))
 
     def flush(self) -> None:
         """Let what was sent go; see ``channels.Channel``."""

@@ -60,6 +60,49 @@ def test_elements_come_back_as_they_were(ends):
     assert [decoder.decode(*frame) for frame in frames] == elements
 
 
+def large_batch(rows: int) -> pa.RecordBatch:
+    """Columns of all forms, nulls among them."""
+    numbers = list(range(rows))
+    some = [None if number % 3 else number for number in numbers]
+    return pa.record_batch(
+        {
+            "n": pa.array(numbers, type=pa.int64()),
+            "text": pa.array([None if n is None else f"text {n}" * 9 for n in some]),
+            "flag": pa.array([n % 2 == 0 for n in numbers]),
+            "maybe": pa.array([None if n is None else n % 2 == 0 for n in some]),
+            "list": pa.array([None if n is None else [n, None] for n in some], type=pa.list_(pa.int32())),
+            "struct": pa.array([None if n is None else {"a": n, "b": "x"} for n in some]),
+            "large": pa.array(["ä" * 5] * rows, type=pa.large_string()),
+            "fixed": pa.array([b"ab"] * rows, type=pa.binary(2)),
+            "nothing": pa.nulls(rows),
+        }
+    )
+
+
+def test_large_batches_are_sent_from_where_they_are(ends):
+    whole = large_batch(20_000)
+    parts = [whole, whole.slice(0, 9_000), whole.slice(5_001, 9_999), batch(100_000), whole.slice(3)]
+    frames = _encoded(parts)
+    assert all(len(frame) > 2 for frame in frames)
+    assert [b"".join(frame[1:]) for frame in frames] == [part.serialize().to_pybytes() for part in parts]
+    decoder = FrameDecoder()
+    assert [decoder.decode(*frame) for frame in through(ends, frames)] == parts
+
+
+def _encoded(batches: list[pa.RecordBatch]) -> list[Frame]:
+    encoder = FrameEncoder(1)
+    return [encoder.encode(item, item.nbytes) for item in batches]
+
+
+def test_a_small_part_does_not_keep_a_large_batch(ends):
+    whole = large_batch(100_000)
+    part = whole.slice(70_000, 9_000)
+    (frame,) = _encoded([part])
+    assert part.nbytes > 512 << 10
+    assert len(frame) == 2
+    assert FrameDecoder().decode(*through(ends, [frame])[0]) == part
+
+
 def test_a_schema_is_sent_once(ends):
     encoder = FrameEncoder(1)
     frames = through(ends, [encoder.encode(batch(rows)) for rows in (1, 2, 3)])
