@@ -21,6 +21,9 @@ from weir.types import ChannelId
 
 #: Credits are gathered for so long before they are sent: every reply wakes a thread at the other end.
 _CREDIT_DELAY_S = 0.01
+#: And for so long while they are fewer than these batches of a channel and these bytes, and their consumer mostly
+#: waits: a sender holds rows back at twice as many (``credits.IDLE_BATCHES``).
+_FEW_DELAY_S, _FEW_BATCHES, _FEW_BYTES, _FEW_BUSY_SHARE = 0.04, 4, 4 << 10, 0.5
 #: So many of one link, or of so many bytes, go at once: the sender may wait for them.
 _CREDITS_MAX, _CREDIT_BYTES_MAX = 16, 1 << 20
 
@@ -51,9 +54,13 @@ class ReceivingLink:
         self._released: dict[int, int] = {}
         self._released_count = self._released_bytes = 0
         self._replied_s = 0.0
+        #: How long they may wait.
+        self._delay_s = _FEW_DELAY_S
         #: What could not be written at once, after what the other thread writes.
         self._rest = b""
-        self._is_writing, self._is_parked, self._is_closed = False, False, False
+        self._is_writing, self._is_closed = False, False
+        #: The thread that replies sleeps until it is woken, or for longer than more than a few credits may wait.
+        self._is_parked, self._sleeps_long = False, False
 
     def serve(self, reader: FrameReader) -> None:
         """Receive until either end hangs up.
@@ -125,14 +132,21 @@ class ReceivingLink:
     def _release(self, number: int, size_bytes: int) -> None:
         """A consumer has finished a batch; called by its thread."""
         with self._condition:
-            self._released[number] = self._released.get(number, 0) + 1
+            batches = self._released[number] = self._released.get(number, 0) + 1
             self._released_count += 1
             self._released_bytes += size_bytes
+            if batches >= _FEW_BATCHES or self._released_bytes >= _FEW_BYTES or self._is_busy(number):
+                self._delay_s = _CREDIT_DELAY_S
             is_much = self._released_count >= _CREDITS_MAX or self._released_bytes >= _CREDIT_BYTES_MAX
-            if is_much or self._clock.monotonic_s() - self._replied_s >= _CREDIT_DELAY_S:
+            if is_much or self._clock.monotonic_s() - self._replied_s >= self._delay_s:
                 self._write_credits()
-            elif self._is_parked:
+            elif self._is_parked or (self._sleeps_long and self._delay_s < _FEW_DELAY_S):
                 self._condition.notify()
+
+    def _is_busy(self, number: int) -> bool:
+        """Whether the consumer of a channel may soon be waited for."""
+        receiving = self._channels.get(number)
+        return receiving is not None and receiving.inbox.busy_share >= _FEW_BUSY_SHARE
 
     def _reply(self) -> None:
         """Tell what was left over; in a thread of its own, which sleeps while consumers tell everything themselves."""
@@ -152,20 +166,22 @@ class ReceivingLink:
                     self._is_writing = True
                     return rest
                 # Twice the delay: as long as batches come, their consumers are there first.
-                wait_s = self._replied_s + 2 * _CREDIT_DELAY_S - self._clock.monotonic_s()
+                wait_s = self._replied_s + 2 * self._delay_s - self._clock.monotonic_s()
                 if self._released and wait_s <= 0:
                     self._write_credits()
                     continue
-                self._is_parked = not self._released
-                self._condition.wait(wait_s if self._released else None)
-                self._is_parked = False
+                # To be woken for every credit would cost more than to look now and then while some come.
+                self._is_parked = not self._released and wait_s <= 0
+                self._sleeps_long = self._delay_s > _CREDIT_DELAY_S
+                self._condition.wait(None if self._is_parked else wait_s)
+                self._is_parked = self._sleeps_long = False
             return None
 
     def _write_credits(self) -> None:
         replies = [self._credit(number, batches) for number, batches in self._released.items()]
         self._released.clear()
         self._released_count = self._released_bytes = 0
-        self._replied_s = self._clock.monotonic_s()
+        self._replied_s, self._delay_s = self._clock.monotonic_s(), _FEW_DELAY_S
         self._write(reply_frame(replies))
 
     def _write(self, frame: bytes) -> None:

@@ -104,6 +104,45 @@ def test_elements_arrive_in_order_and_credits_come_back(receiver):
     channel.close()
 
 
+@pytest.mark.parametrize("busy_share", [0.0, 1.0])
+@pytest.mark.parametrize("released_at_once", [1, 3, 20])
+def test_no_credit_is_left_over(receiver, busy_share, released_at_once):
+    """Few or many, from a consumer that waits or works, and whether the thread that replies sleeps long or for good."""
+    inbox, connection, address, _ = receiver
+    inbox.busy_share = busy_share
+    channel = open_channel(connection, address, elements_max=1000)
+    channel.wait_accepted()
+    for pause_s in (0.0, 0.0, 0.05, 0.2, 0.0):
+        time.sleep(pause_s)
+        for _ in range(released_at_once):
+            channel.send(batch(1))
+        channel.flush()
+        for _ in range(released_at_once):
+            inbox.poll(60.0).release()
+        wait_until(lambda: channel.gate.is_empty)
+    channel.close()
+
+
+def test_credits_of_small_batches_come_in_few_messages(receiver):
+    inbox, connection, address, _ = receiver
+    inbox.busy_share = 0.0
+    channel = open_channel(connection, address, elements_max=1000)
+    channel.wait_accepted()
+    releases, release = [], channel.gate.release
+    channel.gate.release = lambda batches, share: (releases.append(batches), release(batches, share))
+    began_s = time.monotonic()
+    for _ in range(60):
+        time.sleep(0.002)
+        channel.send(batch(1))
+        channel.flush()
+        inbox.poll(60.0).release()
+    wait_until(lambda: channel.gate.is_empty)
+    assert sum(releases) == 60
+    # Each has four of them, or comes 0.04 s after the one before.
+    assert len(releases) <= 60 / 4 + (time.monotonic() - began_s) / 0.04 + 1
+    channel.close()
+
+
 def test_channels_of_one_link_go_on_when_another_is_refused_or_closed(receiver):
     inbox, connection, address, _ = receiver
     link = PeerLink(connection, address, JOB, SystemClock())
