@@ -129,11 +129,20 @@ class Inbox:
     def gather(self, wait_s: float, enough: int = _MANY) -> None:
         """Let elements gather, until there are ``enough``, or :meth:`wake`."""
         with self._condition:
-            if not self._woken and len(self._elements) < enough:
-                self._enough = enough
-                self._condition.wait(wait_s)
-                self._enough = 0
-            self._gathered = len(self._elements)
+            self._gather(wait_s, enough)
+
+    def rest(self, wait_s: float) -> None:
+        """Sleep whatever comes, until :meth:`wake`; not at all if there is something left that had gathered earlier."""
+        with self._condition:
+            if not self._elements or self._gathered <= 0:
+                self._gather(wait_s, _MANY)
+
+    def _gather(self, wait_s: float, enough: int) -> None:
+        if not self._woken and len(self._elements) < enough:
+            self._enough = enough
+            self._condition.wait(wait_s)
+            self._enough = 0
+        self._gathered = len(self._elements)
 
     def poll(self, timeout_s: float) -> Delivery | None:
         """The next element; None after ``timeout_s`` or :meth:`wake`."""

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 #: Longest sleep of a loop with nothing to do; work, credits and cancellation end it earlier.
 _SLEEP_S_MAX = 0.5
+#: A subtask that lets rows gather for longer sleeps so long whatever comes; for less, that would be one sleep more.
+_LONG_REST_S = 0.004
 #: A flush of dirty state takes this share of its interval, in steps at least this far apart.
 _FLUSH_SPREAD = 0.5
 _FLUSH_STEP_S = 0.005
@@ -382,6 +384,10 @@ class Subtask(ABC):
         timeout_s = min(until_s - began_s, _SLEEP_S_MAX)
         inbox = self.mailbox.inbox
         if gather_until_s > 0:
+            if gather_until_s - began_s > _LONG_REST_S:
+                # What comes before is not looked at: to be woken by the first of it would only cost.
+                inbox.rest(min(gather_until_s - began_s, timeout_s))
+                timeout_s = min(until_s - self._clock.monotonic_s(), _SLEEP_S_MAX)
             if inbox.wait_for_one(timeout_s):
                 self._gather(inbox, min(gather_until_s, until_s), inputs)
             timeout_s = 0.0

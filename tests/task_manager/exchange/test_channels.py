@@ -219,6 +219,44 @@ def test_what_has_gathered_comes_without_another_wait():
     assert inbox.poll_watermark() is None
 
 
+def test_a_rest_lasts_whatever_comes_and_a_wake_up_ends_it():
+    channel, inbox, _ = local()
+    threading.Timer(0.02, lambda: channel.send(batch(1))).start()
+    began_s = time.monotonic()
+    inbox.rest(0.1)
+    assert time.monotonic() - began_s >= 0.09
+    # What has come meanwhile is taken at once.
+    assert not inbox.wait_for_one(600.0)
+    assert inbox.poll(600.0).element.num_rows == 1
+    threading.Timer(0.02, inbox.wake).start()
+    inbox.rest(600.0)
+    assert not inbox.wait_for_one(600.0)
+    assert inbox.poll(600.0) is None
+    inbox.wake()
+    inbox.rest(600.0)
+    assert inbox.poll(600.0) is None
+
+
+def test_nobody_rests_before_what_had_gathered_is_taken():
+    inbox = Inbox()
+    for time_ms in range(3):
+        inbox.put(Delivery(CHANNEL, Watermark(time_ms), no_release))
+    inbox.rest(0.001)
+    inbox.poll(600.0)
+    inbox.rest(600.0)
+    inbox.poll(600.0)
+    inbox.rest(600.0)
+    assert inbox.poll(600.0).element == Watermark(2)
+
+
+def test_what_comes_after_a_rest_wakes():
+    channel, inbox, _ = local()
+    inbox.rest(0.001)
+    threading.Timer(0.02, lambda: channel.send(batch(1))).start()
+    assert inbox.wait_for_one(600.0)
+    assert inbox.poll(600.0).element.num_rows == 1
+
+
 def test_rows_of_other_inputs_are_left_where_the_input_counts():
     inbox = Inbox()
     rows = batch(2)
