@@ -1,6 +1,7 @@
 """Random operations on every handle agree with plain Python, whatever the runtime does between two batches."""
 
 import contextlib
+import copy
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 import weir
 from tests.weir.model_tests import model_test
 from tests.weir.state.hybrid_store import hybrid_store
+from tests.weir.state.rolled_back import ImageOf
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import with_times
@@ -272,6 +274,10 @@ class Handles(RuleBasedStateMachine):
         self.writer: threading.Thread | None = None
         self.may_end = threading.Event()
         self.models = {key: Model() for key in KEYS}
+        #: Of the latest checkpoint: the store's image, and what was in it.
+        self.checkpointed: tuple[ImageOf, dict[str, Model]] | None = None
+        self.images = 0
+        self.image_directory = tempfile.TemporaryDirectory()
 
     def make_store(self) -> StateBackend:
         return MemoryBackend()
@@ -330,6 +336,23 @@ class Handles(RuleBasedStateMachine):
         self.owner.tables.flush()
         self.owner = Owner(self.backend, self.cache_bytes)
 
+    @rule()
+    def checkpoint(self):
+        """An image has what was captured before it was taken."""
+        self.capture(fails=False)
+        self.images += 1
+        directory = Path(self.image_directory.name, f"image-{self.images}")
+        self.checkpointed = ImageOf(self.backend, directory, GROUPS), copy.deepcopy(self.models)
+
+    @rule()
+    def restore(self):
+        """The subtask dies, and the job goes on from its latest checkpoint."""
+        self.end_capture()
+        if self.checkpointed is not None:
+            image, models = self.checkpointed
+            self.backend, self.models = image.reopened(self.backend), copy.deepcopy(models)
+            self.owner, self.other = Owner(self.backend, self.cache_bytes), None
+
     @rule(keeps_caches=st.booleans())
     def hand_over(self, keeps_caches):
         """All groups go to another owner, which may have had them before."""
@@ -375,6 +398,7 @@ class Handles(RuleBasedStateMachine):
         expected = [repr(perform(self.models[key], op, arg)) for key, op, arg in rows]
         assert self.owner.run(rows) == expected
         self.backend.close()
+        self.image_directory.cleanup()
 
 
 class HandlesOnRocksDb(Handles):

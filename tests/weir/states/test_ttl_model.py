@@ -1,6 +1,7 @@
 """Random operations on states with a TTL agree with plain Python, whatever the clock and the runtime do in between."""
 
 import contextlib
+import copy
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 import weir
 from tests.weir.model_tests import model_test
 from tests.weir.state.hybrid_store import hybrid_store
+from tests.weir.state.rolled_back import ImageOf
 from tests.weir.states.test_handles_model import GROUPS, KEYS, OPS, SCHEMA, perform
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
@@ -283,6 +285,10 @@ class Handles(RuleBasedStateMachine):
         if self.ttl.time == "processing":
             self.now.advance(self.clock.now_us() // 1000)
         self.models = {key: Model(self.now) for key in KEYS}
+        #: Of the latest checkpoint: the store's image, the operator's part, and what was in them.
+        self.checkpointed = None
+        self.images = 0
+        self.image_directory = tempfile.TemporaryDirectory()
 
     def make_store(self):
         return MemoryBackend()
@@ -329,6 +335,47 @@ class Handles(RuleBasedStateMachine):
         restored = {0: self.owner.operator.snapshot(1)}
         self.owner, self.other = self.make_owner(restored=restored), None
 
+    @rule()
+    def checkpoint(self):
+        part = self.owner.operator.snapshot(1)
+        self.capture(fails=False)
+        self.images += 1
+        image = ImageOf(self.backend, Path(self.image_directory.name, f"image-{self.images}"), GROUPS)
+        self.checkpointed = image, part, copy.deepcopy((self.now, self.models))
+
+    @rule()
+    def restore(self):
+        """The subtask dies, and the job goes on from its latest checkpoint; the clock does not go back."""
+        if self.checkpointed is None:
+            return
+        image, part, models = self.checkpointed
+        self.backend = image.reopened(self.backend)
+        self.now, self.models = copy.deepcopy(models)
+        if self.ttl.time == "processing":
+            self.now.advance(self.clock.now_us() // 1000)
+        self.owner, self.other = self.make_owner(restored={0: part}), None
+
+    @rule(keeps_caches=st.booleans(), rows=ROWS)
+    def hand_over_warm(self, keeps_caches, rows):
+        """What is cached goes ahead of the groups, rows go on, and what changed since follows."""
+        groups = range(GROUPS)
+        other = self.other if keeps_caches and self.other is not None else self.make_owner(groups=())
+        new_tables = list(other.tables)
+        for table in new_tables:
+            table.clear_groups(groups)
+        for table, new in zip(self.owner.tables, new_tables, strict=True):
+            table.flush_groups(groups)
+            new.take_copy(table.copy_groups(groups, 1000, 1 << 20), groups)
+        self.batch(rows)
+        for table, new in zip(self.owner.tables, new_tables, strict=True):
+            good = list(table.good_copies(groups))
+            new.clear_groups(set(groups).difference(good))
+            new.take_copy(table.changes_since_copy(good), good)
+            new.keep_copies(good)
+            table.release_groups(groups)
+            new.adopt_groups(groups)
+        self.owner, self.other = other, self.owner
+
     @rule(keeps_caches=st.booleans())
     def hand_over(self, keeps_caches):
         """All groups go to another owner, which may have had them before, and knows an older watermark."""
@@ -346,6 +393,7 @@ class Handles(RuleBasedStateMachine):
         expected = [repr(do(self.models[key], op, arg)) for key, op, arg in rows]
         assert self.owner.run(rows) == expected
         self.backend.close()
+        self.image_directory.cleanup()
 
 
 class OnRocksDb(Handles):

@@ -1,7 +1,7 @@
 """Timers against a plain set, whatever the runtime does in between; and what finding due ones may look at."""
 
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -10,6 +10,8 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.weir.model_tests import model_test
+from tests.weir.state.hybrid_store import hybrid_store
+from tests.weir.state.rolled_back import ImageOf
 from weir.errors import StateError
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
@@ -69,6 +71,10 @@ class Timers(RuleBasedStateMachine):
         self.backend = self.make_store()
         self.table = self.made(range(GROUPS))
         self.model = set()
+        #: Of the latest checkpoint: the store's image, and what was in it.
+        self.checkpointed = None
+        self.images = 0
+        self.image_directory = tempfile.TemporaryDirectory()
 
     def make_store(self):
         return Brittle()
@@ -153,6 +159,22 @@ class Timers(RuleBasedStateMachine):
         self.table.flush()
         self.table = self.made(range(GROUPS))
 
+    @rule()
+    def checkpoint(self):
+        """An image has what was captured before it was taken."""
+        self.capture(fails=False)
+        self.images += 1
+        directory = Path(self.image_directory.name, f"image-{self.images}")
+        self.checkpointed = ImageOf(self.backend, directory, GROUPS), frozenset(self.model)
+
+    @rule()
+    def restore(self):
+        """The subtask dies, and the job goes on from its latest checkpoint."""
+        if self.checkpointed is not None:
+            image, model = self.checkpointed
+            self.backend, self.model = image.reopened(self.backend), set(model)
+            self.table = self.made(range(GROUPS))
+
     @rule(groups=st.sets(st.integers(0, GROUPS - 1)))
     def hand_over(self, groups):
         other = self.made(())
@@ -173,6 +195,7 @@ class Timers(RuleBasedStateMachine):
 
     def teardown(self):
         self.backend.close()
+        self.image_directory.cleanup()
 
 
 class TimersOnRocksDb(Timers):
@@ -185,6 +208,18 @@ class TimersOnRocksDb(Timers):
         self._directory.cleanup()
 
 
+class TimersOnHybrid(Timers):
+    """Groups here, at a peer that is reached over a socket, and on their way from there."""
+
+    def make_store(self):
+        self._stack = ExitStack()
+        return self._stack.enter_context(hybrid_store([STATE_ID], GROUPS))
+
+    def teardown(self):
+        super().teardown()
+        self._stack.close()
+
+
 class TimersWithoutRoom(Timers):
     cache_bytes = 900
 
@@ -192,6 +227,7 @@ class TimersWithoutRoom(Timers):
 TestTimers = model_test(Timers, 200, 40)
 TestTimersWithoutRoom = model_test(TimersWithoutRoom, 60, 30)
 TestTimersOnRocksDb = model_test(TimersOnRocksDb, 15, 20)
+TestTimersOnHybrid = model_test(TimersOnHybrid, 15, 20)
 
 
 class CountingStore(MemoryBackend):
