@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.errors import StateMismatchError
 from weir.state.handles.block import Cursor, Handle, Keys, element_owner
-from weir.state.tables.merged_scan import merged
+from weir.state.tables.overlay import overlaid
 from weir.state_types import STAMP_BYTES, STAMPED
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class ElementHandle(Handle):
         if not changes:
             return below
         overlay = sorted((item for item in changes.items() if first <= item[0] < last), reverse=reverse)
-        return merged(below, overlay, reverse)
+        return overlaid(below, overlay, reverse)
 
     def _read_meta(self, data: bytes | None) -> tuple[int, ...]:
         if data is None:

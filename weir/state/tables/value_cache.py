@@ -17,7 +17,7 @@ from typing import Any
 from weir.errors import StateError
 from weir.state.api import StateBackend, StoreStats
 from weir.state.tables.capture import Capture
-from weir.state.tables.merged_scan import merged
+from weir.state.tables.overlay import overlaid
 from weir.state.tables.table import IsOver, never
 from weir.state.tables.value_buckets import Buckets
 from weir.state.tables.value_writes import ValueWrites
@@ -126,7 +126,7 @@ class WriteBackCache(StateBackend):
         with self._lock:
             overlay = sorted(self._buckets.unwritten(start, stop), reverse=reverse)
             below = iter(()) if hides_all else self._backend.scan(start, stop, reverse=reverse)
-            return merged(below, overlay, reverse)
+            return overlaid(below, overlay, reverse)
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range, here and in the backend."""

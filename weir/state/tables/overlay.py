@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 
-def merged(
+def overlaid(
     below: Iterator[tuple[bytes, bytes]], overlay: list[tuple[bytes, bytes | None]], reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
     """Both in the same order; of equal keys the overlay's wins, and its None hides the key."""
