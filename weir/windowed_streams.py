@@ -6,7 +6,16 @@ import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.errors import GraphError
-from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec, checked_window
+from weir.specs.windows import (
+    WINDOW_BOUNDS,
+    Window,
+    WindowAggregate,
+    WindowAggregateSpec,
+    WindowTopPartSpec,
+    WindowTopSpec,
+    checked_window,
+)
+from weir.spelling import did_you_mean
 from weir.streams import KeyedStream, type_name
 from weir.windows import lateness_ms
 
@@ -24,7 +33,7 @@ class WindowedStream:
 
     def aggregate(
         self, name: str | None, *, parallelism: int | None = None, **aggregates: AggregateCall
-    ) -> KeyedStream:
+    ) -> WindowResults:
         """Aggregates of each key in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
 
         The result has the key columns, ``window_start`` and ``window_end`` (int64, ms since 1970; the end is the first
@@ -52,4 +61,37 @@ class WindowedStream:
         read = {*stream.key_columns, *(each.column for each in listed)}
         read_schema = pa.schema([field for field in stream.schema if field.name in read])
         spec = WindowAggregateSpec(stream.key_columns, self._window, listed, read_schema, self._lateness_ms)
-        return stream.keyed_step(name, spec, parallelism)
+        made = stream.keyed_step(name, spec, parallelism)
+        return WindowResults(made.flow, made.node, None, made.key_columns)
+
+
+class WindowResults(KeyedStream):
+    """Results of windows: one row for each key and window."""
+
+    def window_top(
+        self, name: str, *, by: str, rows: int = 1, ties: bool = False, parallelism: int | None = None
+    ) -> KeyedStream:
+        """The rows with the largest values of each window, over all keys, when the window is complete.
+
+        Every subtask chooses from what it has first, so few rows go over the network.
+
+        Args:
+            name: the step's name; the step that chooses first is called ``name.part``.
+            by: the column whose largest values count; never null ones.
+            rows: how many of each window.
+            ties: also all rows whose value is that of the last one. Else equal ones go by the other columns.
+            parallelism: subtasks that choose from all; None: as many as the producer has.
+
+        Raises:
+            GraphError: there is no such column, or ``rows`` is no number above 0.
+        """
+        if by not in self.schema.names:
+            raise GraphError(f"step {name!r}: there is no column {by!r}{did_you_mean(by, self.schema.names)}")
+        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+            raise GraphError(f"step {name!r}: rows is {rows!r}; it must be a whole number from 1 on")
+        for column in WINDOW_BOUNDS:
+            if column not in self.schema.names:
+                raise GraphError(f"step {name!r}: column {column!r} of the window is gone; keep it")
+        part = self._same_kind(f"{name}.part", WindowTopPartSpec(by, rows, ties), None)
+        keyed = part.key_by(*WINDOW_BOUNDS)
+        return keyed.keyed_step(name, WindowTopSpec(WINDOW_BOUNDS, by, rows, ties, keyed.schema), parallelism)

@@ -10,13 +10,15 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
+from weir.specs.base import OperatorSpec
 from weir.specs.expression_checks import check_predicate
-from weir.specs.keyed import AggregateFunction, KeyedSpec, aggregate_type
+from weir.specs.keyed import AggregateFunction, DeclaredState, KeyedSpec, aggregate_type
+from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 
 WindowKind = Literal["tumbling", "sliding", "cumulative", "session"]
 WindowTime = Literal["event", "processing"]
 #: Columns that every result of a window has, after the key columns: int64, ms since 1970, never null.
-WINDOW_START, WINDOW_END = "window_start", "window_end"
+WINDOW_BOUNDS = (WINDOW_START, WINDOW_END) = ("window_start", "window_end")
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,49 @@ class WindowAggregateSpec(KeyedSpec):
                     return frozenset(schema.names)
                 read.update(aggregate.condition.meta.root_names())
         return frozenset(read.intersection(schema.names))
+
+
+@dataclass(frozen=True)
+class WindowTopPartSpec(OperatorSpec):
+    """Of each batch the rows that may be among the largest of their windows."""
+
+    kind: ClassVar[str] = "window_top_part"
+    runtime: ClassVar[str] = "weir.operators.windows.window_top:WindowTopPartOperator"
+    by: str
+    rows: int
+    ties: bool
+
+
+@dataclass(frozen=True)
+class WindowTopSpec(KeyedSpec):
+    """The rows with the largest values of each window, over all keys."""
+
+    kind: ClassVar[str] = "window_top"
+    runtime: ClassVar[str] = "weir.operators.windows.window_top:make_window_top"
+    by: str
+    rows: int
+    ties: bool
+    schema: pa.Schema
+
+    @property
+    def states(self) -> tuple[DeclaredState, ...]:
+        """What its process declares."""
+        timers = (DeclaredState(name, "timers", "") for name in (EVENT_TIMERS, PROCESSING_TIMERS))
+        return (DeclaredState("rows", "value", "bytes"), *timers)
+
+    @property
+    def key_schema(self) -> pa.Schema:
+        """Bounds of a window."""
+        return pa.schema([self.schema.field(name) for name in WINDOW_BOUNDS])
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """See :class:`KeyedSpec`."""
+        return tuple(state.name for state in self.states)
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """The input's columns; see :class:`OperatorSpec`."""
+        return inputs[0]
 
 
 def window_schema(

@@ -141,3 +141,50 @@ def test_windows_by_the_clock_fire_when_it_reaches_their_end():
         assert told(job) == []
         job.advance_time(1)
         assert told(job) == [("ann", end_ms - 1000, end_ms, 2, 2)]
+
+
+def top_flow(*, ties, rows=1, parallelism=2):
+    flow = weir.Dataflow("hot")
+    events = flow.source("events", weir.JsonLines("/absent", schema=SCHEMA, event_time="at"))
+    counted = (
+        events.key_by("user").window(weir.sliding(20, 10)).aggregate("counted", n=weir.count(), parallelism=3)
+    )
+    counted.window_top("hottest", by="n", rows=rows, ties=ties, parallelism=parallelism).sink(
+        "out", weir.Collect()
+    )
+    return flow
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_largest_rows_of_each_window_over_all_keys(ties):
+    events = [event(user, at) for user, at in (("a", 1), ("b", 2), ("b", 3), ("c", 12), ("c", 13), ("d", 14))]
+    with testing.start(top_flow(ties=ties), {"events": []}) as job:
+        job.push("events", events)
+        job.advance_watermark("events", 10)
+        assert told(job) == [("b", -10, 10, 2)]
+        savepoint = job.savepoint()
+    with testing.start(top_flow(ties=ties, parallelism=1), {"events": []}, from_savepoint=savepoint) as job:
+        rows = sorted(tuple(row.values()) for row in job.finish()["out"])
+    second = [("b", 0, 20, 2), ("c", 0, 20, 2)] if ties else [("b", 0, 20, 2)]
+    assert rows == sorted([*second, ("c", 10, 30, 2)])
+
+
+def test_the_largest_rows_do_not_depend_on_how_rows_are_divided():
+    events = [event(f"user{i * 7 % 40}", i % 37) for i in range(900)]
+    found = set()
+    for parallelism in (1, 3):
+        with testing.start(top_flow(ties=False, rows=3, parallelism=parallelism), {"events": events}) as job:
+            found.add(tuple(sorted(tuple(row.values()) for row in job.finish()["out"])))
+    (rows,) = found
+    assert [row[1] for row in rows].count(0) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [({"by": "m"}, "no column 'm'"), ({"by": "n", "rows": 0}, "rows is 0")]
+)
+def test_a_top_that_cannot_work_is_refused(arguments, message):
+    flow = weir.Dataflow("hot")
+    events = flow.source("events", weir.JsonLines("/absent", schema=SCHEMA, event_time="at"))
+    counted = events.key_by("user").window(weir.tumbling(10)).aggregate("counted", n=weir.count())
+    with pytest.raises(GraphError, match=message):
+        counted.window_top("hottest", **arguments)
