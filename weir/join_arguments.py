@@ -14,7 +14,7 @@ from weir.ttl import duration_ms
 
 
 def join_bounds(
-    step: str, left: pa.Schema, right: pa.Schema, within: Any, between: Any, ttl: Any
+    step: str, left: pa.Schema, right: pa.Schema, within: Any, between: Any, window: Any, ttl: Any
 ) -> JoinBounds | None:
     """The bounds of a join; None: rows with equal keys belong together, whatever their times.
 
@@ -24,14 +24,14 @@ def join_bounds(
         right: columns of the right side.
         within: two durations, from the time of the left row to the earliest and the latest one of the right.
         between: two columns of one side.
+        window: a tumbling window: both are in the same one.
         ttl: a duration: the two times are not farther apart.
 
     Raises:
         GraphError: more than one is given, or one is wrong.
     """
-    given = [
-        name for name, value in (("within", within), ("between", between), ("ttl", ttl)) if value is not None
-    ]
+    arguments = {"within": within, "between": between, "window": window, "ttl": ttl}
+    given = [name for name, value in arguments.items() if value is not None]
     if len(given) > 1:
         raise GraphError(f"step {step!r}: {' and '.join(given)} are given; give one of them")
     if ttl is not None:
@@ -40,6 +40,8 @@ def join_bounds(
         except GraphError as error:
             raise GraphError(f"step {step!r}: ttl: {error}") from error
         return JoinBounds(0, lower_ms=-length_ms, upper_ms=length_ms)
+    if window is not None:
+        return _window_bounds(step, window)
     if within is not None:
         lower, upper = _pair(step, "within", within, 'durations, such as ("-10s", "0s")')
         return JoinBounds(0, lower_ms=_signed_ms(step, lower), upper_ms=_signed_ms(step, upper))
@@ -49,6 +51,18 @@ def join_bounds(
             _side_of(step, (lower, upper), (left, right)), lower_column=lower, upper_column=upper
         )
     return None
+
+
+def _window_bounds(step: str, window: Any) -> JoinBounds:
+    kind = getattr(window, "kind", None)
+    if kind is None:
+        raise GraphError(f'step {step!r}: window is {window!r}; give one such as weir.tumbling("10s")')
+    if kind != "tumbling" or window.time != "event":
+        raise GraphError(
+            f"step {step!r}: window is one of kind {kind} over {window.time} time; a join takes tumbling windows over "
+            "event time; else say within=, how far apart two rows may be"
+        )
+    return JoinBounds(0, window_ms=window.size_ms, offset_ms=window.offset_ms)
 
 
 def _pair(step: str, name: str, value: Any, what: str) -> tuple[Any, Any]:

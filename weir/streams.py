@@ -527,6 +527,7 @@ class KeyedStream(Stream):
         *,
         within: tuple[Any, Any] | None = None,
         between: tuple[str, str] | None = None,
+        window: Any = None,
         ttl: Any = None,
         how: JoinType = "inner",
         suffix: str = "_right",
@@ -543,6 +544,7 @@ class KeyedStream(Stream):
             within: only if the right row's event time is from the left's plus the first to the left's plus the second,
                 both included: ``("-10s", "0s")``.
             between: only if the event time of the row of one side is between these two columns of the other.
+            window: only if the two are in the same tumbling window: ``weir.tumbling("10s")``.
             ttl: only if the two event times are not farther apart than this.
             how: "inner"; "left", "right" and "full" also give rows without a partner; "semi" gives left rows with one,
                 once each, and "anti" those without.
@@ -557,7 +559,7 @@ class KeyedStream(Stream):
                 f"step {name!r}: join takes a stream of the same Dataflow after key_by(...): "
                 "join(name, other.key_by(...))"
             )
-        bounds = join_bounds(str(name), self.schema, right.schema, within, between, ttl)
+        bounds = join_bounds(str(name), self.schema, right.schema, within, between, window, ttl)
         lefts, rights = joined_columns(
             str(name), self.schema, right.schema, self.key_columns, right.key_columns, how, suffix
         )

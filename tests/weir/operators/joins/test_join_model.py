@@ -1,6 +1,7 @@
 """Joins against a nested loop over all rows: every kind, any order, with handovers, restarts and checkpoints."""
 
 from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,6 +26,18 @@ STEPS = st.lists(
     ),
     max_size=14,
 )
+
+
+@dataclass
+class Tumbling:
+    """What ``weir.tumbling`` returns."""
+
+    size_ms: int
+    offset_ms: int
+    kind: str = "tumbling"
+    time: str = "event"
+
+
 QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -103,6 +116,23 @@ def test_between_columns(how, steps):
     job = TwoSubtasks(how=how, between=("lo", "hi"))
     left, right = play(job, steps)
     assert told(job) == nested_loop(left, right, how, is_between, end_of)
+    assert job.kept_entries() == []
+
+
+@pytest.mark.parametrize("how", HOWS)
+@QUICK
+@given(steps=STEPS, size=st.integers(1, 9), offset=st.integers(0, 3))
+def test_in_the_same_window(how, steps, size, offset):
+    job = TwoSubtasks(how=how, window=Tumbling(size, offset))
+    left, right = play(job, steps)
+
+    def number(row):
+        return (row[-1] - offset) // size
+
+    def end(side, row):
+        return row[-1] if row[0] is None else (number(row) + 1) * size + offset - 1
+
+    assert told(job) == nested_loop(left, right, how, lambda a, b: number(a) == number(b), end)
     assert job.kept_entries() == []
 
 
