@@ -20,6 +20,7 @@ from weir.keyed_process import process_form
 from weir.schemas import to_schema
 from weir.specs import (
     Aggregate,
+    AsOfJoinSpec,
     AssignEventTimeSpec,
     BusySpec,
     DeclaredState,
@@ -45,7 +46,7 @@ from weir.specs import (
     WithColumnsSpec,
 )
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
-from weir.specs.joins import joined_columns
+from weir.specs.joins import JoinedColumns, joined_columns
 from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
 from weir.states import declared_states
@@ -554,16 +555,56 @@ class KeyedStream(Stream):
         Raises:
             GraphError: the two cannot be joined.
         """
+        self._check_right(name, right)
+        bounds = join_bounds(str(name), self.schema, right.schema, within, between, window, ttl)
+        columns = self._joined_columns(name, right, how, suffix)
+        spec = JoinSpec(self.key_columns, right.key_columns, how, bounds, *columns)
+        return self._joined(name, spec, right, parallelism)
+
+    def join_as_of(
+        self,
+        name: str | None,
+        right: KeyedStream,
+        *,
+        how: Literal["left", "inner"] = "left",
+        suffix: str = "_right",
+        parallelism: int | None = None,
+    ) -> KeyedStream:
+        """Give each row the latest row of another stream (right) with the same key that is not after it, by event time.
+
+        The right stream is a table that changes: each of its rows replaces the one before. A row leaves when the
+        watermark has passed it, with its own event time; see docs/joins.md.
+
+        Args:
+            name: the step's name; versions and rows that wait belong to it.
+            right: a keyed stream; its key columns may have other names.
+            how: "left": rows before the first version leave too, right columns null; "inner": they do not.
+            suffix: is added to names of right columns that are there on the left.
+            parallelism: subtasks; None: as many as the left side's producer has.
+
+        Raises:
+            GraphError: the two cannot be joined.
+        """
+        self._check_right(name, right)
+        columns = self._joined_columns(name, right, how, suffix)
+        spec = AsOfJoinSpec(self.key_columns, right.key_columns, how, None, *columns)
+        return self._joined(name, spec, right, parallelism)
+
+    def _check_right(self, name: str | None, right: KeyedStream) -> None:
         if not isinstance(right, KeyedStream) or right.flow is not self.flow:
             raise GraphError(
                 f"step {name!r}: join takes a stream of the same Dataflow after key_by(...): "
                 "join(name, other.key_by(...))"
             )
-        bounds = join_bounds(str(name), self.schema, right.schema, within, between, window, ttl)
-        lefts, rights = joined_columns(
+
+    def _joined_columns(self, name: str | None, right: KeyedStream, how: str, suffix: str) -> JoinedColumns:
+        return joined_columns(
             str(name), self.schema, right.schema, self.key_columns, right.key_columns, how, suffix
         )
-        spec = JoinSpec(self.key_columns, right.key_columns, how, bounds, lefts, rights)
+
+    def _joined(
+        self, name: str | None, spec: JoinSpec, right: KeyedStream, parallelism: int | None
+    ) -> KeyedStream:
         left: KeyedStream = self._partitioned()
         node = left._node(name, spec, parallelism, (right._partitioned(),))
         return KeyedStream(self.flow, node, None, self.key_columns)

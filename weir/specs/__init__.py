@@ -12,7 +12,7 @@ from __future__ import annotations
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.changes import TOP_ROWS_MAX, DeduplicateSpec, TopSpec
 from weir.specs.event_times import AssignEventTimeSpec
-from weir.specs.joins import JoinBounds, JoinSpec, JoinType
+from weir.specs.joins import AsOfJoinSpec, JoinBounds, JoinSpec, JoinType
 from weir.specs.keyed import (
     Aggregate,
     AggregateFunction,
@@ -67,6 +67,7 @@ __all__ = [
     "Aggregate",
     "AggregateFunction",
     "ArrowIpcSpec",
+    "AsOfJoinSpec",
     "AssignEventTimeSpec",
     "BlackholeSpec",
     "BusySpec",

@@ -16,6 +16,8 @@ from weir.spelling import did_you_mean
 JoinType = Literal["inner", "left", "right", "full", "semi", "anti"]
 JOIN_TYPES: tuple[str, ...] = get_args(JoinType)
 SIDES = ("left", "right")
+#: Of each side, columns that are not keys: name in the input, name in the result.
+JoinedColumns = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ class JoinSpec(KeyedSpec):
     kind: ClassVar[str] = "join"
     runtime: ClassVar[str] = "weir.operators.joins.join_operator:JoinOperator"
     takes_several_inputs: ClassVar[bool] = True
+    #: What ``how`` may be; and without bounds.
+    hows: ClassVar[tuple[str, ...]] = JOIN_TYPES
+    hows_without_bounds: ClassVar[tuple[str, ...]] = ("inner", "semi")
     #: Key columns of the second input; ``key_columns`` are those of the first one, and of the result.
     right_key_columns: tuple[str, ...]
     how: JoinType
@@ -112,6 +117,21 @@ class JoinSpec(KeyedSpec):
         return replace(self, left_columns=lefts, right_columns=rights)
 
 
+@dataclass(frozen=True)
+class AsOfJoinSpec(JoinSpec):
+    """Rows of the first input, each with the latest row of the second that is not after it."""
+
+    kind: ClassVar[str] = "join_as_of"
+    runtime: ClassVar[str] = "weir.operators.joins.as_of_operator:AsOfJoinOperator"
+    hows: ClassVar[tuple[str, ...]] = ("inner", "left")
+    hows_without_bounds: ClassVar[tuple[str, ...]] = ("inner", "left")
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Versions and rows that wait, and when they are complete."""
+        return ("rows", "_expiry")
+
+
 def joined_columns(
     step: str,
     left: pa.Schema,
@@ -120,7 +140,7 @@ def joined_columns(
     right_keys: tuple[str, ...],
     how: str,
     suffix: str,
-) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
+) -> JoinedColumns:
     """What columns of both sides are called in the result; those of the right that clash get the suffix.
 
     Raises:
@@ -153,8 +173,8 @@ def check_join(step: str, spec: JoinSpec, inputs: tuple[pa.Schema, ...]) -> None
     """
     if len(inputs) != len(SIDES):
         raise GraphError(f"step {step!r}: a join has 2 inputs, not {len(inputs)}")
-    if spec.how not in JOIN_TYPES:
-        raise GraphError(f"step {step!r}: how is {spec.how!r}; it is one of {', '.join(JOIN_TYPES)}")
+    if spec.how not in spec.hows:
+        raise GraphError(f"step {step!r}: how is {spec.how!r}; it is one of {', '.join(spec.hows)}")
     lefts, rights = spec.key_columns, spec.right_key_columns
     if len(lefts) != len(rights):
         raise GraphError(
@@ -175,7 +195,7 @@ def check_join(step: str, spec: JoinSpec, inputs: tuple[pa.Schema, ...]) -> None
                 f"{types[1]}; cast one of them before key_by"
             )
     if spec.bounds is None:
-        if spec.how not in ("inner", "semi"):
+        if spec.how not in spec.hows_without_bounds:
             raise GraphError(
                 f"step {step!r}: how={spec.how!r} needs to know when a row can match no more; give within=, between= "
                 "or window="

@@ -300,3 +300,51 @@ def rewrite(
             for byte in range(length):
                 out[to + columns_at + byte] = new_data[start + byte]
             to += columns_at + length
+
+
+@byte_kernel(types.void(_OUT_U8, _I64, _INT, _OUT_U8))
+def drop_old_versions(data: Any, bounds: Any, watermark: Any, changed: Any) -> None:
+    """Set ``GONE`` in right rows below the watermark but the latest of each key; of equal times the last one counts."""
+    for key in range(bounds.size - 1):
+        latest = -1
+        latest_time = _FIRST
+        at = bounds[key] + HEAD_BYTES
+        while at < bounds[key + 1]:
+            if data[at + FLAGS_AT] & SIDE:
+                time = _number(data, at + TIME_AT)
+                if time < watermark:
+                    gone = at
+                    if latest < 0 or time >= latest_time:
+                        gone, latest, latest_time = latest, at, time
+                    if gone >= 0:
+                        data[gone + FLAGS_AT] |= np.uint8(GONE)
+                        changed[key] = 1
+            at += _size(data, at)
+
+
+@byte_kernel(types.int64(_U8, _I64, _INT, _OUT_I64, _OUT_I64, _OUT_I64))
+def versions_of(data: Any, bounds: Any, watermark: Any, lefts: Any, rights: Any, keys: Any) -> int:
+    """Left rows below the watermark, each with the latest right row of its key that is not after it (-1: none).
+
+    Returns how many left rows; ``keys`` are the positions of their keys.
+    """
+    count = 0
+    for key in range(bounds.size - 1):
+        at = bounds[key] + HEAD_BYTES
+        while at < bounds[key + 1]:
+            if data[at + FLAGS_AT] & SIDE == 0:
+                time = _number(data, at + TIME_AT)
+                if time < watermark:
+                    version = -1
+                    version_time = _FIRST
+                    other = bounds[key] + HEAD_BYTES
+                    while other < bounds[key + 1]:
+                        if data[other + FLAGS_AT] & SIDE:
+                            right_time = _number(data, other + TIME_AT)
+                            if right_time <= time and (version < 0 or right_time >= version_time):
+                                version, version_time = other, right_time
+                        other += _size(data, other)
+                    lefts[count], rights[count], keys[count] = at, version, key
+                    count += 1
+            at += _size(data, at)
+    return count

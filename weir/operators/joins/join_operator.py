@@ -16,13 +16,22 @@ from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.join_times import row_bounds
 from weir.operators.joins.joined_rows import JoinedRows
-from weir.operators.joins.kept_rows import NEVER_MS, Block, KeptRows, NewRows, no_rows, stored_rows
+from weir.operators.joins.kept_rows import (
+    NEVER_MS,
+    Block,
+    KeptRows,
+    NewRows,
+    interval_layout,
+    no_rows,
+    stored_rows,
+)
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
 from weir.specs import JoinSpec
 from weir.state.handles.block import Keys
+from weir.state.tables.opened import OperatorTables
 from weir.state.tables.time_first import user_key_of
 from weir.state.tables.timers import Due
 
@@ -70,10 +79,13 @@ class JoinOperator(Operator):
         for snapshot in kept_snapshots(context, self._spec.kind).values():
             self._check_codec(snapshot["codec"])
         tables = declared_tables(context)
+        self._kept = self._open_rows(tables)
+        self._is_open = True
+
+    def _open_rows(self, tables: OperatorTables) -> KeptRows:
         bounds = self._spec.bounds
         timers = None if bounds is None else tables.timers("_expiry")
-        self._kept = KeptRows(tables.values("rows"), timers, bounds, self._told)
-        self._is_open = True
+        return KeptRows(tables.values("rows"), timers, interval_layout(bounds), self._told)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Rows of a join are of one of its inputs: :meth:`process_input`."""
@@ -87,7 +99,8 @@ class JoinOperator(Operator):
         """
         # Key groups that have just come may have rows that were complete here before.
         yield from self._fire(self._watermark_ms)
-        batch = self._without_late(batch)
+        if self._can_be_late(input_index):
+            batch = self._without_late(batch)
         has_key = _has_key(batch, self._spec.keys_of_input(input_index))
         if has_key is not None:
             if self._told >> input_index & 1:
@@ -97,9 +110,10 @@ class JoinOperator(Operator):
         if batch.num_rows:
             yield from self._join(input_index, batch)
 
+    def _can_be_late(self, side: int) -> bool:
+        return self._spec.bounds is not None
+
     def _without_late(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._spec.bounds is None or self._watermark_ms == WATERMARK_MIN_MS:
-            return batch
         in_time = int64_column(batch, EVENT_TIME_COLUMN) >= self._watermark_ms
         late = batch.num_rows - int(in_time.sum())
         if not late:
@@ -107,9 +121,12 @@ class JoinOperator(Operator):
         self.late_rows += late
         return batch.filter(pa.array(in_time))
 
-    def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _keys(self, side: int, batch: pa.RecordBatch) -> Keys:
         column = weir_keys.key_bytes(batch, self._spec.keys_of_input(side))
-        keys = Keys(row_hashes(batch, column), column, self._context.max_parallelism)
+        return Keys(row_hashes(batch, column), column, self._context.max_parallelism)
+
+    def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        keys = self._keys(side, batch)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         bounds = self._spec.bounds
         new = NewRows(side, keys.inverse, times_ms, *row_bounds(bounds, side, batch, times_ms))
@@ -170,11 +187,15 @@ class JoinOperator(Operator):
             rows = NewRows(side, new.keys[index], new.times[index], new.lower[index], new.until[index])
             taken, told = batch.take(pa.array(index)), matched[index]
         if taken.num_rows or block.changed.any():
-            data, offsets = self._joined.encode(side, taken)
-            stored = stored_rows(rows, len(block.keys), told.view(np.uint8), data, offsets)
-            changes = self._kept.write(block, stored, self._watermark_ms, has_fired=False)
-            if changes and self._kept.timers is not None:
-                self._kept.timers.change(changes)
+            self._write(taken, rows, block, told)
+
+    def _write(self, batch: pa.RecordBatch, rows: NewRows, block: Block, matched: np.ndarray) -> None:
+        """Add rows to a block, and write it."""
+        data, offsets = self._joined.encode(rows.side, batch)
+        stored = stored_rows(rows, len(block.keys), matched.view(np.uint8), data, offsets)
+        changes = self._kept.write(block, stored, self._watermark_ms, has_fired=False)
+        if changes and self._kept.timers is not None:
+            self._kept.timers.change(changes)
 
     def _alone(self, side: int, batch: pa.RecordBatch, times_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
         if batch.num_rows:
@@ -233,13 +254,16 @@ class JoinOperator(Operator):
     def _kept_alone(
         self, side: int, block: Block, starts: np.ndarray, key_rows: np.ndarray
     ) -> pa.RecordBatch:
-        own = weir_keys.select_keys(block.keys.column, key_rows)
-        keys = weir_keys.decode_keys(own, self._joined.key_types)
+        keys = self._decoded_keys(block, key_rows)
         kept = self._joined.codecs[side].decode(block.data, starts + self._kept.columns_at(side))
         times_ms = np.maximum(block.times(starts), block.until(side, starts))
         # Rows of a key group that came from elsewhere may have been complete here before.
         times_ms = np.maximum(times_ms, self._watermark_ms)
         return self._joined.kept_alone(side, keys, kept, times_ms, self._context.clock.now_us())
+
+    def _decoded_keys(self, block: Block, key_rows: np.ndarray) -> list[pa.Array]:
+        own = weir_keys.select_keys(block.keys.column, key_rows)
+        return weir_keys.decode_keys(own, self._joined.key_types)
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """What the bytes of the rows mean."""

@@ -59,6 +59,20 @@ class JoinedRows:
         found |= {output: array for (_, output), array in zip(self.columns[side], kept, strict=True)}
         return self._batch(found, times_ms, pa.array(np.full(len(times_ms), now_us)))
 
+    def versions(
+        self,
+        keys: Sequence[pa.Array],
+        lefts: Sequence[pa.Array],
+        rights: Sequence[pa.Array],
+        times_ms: np.ndarray,
+        now_us: int,
+    ) -> pa.RecordBatch:
+        """Kept rows of the left side, each with a row of the right one (null: there is none)."""
+        found = dict(zip(self._spec.key_columns, keys, strict=True))
+        for side, arrays in enumerate((lefts, rights)):
+            found |= {output: array for (_, output), array in zip(self.columns[side], arrays, strict=True)}
+        return self._batch(found, times_ms, pa.array(np.full(len(times_ms), now_us)))
+
     def _of_new(self, side: int, new: pa.RecordBatch) -> dict[str, pa.Array]:
         own_keys = self._spec.keys_of_input(side)
         found = {name: new.column(own) for name, own in zip(self._spec.key_columns, own_keys, strict=True)}

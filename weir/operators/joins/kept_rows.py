@@ -96,14 +96,16 @@ def no_rows(keys: int) -> StoredRows:
 class KeptRows:
     """Opens, reads and writes the entries of one join in a subtask."""
 
-    def __init__(
-        self, table: ValueTable, timers: TimerTable | None, bounds: JoinBounds | None, told: int
-    ) -> None:
-        """``told``: bit s: it is told of rows of side s that they have not matched."""
+    def __init__(self, table: ValueTable, timers: TimerTable | None, layout: np.ndarray, told: int) -> None:
+        """``layout``: of :func:`interval_layout` or :func:`version_layout`.
+
+        ``told``: bit s: something is told of rows of side s when they are complete, and they have not matched.
+        """
         self._table = table
         self.timers = timers
         self.told = told
-        self.layout = _layout(bounds)
+        #: See ``join_kernels``.
+        self.layout = layout
 
     def columns_at(self, side: int) -> int:
         """Where the columns of a row begin within it."""
@@ -286,6 +288,25 @@ class Block:
         )
         return starts[:count], keys[:count]
 
+    def drop_old_versions(self, watermark_ms: int) -> None:
+        """Let right rows go that are older than the latest one below a watermark."""
+        kernels.drop_old_versions(self.data, self.bounds, watermark_ms, self.changed)
+
+    def versions(self, watermark_ms: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Left rows below a watermark, each with the latest right row that is not after it.
+
+        Returns:
+            Where the left rows begin, where the right ones do (-1: there is none), and positions of the keys; int64, by
+            key, then by time.
+        """
+        lefts, rights, keys = (
+            np.empty(len(self.data) // kernels.ROW_BYTES + 1, dtype=np.int64) for _ in range(3)
+        )
+        count = kernels.versions_of(self.data, self.bounds, watermark_ms, lefts, rights, keys)
+        lefts, rights, keys = lefts[:count], rights[:count], keys[:count]
+        order = np.lexsort((self.times(lefts), keys))
+        return lefts[order], rights[order], keys[order]
+
     def sides(self, starts: np.ndarray) -> np.ndarray:
         """Which side rows are of, 0 or 1."""
         sides: np.ndarray = self.data[starts + kernels.FLAGS_AT] & kernels.SIDE
@@ -351,8 +372,14 @@ class Block:
                 yield new_rows[begin:end], kept_rows[begin:end]
 
 
-def _layout(bounds: JoinBounds | None) -> np.ndarray:
-    """See ``join_kernels``."""
+def version_layout() -> np.ndarray:
+    """Of joins as of a time: left rows have a last time, right ones are versions, which have none."""
+    at = kernels.ROW_BYTES
+    return np.array([[-1, at, at + 8], [-1, -1, at]], dtype=np.int64)
+
+
+def interval_layout(bounds: JoinBounds | None) -> np.ndarray:
+    """Of joins within bounds, or without; see ``join_kernels``."""
     layout = np.full((2, 3), -1, dtype=np.int64)
     for side in range(2):
         at = kernels.ROW_BYTES

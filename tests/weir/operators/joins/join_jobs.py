@@ -10,7 +10,7 @@ import pyarrow as pa
 import weir
 from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
-from weir.operators.joins.join_operator import JoinOperator
+from weir.operators.registry import create_operator
 from weir.records import with_times
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
@@ -20,11 +20,11 @@ LEFT = {"k": weir.Nullable(int), "l": int, "lo": weir.Nullable(int), "hi": weir.
 RIGHT = {"key": weir.Nullable(int), "r": weir.Nullable(str)}
 
 
-def join_node(**arguments):
+def join_node(method="join", **arguments):
     flow = weir.Dataflow("joins", max_parallelism=GROUPS)
     left = flow.source("left", weir.JsonLines("/absent", schema=LEFT))
     right = flow.source("right", weir.JsonLines("/absent", schema=RIGHT))
-    joined = left.key_by("k").join("j", right.key_by("key"), **arguments)
+    joined = getattr(left.key_by("k"), method)("j", right.key_by("key"), **arguments)
     return joined.node, (left.schema, right.schema)
 
 
@@ -48,7 +48,7 @@ class TwoSubtasks:
             owned = [group for group in range(GROUPS) if self.owner[group] == index]
             tables = StateTables(self.store, 1 << 16, GROUPS, owned)
             numbers = {name: number for number, name in enumerate(self.node.spec.state_names)}
-            operator = JoinOperator(self.node.spec)
+            operator = create_operator(self.node.spec)
             operator.open(
                 OperatorContext(
                     *("job", "j", 0, index, 2),

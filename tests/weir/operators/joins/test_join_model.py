@@ -145,6 +145,48 @@ def test_without_bounds(how, steps):
     assert told(job) == nested_loop(left, right, how, lambda a, b: True, None)
 
 
+def as_of(steps, how):
+    """What is expected of a join as of a time: rows are complete in the order of the watermarks."""
+    found = Counter()
+    lefts, rights = steps
+    for row in lefts:
+        versions = [
+            other for other in rights if other[0] == row[0] and other[-1] <= row[-1] and row[0] is not None
+        ]
+        # Of equal times the one that came last.
+        latest = max(versions, key=lambda other: other[-1], default=None) if versions else None
+        for other in versions:
+            if other[-1] == latest[-1]:
+                latest = other
+        if latest is not None or how == "left":
+            found[(*row[:4], None if latest is None else latest[1], row[-1])] += 1
+    return found
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+@QUICK
+@given(steps=STEPS)
+def test_as_of_a_time(how, steps):
+    job = TwoSubtasks(method="join_as_of", how=how)
+    sides = play(job, steps)
+    assert Counter(job.finish()) == as_of(sides, how)
+
+
+def test_of_versions_only_the_latest_stays():
+    job = TwoSubtasks(method="join_as_of", how="left")
+    job.take(1, [(1, f"v{time}", time) for time in range(20)])
+    job.take(0, [(1, 1, 0, 0, 7)])
+    for side in range(2):
+        job.watermark(side, 12)
+    job.take(0, [(1, 2, 0, 0, 13)])
+    job.take(1, [(1, "late", 11)])
+    assert job.finish() == [(1, 1, 0, 0, "v7", 7), (1, 2, 0, 0, "v13", 13)]
+    assert job.late_rows == 0
+    ((_, entry),) = [item for item in job.store.scan() if item[0] in job.kept_entries()]
+    assert b"v19" in entry
+    assert b"v18" not in entry
+
+
 def test_late_rows_are_dropped_and_counted():
     job = TwoSubtasks(how="left", within=("-10ms", "0ms"))
     job.take(0, [(1, 1, 0, 0, 20)])

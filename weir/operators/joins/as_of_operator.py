@@ -1,0 +1,69 @@
+"""The operator of joins with a table that changes: rows with the version of their event time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from weir.operators.joins.join_operator import JoinOperator
+from weir.operators.joins.kept_rows import NEVER_MS, Block, KeptRows, NewRows, version_layout
+from weir.records import EVENT_TIME_COLUMN, int64_column
+from weir.state.tables.opened import OperatorTables
+
+#: Left rows wait until they are complete.
+_LEFT = 1
+
+
+class AsOfJoinOperator(JoinOperator):
+    """Keeps right rows as versions of their key, and left rows until the watermark has passed them.
+
+    Then a left row leaves with the latest version that is not after it (of equal times the one that came last). Of each
+    key the latest version below the watermark stays, and those above it. A right row that is late counts for what is
+    not complete.
+    """
+
+    def _open_rows(self, tables: OperatorTables) -> KeptRows:
+        return KeptRows(tables.values("rows"), tables.timers("_expiry"), version_layout(), _LEFT)
+
+    def _can_be_late(self, side: int) -> bool:
+        return side == 0
+
+    def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        keys = self._keys(side, batch)
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+        until = times_ms if side == 0 else np.full(len(times_ms), NEVER_MS)
+        block = self._kept.load(keys.distinct)
+        if side == 1:
+            block.drop_old_versions(self._watermark_ms)
+        rows = NewRows(side, keys.inverse, times_ms, times_ms, until)
+        self._write(batch, rows, block, np.zeros(batch.num_rows, dtype=bool))
+        return iter(())
+
+    def _complete(self, block: Block, watermark_ms: int) -> Iterator[pa.RecordBatch]:
+        lefts, rights, key_rows = block.versions(watermark_ms)
+        if self._spec.how == "inner":
+            found = rights >= 0
+            lefts, rights, key_rows = lefts[found], rights[found], key_rows[found]
+        size = self._context.batch_size
+        for first in range(0, len(lefts), size):
+            part = slice(first, first + size)
+            yield self._versions(block, lefts[part], rights[part], key_rows[part])
+        block.drop_old_versions(watermark_ms)
+
+    def _versions(
+        self, block: Block, lefts: np.ndarray, rights: np.ndarray, key_rows: np.ndarray
+    ) -> pa.RecordBatch:
+        left_codec, right_codec = self._joined.codecs
+        own = left_codec.decode(block.data, lefts + self._kept.columns_at(0))
+        has_version = rights >= 0
+        versions = right_codec.decode(block.data, rights[has_version] + self._kept.columns_at(1))
+        if not has_version.all():
+            positions = pa.array(np.cumsum(has_version) - 1, mask=~has_version)
+            versions = [column.take(positions) for column in versions]
+        # Rows of a key group that came from elsewhere may have been complete here before.
+        times_ms = np.maximum(block.times(lefts), self._watermark_ms)
+        return self._joined.versions(
+            self._decoded_keys(block, key_rows), own, versions, times_ms, self._context.clock.now_us()
+        )
