@@ -41,6 +41,11 @@ def bid(number, at, price=1):
         ({"between": ("at", "item")}, r"different sides|column 'item', a bound, is string"),
         ({"how": "outer", "within": ("0s", "1s")}, r"how is 'outer'; it is one of inner, left"),
         ({"how": "left"}, r"how='left' needs to know when a row can match no more; give within="),
+        ({"window": "10s"}, r"window is \'10s\'; give one such as weir.tumbling"),
+        (
+            {"window": weir.sliding("10s", "5s")},
+            r"of kind sliding over event time; a join takes tumbling windows",
+        ),
         ({"ttl": "-1s"}, r"ttl: '-1s' is not a duration"),
         ({"ttl": "1s", "within": (0, 1)}, r"within and ttl are given; give one of them"),
         (
