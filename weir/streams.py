@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 import polars as pl
@@ -45,6 +45,7 @@ from weir.specs import (
     UserSinkSpec,
     WithColumnsSpec,
 )
+from weir.specs.async_map import MapAsyncSpec, check_is_async
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
 from weir.specs.joins import JoinedColumns, joined_columns
 from weir.specs.key_checks import check_key_columns
@@ -187,6 +188,40 @@ class Stream:
         A row is a dict of the user columns; the result has the times of its record.
         """
         return self._step(name, MapSpec(_callable(name, function), self._schema(name, schema)), parallelism)
+
+    def map_async(
+        self,
+        name: str | None,
+        function: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]],
+        schema: Columns | None = None,
+        *,
+        in_flight_max: int = 100,
+        timeout: str | dt.timedelta = "5s",
+        ordered: bool = True,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Call ``await function(row) -> row`` for each record, for many at a time: a look-up over the network.
+
+        As :meth:`map` otherwise, errors included. Calls run in an event loop of each subtask; what has been called and
+        not answered at a failure is called again after the restart.
+
+        Args:
+            name: the step's name.
+            function: an ``async def`` that takes a dict of the user columns and returns one of the declared columns.
+            schema: user columns of the result; None: the same as the input's.
+            in_flight_max: rows of a subtask that are under way, or wait for those before them.
+            timeout: of each call, such as "500ms"; one that takes longer is cancelled, and counts as having raised.
+            ordered: rows leave in the order in which they came; False: in that of the answers, though never past a
+                watermark or a checkpoint.
+            parallelism: subtasks; None: as many as the producer has.
+        """
+        check_is_async(name, _callable(name, function))
+        try:
+            timeout_ms = duration_ms(timeout)
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: timeout: {error}") from error
+        spec = MapAsyncSpec(function, self._schema(name, schema), in_flight_max, timeout_ms, bool(ordered))
+        return self._step(name, spec, parallelism)
 
     def flat_map(
         self,

@@ -192,6 +192,7 @@ class Subtask(ABC):
 
     def _snapshot(self, checkpoint_id: int) -> TakenPart | None:
         """The barrier is here: pass it on, and note the state; None if that fails, which fails the checkpoint only."""
+        self._chain.drain()
         self._chain.output.broadcast(Barrier(checkpoint_id))
         self.progress.passed_id = checkpoint_id
         began_s = self._clock.monotonic_s()

@@ -108,6 +108,8 @@ class TaskSubtask(Subtask):
     def handle(self, event: OwnerEvent) -> None:
         """Take an event of a rescale in; runs in the subtask's thread, between two batches."""
         if self._ownership is not None:
+            # Rows that are under way leave before rows of their keys do elsewhere.
+            self._chain.drain()
             self._ownership.handle(event)
             self._after_rescale_event()
 

@@ -81,6 +81,7 @@ class LocalSubtask:
         self.chain.close()
 
     def _pass_barrier(self, checkpoint_id: int) -> None:
+        self.chain.drain()
         self._output.broadcast(Barrier(checkpoint_id))
         self._on_barrier(self, checkpoint_id)
 

@@ -166,6 +166,10 @@ class Operator(ABC):
         thread, but never while another method of the operator runs.
         """
 
+    def drain(self) -> Iterable[pa.RecordBatch]:
+        """Called before a barrier is passed on: yields what is under way, of which no snapshot tells."""
+        return ()
+
     def finish(self) -> Iterable[pa.RecordBatch]:
         """Called once after the last batch of all inputs."""
         return ()

@@ -111,7 +111,7 @@ def name_step(
     if isinstance(error, WeirError) and not isinstance(error, UserFunctionError):
         error.step = error.step or step
         return
-    if batch is None and isinstance(error, UserFunctionError):
+    if isinstance(error, UserFunctionError) and error.rows is not None:
         batch = error.rows
     kind = kind_in_step(error, is_sink=is_sink, takes_rows=batch is not None)
     raise StepError(step, error, kind, batch) from error
@@ -275,6 +275,12 @@ class OperatorChain(Generic[OutputT]):
         operator, context = self._operators[0]
         with self._naming(context):
             operator.on_input_watermark(input_index, time_ms)
+
+    def drain(self) -> None:
+        """A barrier is about to be passed on, or key groups may move: let operators emit what is under way."""
+        for index, (operator, _) in enumerate(self._operators):
+            if type(operator).drain is not Operator.drain:
+                self._send_on(index, operator.drain)
 
     def due_us(self) -> int:
         """Wall clock (epoch µs) at which an operator has something to do, 0: now; ``NEVER_US`` if none has."""

@@ -59,6 +59,10 @@ class UserOperator(UserStep):
         """Tell the user's operator."""
         self._user.commit(checkpoint_id)
 
+    def drain(self) -> Iterable[pa.RecordBatch]:
+        """What the user's operator has under way."""
+        return self._user.drain()
+
     def finish(self) -> Iterable[pa.RecordBatch]:
         """What the user's operator emits at the end."""
         return self._user.finish()

@@ -126,6 +126,10 @@ class CheckedUserOperator(UserOperator):
         """What the user's operator makes of a watermark."""
         return self._checker.each("on_watermark", self._user.on_watermark(time_ms), None)
 
+    def drain(self) -> Iterable[pa.RecordBatch]:
+        """What the user's operator has under way."""
+        return self._checker.each("drain", self._user.drain(), None)
+
     def finish(self) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of the end."""
         return self._checker.each("finish", self._user.finish(), None)

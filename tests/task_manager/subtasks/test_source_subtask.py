@@ -68,6 +68,7 @@ def source():
     )
     chain = SimpleNamespace(
         tables=SimpleNamespace(sweeps=()),
+        drain=lambda: None,
         open=lambda: None,
         close=lambda: None,
         output=output,
