@@ -85,6 +85,16 @@ class AnySource(ABC):
             raise GraphError(f"interval_ms is {self.interval_ms}; it must be above 0")
         return 1000.0 / self.interval_ms
 
+    def _settings(self) -> dict[str, Any]:
+        """What the specs of all sources take."""
+        return {
+            "schema": to_schema(self.schema),
+            "event_time_column": self.event_time,
+            "rate": self._events_per_second(),
+            "events_max": self.events,
+            "on_bad_record": self.on_bad_record,
+        }
+
     def _check(self) -> None:
         if self.on_bad_record not in ("dead_letter", "fail"):
             raise GraphError(f"on_bad_record is {self.on_bad_record!r}; it is 'dead_letter' or 'fail'")
@@ -108,6 +118,16 @@ class FileSource(AnySource):
     follow: bool = False
     ordered: bool = False
     order: FileOrder = "name"
+
+    def _file_settings(self, path: object) -> dict[str, Any]:
+        """What the specs of all file sources take."""
+        return {
+            **self._settings(),
+            "path": self._checked_path(path),
+            "follow": self.follow,
+            "ordered": self.ordered,
+            "order": self.order,
+        }
 
     def _checked_path(self, path: object) -> str:
         self._check()
@@ -133,6 +153,14 @@ class LineFileSource(FileSource):
 
     compression: Compression | None = "auto"
     grows: bool = False
+
+    def _line_settings(self, path: object) -> dict[str, Any]:
+        """What the specs of all sources of lines take."""
+        return {
+            **self._file_settings(path),
+            "compression": self._checked_compression(),
+            "grows": self._checked_growth(),
+        }
 
     def _checked_growth(self) -> bool:
         if self.grows and not self.follow:
@@ -172,21 +200,9 @@ class JsonLines(LineFileSource):
         """The frozen description that the graph holds."""
         if self.line_bytes_max < 1:
             raise GraphError(f"line_bytes_max is {self.line_bytes_max!r}; it must be at least 1")
-        schema = to_schema(self.schema)
+        paths = column_paths(to_schema(self.schema), self.paths)
         return JsonLinesSpec(
-            schema=schema,
-            paths=column_paths(schema, self.paths),
-            event_time_column=self.event_time,
-            rate=self._events_per_second(),
-            events_max=self.events,
-            path=self._checked_path(self.path),
-            follow=self.follow,
-            on_bad_record=self.on_bad_record,
-            line_bytes_max=self.line_bytes_max,
-            ordered=self.ordered,
-            order=self.order,
-            compression=self._checked_compression(),
-            grows=self._checked_growth(),
+            paths=paths, line_bytes_max=self.line_bytes_max, **self._line_settings(self.path)
         )
 
 
@@ -230,24 +246,14 @@ class Csv(LineFileSource):
             )
         check_csv_format(schema, self.delimiter, self.quote, self.null_values, self.line_bytes_max)
         return CsvSpec(
-            schema=schema,
-            event_time_column=self.event_time,
-            rate=self._events_per_second(),
-            events_max=self.events,
-            path=self._checked_path(self.path),
             delimiter=self.delimiter,
             quote=self.quote or "",
             header=self.header,
             columns=csv_fields(schema, self.header, self.columns),
             null_values=tuple(self.null_values),
             quoted_newlines=self.quoted_newlines and bool(self.quote),
-            follow=self.follow,
-            on_bad_record=self.on_bad_record,
             line_bytes_max=self.line_bytes_max,
-            ordered=self.ordered,
-            order=self.order,
-            compression=self._checked_compression(),
-            grows=self._checked_growth(),
+            **self._line_settings(self.path),
         )
 
 
@@ -266,17 +272,7 @@ class Parquet(FileSource):
 
     def to_spec(self) -> ParquetSpec:
         """The frozen description that the graph holds."""
-        return ParquetSpec(
-            schema=to_schema(self.schema),
-            event_time_column=self.event_time,
-            rate=self._events_per_second(),
-            events_max=self.events,
-            path=self._checked_path(self.path),
-            follow=self.follow,
-            on_bad_record=self.on_bad_record,
-            ordered=self.ordered,
-            order=self.order,
-        )
+        return ParquetSpec(**self._file_settings(self.path))
 
 
 @dataclass(frozen=True)
@@ -294,17 +290,7 @@ class ArrowIpc(FileSource):
 
     def to_spec(self) -> ArrowIpcSpec:
         """The frozen description that the graph holds."""
-        return ArrowIpcSpec(
-            schema=to_schema(self.schema),
-            event_time_column=self.event_time,
-            rate=self._events_per_second(),
-            events_max=self.events,
-            path=self._checked_path(self.path),
-            follow=self.follow,
-            on_bad_record=self.on_bad_record,
-            ordered=self.ordered,
-            order=self.order,
-        )
+        return ArrowIpcSpec(**self._file_settings(self.path))
 
 
 @dataclass(frozen=True)
@@ -331,12 +317,4 @@ class UserSource(AnySource):
             )
         if self.discover_ms is not None and not self.discover_ms > 0:
             raise GraphError(f"discover_ms is {self.discover_ms!r}; it must be above 0, or None")
-        return UserSourceSpec(
-            schema=to_schema(self.schema),
-            event_time_column=self.event_time,
-            rate=self._events_per_second(),
-            events_max=self.events,
-            factory=self.factory,
-            on_bad_record=self.on_bad_record,
-            discover_ms=self.discover_ms,
-        )
+        return UserSourceSpec(factory=self.factory, discover_ms=self.discover_ms, **self._settings())

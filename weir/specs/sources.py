@@ -84,13 +84,23 @@ Compression = Literal["auto", "none", "gzip", "zstd", "bz2", "lz4"]
 
 
 @dataclass(frozen=True)
-class JsonLinesSpec(SourceSpec):
+class FileSpec(SourceSpec):
+    """Base of sources of files. What came to some of them later than to others is in each: fingerprints hang on it."""
+
+    path: str = ""
+    on_bad_record: OnBadRecord = "dead_letter"
+    #: Columns that are decoded; None: all.
+    reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
+    #: With ``follow``: of the files that are found at the same time.
+    order: FileOrder = field(default="name", metadata={"came_later": True})
+
+
+@dataclass(frozen=True)
+class JsonLinesSpec(FileSpec):
     """JSON objects, one a line: a file, a directory of parts, or a glob; compressed files are read too."""
 
     kind: ClassVar[str] = "json_lines_source"
     runtime: ClassVar[str] = "weir.operators.sources.json_lines:JsonLinesReader"
-    path: str = ""
-    on_bad_record: OnBadRecord = "dead_letter"
     #: A longer line goes to the dead letters without being parsed.
     line_bytes_max: int = field(default=LINE_BYTES_MAX, metadata={"was": 8 << 20})
     #: Never end: take in files that turn up while the job runs.
@@ -99,22 +109,17 @@ class JsonLinesSpec(SourceSpec):
     ordered: bool = field(default=False, metadata={"came_later": True})
     #: Of columns that lie in nested objects: column, and the keys that lead to its values.
     paths: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), metadata={"came_later": True})
-    #: Columns that are decoded; None: all.
-    reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
     compression: Compression = field(default="auto", metadata={"came_later": True})
-    #: With ``follow``: of the files that are found at the same time.
-    order: FileOrder = field(default="name", metadata={"came_later": True})
     #: With ``follow``: what is added to files later is read, too.
     grows: bool = field(default=False, metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
-class CsvSpec(SourceSpec):
+class CsvSpec(FileSpec):
     """CSV: a file, a directory of parts, or a glob; compressed files are read too."""
 
     kind: ClassVar[str] = "csv_source"
     runtime: ClassVar[str] = "weir.operators.sources.csv_source:CsvReader"
-    path: str = ""
     delimiter: str = ","
     #: Empty: there are no quotes.
     quote: str = '"'
@@ -126,7 +131,6 @@ class CsvSpec(SourceSpec):
     null_values: tuple[str, ...] = ("",)
     #: Whether a field in quotes may hold a newline. If none does, files are divided among subtasks.
     quoted_newlines: bool = True
-    on_bad_record: OnBadRecord = "dead_letter"
     #: A longer record goes to the dead letters without being parsed.
     line_bytes_max: int = field(default=LINE_BYTES_MAX, metadata={"was": 8 << 20})
     #: Never end: take in files that turn up while the job runs.
@@ -134,50 +138,34 @@ class CsvSpec(SourceSpec):
     #: One subtask reads all of a file.
     ordered: bool = False
     compression: Compression = "auto"
-    #: Columns that are decoded; None: all.
-    reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
-    #: With ``follow``: of the files that are found at the same time.
-    order: FileOrder = field(default="name", metadata={"came_later": True})
     #: With ``follow``: what is added to files later is read, too.
     grows: bool = field(default=False, metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
-class ParquetSpec(SourceSpec):
+class ParquetSpec(FileSpec):
     """Parquet: a file, a directory of parts, or a glob."""
 
     kind: ClassVar[str] = "parquet_source"
     runtime: ClassVar[str] = "weir.operators.sources.parquet:ParquetReader"
-    path: str = ""
-    on_bad_record: OnBadRecord = "dead_letter"
     #: Never end: take in files that turn up while the job runs.
     follow: bool = field(default=False, metadata={"came_later": True})
     #: One subtask reads all of a file.
     ordered: bool = field(default=False, metadata={"came_later": True})
-    #: Columns that are decoded; None: all.
-    reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
     #: What every row that passes the filters after the source meets.
     condition: Condition | None = field(default=None, metadata={"came_later": True})
-    #: With ``follow``: of the files that are found at the same time.
-    order: FileOrder = field(default="name", metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
-class ArrowIpcSpec(SourceSpec):
+class ArrowIpcSpec(FileSpec):
     """Arrow IPC files or streams: a file, a directory of parts, or a glob."""
 
     kind: ClassVar[str] = "arrow_ipc_source"
     runtime: ClassVar[str] = "weir.operators.sources.arrow_ipc:ArrowIpcReader"
-    path: str = ""
-    on_bad_record: OnBadRecord = "dead_letter"
     #: Never end: take in files that turn up while the job runs.
     follow: bool = False
     #: One subtask reads all of a file.
     ordered: bool = False
-    #: Columns that are decoded; None: all.
-    reads: tuple[str, ...] | None = field(default=None, metadata={"came_later": True})
-    #: With ``follow``: of the files that are found at the same time.
-    order: FileOrder = field(default="name", metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
