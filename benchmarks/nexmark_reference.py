@@ -1,4 +1,4 @@
-"""The Nexmark queries as batch queries of Spark SQL over the same events, and whether two results are equal."""
+"""The auction's events as files, what Spark SQL makes of them, and whether two results are equal."""
 
 from __future__ import annotations
 
@@ -9,50 +9,58 @@ import polars as pl
 import pyarrow.parquet as pq
 
 import weir
+from benchmarks.nexmark_sql import SQL
+from weir.nexmark.model import STREAMS
 from weir.nexmark.source import NexmarkSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: By name; ``bid`` is the view of the bids. ``date_time`` is in ms since 1970, UTC.
-SQL = {
-    "q0": "SELECT auction, bidder, price, date_time, extra FROM bid",
-    "q1": "SELECT auction, bidder, price * 0.908D AS price, date_time, extra FROM bid",
-    "q2": "SELECT auction, price FROM bid WHERE auction % 123 = 0",
-    "q14": """
-        SELECT auction, bidder, price * 0.908D AS price,
-            CASE WHEN hour(timestamp_millis(date_time)) BETWEEN 8 AND 18 THEN 'dayTime'
-                 WHEN hour(timestamp_millis(date_time)) <= 6 OR hour(timestamp_millis(date_time)) >= 20 THEN 'nightTime'
-                 ELSE 'otherTime' END AS bid_time_type,
-            date_time, extra, CAST(length(extra) - length(replace(extra, 'c', '')) AS BIGINT) AS c_counts
-        FROM bid WHERE price * 0.908D > 1000000 AND price * 0.908D < 50000000""",
-    "q21": """
-        SELECT * FROM (
-            SELECT auction, bidder, price, channel,
-                CASE lower(channel) WHEN 'apple' THEN '0' WHEN 'google' THEN '1' WHEN 'facebook' THEN '2'
-                    WHEN 'baidu' THEN '3'
-                    ELSE nullif(regexp_extract(url, '(&|^)channel_id=([^&]*)', 2), '') END AS channel_id
-            FROM bid) WHERE channel_id IS NOT NULL""",
-    "q22": """
-        SELECT auction, bidder, price, channel, split_part(url, '/', 4) AS dir1, split_part(url, '/', 5) AS dir2,
-            split_part(url, '/', 6) AS dir3 FROM bid""",
-}
+#: The column of a changelog that says what a row does to the table, and the values that add a row.
+_CHANGE, _ADDS = "_change", ("insert", "update_after")
 
 
-def write_bids(path: Path, events: int, seed: int) -> None:
-    """All bids of an auction of so many events, as one Parquet file that Spark reads."""
-    source = NexmarkSource(weir.Nexmark("bid", events=events, seed=seed, splits=1))
-    batches = [batch for batch, _ in source.read(0, None)]
-    with pq.ParquetWriter(path, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+def write_streams(directory: Path, events: int, seed: int, events_per_second: int) -> None:
+    """All people, auctions and bids of an auction of so many events, as one Parquet file each, which Spark reads."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for stream in STREAMS:
+        spec = weir.Nexmark(
+            stream, events=events, seed=seed, events_per_second=events_per_second, splits=1
+        )
+        batches = [batch for batch, _ in NexmarkSource(spec).read(0, None)]
+        with pq.ParquetWriter(directory / f"{stream}.parquet", batches[0].schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
 
 
-def expected(spark: SparkSession, query: str, bids: Path, directory: Path) -> pl.DataFrame:
-    """What Spark SQL makes of the bids; its files go to the directory, which must not exist."""
-    spark.read.parquet(str(bids)).createOrReplaceTempView("bid")
-    spark.sql(SQL[query]).write.parquet(str(directory))
+def open_streams(spark: SparkSession, directory: Path) -> None:
+    """Make the views that the queries read of what :func:`write_streams` wrote."""
+    spark.conf.set("spark.sql.shuffle.partitions", 2)
+    for stream in STREAMS:
+        spark.read.parquet(str(directory / f"{stream}.parquet")).createOrReplaceTempView(stream)
+
+
+def expected(spark: SparkSession, query: str, directory: Path) -> pl.DataFrame:
+    """What Spark SQL makes of the events; its files go to the directory, which must not exist."""
+    spark.sql(SQL[query]).coalesce(1).write.parquet(str(directory))
     return pl.read_parquet(directory / "*.parquet")
+
+
+def comparable(query: str, found: pl.DataFrame) -> pl.DataFrame:
+    """A query's result in the form of the reference: a changelog as the table that it leaves."""
+    if query == "q12":
+        return found.group_by("bidder").agg(pl.col("bid_count").sum())
+    return table_of(found) if _CHANGE in found.columns else found
+
+
+def table_of(changes: pl.DataFrame) -> pl.DataFrame:
+    """The rows that were added more often than they were taken away, so often."""
+    adds = pl.when(pl.col(_CHANGE).is_in(_ADDS)).then(1).otherwise(-1)
+    columns = [name for name in changes.columns if name != _CHANGE]
+    left = changes.with_columns(adds.alias("_adds")).group_by(columns).agg(pl.col("_adds").sum())
+    if (left["_adds"] < 0).any():
+        raise ValueError("a row was taken away that was not there")
+    return left.filter(pl.col("_adds") > 0).select(pl.col(columns).repeat_by("_adds")).explode(columns)
 
 
 def equal_rows(found: pl.DataFrame, wanted: pl.DataFrame) -> bool:
