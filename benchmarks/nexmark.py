@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import stat
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,15 +14,29 @@ from typing import Any
 import polars as pl
 
 from benchmarks.engine_run import EngineSetup, run_engine
-from benchmarks.nexmark_reference import equal_rows, expected, write_bids
-from benchmarks.results import BenchmarkError, BenchmarkResult
+from benchmarks.nexmark_reference import comparable, equal_rows, expected, open_streams, write_streams
+from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from weir.errors import ConfigError
-from weir.examples.nexmark import QUERIES
+from weir.examples.nexmark import PARTITIONS, QUERIES
 
 JOB = "weir.examples.nexmark"
 #: Events of the run whose result is compared.
 COMPARED_EVENTS = 200_000
+#: Of the event time of that run: each event has a millisecond of its own, so that no two bids are the latest.
+COMPARED_EVENTS_PER_SECOND = 1_000
+#: Of the event time of measured runs.
+EVENTS_PER_SECOND = 10_000
 _PARALLELISM = 2
+#: How often the files of the state are looked at.
+_LOOK_S = 1.0
+#: What each query must reach.
+_EVENTS_PER_SECOND_MIN = {
+    **dict.fromkeys(("q0", "q1", "q2", "q14", "q21", "q22"), 1_000_000),
+    **dict.fromkeys(("q3", "q8"), 500_000),
+    **dict.fromkeys(("q5", "q7", "q11", "q12", "q15", "q16", "q17"), 300_000),
+    **dict.fromkeys(("q4", "q9", "q18", "q19"), 150_000),
+    "q20": 100_000,
+}
 
 
 @dataclass(frozen=True)
@@ -64,24 +80,70 @@ def run(options: NexmarkOptions, report: Callable[[str, float], None]) -> Benchm
                 queries[query] = figures | compared.get(query, {})
             runs.append({"queries": queries})
     config = {"job": JOB, "events": options.events, "parallelism": _PARALLELISM, "task_managers": 2}
-    return BenchmarkResult("nexmark", config, runs)
+    bars = [
+        Bar(f"queries: {query}: events_per_second", "at least", _EVENTS_PER_SECOND_MIN[query])
+        for query in names
+        if query in _EVENTS_PER_SECOND_MIN
+    ]
+    return BenchmarkResult("nexmark", config, runs, bars)
 
 
-def _setup(query: str, events: int, output: str = "") -> EngineSetup:
-    parameters = {"query": query, "events": events, "parallelism": _PARALLELISM, "output": output}
+def _setup(query: str, events: int, events_per_second: int, output: str = "") -> EngineSetup:
+    parameters = {
+        "query": query,
+        "events": events,
+        "parallelism": _PARALLELISM,
+        "output": output,
+        "events_per_second": events_per_second,
+    }
     return EngineSetup(JOB, parameters, settings={"taskManager.operator_quota": 32})
+
+
+class _StateSize:
+    """The most bytes that the stores of a run's task managers had on disk at any look."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._next_s = 0.0
+        self.bytes_max = 0
+
+    def look(self) -> None:
+        """Look, if it is time."""
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + _LOOK_S
+            self.bytes_max = max(
+                self.bytes_max, sum(map(_size_bytes, self._directory.glob("**/data.db*/**/*")))
+            )
+
+
+def _size_bytes(path: Path) -> int:
+    """Of a file; 0 if it is none, or is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _measure(
     query: str, events: int, directory: Path, label: str, report: Callable[[str, float], None]
 ) -> dict[str, Any]:
     report(label, 0.0)
-    engine = run_engine(_setup(query, events), directory, lambda done: report(label, done / events))
+    size = _StateSize(directory)
+
+    def on_events(done: int) -> None:
+        size.look()
+        report(label, done / events)
+
+    engine = run_engine(_setup(query, events, EVENTS_PER_SECOND), directory, on_events)
+    size.look()
     figures = engine.figures()
     kept = ("events", "events_per_second", "cores", "cpu_seconds_per_million_events", "peak_rss_bytes_max")
     return {
         **{name: figures[name] for name in kept},
         "events_per_second_per_core": figures["events_per_second"] / figures["cores"],
+        "peak_state_bytes": size.bytes_max,
         "rows": engine.events_out,
     }
 
@@ -93,15 +155,20 @@ def _compare(
 
     report("Spark SQL", 0.0)
     spark = stack.enter_context(open_session("nexmark", "local[2]", short_run=True))
-    bids = directory / "bids.parquet"
-    write_bids(bids, COMPARED_EVENTS, seed=0)
+    write_streams(directory / "streams", COMPARED_EVENTS, 0, COMPARED_EVENTS_PER_SECOND)
+    open_streams(spark, directory / "streams")
     found: dict[str, dict[str, Any]] = {}
     for number, query in enumerate(names):
         report(f"comparing {query} with Spark SQL", number / len(names))
         output = directory / f"{query}-result"
-        run_engine(_setup(query, COMPARED_EVENTS, str(output)), directory / f"{query}-compared")
-        wanted = expected(spark, query, bids, directory / f"{query}-spark")
-        if not equal_rows(pl.read_parquet(output / "*.parquet"), wanted):
+        setup = _setup(query, COMPARED_EVENTS, COMPARED_EVENTS_PER_SECOND, str(output))
+        run_engine(setup, directory / f"{query}-compared")
+        wanted = expected(spark, query, directory / f"{query}-spark")
+        folders = dict.fromkeys(PARTITIONS.get(query, ()), pl.String)
+        files = pl.read_parquet(
+            output / "**/*.parquet", hive_partitioning=bool(folders), hive_schema=folders or None
+        )
+        if not equal_rows(comparable(query, files), wanted):
             raise BenchmarkError(f"{query}: the result is not that of Spark SQL over the same events")
         found[query] = {"equal_to_reference": True, "rows_compared": wanted.height}
     return found

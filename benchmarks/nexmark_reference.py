@@ -24,9 +24,7 @@ def write_streams(directory: Path, events: int, seed: int, events_per_second: in
     """All people, auctions and bids of an auction of so many events, as one Parquet file each, which Spark reads."""
     directory.mkdir(parents=True, exist_ok=True)
     for stream in STREAMS:
-        spec = weir.Nexmark(
-            stream, events=events, seed=seed, events_per_second=events_per_second, splits=1
-        )
+        spec = weir.Nexmark(stream, events=events, seed=seed, events_per_second=events_per_second, splits=1)
         batches = [batch for batch, _ in NexmarkSource(spec).read(0, None)]
         with pq.ParquetWriter(directory / f"{stream}.parquet", batches[0].schema) as writer:
             for batch in batches:

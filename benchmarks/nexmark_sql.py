@@ -61,7 +61,8 @@ SQL = {
         SELECT auction, bidder, price, date_time, extra, date_format(timestamp_millis(date_time), 'yyyy-MM-dd') AS dt,
             date_format(timestamp_millis(date_time), 'HH:mm') AS hm FROM bid""",
     "q11": """
-        SELECT bidder, count(*) AS bid_count, min(date_time) AS window_start, max(date_time) + 10000 AS window_end FROM (
+        SELECT bidder, count(*) AS bid_count, min(date_time) AS window_start, max(date_time) + 10000 AS window_end
+        FROM (
             SELECT bidder, date_time, sum(begins) OVER (PARTITION BY bidder ORDER BY date_time) AS session FROM (
                 SELECT bidder, date_time, CASE WHEN date_time - lag(date_time) OVER (
                     PARTITION BY bidder ORDER BY date_time) < 10000 THEN 0 ELSE 1 END AS begins FROM bid))
@@ -101,8 +102,9 @@ SQL = {
             SELECT *, CAST(row_number() OVER (PARTITION BY auction ORDER BY price DESC, date_time) AS BIGINT) AS place
             FROM bid) WHERE place <= 10""",
     "q20": """
-        SELECT b.auction, b.bidder, b.price, b.channel, b.url, b.date_time AS bid_time, b.extra AS bid_extra,
-            a.item_name, a.description, a.initial_bid, a.reserve, a.date_time, a.expires, a.seller, a.category, a.extra
+        SELECT b.auction, b.bidder, b.price, b.channel, b.url, b.date_time, b.extra,
+            a.item_name, a.description, a.initial_bid, a.reserve, a.date_time AS date_time_right, a.expires, a.seller,
+            a.category, a.extra AS extra_right
         FROM bid b JOIN auction a ON b.auction = a.id WHERE a.category = 10""",
     "q21": """
         SELECT * FROM (

@@ -50,8 +50,11 @@ class BenchmarkResult:
         return _medians(self.repeats)
 
     def bar_lines(self) -> list[dict[str, object]]:
-        """Each bar with the median that it judges; one whose figure is missing is left out."""
-        figures = self.medians()
+        """Each bar with the median that it judges; one whose figure is missing is left out.
+
+        A nested figure is named as in tables: ``queries: q0: events_per_second``.
+        """
+        figures = dict(_flat(self.medians()))
         return [
             {
                 "metric": bar.metric,
@@ -140,7 +143,7 @@ def figure_rows(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in figures.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}: ")
