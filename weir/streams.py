@@ -49,6 +49,7 @@ from weir.specs.async_map import MapAsyncSpec, check_is_async
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
 from weir.specs.joins import JoinedColumns, joined_columns
 from weir.specs.key_checks import check_key_columns
+from weir.specs.lookups import LookupFunction, LookupSpec, LookupType
 from weir.state_types import describe
 from weir.states import declared_states
 from weir.timer_hooks import timer_states
@@ -267,6 +268,47 @@ class Stream:
         ):
             raise GraphError(f"step {name!r}: load_ms is {load_ms!r}; it must be a number from 0 on")
         return self._same_kind(name, BusySpec(float(load_ms)), parallelism)
+
+    def lookup(
+        self,
+        name: str | None,
+        function: LookupFunction,
+        on: str | Iterable[str],
+        schema: Columns,
+        *,
+        how: LookupType = "left",
+        in_flight_max: int = 100,
+        timeout: str | dt.timedelta = "5s",
+        cache_rows: int = 100_000,
+        cache_ttl: str | dt.timedelta = "1m",
+        parallelism: int | None = None,
+    ) -> Self:
+        """Add columns that ``await function(*key)`` finds for the values of columns: a join with an external store.
+
+        Args:
+            name: the step's name.
+            function: an ``async def`` that takes the values of ``on`` and returns a dict of the columns of ``schema``,
+                or None: there is nothing. It is not called for nulls. What it raises fails the job as errors of
+                functions do.
+            on: a column, or several.
+            schema: columns that are added.
+            how: "left": rows for which there is nothing have nulls; "inner": they are left out.
+            in_flight_max: requests of a subtask that are under way at a time.
+            timeout: of each request; one that takes longer counts as having raised.
+            cache_rows: keys of a subtask whose answer is remembered; 0: none.
+            cache_ttl: how long an answer counts.
+            parallelism: subtasks; None: as many as the producer has.
+        """
+        try:
+            timeout_ms, ttl_ms = duration_ms(timeout), duration_ms(cache_ttl)
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: {error}") from error
+        columns = (on,) if isinstance(on, str) else tuple(on)
+        found = self._schema(name, schema)
+        spec = LookupSpec(
+            _callable(name, function), columns, found, how, in_flight_max, timeout_ms, cache_rows, ttl_ms
+        )
+        return self._same_kind(name, spec, parallelism)
 
     def pass_through(self, name: str | None, *, parallelism: int | None = None) -> Self:
         """Forward rows unchanged, for instance to change the parallelism."""
