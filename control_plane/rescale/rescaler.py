@@ -218,10 +218,12 @@ class Rescaler:
             self._party_lost(current, subtask, cause)
 
     def deployment_failed(self, subtasks: Iterable[SubtaskId], cause: str) -> None:
-        """A task manager refused new subtasks."""
-        current = self.log.current
+        """A task manager refused new subtasks, or its answer was lost."""
+        current, statuses = self.log.current, self._job.machine.statuses
         for subtask in subtasks:
-            if current is not None and subtask in current.plan.new:
+            # One that has reported itself since was deployed, whatever became of the answer.
+            is_unknown = statuses.get(subtask) is SubtaskStatus.DEPLOYING
+            if current is not None and subtask in current.plan.new and is_unknown:
                 self._handle(current, model.NewSubtaskRefused(subtask, cause))
 
     def task_manager_lost(self, name: str, cause: str) -> None:

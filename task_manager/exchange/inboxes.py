@@ -61,9 +61,10 @@ class Inboxes:
         return inbox
 
     def end_channels_of(self, producers: Iterable[SubtaskId]) -> None:
-        """End the channels of producers that are gone before they sent a row."""
+        """End the channels of producers that are gone before they sent a row; harmless if it was said before."""
         gone = set(producers)
         for channel in [channel for channel in list(self._opened) if channel.producer in gone]:
+            self._opened.discard(channel)
             self._inboxes[channel.consumer].put(Delivery(channel, EndOfStream(), no_release))
 
     def forget(self, subtask: SubtaskId) -> None:

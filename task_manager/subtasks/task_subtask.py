@@ -161,6 +161,10 @@ class TaskSubtask(Subtask):
         if isinstance(element, pa.RecordBatch):
             self._take_rows(delivery, element)
             return
+        if not isinstance(element, ChannelOpened) and not self._watermarks.is_open(channel):
+            # Its producer was given up for lost, and ends it once more.
+            delivery.release()
+            return
         if isinstance(element, Watermark):
             self._watermarks.advance(channel, element.time_ms)
         elif isinstance(element, Idle):
@@ -252,7 +256,9 @@ class TaskSubtask(Subtask):
             if not self._barriers.put_aside(watermark):
                 assert isinstance(watermark.element, Watermark)
                 watermark.release()
-                if self._watermarks.advance(watermark.channel, watermark.element.time_ms) is not None:
+                is_open = self._watermarks.is_open(watermark.channel)
+                time_ms = watermark.element.time_ms
+                if is_open and self._watermarks.advance(watermark.channel, time_ms) is not None:
                     return taken, True
         return taken, False
 

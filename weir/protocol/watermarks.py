@@ -27,6 +27,10 @@ class WatermarkTracker:
         """Inputs that have not ended."""
         return set(self._watermarks_ms)
 
+    def is_open(self, name: Hashable) -> bool:
+        """Whether it is an input that has not ended."""
+        return name in self._watermarks_ms
+
     @property
     def open_count(self) -> int:
         """How many they are."""

@@ -305,3 +305,28 @@ def test_a_reply_to_the_first_deployment_that_is_lost_ends_nothing_that_a_rescal
         await here.close()
 
     run(test)
+
+
+def test_a_new_subtask_that_has_reported_itself_is_not_lost_with_the_answer_to_its_deployment():
+    """It would run for ever: the rescale counted it as lost, and the job as running."""
+
+    async def test(clock):
+        here = Cluster(clock)
+        members = await here.running("h:1", "h:2")
+
+        def loses_answers(member):
+            async def deploy(request):
+                if request.subtasks:
+                    member._deploy(request)
+                    raise ConnectionLostError("the answer was lost")
+
+            return deploy
+
+        for member in members:
+            member.on["deploy"] = loses_answers(member)
+        rescale = here.parts.rescaler.request(COUNT, 3)
+        await until(lambda: rescale.phase.is_final)
+        assert (rescale.phase.value, here.job.identity.generation) == ("COMPLETE", 1)
+        await here.close()
+
+    run(test)

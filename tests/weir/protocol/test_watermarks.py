@@ -80,3 +80,10 @@ def test_never_falls_and_never_passes_an_active_input(steps):
             active = [highest[i] for i in range(3) if i not in idle]
             assert tracker.combined_ms == min(active)
         before = tracker.combined_ms
+
+
+def test_an_input_is_open_until_it_ends():
+    tracker = WatermarkTracker(["a"])
+    assert tracker.is_open("a")
+    tracker.end("a")
+    assert not tracker.is_open("a")
