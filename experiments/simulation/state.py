@@ -48,12 +48,13 @@ class SimulatedPublisher:
         self._pending: list[tuple[int, SimulatedImage]] = []
         self._taken = 0
 
-    def take(self, checkpoint_id: int) -> SimulatedImage:
+    def take(self, checkpoint_id: int, *, stays: bool = False) -> SimulatedImage:
         """See ``ImagePublisher``."""
         self._taken += 1
         image_id = image_name(self._store_id, checkpoint_id, self._taken)
         image = SimulatedImage(self._store, image_id, dict(self._backend.scan()))
-        self._pending.append((checkpoint_id, image))
+        if not stays:
+            self._pending.append((checkpoint_id, image))
         return image
 
     def committed(self, checkpoint_id: int) -> None:

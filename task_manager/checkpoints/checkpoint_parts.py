@@ -33,8 +33,8 @@ class HeldImage(Protocol):
 class Publisher(Protocol):
     """Takes images of the store here; implemented by ``weir.state.images.image_publisher.ImagePublisher``."""
 
-    def take(self, checkpoint_id: int) -> HeldImage:
-        """Hold the store as it is now.
+    def take(self, checkpoint_id: int, *, stays: bool = False) -> HeldImage:
+        """Hold the store as it is now; ``stays``: no end of a checkpoint discards the image.
 
         Raises:
             CheckpointError: the store cannot be written.

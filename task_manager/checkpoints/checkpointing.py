@@ -151,7 +151,8 @@ class CheckpointParticipant:
             if held.address and not is_image(held.address) and held.address not in part.peers:
                 part.peers[held.address] = self._peers.take(held.address, checkpoint_id)
         if any(held.kind != "remote" for held in places.values()):
-            part.own = self._publisher.take(checkpoint_id)
+            # A last part counts for whichever checkpoint comes to be complete.
+            part.own = self._publisher.take(checkpoint_id, stays=part.checkpoint_id == 0)
         own_id = part.own.image_id if part.own is not None else ""
         bases: set[str] = set()
         for group, held in places.items():
@@ -183,7 +184,8 @@ class CheckpointParticipant:
         """
         if self._publisher is None:
             raise CheckpointError(f"task manager {self._address} has no checkpoint store")
-        pending = self._publisher.take(checkpoint_id)
+        # It may be for a last part, and it is published at once.
+        pending = self._publisher.take(checkpoint_id, stays=True)
         self._for_peers[pending.image_id] = self._threads.submit(pending.publish)
         return pending.image_id
 

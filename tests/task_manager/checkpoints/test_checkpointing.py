@@ -213,6 +213,18 @@ def test_an_image_that_nobody_asked_for_is_not_collected(side):
         side.participant.collect_for_peer("nonsense")
 
 
+def test_a_last_part_stays_when_the_checkpoint_is_given_up_whose_number_its_files_have(side):
+    """The job would start again: nobody makes it a second time."""
+    part = side.participant.take(SUBTASK, 0, {}, [], own_state(side), 3)
+    side.participant.deliver(part)
+    side.takers.run()
+    side.participant.ended(4, committed=False)
+    side.run()
+    [(_, checkpoint_id, delivered, failure)] = side.control.parts
+    assert (checkpoint_id, failure) == (0, "")
+    assert [image.image_id.split("-")[-2] for image in delivered.images] == ["4"]
+
+
 def test_last_parts_are_told_again_to_another_control_plane(side):
     side.snapshot(0)
     side.snapshot(7)

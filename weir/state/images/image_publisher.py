@@ -79,8 +79,10 @@ class ImagePublisher:
         if opened_from is not None:
             self._learn(opened_from.files.items(), checkpoint_id)
 
-    def take(self, checkpoint_id: int) -> PendingImage:
+    def take(self, checkpoint_id: int, *, stays: bool = False) -> PendingImage:
         """Hold the store as it is now, in links on this disk; called between two batches of a subtask.
+
+        ``stays``: no end of a checkpoint discards it; whoever takes it publishes it in any case.
 
         Blocks while RocksDB writes its memory table out (20 to 70 ms, without the GIL), and the caller only.
 
@@ -99,8 +101,9 @@ class ImagePublisher:
             shutil.rmtree(directory, ignore_errors=True)
             raise CheckpointError(f"checkpoint {checkpoint_id}: no image could be taken: {error}") from error
         pending = PendingImage(self, image_id, checkpoint_id, number, directory)
-        with self._lock:
-            self._pending[image_id] = pending
+        if not stays:
+            with self._lock:
+                self._pending[image_id] = pending
         return pending
 
     def committed(self, checkpoint_id: int) -> None:
