@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from experiments.simulation.run import Simulation
 
 LEASE_MS = 40
+#: What no subtask may fail of.
+_BUG = re.compile(r"bug in Weir|\b(Assertion|Attribute|Index|Key|Name|Runtime|Type|Value)Error\b")
 _LOOK_MS = 4.0
 
 Result = TypeVar("Result")
@@ -376,7 +379,7 @@ class ControlPlaneProcess(Process):
         if self.world.broken == "acknowledgement" and path.endswith("/AcknowledgeCheckpoint"):
             request.handshake.generation = self.parts.job.identity.generation
         if isinstance(request, control_pb2.HeartbeatRequest):
-            bugs = [report.cause for report in request.subtasks if "bug in Weir" in report.cause]
+            bugs = [report.cause for report in request.subtasks if _BUG.search(report.cause)]
             if bugs:
                 raise Violation(f"{request.address}: {bugs[0]}")
         method: Callable[[Any, Any], Any] = getattr(self._service, path.rpartition("/")[2])

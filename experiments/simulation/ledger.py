@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from experiments.simulation.world import Violation
 from weir.protocol.rescale_owner import HandOver, OwnerAction, OwnerEvent, OwnerMachine, TakeOwnership
@@ -43,6 +43,7 @@ class Ledger:
                 for action in actions:
                     ledger.note(self._place, self._index, action)
                 self.check_invariants()
+                ledger.compare(self._place, self._index, self.owned_mask.tolist())
                 return actions
 
         return Watched
@@ -62,6 +63,18 @@ class Ledger:
                 self._counts["groups moved"] += len(groups)
                 for group, epoch in groups.items():
                     self._change((*place, group), index, (None, epoch), (index, epoch))
+
+    def compare(self, place: tuple[int, int], index: int, mask: Sequence[bool]) -> None:
+        """What a subtask takes for its own must be that."""
+        for group, is_own in enumerate(mask):
+            owner, _ = self._entries[(*place, group)]
+            if is_own != (owner == index):
+                self._fail(
+                    Violation(
+                        f"generation {place[0]}, stage {place[1]}, key group {group}: subtask {index} "
+                        f"{'takes it for its own' if is_own else 'does not own it'}, but the owner is {owner}"
+                    )
+                )
 
     def _change(self, group: tuple[int, int, int], index: int, expected: _Entry, now: _Entry) -> None:
         found = self._entries[group]

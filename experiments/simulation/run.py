@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from experiments.simulation.broken import parts_of_run
 from experiments.simulation.control_plane import ControlPlaneProcess
-from experiments.simulation.faults import Faults
+from experiments.simulation.faults import Faults, Theme
 from experiments.simulation.ledger import Ledger
 from experiments.simulation.loop import world_loop
 from experiments.simulation.operators import Order
@@ -123,12 +123,29 @@ class Simulation:
         self.output.check(
             self.job.expected, in_order=is_ordered, orders_files=is_ordered or not self.job.sinks
         )
+        self._check_calm()
         counts = self.world.counts
         counts["steps"] = self.world.steps
         record = self.register.record
         counts["generations"] = 0 if record is None else record.generation
         counts["results"] = sum(len(results) for _, _, results in self.output.delivered)
         return counts
+
+    def _check_calm(self) -> None:
+        """Where nothing goes wrong and no message is late, no job starts again.
+
+        Raises:
+            Violation: it has.
+        """
+        record = self.register.record
+        if self.faults.theme is Theme.NOTHING and self.world.is_calm and record is not None:
+            self.world.counts["calm runs"] += 1
+            control_plane = self.world.processes[CONTROL_PLANE]
+            assert isinstance(control_plane, ControlPlaneProcess)
+            cause = control_plane.parts.job.machine.restart_cause
+            # Checkpoints have little time, and may fail for that.
+            if record.generation != 1 and "checkpoint_timeout_ms" not in cause:
+                raise Violation(f"nothing went wrong, but the job started again: {cause}")
 
     def _end(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let nothing wait for a world that is over."""

@@ -138,6 +138,9 @@ class World:
         self._slow_rows_ms = rng.choice([0.0, 0.0, 5.0, 20.0])
         self._slow_pairs: dict[tuple[str, str], bool] = {}
 
+        #: No message is lost, or so late that it may be taken for lost.
+        self.is_calm = not (self._late or self._drop or self._lossy or self._slow)
+
     # --- time ---------------------------------------------------------------------------------------------------
 
     def at(self, time_ms: float, process: Process | None, call: Call, *args: Any) -> None:
