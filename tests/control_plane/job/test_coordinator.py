@@ -312,21 +312,25 @@ def test_a_new_subtask_that_has_reported_itself_is_not_lost_with_the_answer_to_i
 
     async def test(clock):
         here = Cluster(clock)
-        members = await here.running("h:1", "h:2")
+        await here.running("h:1", "h:2")
+        rescale = here.parts.rescaler.request(COUNT, 4)
+        there, missing = sorted(rescale.plan.new)
 
-        def loses_answers(member):
-            async def deploy(request):
-                if request.subtasks:
-                    member._deploy(request)
-                    raise ConnectionLostError("the answer was lost")
+        async def loses_the_answer(request):
+            if request.subtasks:
+                here.holder(there)._deploy(request)
+                raise ConnectionLostError("the answer was lost")
 
-            return deploy
+        async def refuses(request):
+            if request.subtasks:
+                raise ConnectionLostError("it does not answer")
 
-        for member in members:
-            member.on["deploy"] = loses_answers(member)
-        rescale = here.parts.rescaler.request(COUNT, 3)
+        here.holder(there).on["deploy"], here.holder(missing).on["deploy"] = loses_the_answer, refuses
         await until(lambda: rescale.phase.is_final)
-        assert (rescale.phase.value, here.job.identity.generation) == ("COMPLETE", 1)
+        assert rescale.phase.value == "ABORTED"
+        assert here.task_managers[rescale.plan.placement[there]].states[there] == "CANCELED"
+        await until(lambda: not set(here.job.machine.statuses) & set(rescale.plan.new))
+        assert here.job.identity.generation == 1
         await here.close()
 
     run(test)
