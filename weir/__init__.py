@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         custom_watermarks,
     )
     from weir.windowed_streams import WindowedStream
-    from weir.windows import cumulative, sliding, tumbling
+    from weir.windows import cumulative, session, sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -113,6 +113,7 @@ __all__ = [
     "mean",
     "min",
     "run",
+    "session",
     "side",
     "sliding",
     "sum",
@@ -192,6 +193,7 @@ _MODULES = {
     "windowed_streams": ("WindowedStream",),
     "windows": (
         "cumulative",
+        "session",
         "sliding",
         "tumbling",
     ),

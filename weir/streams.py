@@ -696,7 +696,7 @@ class KeyedStream(Stream):
         """Divide the rows of each key by time: ``window(weir.tumbling("60s")).aggregate("n", n=weir.count())``.
 
         Args:
-            window: ``weir.tumbling``, ``weir.sliding`` or ``weir.cumulative``.
+            window: ``weir.tumbling``, ``weir.sliding``, ``weir.cumulative`` or ``weir.session``.
             allowed_lateness: how long after its end a window takes late rows; see docs/windows.md.
 
         Raises:

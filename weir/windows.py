@@ -66,6 +66,20 @@ def cumulative(size: Duration, step: Duration, *, offset: Duration = 0, time: Wi
     return _window(Window("cumulative", size_ms, step_ms, _offset_ms("cumulative", offset, size_ms), time))
 
 
+def session(gap: Duration, *, time: WindowTime = "event") -> Window:
+    """Rows of a key none of which is more than ``gap`` after the one before; the window ends ``gap`` after the last.
+
+    Args:
+        gap: what has to pass without a row.
+        time: as for :func:`tumbling`.
+
+    Raises:
+        GraphError: a duration or a time cannot be used.
+    """
+    gap_ms = _positive_ms("session", "gap", gap)
+    return _window(Window("session", gap_ms, gap_ms, 0, time))
+
+
 def _positive_ms(kind: str, name: str, value: object) -> int:
     found = _duration_ms(kind, name, value)
     if not 0 < found <= _SIZE_MS_MAX:

@@ -50,7 +50,7 @@ class WindowAggregateSpec(KeyedSpec):
     """Aggregates of the rows of each key in each window."""
 
     kind: ClassVar[str] = "window_aggregate"
-    runtime: ClassVar[str] = "weir.operators.windows.window_aggregates:WindowAggregateOperator"
+    runtime: ClassVar[str] = "weir.operators.windows.making:make_window_operator"
     window: Window
     aggregates: tuple[WindowAggregate, ...]
     #: Key columns and what is aggregated, as they come in: a window may fire before any row has come.

@@ -63,10 +63,14 @@ class WindowAggregateOperator(TimedOperator):
             for index, value in kept.items()
             if index == context.subtask_index or (lowest and index not in indices)
         )
-        self._folds = Folds(spec.aggregates, spec.input_schema)
+        self._folds = self._make_folds()
         self._key_types = [spec.input_schema.field(name).type for name in spec.key_columns]
         self._schema = window_schema(self._step, spec.key_columns, spec.aggregates, spec.input_schema)
         self._table = declared_tables(context).windows(self._folds.cell_count)
+
+    def _make_folds(self) -> Folds:
+        """What entries keep."""
+        return Folds(self._spec.aggregates, self._spec.input_schema)
 
     @property
     def table(self) -> WindowTable:
@@ -236,13 +240,16 @@ class WindowAggregateOperator(TimedOperator):
         ends_ms: np.ndarray,
         cells: np.ndarray,
         presence: np.ndarray,
+        times_ms: np.ndarray | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Results as they leave the step, in batches of the usual size."""
+        """Results as they leave the step, in batches of the usual size; ``times_ms``: None: the last ms of windows."""
         if not len(ends_ms):
             return
-        columns = [*keys, pa.array(starts_ms), pa.array(ends_ms), *self._folds.results(cells, presence)]
+        values = self._folds.results(cells, presence)[: len(self._spec.aggregates)]
+        columns = [*keys, pa.array(starts_ms), pa.array(ends_ms), *values]
+        times_ms = ends_ms - 1 if times_ms is None else times_ms
         batch = with_times(
-            pa.RecordBatch.from_arrays(columns, schema=self._schema), ends_ms - 1, self._clock.now_us()
+            pa.RecordBatch.from_arrays(columns, schema=self._schema), times_ms, self._clock.now_us()
         )
         for start in range(0, batch.num_rows, self._batch_size):
             yield batch.slice(start, self._batch_size)

@@ -166,6 +166,19 @@ class WindowTable(CellTable):
         self._first_ms = min(self._first_ms, int(ends_ms.min()))
         return self.pieces(*_entry_keys(ends_ms, hashes, keys))
 
+    def put(
+        self, ends_ms: np.ndarray, keys: weir_keys.KeyColumn, cells: np.ndarray, presence: np.ndarray
+    ) -> None:
+        """Set entries, none of them twice.
+
+        Raises:
+            StateError: as ``pieces``.
+        """
+        if len(ends_ms):
+            arrays = _entry_keys(ends_ms, weir_keys.hash_keys(keys), keys)
+            self._first_ms = min(self._first_ms, int(ends_ms.min()))
+            self.write(*arrays, np.arange(len(ends_ms), dtype=np.int64), cells, presence)
+
     def entries(self, after_ms: int, until_ms: int) -> Iterator[WindowEntries]:
         """Copies of all entries with ``after_ms < end <= until_ms``, in blocks of whole key groups.
 

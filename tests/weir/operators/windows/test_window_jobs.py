@@ -188,3 +188,22 @@ def test_a_top_that_cannot_work_is_refused(arguments, message):
     counted = events.key_by("user").window(weir.tumbling(10)).aggregate("counted", n=weir.count())
     with pytest.raises(GraphError, match=message):
         counted.window_top("hottest", **arguments)
+
+
+def test_sessions_merge_and_close_gaps_and_fire_when_they_are_over():
+    with testing.start(flow_of(weir.session(10), parallelism=2), {"events": []}) as job:
+        job.push("events", [event("ann", 1), event("ann", 11, 2), event("ann", 31, 4), event("bob", 5)])
+        job.advance_watermark("events", 15)
+        assert told(job) == []
+        # It closes the gap.
+        job.push("events", [event("ann", 21, 8)])
+        job.advance_watermark("events", 16)
+        assert told(job) == [("bob", 5, 15, 1, 1)]
+        job.advance_watermark("events", 41)
+        assert told(job)[1:] == []
+        # The watermark has passed it, but its session is open.
+        job.push("events", [event("ann", 34, 16), event("ann", 31, 32), event("bob", 31)])
+        job.advance_watermark("events", 45)
+        assert sorted(told(job)[1:]) == [("ann", 1, 44, 6, 63), ("bob", 31, 41, 1, 1)]
+        job.push("events", [event("ann", 34)])
+        assert len(job.finish()["out"]) == 3

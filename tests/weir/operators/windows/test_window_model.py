@@ -16,7 +16,7 @@ from tests.weir.model_tests import model_test
 from weir import keys as weir_keys
 from weir.clock import SystemClock
 from weir.operators.base import OperatorContext
-from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.operators.windows.making import make_window_operator
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, user_columns, with_times
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.memory import MemoryBackend
@@ -77,7 +77,7 @@ class Subtask:
         self.groups = set(groups)
         self.watermark = WATERMARK_MIN_MS
         self.tables = StateTables(backend, cache_bytes, GROUPS, sorted(groups))
-        self.operator = WindowAggregateOperator(WindowAggregateSpec(("k",), window, AGGREGATES, SCHEMA))
+        self.operator = make_window_operator(WindowAggregateSpec(("k",), window, AGGREGATES, SCHEMA))
         self.operator.open(
             OperatorContext(
                 "job",
@@ -123,6 +123,9 @@ def result_of(window, key, bounds, rows):
 class WindowMachine(RuleBasedStateMachine):
     """Two subtasks over one store."""
 
+    #: From the event time of a result to the end of its window.
+    ends_early = 1
+
     @initialize(
         window=st.sampled_from(WINDOWS),
         cache_bytes=st.sampled_from([400, 1 << 20]),
@@ -150,6 +153,9 @@ class WindowMachine(RuleBasedStateMachine):
             for index, groups in enumerate(owned)
         ]
 
+    def is_late(self, time_ms, place):
+        return self.last_end(time_ms) <= place
+
     def last_end(self, time_ms):
         return max(end for _, end in windows_of(self.window, time_ms))
 
@@ -161,7 +167,7 @@ class WindowMachine(RuleBasedStateMachine):
                 assert list(subtask.operator.process(batch_of(mine))) == []
         for row in rows:
             kept, place = self.model[GROUP_OF[row[0]]]
-            if self.last_end(row[1]) <= place:
+            if self.is_late(row[1], place):
                 self.late += 1
             else:
                 kept.append(row)
@@ -189,7 +195,7 @@ class WindowMachine(RuleBasedStateMachine):
             names = user_columns(batch.schema)
             rows += [tuple(row[name] for name in names) for row in batch.to_pylist()]
             assert batch.column("_event_time_ms").to_pylist() == [
-                end - 1 for end in batch.column("window_end").to_pylist()
+                end - self.ends_early for end in batch.column("window_end").to_pylist()
             ]
         assert Counter(rows) == Counter(expected)
 
@@ -281,6 +287,8 @@ class WindowMachine(RuleBasedStateMachine):
             for group in subtask.groups:
                 kept, place = self.model[group]
                 assert places[group] >= max([self.last_end(row[1]) for row in kept], default=place)
+                if self.ends_early == 0:
+                    kept = []
                 self.model[group] = (kept, places[group])
 
     def teardown(self):
@@ -290,4 +298,47 @@ class WindowMachine(RuleBasedStateMachine):
             directory.cleanup()
 
 
-TestWindows = model_test(WindowMachine, max_examples=25, steps=15)
+class SessionMachine(WindowMachine):
+    """Sessions, which leave the model when they have fired."""
+
+    ends_early = 0
+
+    @initialize(
+        gap=st.sampled_from([1, 7, 30]),
+        cache_bytes=st.sampled_from([400, 1 << 20]),
+        kind=st.sampled_from(["memory", "rocksdb"]),
+    )
+    def begin(self, gap, cache_bytes, kind):
+        super().begin(weir.session(gap), cache_bytes, kind)
+
+    def is_late(self, time_ms, place):
+        return time_ms + self.window.size_ms < place
+
+    def last_end(self, time_ms):
+        return time_ms + self.window.size_ms + 1
+
+    def expected(self, groups, watermark):
+        gap, found = self.window.size_ms, []
+        for group in groups:
+            kept, place = self.model[group]
+            left = []
+            for key in {row[0] for row in kept}:
+                sessions = []
+                for row in sorted((row for row in kept if row[0] == key), key=lambda row: row[1]):
+                    if sessions and row[1] - sessions[-1][-1][1] <= gap:
+                        sessions[-1].append(row)
+                    else:
+                        sessions.append([row])
+                for rows in sessions:
+                    end = rows[-1][1] + gap
+                    if end < watermark:
+                        found.append(result_of(self.window, key, (rows[0][1], end), rows))
+                    else:
+                        left += rows
+            place = place if watermark == WATERMARK_MAX_MS else max(place, watermark)
+            self.model[group] = (left, place)
+        return found
+
+
+TestSessions = model_test(SessionMachine, max_examples=20, steps=15)
+TestWindows = model_test(WindowMachine, max_examples=20, steps=15)

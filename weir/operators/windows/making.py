@@ -1,0 +1,14 @@
+"""Which operator runs the aggregates of windows."""
+
+from __future__ import annotations
+
+from weir.operators.windows.session_aggregates import SessionAggregateOperator
+from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.specs.windows import WindowAggregateSpec
+
+
+def make_window_operator(spec: WindowAggregateSpec) -> WindowAggregateOperator:
+    """That of sessions, or that of windows which are made of panes."""
+    if spec.window.kind == "session":
+        return SessionAggregateOperator(spec)
+    return WindowAggregateOperator(spec)

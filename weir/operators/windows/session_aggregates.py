@@ -1,0 +1,201 @@
+"""The operator of aggregates in session windows: rows of a key belong together unless a gap is between them.
+
+Rows are kept by pane, a pane as long as the gap: two rows of a key in one pane are always of one session. An entry
+knows its first and its last event time. Sessions are put together when a watermark comes, for all keys at once: entries in
+the order of their first times, a new session where the gap since the latest time before is exceeded. So a row that
+closes the gap between two sessions needs nothing special. Of a session that is still open, panes that are about to be
+dropped are merged into its first pane that stays: however long it is, it has a few entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.operators.base import NEVER_US, OperatorContext
+from weir.operators.windows import fold_kernels
+from weir.operators.windows.folds import Folds
+from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.specs.windows import WindowAggregate, WindowAggregateSpec
+from weir.state.tables import window_kernels as kernels
+from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowEntries
+
+#: Kept after the aggregates of the step: first and last event time.
+_TIMES = (
+    WindowAggregate("first", "min", EVENT_TIME_COLUMN),
+    WindowAggregate("last", "max", EVENT_TIME_COLUMN),
+)
+
+
+class SessionAggregateOperator(WindowAggregateOperator):
+    """Aggregates per key and session. A session ends ``gap`` after its last row, and fires at a watermark after that.
+
+    A row exactly a gap after another belongs to the same session, as in Flink and Spark; so the end of a session must
+    lie before the watermark, and is the event time of the result. A row is late if a session of it alone is over.
+    """
+
+    def __init__(self, spec: WindowAggregateSpec) -> None:
+        super().__init__(spec)
+        self._gap_ms = spec.window.size_ms
+        #: No session is due before this watermark.
+        self._due_ms = NOTHING_MS
+        self._never_late = np.empty(0, dtype=np.int64)
+
+    def open(self, context: OperatorContext) -> None:
+        """See :class:`WindowAggregateOperator`."""
+        self._never_late = np.full(context.max_parallelism, NOTHING_MS, dtype=np.int64)
+        super().open(context)
+
+    def _make_folds(self) -> Folds:
+        schema = self._spec.input_schema.append(pa.field(EVENT_TIME_COLUMN, pa.int64()))
+        return Folds((*self._spec.aggregates, *_TIMES), schema)
+
+    # --- rows come in ---
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """See :class:`WindowAggregateOperator`."""
+        if self._by_clock:
+            index = batch.schema.get_field_index(EVENT_TIME_COLUMN)
+            field = batch.schema.field(index)
+            batch = batch.set_column(index, field, pa.array(self._times(batch)))
+        return super().process(batch)
+
+    def _find_ends(self, times_ms: np.ndarray, hashes: np.ndarray, ends_ms: np.ndarray) -> int:
+        gap_ms = self._gap_ms
+        kernels.pane_ends(times_ms, hashes, gap_ms, 0, 0, gap_ms, 0, 0, self._never_late, ends_ms)
+        places_ms = self.table.places_ms
+        late = times_ms + gap_ms < places_ms[weir_keys.key_groups(hashes, len(places_ms))]
+        ends_ms[late] = NOTHING_MS
+        if not late.all():
+            first_ms = int(times_ms.min() if not late.any() else times_ms[~late].min())
+            self._due_ms = min(self._due_ms, first_ms + gap_ms + 1)
+        return int(late.sum())
+
+    # --- sessions fire ---
+
+    def due_us(self) -> int:
+        """See :class:`TimedOperator`."""
+        if not self._by_clock:
+            return super().due_us()
+        if self.table.has_new_groups:
+            return 0
+        return NEVER_US if self.table.first_ms() == NEVER_MS else max(self._due_ms, 0) * 1000
+
+    def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
+        table, gap_ms = self.table, self._gap_ms
+        if table.has_new_groups:
+            self._due_ms = NOTHING_MS
+        if table.first_ms() == NEVER_MS or self._due_ms > until_ms:
+            if until_ms != WATERMARK_MAX_MS:
+                table.advance(until_ms)
+            return
+        is_end = until_ms == WATERMARK_MAX_MS
+        due_ms, last_ms = NEVER_MS, NOTHING_MS
+        gone_ms = until_ms if is_end else until_ms - gap_ms
+        rewritten = []
+        for entries in table.entries(NOTHING_MS, NEVER_MS if is_end else until_ms + gap_ms):
+            block = _Sessions(entries, table.places_ms[entries.groups], self._folds, gap_ms)
+            if not len(block.firsts_ms):
+                continue
+            complete = block.lasts_ms < gone_ms
+            last_ms = max(last_ms, int(block.lasts_ms.max()))
+            if not complete.all():
+                due_ms = min(due_ms, int(block.lasts_ms[~complete].min()) + gap_ms + 1)
+            if not is_end:
+                rewritten.append(block.rewritten(complete, gone_ms))
+            yield from self._results(block, np.flatnonzero(complete))
+        for ends_ms, keys, cells, presence in rewritten:
+            table.put(ends_ms, keys, cells, presence)
+        table.drop(gone_ms)
+        self._due_ms = due_ms
+        # Rows beyond the watermark were not looked at.
+        if table.first_ms() != NEVER_MS:
+            self._due_ms = min(due_ms, until_ms + 1)
+        if not is_end:
+            table.advance(until_ms)
+        elif last_ms != NOTHING_MS:
+            table.advance(last_ms + gap_ms + 1)
+
+    def _results(self, block: _Sessions, sessions: np.ndarray) -> Iterator[pa.RecordBatch]:
+        columns = weir_keys.decode_keys(
+            weir_keys.select_keys(block.entries.keys, block.an_entry[sessions]), self._key_types
+        )
+        yield from self._made(
+            columns,
+            block.firsts_ms[sessions],
+            block.lasts_ms[sessions] + self._gap_ms,
+            block.cells[sessions],
+            block.presence[sessions],
+            times_ms=block.lasts_ms[sessions] + self._gap_ms,
+        )
+
+
+class _Sessions:
+    """The sessions of some entries."""
+
+    def __init__(self, entries: WindowEntries, places_ms: np.ndarray, folds: Folds, gap_ms: int) -> None:
+        """``places_ms`` are those of the entries' groups."""
+        first, last = folds.cell_count - 2, folds.cell_count - 1
+        self._folds = folds
+        #: Neither emptied, nor of panes that a former owner has dropped.
+        live = entries.presence[:, last // 8] & (1 << last % 8) != 0
+        live &= (places_ms == NOTHING_MS) | (entries.ends_ms > np.maximum(places_ms, -(2**62)) - gap_ms)
+        chosen = np.flatnonzero(live)
+        self.entries = entries
+        keys = weir_keys.select_keys(entries.keys, chosen)
+        _, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)
+        order = chosen[np.lexsort((entries.cells[chosen, first], position))]
+        key_of = np.full(len(entries), -1, dtype=np.int64)
+        key_of[chosen] = position
+        #: By entry: the number of its session; -1: none.
+        self.number = np.full(len(entries), -1, dtype=np.int64)
+        count = fold_kernels.number_sessions(
+            order, key_of, entries.cells[:, first].copy(), entries.cells[:, last].copy(), gap_ms, self.number
+        )
+        #: By session.
+        self.cells, self.presence = folds.merged(self.number, entries.cells, entries.presence, count)
+        self.firsts_ms, self.lasts_ms = self.cells[:, first].copy(), self.cells[:, last].copy()
+        self.an_entry = np.zeros(count, dtype=np.int64)
+        self.an_entry[self.number[chosen]] = chosen
+
+    def rewritten(
+        self, complete: np.ndarray, gone_ms: int
+    ) -> tuple[np.ndarray, weir_keys.KeyColumn, np.ndarray, np.ndarray]:
+        """Ends, keys, cells and presence of entries that change, because those up to ``gone_ms`` are dropped.
+
+        Args:
+            complete: by session: it fires; its entries become empty.
+            gone_ms: the last pane that is dropped.
+        """
+        entries, number = self.entries, self.number
+        stays = (number >= 0) & (entries.ends_ms > gone_ms)
+        emptied = np.flatnonzero(stays & complete[number])
+        # Into the first entry of an open session that stays go those that do not.
+        target = np.full(len(self.firsts_ms), -1, dtype=np.int64)
+        staying = np.flatnonzero(stays & ~complete[number])
+        staying = staying[np.argsort(-entries.ends_ms[staying], kind="stable")]
+        target[number[staying]] = staying
+        loses = np.zeros(len(self.firsts_ms), dtype=np.bool_)
+        loses[number[(number >= 0) & ~stays]] = True
+        grown = np.flatnonzero(loses & ~complete)
+        index = np.full(len(entries), -1, dtype=np.int64)
+        place = np.full(len(self.firsts_ms), -1, dtype=np.int64)
+        place[grown] = np.arange(len(grown))
+        merges = (number >= 0) & ~stays
+        index[merges] = place[number[merges]]
+        index[target[grown]] = place[grown]
+        cells, presence = self._folds.merged(index, entries.cells, entries.presence, len(grown))
+        rows = np.concatenate([emptied, target[grown]])
+        return (
+            entries.ends_ms[rows],
+            weir_keys.select_keys(entries.keys, rows),
+            np.concatenate([np.zeros((len(emptied), cells.shape[1]), dtype=np.int64), cells]),
+            np.concatenate([np.zeros((len(emptied), presence.shape[1]), dtype=np.uint8), presence]),
+        )
+
+
+assert WATERMARK_MIN_MS == NOTHING_MS
