@@ -1,8 +1,8 @@
 """The operator of aggregates in session windows: rows of a key belong together unless a gap is between them.
 
 Rows are kept by pane, a pane as long as the gap: two rows of a key in one pane are always of one session. An entry
-knows its first and its last event time. Sessions are put together when a watermark comes, for all keys at once: entries in
-the order of their first times, a new session where the gap since the latest time before is exceeded. So a row that
+knows its first and its last event time. Sessions are put together when a watermark comes, for all keys at once: entries
+in the order of their first times, a new session where the gap since the latest time before is exceeded. So a row that
 closes the gap between two sessions needs nothing special. Of a session that is still open, panes that are about to be
 dropped are merged into its first pane that stays: however long it is, it has a few entries.
 """
@@ -102,7 +102,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
             if not len(block.firsts_ms):
                 continue
             complete = block.lasts_ms < gone_ms
-            last_ms = max(last_ms, int(block.lasts_ms.max()))
+            last_ms = max(last_ms, int(entries.ends_ms.max()))
             if not complete.all():
                 due_ms = min(due_ms, int(block.lasts_ms[~complete].min()) + gap_ms + 1)
             if not is_end:
@@ -118,7 +118,8 @@ class SessionAggregateOperator(WindowAggregateOperator):
         if not is_end:
             table.advance(until_ms)
         elif last_ms != NOTHING_MS:
-            table.advance(last_ms + gap_ms + 1)
+            # Further than all panes that were dropped, which the store may still have.
+            table.advance(last_ms + gap_ms)
 
     def _results(self, block: _Sessions, sessions: np.ndarray) -> Iterator[pa.RecordBatch]:
         columns = weir_keys.decode_keys(
