@@ -151,6 +151,21 @@ def test_a_changed_join_is_refused():
         pass
 
 
+def test_late_rows_go_to_side_outputs():
+    flow, auctions, bids = streams()
+    joined = auctions.key_by("id").join("j", bids.key_by("auction"), within=("0s", "1m"))
+    joined.select("pairs", "id").sink("out", weir.Collect())
+    joined.side_output("late_right").select("late", "auction", "note").sink("rest", weir.Collect())
+    with testing.start(flow) as job:
+        job.push("auctions", [auction(1, 10)])
+        job.advance_watermark("auctions", 15)
+        job.advance_watermark("bids", 12)
+        job.push("bids", [bid(1, 11, 2), bid(1, 12)])
+        result = job.finish()
+    assert result["late"].to_polars().rows() == [(1, "xx")]
+    assert result["pairs"].to_polars().rows() == [(1,)]
+
+
 def test_the_example_of_the_page_runs():
     page = Path(__file__).resolve().parents[2] / "docs/joins.md"
     names = {}

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
+from weir.specs.base import SideOutput
 from weir.specs.keyed import KeyedSpec
 from weir.spelling import did_you_mean
 
@@ -101,6 +102,12 @@ class JoinSpec(KeyedSpec):
                     fields.append(pa.field(output, found.type, found.nullable or may_lack))
         return pa.schema(fields)
 
+    def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
+        """Late rows of each input as they come in, where there can be some."""
+        if self.bounds is None:
+            return ()
+        return tuple(SideOutput(f"late_{side}", schema) for side, schema in zip(SIDES, inputs, strict=True))
+
     def read_columns_of(self, index: int, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, bounds, and what is wanted."""
         read = {name for name, output in self.columns_of_input(index) if output in wanted}
@@ -125,6 +132,10 @@ class AsOfJoinSpec(JoinSpec):
     runtime: ClassVar[str] = "weir.operators.joins.as_of_operator:AsOfJoinOperator"
     hows: ClassVar[tuple[str, ...]] = ("inner", "left")
     hows_without_bounds: ClassVar[tuple[str, ...]] = ("inner", "left")
+
+    def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
+        """Late rows of the first input: a version is never late."""
+        return (SideOutput("late_left", inputs[0]),)
 
     @property
     def state_names(self) -> tuple[str, ...]:

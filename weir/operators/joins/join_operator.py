@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,14 +27,20 @@ from weir.operators.joins.kept_rows import (
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
-from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
+from weir.records import (
+    EVENT_TIME_COLUMN,
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    int64_column,
+    without_key_hash,
+)
+from weir.side_outputs import SideRows
 from weir.specs import JoinSpec
+from weir.specs.joins import SIDES
 from weir.state.handles.block import Keys
 from weir.state.tables.opened import OperatorTables
 from weir.state.tables.time_first import user_key_of
 from weir.state.tables.timers import Due
-
-log = logging.getLogger(__name__)
 
 #: Keys that are looked at together when their timers come due.
 _BLOCK_KEYS_MAX = 8_192
@@ -48,8 +53,8 @@ class JoinOperator(Operator):
 
     Input: rows of either side by HASH over its key columns. Output: the columns of ``JoinSpec.output_schema``, then
     both time columns. The event time of a pair is the later one; of a row without a partner the last one at which one
-    could have come. A row whose event time is below the watermark is late: dropped and counted, unless the join has no
-    bounds.
+    could have come. A row whose event time is below the watermark is late: it is counted and goes to a side output,
+    unless the join has no bounds.
     """
 
     tells_inputs_apart = True
@@ -61,9 +66,8 @@ class JoinOperator(Operator):
         self._is_once = spec.how in ("semi", "anti")
         self._watermark_ms = WATERMARK_MIN_MS
         self._input_watermarks_ms = [WATERMARK_MIN_MS, WATERMARK_MIN_MS]
-        #: Rows that came too late.
+        #: Rows that came too late, also before the checkpoint that the job started from; other threads read it.
         self.late_rows = 0
-        self._is_open = False
 
     def open(self, context: OperatorContext) -> None:
         """Open the states.
@@ -76,11 +80,19 @@ class JoinOperator(Operator):
             raise StateError(f"join {context.operator_name!r} was not told its schema")
         self._context = context
         self._joined = JoinedRows(self._spec, context.schema)
-        for snapshot in kept_snapshots(context, self._spec.kind).values():
+        kept = kept_snapshots(context, self._spec.kind)
+        for snapshot in kept.values():
             self._check_codec(snapshot["codec"])
+        # Each is counted once over all subtasks: what subtasks counted that are gone counts for the lowest one.
+        indices = context.subtask_indices or tuple(range(context.parallelism))
+        is_lowest = context.subtask_index == min(indices)
+        self.late_rows = sum(
+            snapshot["late_rows"]
+            for index, snapshot in kept.items()
+            if index == context.subtask_index or (is_lowest and index not in indices)
+        )
         tables = declared_tables(context)
         self._kept = self._open_rows(tables)
-        self._is_open = True
 
     def _open_rows(self, tables: OperatorTables) -> KeptRows:
         bounds = self._spec.bounds
@@ -91,7 +103,7 @@ class JoinOperator(Operator):
         """Rows of a join are of one of its inputs: :meth:`process_input`."""
         raise NotImplementedError
 
-    def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """Match rows of one side with what is kept of the other, and keep them.
 
         Raises:
@@ -100,7 +112,12 @@ class JoinOperator(Operator):
         # Key groups that have just come may have rows that were complete here before.
         yield from self._fire(self._watermark_ms)
         if self._can_be_late(input_index):
-            batch = self._without_late(batch)
+            in_time = int64_column(batch, EVENT_TIME_COLUMN) >= self._watermark_ms
+            if not in_time.all():
+                late = batch.filter(pa.array(~in_time))
+                self.late_rows += late.num_rows
+                yield SideRows(f"late_{SIDES[input_index]}", without_key_hash(late))
+                batch = batch.filter(pa.array(in_time))
         has_key = _has_key(batch, self._spec.keys_of_input(input_index))
         if has_key is not None:
             if self._told >> input_index & 1:
@@ -112,14 +129,6 @@ class JoinOperator(Operator):
 
     def _can_be_late(self, side: int) -> bool:
         return self._spec.bounds is not None
-
-    def _without_late(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        in_time = int64_column(batch, EVENT_TIME_COLUMN) >= self._watermark_ms
-        late = batch.num_rows - int(in_time.sum())
-        if not late:
-            return batch
-        self.late_rows += late
-        return batch.filter(pa.array(in_time))
 
     def _keys(self, side: int, batch: pa.RecordBatch) -> Keys:
         column = weir_keys.key_bytes(batch, self._spec.keys_of_input(side))
@@ -267,7 +276,7 @@ class JoinOperator(Operator):
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """What the bytes of the rows mean."""
-        return keyed_snapshot(self._spec.kind, self._codec())
+        return keyed_snapshot(self._spec.kind, self._codec(), late_rows=self.late_rows)
 
     def _codec(self) -> dict[str, Any]:
         described = self._spec.describe()
@@ -299,13 +308,6 @@ class JoinOperator(Operator):
                     f"checkpoint, the job now has {needed[part]}; start without the checkpoint, or give the step "
                     "another name if it may begin with empty state"
                 )
-
-    def close(self) -> None:
-        """Tell of rows that came too late."""
-        if self._is_open and self.late_rows:
-            log.warning(
-                "step %r: %d rows came too late and were dropped", self._context.operator_name, self.late_rows
-            )
 
 
 def _has_key(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.Array | None:

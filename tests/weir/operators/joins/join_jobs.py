@@ -12,6 +12,7 @@ from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.records import with_times
+from weir.side_outputs import SideRows
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 
@@ -37,7 +38,8 @@ class TwoSubtasks:
         self.store = MemoryBackend()
         self.owner = [group % 2 for group in range(GROUPS)]
         self.rows = []
-        self.late_rows = 0
+        #: Side outputs of late rows, and how many came at a time.
+        self.late = []
         self.input_watermarks = [-(2**63)] * 2
         self.restored = {}
         self._open()
@@ -105,7 +107,6 @@ class TwoSubtasks:
         for operator, tables in zip(self.operators, self.tables, strict=True):
             tables.flush()
             self.restored[len(self.restored) % 2] = operator.snapshot(1)
-            self.late_rows += operator.late_rows
             operator.close()
         self._open()
         self._tell_watermarks(-(2**63))
@@ -114,9 +115,12 @@ class TwoSubtasks:
         for operator, tables in zip(self.operators, self.tables, strict=True):
             self._told(operator.finish())
             tables.flush()
-            self.late_rows += operator.late_rows
             operator.close()
         return self.rows
+
+    @property
+    def late_rows(self):
+        return sum(operator.late_rows for operator in self.operators)
 
     def kept_entries(self):
         """What is in the store, without the places of timers."""
@@ -125,6 +129,9 @@ class TwoSubtasks:
 
     def _told(self, batches):
         for batch in batches:
+            if isinstance(batch, SideRows):
+                self.late.append((batch.output, batch.rows.num_rows))
+                continue
             assert batch.schema.names == [*self.node.schema.names, "_event_time_ms", "_ingest_time_us"]
             assert 0 < batch.num_rows <= max(self.batch_size, 8)
             batch.validate(full=True)

@@ -183,8 +183,9 @@ def test_late_rows_are_dropped_and_counted():
     job.watermark(0, 20)
     job.watermark(1, 15)
     job.take(1, [(1, "late", 14), (1, "in time", 15)])
+    job.restart()
     assert job.finish() == [(1, 1, 0, 0, "in time", 20)]
-    assert job.late_rows == 1
+    assert (job.late_rows, job.late) == (1, [("late_right", 1)])
 
 
 def test_rows_that_match_only_what_is_complete_are_not_kept():
