@@ -22,6 +22,8 @@ class Inboxes:
         #: Channels that a subtask was made with and that were not opened yet.
         self._expected: dict[SubtaskId, set[ChannelId]] = {}
         self._opened: set[ChannelId] = set()
+        #: Producers that are gone before they sent a row; no other subtask of this deployment has their index.
+        self._gone: set[SubtaskId] = set()
 
     def add(self, subtask: SubtaskId) -> Inbox:
         """Make the inbox of a subtask; called before the subtask is made, because its consumers may be asked for it."""
@@ -52,10 +54,13 @@ class Inboxes:
         edges = [edge for edge in stage.inputs if edge.index == channel.edge_index]
         if inbox is None or not edges or edges[0].producer_stage != channel.producer.stage_index:
             raise HandshakeError(f"channel {channel} does not end on task manager {self._address}")
+        if channel.producer in self._gone:
+            # What it sent last took longer than the news of its end.
+            raise HandshakeError(f"channel {channel}: its producer was given up for lost")
         if channel not in self._expected[consumer]:
             # In order before everything that comes on the channel, and before any later end of another input.
             inbox.put(Delivery(channel, ChannelOpened(), no_release))
-        # An index can be in use again later: then the channel is a new one.
+        # It is opened once more by a producer that did not hear that it was.
         self._expected[consumer].discard(channel)
         self._opened.add(channel)
         return inbox
@@ -63,6 +68,7 @@ class Inboxes:
     def end_channels_of(self, producers: Iterable[SubtaskId]) -> None:
         """End the channels of producers that are gone before they sent a row; harmless if it was said before."""
         gone = set(producers)
+        self._gone |= gone
         for channel in [channel for channel in list(self._opened) if channel.producer in gone]:
             self._opened.discard(channel)
             self._inboxes[channel.consumer].put(Delivery(channel, EndOfStream(), no_release))

@@ -61,6 +61,13 @@ def test_channels_of_a_subtask_that_failed_end_when_it_is_forgotten(inboxes):
     assert taken(inbox) == [(CHANNEL, ChannelOpened), (CHANNEL, EndOfStream)]
 
 
+def test_a_channel_of_a_lost_producer_is_not_opened_any_more(inboxes):
+    """What it sent last may come after the news that it is gone: nobody would end the channel."""
+    inboxes.end_channels_of([NEW])
+    with pytest.raises(HandshakeError, match="its producer was given up for lost"):
+        inboxes.open(CHANNEL)
+
+
 def test_a_channel_to_a_subtask_that_is_not_here_is_refused(inboxes):
     with pytest.raises(HandshakeError, match="does not end on task manager h:1"):
         inboxes.open(ChannelId(NEW, SubtaskId(1, 7), 0))
