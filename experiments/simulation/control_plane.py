@@ -134,7 +134,12 @@ class CheckedStore:
         self._world, self._store, self._generation = world, store, generation
         self.location = store.location
         self.latest, self.read_manifest = store.latest, store.read_manifest
-        self.copy_savepoint, self.expire, self.remove = store.copy_savepoint, store.expire, store.remove
+        self.expire, self.remove = store.expire, store.remove
+
+    def copy_savepoint(self, manifest: Manifest, uri: str) -> str:
+        """See ``SimulatedStore``."""
+        self._world.moment("savepoint", ())
+        return self._store.copy_savepoint(manifest, uri)
 
     def write_manifest(self, manifest: Manifest) -> str:
         """See ``SimulatedStore``.
@@ -323,6 +328,8 @@ class ControlPlaneProcess(Process):
         self.spawn(self.parts.run_timers(_LOOK_MS * SCALE / 1e3))
         self.spawn(self._until_over())
         self.later(rng.random() * 60, self._rescale)
+        if rng.random() < 0.3:
+            self.later(rng.random() * 100, self._save)
 
     async def _until_over(self) -> None:
         over = asyncio.ensure_future(self.parts.coordinator.ended.wait())
@@ -361,6 +368,13 @@ class ControlPlaneProcess(Process):
             self.world.counts["rescales"] += 1
             self.world.say(self.address, f"rescale {rescale.plan.before} -> {rescale.plan.after}")
             self._faults.begins_rescale(sorted(set(rescale.plan.placement.values())))
+
+    def _save(self) -> None:
+        """Ask for a savepoint now and then."""
+        rng = self.world.rng
+        self.later(rng.random() * 200, self._save)
+        if self.parts.job.state is JobState.RUNNING:
+            self.parts.checkpointer.request(f"sim://savepoints/{self.world.steps}")
 
     def _rescale_moved(self, rescale: RescaleMachine) -> None:
         plan, placement = rescale.plan, self.parts.job.machine.placement
@@ -405,6 +419,7 @@ def _config(world: World, task_managers: int) -> ControlPlaneConfig:
     rng = world.rng
     return ControlPlaneConfig(
         checkpoint_uri="simulated",
+        savepoint_roots=["sim://savepoints"],
         watermark_interval=rng.choice([0.02, 0.2]),
         # A watermark that rises too early passes rows at once.
         out_of_order_grace_period=0,

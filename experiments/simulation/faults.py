@@ -51,7 +51,7 @@ _PHASES = (
     "ABORTED",
     "COMPLETE",
 )
-_WRITES = ("write", "manifest", "record")
+_WRITES = ("write", "manifest", "record", "savepoint")
 
 
 class Theme(Enum):

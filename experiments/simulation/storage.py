@@ -43,6 +43,19 @@ class SimulatedStore:
             SupersededError: there is one of this number.
             Violation: it is no consistent cut.
         """
+        self._check(manifest)
+        path = manifest_path(manifest.checkpoint_id)
+        old = self._manifests.get(path)
+        if old is not None:
+            if self._world.broken != "create":
+                raise SupersededError(f"manifest {manifest.checkpoint_id} exists")
+            if old != manifest:
+                raise Violation(f"manifest {manifest.checkpoint_id} was overwritten")
+        self._manifests[path] = manifest
+        self._world.counts["checkpoints"] += 1
+        return path
+
+    def _check(self, manifest: Manifest) -> None:
         if self.is_full:
             raise CheckpointError("no space left on device")
         for part in manifest.parts:
@@ -63,16 +76,6 @@ class SimulatedStore:
                 raise Violation(
                     f"manifest {manifest.checkpoint_id}, stage {stage}: groups {owned}: each must be there once"
                 )
-        path = manifest_path(manifest.checkpoint_id)
-        old = self._manifests.get(path)
-        if old is not None:
-            if self._world.broken != "create":
-                raise SupersededError(f"manifest {manifest.checkpoint_id} exists")
-            if old != manifest:
-                raise Violation(f"manifest {manifest.checkpoint_id} was overwritten")
-        self._manifests[path] = manifest
-        self._world.counts["checkpoints"] += 1
-        return path
 
     def read_manifest(self, path: str) -> Manifest:
         """A manifest.
@@ -89,8 +92,15 @@ class SimulatedStore:
         return self._manifests[max(self._manifests)] if self._manifests else None
 
     def copy_savepoint(self, manifest: Manifest, uri: str) -> str:
-        """Nobody asks for a savepoint."""
-        raise Violation(f"savepoint {uri} was not asked for")
+        """Note that there is one.
+
+        Raises:
+            CheckpointError: no room.
+            Violation: it is no consistent cut.
+        """
+        self._check(manifest)
+        self._world.counts["savepoints"] += 1
+        return uri
 
     def expire(self, retained: int, oldest_in_flight: int | None = None) -> object:
         """Keep the newest ones."""
