@@ -419,7 +419,7 @@ def _config(world: World, task_managers: int) -> ControlPlaneConfig:
     rng = world.rng
     return ControlPlaneConfig(
         checkpoint_uri="simulated",
-        savepoint_roots=["sim://savepoints"],
+        savepoint_roots=("sim://savepoints",),
         watermark_interval=rng.choice([0.02, 0.2]),
         # A watermark that rises too early passes rows at once.
         out_of_order_grace_period=0,
