@@ -129,7 +129,7 @@ class RecordWriter:
         latest_id = self._checkpoints().latest_id
         # Without those of a rescale that was taken back, which may still have to end.
         placement = {s: place for s, place in job.machine.placement.items() if s in present}
-        names = set(placement.values())
+        names, incarnations = set(placement.values()), self._incarnations()
         return JobRecord(
             job.identity.job_id,
             job.identity.fingerprint,
@@ -145,7 +145,8 @@ class RecordWriter:
             stages={stage.index: tuple(stage.subtask_indices) for stage in job.graph.stages},
             routing=dict(job.routing_tables),
             placement=placement,
-            incarnations={name: one for name, one in self._incarnations().items() if name in names},
+            # Of one that is gone by now no process has the subtasks any more, whoever comes to its address.
+            incarnations={name: incarnations.get(name, "") for name in sorted(names)},
             parameters=job.parameters,
             restarts=job.restarts,
             strategy=job.strategy,

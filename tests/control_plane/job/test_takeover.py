@@ -10,9 +10,12 @@ from control_plane.background import LoopBackground
 from control_plane.job.takeover import Takeover
 from control_plane.record.job_record import JobRecord
 from control_plane.record.record_writer import RecordWriter
+from tests.control_plane.cluster import Cluster
+from tests.control_plane.virtual import run
 from weir.clock import SystemClock
 from weir.errors import SupersededError
 from weir.rpc import control_pb2
+from weir.rpc.wire import parse_address
 from weir.types import SubtaskId
 
 LEFT = JobRecord(
@@ -172,3 +175,20 @@ def test_another_process_at_its_address_is_not_the_one_that_had_the_subtasks():
     assert takeover.is_waiting
     assert registered(takeover, "h:2")
     assert len(events) == 1
+
+
+def test_whoever_comes_to_the_address_of_one_that_is_gone_is_not_the_one_that_had_the_subtasks():
+    """They may all have finished there, so that the job goes on without it; what sinks had to deliver is lost."""
+
+    async def test(clock):
+        here = Cluster(clock)
+        _, gone = await here.running("h:1", "h:2")
+        here.parts.task_managers.membership.deregister(parse_address("h:2"), gone.incarnation)
+        here.parts.record.save()
+        await here.parts.record.saved()
+        left = here.register.record
+        assert left.incarnations == {"h:1": "h:1 first", "h:2": ""}
+        assert not Takeover._is_the_same(left, "h:2", "h:2 second")
+        await here.close()
+
+    run(test)
