@@ -121,7 +121,11 @@ class RejectLedger:
     def totals(self) -> list[Rejects]:
         """Of each step that had something rejected, in the order of their names."""
         by_step: dict[str, list[Rejects]] = {}
-        for item in (*self._before.values(), *self._now.values()):
+        items = (*self._before.values(), *self._now.values())
+        # With every report of every subtask, and mostly there are none.
+        if not any(item.rejected for item in items):
+            return []
+        for item in items:
             by_step.setdefault(item.step, []).append(item)
         sums = [_sum(parts, self._firsts.get(step)) for step, parts in sorted(by_step.items())]
         return [item for item in sums if item.rejected]
