@@ -305,6 +305,19 @@ def test_consumers_in_other_processes_are_served_first():
     assert [writer.channel for writer in edge.writers] == [added, near]
 
 
+def test_rows_have_left_for_other_processes_before_a_consumer_here_is_woken():
+    (near, inbox), (far, _) = channel(0), channel(1)
+    far.is_remote, done = True, []
+    far.flush = lambda: done.append("flushed")
+    put = inbox.put
+    inbox.put = lambda delivery: (done.append(type(delivery.element).__name__), put(delivery))
+    edge = OutputEdge(edge_of(Exchange.BROADCAST), {0: near, 1: far}, BatchPolicy(1000, 1.0))
+    output = Output([edge], never_waits, SystemClock())
+    output.emit(batch(["a"]))
+    output.broadcast(Barrier(1))
+    assert done == ["flushed", "RecordBatch", "flushed", "Barrier"]
+
+
 def test_a_second_hash_exchange_replaces_the_hash_of_the_first():
     link, inbox = channel()
     edge = OutputEdge(
