@@ -18,6 +18,9 @@ from task_manager.rescale.switching import Switching
 from task_manager.subtasks import subtask_factory, task_subtask
 from task_manager.topology import Topology
 from weir.graph import Edge
+from weir.protocol import checkpoint_model as checkpoints
+from weir.protocol.checkpoint import CheckpointMachine
+from weir.protocol.manifest import SubtaskPart
 from weir.protocol.rescale_owner import OwnerAction, OwnerEvent, OwnerMachine
 from weir.protocol.watermark_hold import WatermarkHold
 from weir.records import Element, InputRows
@@ -104,6 +107,43 @@ class _ForgetsEnded(Switching):
     def _open_channels(self, subtask: SubtaskId, edge: Edge, topology: Topology) -> Mapping[int, Channel]:
         return {} if self._running[subtask].is_over else super()._open_channels(subtask, edge, topology)
 
+
+class CountsEveryLastPart(CheckpointMachine):
+    """Broken: a last part counts although its subtask passed the barrier before."""
+
+    @staticmethod
+    def _counts(last_part: SubtaskPart, flight: object) -> bool:
+        return True
+
+
+class ForgetsRetired(CheckpointMachine):
+    """Broken: a retired subtask is no part of the next checkpoint."""
+
+    def handle(self, event: checkpoints.CheckpointEvent, now_ms: int) -> list[checkpoints.CheckpointAction]:
+        """Take one event in."""
+        if not isinstance(event, checkpoints.SubtasksRetired):
+            return super().handle(event, now_ms)
+        for subtask in event.subtasks:
+            self._parties.placement.pop(subtask, None)
+            self._parties.last_parts.pop(subtask, None)
+        return []
+
+
+class NeverWaits(CheckpointMachine):
+    """Broken: a job starts again while a manifest is being written."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a job may start again."""
+        return True
+
+
+#: By the name of what is broken: the machine that takes the place of the checkpoints' own.
+BROKEN_MACHINES: dict[str, type[CheckpointMachine]] = {
+    "last part": CountsEveryLastPart,
+    "retired": ForgetsRetired,
+    "settled": NeverWaits,
+}
 
 #: By the name of what is broken: where the production part is named, and what takes its place.
 _PARTS: dict[str, tuple[Any, str, type]] = {
