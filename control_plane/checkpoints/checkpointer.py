@@ -388,6 +388,10 @@ class Checkpointer:
             self._ended[checkpoint_id] = [part.subtask for part in action.parts if part.finished]
             self.handle(model.Committed(checkpoint_id))
             return
+        # As for a trigger; the last checkpoint has none.
+        if not self._record.has_begun and not await self._record.saved():
+            self.handle(model.CommitFailed(checkpoint_id, NOT_ON_RECORD))
+            return
         try:
             if action.path:
                 await self._background.in_thread(partial(self._store.copy_savepoint, manifest, action.path))

@@ -292,3 +292,25 @@ def test_a_job_goes_on_as_it_was_taken_over_but_makes_no_checkpoint_before_that_
         await second.close()
 
     run(test)
+
+
+def test_the_last_checkpoint_is_not_written_before_its_number_is_on_record():
+    """The next control plane would use it, and take what is there for a sign that another one leads."""
+
+    async def test(clock):
+        first = await left_running(clock)
+        await first.close()
+        second = successor(clock, first)
+        second.register.data = first.register.data
+        second.register.error = CheckpointError("cannot write control.json: no space left on device")
+        await second.running("h:1", "h:2")
+        second.end_of_input()
+        await until(lambda: second.state is JobState.FINISHING)
+        await asyncio.sleep(1)
+        assert len(second.store.manifests) == 1
+        second.register.error = None
+        await second.parts.coordinator.ended.wait()
+        assert second.state is JobState.FINISHED
+        await second.close()
+
+    run(test)
