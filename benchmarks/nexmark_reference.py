@@ -48,6 +48,10 @@ def comparable(query: str, found: pl.DataFrame) -> pl.DataFrame:
     """A query's result in the form of the reference: a changelog as the table that it leaves."""
     if query == "q12":
         return found.group_by("bidder").agg(pl.col("bid_count").sum())
+    if query == "q4":
+        # Numbers of auctions, and what they are sold for, only grow.
+        last = found.sort("n", "total").group_by("category").last()
+        return last.select("category", "average")
     return table_of(found) if _CHANGE in found.columns else found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import weir
-from weir.examples import nexmark_joins, nexmark_rows
+from weir.examples import nexmark_joins, nexmark_rows, nexmark_tables, nexmark_windows
 from weir.examples.nexmark_streams import Auction
 
 Query = Callable[[Auction], weir.Stream]
@@ -20,9 +20,18 @@ QUERIES: dict[str, Query] = {
     "q1": nexmark_rows.q1,
     "q2": nexmark_rows.q2,
     "q3": nexmark_joins.q3,
+    "q4": nexmark_tables.q4,
+    "q5": nexmark_windows.q5,
+    "q7": nexmark_windows.q7,
+    "q8": nexmark_windows.q8,
+    "q9": nexmark_tables.q9,
     "q10": nexmark_rows.q10,
+    "q12": nexmark_windows.q12,
     "q13": nexmark_rows.q13,
     "q14": nexmark_rows.q14,
+    "q17": nexmark_windows.q17,
+    "q18": nexmark_tables.q18,
+    "q19": nexmark_tables.q19,
     "q20": nexmark_joins.q20,
     "q21": nexmark_rows.q21,
     "q22": nexmark_rows.q22,

@@ -1,0 +1,73 @@
+"""Queries of Nexmark over windows of time."""
+
+from __future__ import annotations
+
+import polars as pl
+
+import weir
+from weir.examples.nexmark_streams import Auction
+from weir.windowed_streams import WindowResults
+
+_DAY = "1d"
+_TEN_SECONDS_MS = 10_000
+#: The price ranges that statistics tell apart, in cents.
+_CHEAP, _DEAR = 10_000, 1_000_000
+
+
+def q5(auction: Auction) -> weir.Stream:
+    """Hot items: in each window of 10 s, one every 2 s, the auctions with the most bids."""
+    counts = (
+        auction.bids.key_by("auction").window(weir.sliding("10s", "2s")).aggregate("bids_of", n=weir.count())
+    )
+    return counts.window_top("hottest", by="n", ties=True).select("hot", "auction", "n", "window_start")
+
+
+def q7(auction: Auction) -> weir.Stream:
+    """The highest bids of each window of 10 s, over all auctions: every subtask chooses first."""
+    start = pl.col("date_time") // _TEN_SECONDS_MS * _TEN_SECONDS_MS
+    bids = auction.bids.select("bid", "auction", "price", "bidder", "date_time")
+    placed = bids.with_columns("placed", window_start=start, window_end=start + _TEN_SECONDS_MS)
+    highest = WindowResults(placed.flow, placed.node).window_top("highest", by="price", ties=True)
+    return highest.select("told", "auction", "price", "bidder", "date_time")
+
+
+def q8(auction: Auction) -> weir.Stream:
+    """New people who open an auction in the window of 10 s in which they came."""
+    window = weir.tumbling("10s")
+    people = auction.people.key_by("id", "name").window(window).aggregate("came", came=weir.count())
+    sellers = auction.auctions.key_by("seller").window(window).aggregate("opened", opened=weir.count())
+    new = people.key_by("id").join("new_sellers", sellers.key_by("seller"), window=window)
+    return new.select("told", "id", "name", "window_start")
+
+
+def q12(auction: Auction) -> weir.Stream:
+    """Bids of each bidder in windows of 10 s of the clock."""
+    window = weir.tumbling("10s", time="processing")
+    counts = auction.bids.key_by("bidder").window(window).aggregate("bids_of", bid_count=weir.count())
+    return counts.select("told", "bidder", "bid_count", "window_start", "window_end")
+
+
+def q17(auction: Auction) -> weir.Stream:
+    """Statistics of each auction and day."""
+    price = pl.col("price")
+    days = auction.bids.key_by("auction").window(weir.tumbling(_DAY))
+    found = days.aggregate(
+        "statistics",
+        total_bids=weir.count(),
+        rank1_bids=weir.count().where(price < _CHEAP),
+        rank2_bids=weir.count().where((price >= _CHEAP) & (price < _DEAR)),
+        rank3_bids=weir.count().where(price >= _DEAR),
+        min_price=weir.min("price"),
+        max_price=weir.max("price"),
+        avg_price=weir.mean("price"),
+        sum_price=weir.sum("price"),
+    )
+    told = found.with_columns("told", day=day_of("window_start"))
+    bids = ("total_bids", "rank1_bids", "rank2_bids", "rank3_bids")
+    prices = ("min_price", "max_price", "avg_price", "sum_price")
+    return told.select("statistic", "auction", "day", *bids, *prices)
+
+
+def day_of(column: str) -> pl.Expr:
+    """The day of a time in ms since 1970, as text."""
+    return pl.from_epoch(column, time_unit="ms").dt.strftime("%Y-%m-%d")
