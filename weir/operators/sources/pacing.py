@@ -345,11 +345,17 @@ class BatchSource(SourceReader):
         else:
             ingest_us = self._schedule.due_times_us(self._emitted, rows.num_rows)
         self._times = None if self._event_times is None else self._event_times.of(rows)
-        times = TimesOfRows(ingest_us // 1000) if self._times is None else self._times
+        if self._times is not None:
+            times_ms, latest_ms = self._times.times_ms, self._times.running_max()
+        elif self._schedule is None:
+            times_ms = latest_ms = np.full(rows.num_rows, read_us // 1000, dtype=np.int64)
+        else:
+            # They ascend.
+            times_ms = latest_ms = ingest_us // 1000
         self._batch = pa.RecordBatch.from_arrays(
-            [*rows.columns, pa.array(times.times_ms), pa.array(ingest_us)], schema=self._schema
+            [*rows.columns, pa.array(times_ms), pa.array(ingest_us)], schema=self._schema
         )
-        self._event_times_ms_max = np.maximum(times.running_max(), self._passed_event_time_ms)
+        self._event_times_ms_max = np.maximum(latest_ms, self._passed_event_time_ms)
         self._batch_bytes = batch_bytes(self._batch)
         self._batch_offset = 0
 
@@ -361,7 +367,9 @@ class BatchSource(SourceReader):
         rows: int = self._batch.num_rows
         left = rows - self._batch_offset
         if self._batch_bytes > BATCH_BYTES_MAX:
-            rows_max = min(rows_max, max(1, rows * BATCH_BYTES_MAX // self._batch_bytes))
+            # In equal parts: a small rest would cost as much as they do.
+            parts = -(-self._batch_bytes // BATCH_BYTES_MAX)
+            rows_max = min(rows_max, -(-rows // parts))
         return min(rows_max, left)
 
     def _take(self, rows: int, next_poll_us: int) -> Poll:

@@ -173,7 +173,9 @@ class ParquetReader(ColumnarReader):
         file = self._open_file(group.path, names)
         index = self._group_stops.index(group.stop_row)
         first = file.metadata.row_group(index).num_rows - group.rows
-        batches = read_group(file, index, names, first, self.rows_decoded_max, BATCH_BYTES_MAX)
+        # Both time columns are in a batch, too.
+        bytes_max = BATCH_BYTES_MAX - 16 * min(self.rows_decoded_max, BATCH_BYTES_MAX >> 8)
+        batches = read_group(file, index, names, first, self.rows_decoded_max, bytes_max)
         return _readable(group.path, (batch.cast(nullable) for batch in batches))
 
     def _open_file(self, path: str, names: Sequence[str]) -> pq.ParquetFile:

@@ -158,3 +158,19 @@ def test_columns_that_would_lose_something_are_refused(tmp_path, actual, wanted)
     text = f"column id has type {actual}, the source's schema says {schema.field('id').type}, and that does not hold"
     with pytest.raises(InputError, match=text):
         read(ParquetSpec(schema=schema, path=str(tmp_path / "a.parquet")))
+
+
+def test_long_rows_come_in_batches_of_about_the_same_size(tmp_path):
+    values = [f"{number:0300}" for number in range(40_000)]
+    pq.write_table(
+        pa.table({"id": range(40_000), "name": values}), tmp_path / "a.parquet", use_dictionary=False
+    )
+    reader = ParquetReader(ParquetSpec(path=str(tmp_path), schema=SCHEMA))
+    reader.open(OperatorContext("job", "source", 0, 0, 1))
+    batches = []
+    with contextlib.closing(reader):
+        while not (poll := reader.poll(32_768)).finished:
+            batches.append(poll.batch)
+    assert ids(batches) == list(range(40_000))
+    assert len(batches) == 2
+    assert max(batch.nbytes for batch in batches) <= BATCH_BYTES_MAX
