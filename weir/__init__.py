@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weir.aggregates import count, max, mean, min, sum
+    from weir.broadcast_process import BroadcastProcess
     from weir.builder import Dataflow
     from weir.connectors import (
         ArrowIpc,
@@ -67,6 +68,7 @@ __all__ = [
     "AggregatingState",
     "ArrowIpc",
     "Blackhole",
+    "BroadcastProcess",
     "Collect",
     "Csv",
     "CsvSink",
@@ -132,6 +134,7 @@ _MODULES = {
         "min",
         "sum",
     ),
+    "broadcast_process": ("BroadcastProcess",),
     "builder": ("Dataflow",),
     "connectors": (
         "ArrowIpc",

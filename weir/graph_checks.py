@@ -217,7 +217,12 @@ def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
         _check_exchange(node, item, by_name[item.producer].schema_of(item.output))
     if isinstance(node.spec, KeyedSpec):
         for position, item in enumerate(node.inputs):
-            _check_partitioning(node, node.spec.keys_of_input(position), item, by_name)
+            if keys := node.spec.keys_of_input(position):
+                _check_partitioning(node, keys, item, by_name)
+            elif item.exchange is not Exchange.BROADCAST:
+                raise GraphError(
+                    f"step {node.name!r}: every subtask must get all of input {position + 1}; call broadcast before it"
+                )
     if isinstance(node.spec, WindowAggregateSpec) and node.spec.window.time == "event":
         _check_windows_follow(node, by_name)
     inputs = tuple(by_name[item.producer].schema_of(item.output) for item in node.inputs)

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.aggregates import AggregateCall
+from weir.broadcast_process import check_broadcast_factory
 from weir.changes import check_takes_changes, is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
@@ -46,6 +47,7 @@ from weir.specs import (
     WithColumnsSpec,
 )
 from weir.specs.async_map import MapAsyncSpec, check_is_async
+from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
 from weir.specs.joins import JoinedColumns, joined_columns
 from weir.specs.key_checks import check_key_columns
@@ -558,6 +560,34 @@ class KeyedStream(Stream):
             parallelism: subtasks; None: as many as the producer has.
         """
         return self._same_kind(name, TopSpec(self.key_columns, by, rows, bool(ascending), rank), parallelism)
+
+    def connect_broadcast(
+        self,
+        name: str | None,
+        rules: Stream,
+        factory: Callable[[], Any],
+        schema: Columns | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Run a :class:`weir.BroadcastProcess` of your own over this stream and a stream that every subtask gets whole.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            rules: few rows; each one goes to ``on_broadcast`` of every subtask.
+            factory: makes one process per subtask.
+            schema: user columns of the result; None: those of this stream.
+            parallelism: subtasks; None: as many as this stream's step has.
+        """
+        if self.input.exchange is not Exchange.HASH:
+            raise GraphError(f"step {name!r}: call key_by right before connect_broadcast")
+        if not isinstance(rules, Stream) or rules.flow is not self.flow:
+            raise GraphError(f"step {name!r}: connect_broadcast takes a stream of the same Dataflow")
+        if rules.input.exchange is not Exchange.BROADCAST:
+            rules = rules.broadcast()
+        check_broadcast_factory(name, _callable(name, factory))
+        spec = BroadcastProcessSpec(self.key_columns, factory, self._schema(name, schema))
+        return self._step(name, spec, parallelism, (rules,))
 
     def process(
         self,

@@ -33,7 +33,7 @@ class KeyedSpec(OperatorSpec):
         return ("",)
 
     def keys_of_input(self, index: int) -> tuple[str, ...]:
-        """Key columns by which the rows of an input come in."""
+        """Key columns by which the rows of an input come in; (): every subtask gets all of them."""
         return self.key_columns
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from weir.errors import StateError
 from weir.state.api import StateBackend, StoreStats
+from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import Expiry, StateTimes
@@ -212,6 +213,16 @@ class OperatorTables:
         table = ValueTable(
             self.backend, self._state_id(name), self.cache_bytes, owner_of, self._expiry(name, ttl)
         )
+        self.tables.add(table)
+        return table
+
+    def broadcast(self, name: str) -> BroadcastTable:
+        """Open a dict that is the same on every subtask.
+
+        Raises:
+            StateError: the operator has declared no such state.
+        """
+        table = BroadcastTable(self.backend, self._state_id(name), self.tables.first_groups)
         self.tables.add(table)
         return table
 

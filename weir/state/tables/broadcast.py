@@ -1,0 +1,105 @@
+"""A dict that every subtask of a stage has whole, and how a subtask that a rescale adds comes by it.
+
+It is in memory. The owner of key group 0 tells checkpoints of it, so that it is there once. A handover of key groups
+writes it into one of them, under namespace ``all``, as JSON; who adopts the group reads it there, and deletes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from weir.state import layout
+from weir.state.api import StateBackend, StoreStats
+from weir.state.tables.capture import Capture
+from weir.state.tables.table import IsOver, StateTable, never
+
+NAMESPACE = b"all"
+_ABSENT: Any = object()
+
+
+class BroadcastTable(StateTable):
+    """All methods are called by the subtask's thread."""
+
+    def __init__(self, backend: StateBackend, state_id: int, groups: Iterable[int]) -> None:
+        """``groups``: that the subtask owns when it opens; none if a rescale adds it, which then brings the dict."""
+        self.state_id = state_id
+        self._backend = backend
+        owned = set(groups)
+        self._is_keeper = 0 in owned
+        self._is_whole = bool(owned)
+        self.items: dict[str, Any] = {}
+        #: Before the dict has come: keys that were changed or deleted here since, which is later.
+        self._touched: set[str] = set()
+
+    @property
+    def is_keeper(self) -> bool:
+        """Whether this subtask tells checkpoints of the dict."""
+        return self._is_keeper
+
+    def restore(self, items: dict[str, Any]) -> None:
+        """Begin with what a checkpoint holds; who gets the dict in a rescale has no use for it, because it is older."""
+        if self._is_whole:
+            self.items = items
+
+    def changed(self, before: dict[str, Any]) -> None:
+        """Rows of the broadcast stream have changed the dict; ``before``: a copy from before them."""
+        if not self._is_whole:
+            keys = before.keys() | self.items.keys()
+            self._touched |= {key for key in keys if before.get(key, _ABSENT) != self.items.get(key, _ABSENT)}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the dict has come, if a rescale has added the subtask."""
+        return self._is_whole
+
+    def release_groups(self, groups: Iterable[int]) -> None:
+        """The groups of one new owner: the first one takes the dict along."""
+        listed = sorted(groups)
+        if not listed:
+            return
+        if 0 in listed:
+            self._is_keeper = False
+        if self._is_whole:
+            self._backend.write([(self._key(listed[0]), orjson.dumps(self.items))], [])
+
+    def adopt_groups(self, groups: Iterable[int]) -> None:
+        """Take the dict that came with the groups, unless it is here; what was changed here since is later."""
+        listed = sorted(groups)
+        if not listed:
+            return
+        if 0 in listed:
+            self._is_keeper = True
+        keys = [self._key(group) for group in listed]
+        found = [(key, value) for key, value in zip(keys, self._backend.get_many(keys), strict=True) if value]
+        if not found:
+            return
+        if not self._is_whole:
+            came = orjson.loads(found[0][1])
+            self.items |= {key: value for key, value in came.items() if key not in self._touched}
+            self._is_whole = True
+            self._touched.clear()
+        self._backend.write([], [key for key, _ in found])
+
+    def _key(self, group: int) -> bytes:
+        return layout.key_prefix(group, self.state_id, NAMESPACE)
+
+    def flush(self) -> None:
+        """Nothing is dirty."""
+
+    def flush_part(self, share: float, is_over: IsOver = never) -> bool:
+        """Nothing is dirty."""
+        return True
+
+    def capture(self) -> Capture | None:
+        """Nothing is dirty: the operator's snapshot has the dict."""
+        return None
+
+    def flush_groups(self, groups: Iterable[int]) -> None:
+        """Nothing is dirty."""
+
+    def stats(self) -> StoreStats:
+        """Only the number of keys is known."""
+        return StoreStats()
