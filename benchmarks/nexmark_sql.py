@@ -60,12 +60,13 @@ SQL = {
     "q10": """
         SELECT auction, bidder, price, date_time, extra, date_format(timestamp_millis(date_time), 'yyyy-MM-dd') AS dt,
             date_format(timestamp_millis(date_time), 'HH:mm') AS hm FROM bid""",
+    # Sessions that touch are one: a bid belongs to the session that it follows by exactly the gap.
     "q11": """
         SELECT bidder, count(*) AS bid_count, min(date_time) AS window_start, max(date_time) + 10000 AS window_end
         FROM (
             SELECT bidder, date_time, sum(begins) OVER (PARTITION BY bidder ORDER BY date_time) AS session FROM (
                 SELECT bidder, date_time, CASE WHEN date_time - lag(date_time) OVER (
-                    PARTITION BY bidder ORDER BY date_time) < 10000 THEN 0 ELSE 1 END AS begins FROM bid))
+                    PARTITION BY bidder ORDER BY date_time) <= 10000 THEN 0 ELSE 1 END AS begins FROM bid))
         GROUP BY bidder, session""",
     # Which window of the clock a bid falls into nobody can tell: the totals are compared.
     "q12": "SELECT bidder, count(*) AS bid_count FROM bid GROUP BY bidder",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.errors import GraphError
+from weir.specs.expression_checks import expression_columns
 from weir.specs.windows import (
     WINDOW_BOUNDS,
     Window,
@@ -59,6 +61,8 @@ class WindowedStream:
             for output, call in aggregates.items()
         )
         read = {*stream.key_columns, *(each.column for each in listed)}
+        conditions = [each.condition for each in listed if isinstance(each.condition, pl.Expr)]
+        read |= expression_columns(conditions, stream.schema)
         read_schema = pa.schema([field for field in stream.schema if field.name in read])
         spec = WindowAggregateSpec(stream.key_columns, self._window, listed, read_schema, self._lateness_ms)
         made = stream.keyed_step(name, spec, parallelism)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 import weir
@@ -40,11 +42,32 @@ def q8(auction: Auction) -> weir.Stream:
     return new.select("told", "id", "name", "window_start")
 
 
+def q11(auction: Auction) -> weir.Stream:
+    """Bids of each bidder in sessions that 10 s without a bid end."""
+    sessions = auction.bids.key_by("bidder").window(weir.session("10s"))
+    counts = sessions.aggregate("bids_of", bid_count=weir.count())
+    return counts.select("told", "bidder", "bid_count", "window_start", "window_end")
+
+
 def q12(auction: Auction) -> weir.Stream:
     """Bids of each bidder in windows of 10 s of the clock."""
     window = weir.tumbling("10s", time="processing")
     counts = auction.bids.key_by("bidder").window(window).aggregate("bids_of", bid_count=weir.count())
     return counts.select("told", "bidder", "bid_count", "window_start", "window_end")
+
+
+def q15(auction: Auction) -> weir.Stream:
+    """Bids, bidders and auctions of each day, by price range."""
+    told = _statistics(auction, ())
+    return told.select("statistic", "day", *_counts("bids"), *_counts("bidders"), *_counts("auctions"))
+
+
+def q16(auction: Auction) -> weir.Stream:
+    """The same for each channel, with the minute of its last bid."""
+    minute = pl.from_epoch(pl.col("minute") * 60_000, time_unit="ms").dt.strftime("%H:%M")
+    told = _statistics(auction, ("channel",)).with_columns("told", minute=minute)
+    counts = (*_counts("bids"), *_counts("bidders"), *_counts("auctions"))
+    return told.select("statistic", "channel", "day", "minute", *counts)
 
 
 def q17(auction: Auction) -> weir.Stream:
@@ -71,3 +94,37 @@ def q17(auction: Auction) -> weir.Stream:
 def day_of(column: str) -> pl.Expr:
     """The day of a time in ms since 1970, as text."""
     return pl.from_epoch(column, time_unit="ms").dt.strftime("%Y-%m-%d")
+
+
+def _statistics(auction: Auction, keys: tuple[str, ...]) -> weir.KeyedStream:
+    """Counts of each day, in two levels: by bidder and by auction first, so that no value is counted twice."""
+    minute = pl.col("date_time") // 60_000 % 1_440
+    bids = auction.bids.select("bid", *keys, "auction", "bidder", "price", "date_time")
+    placed = bids.with_columns("placed", minute=minute)
+    bidders = _distinct(placed, keys, "bidder", with_bids=True)
+    auctions = _distinct(placed, keys, "auction", with_bids=False)
+    return bidders.join("statistics", auctions, window=weir.tumbling(_DAY))
+
+
+def _distinct(bids: weir.Stream, keys: tuple[str, ...], column: str, *, with_bids: bool) -> weir.KeyedStream:
+    """Different values of a column on each day, by price range; and bids."""
+    price, day = pl.col("price"), weir.tumbling(_DAY)
+    each = bids.key_by(*keys, column).window(day)
+    counts = each.aggregate(
+        f"bids_of_{column}",
+        minute=weir.max("minute"),
+        total=weir.count(),
+        rank1=weir.count().where(price < _CHEAP),
+        rank2=weir.count().where((price >= _CHEAP) & (price < _DEAR)),
+        rank3=weir.count().where(price >= _DEAR),
+    )
+    dated = counts.with_columns(f"day_of_{column}", day=day_of("window_start"))
+    ranks = ("total", "rank1", "rank2", "rank3")
+    found: dict[str, Any] = {f"{rank}_{column}s": weir.count().where(pl.col(rank) > 0) for rank in ranks}
+    if with_bids:
+        found |= {f"{rank}_bids": weir.sum(rank) for rank in ranks} | {"minute": weir.max("minute")}
+    return dated.key_by(*keys, "day").window(day).aggregate(f"{column}s", **found)
+
+
+def _counts(of: str) -> tuple[str, ...]:
+    return tuple(f"{rank}_{of}" for rank in ("total", "rank1", "rank2", "rank3"))
