@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -359,13 +360,19 @@ class MapOperator(RowFunctionOperator):
         return (self._check_row(self._call(row)),)
 
 
+#: What a function of flat_map mostly returns, and what is no list of rows though it can be iterated over.
+_PLAIN_RESULTS = frozenset((list, tuple, GeneratorType))
+_NO_RESULTS = (str, bytes, Mapping)
+
+
 class FlatMapOperator(RowFunctionOperator):
     """Calls the function once per row; its rows get the times of that row."""
 
     def _rows_of(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The function's rows; a generator runs here, so its errors are the function's too."""
         results = self._call(row)
-        if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
+        is_plain = type(results) in _PLAIN_RESULTS
+        if not is_plain and (isinstance(results, _NO_RESULTS) or not isinstance(results, Iterable)):
             raise self._error(f"the function returned {type(results).__name__}, not an iterable of dicts")
         iterator = iter(results)
         while True:
