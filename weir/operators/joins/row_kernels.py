@@ -15,6 +15,7 @@ import numpy as np
 from numba import types
 
 from weir.kernels import byte_kernel
+from weir.operators.byte_access import load8, store8
 
 
 def _input(dtype: Any) -> Any:
@@ -50,7 +51,10 @@ def put_long(out: Any, starts: Any, at: Any, cursors: Any, values: Any, offsets:
             for index in range(4):
                 out[start + index] = np.uint8((length >> (8 * index)) & 255)
             cursor = cursors[row]
-            for index in range(length):
+            whole = length & ~7
+            for index in range(0, whole, 8):
+                store8(out, cursor + index, load8(values, first + index))
+            for index in range(whole, length):
                 out[cursor + index] = values[first + index]
             cursors[row] = cursor + length
 
