@@ -34,6 +34,7 @@ KERNEL_MODULES = (
     "weir.operators.joins.join_kernels",
     "weir.operators.joins.row_kernels",
     "weir.operators.keyed.aggregate_kernels",
+    "weir.operators.keyed.row_kernels",
     "weir.operators.stateless.busy",
     "weir.operators.byte_access",
     "weir.operators.sources.json_scan",
