@@ -190,3 +190,21 @@ def recovery(
         return benchmark.run(options, report).as_json()
 
     execute(measure, json)
+
+
+@app.command()
+def windows(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Rows of one run.")] = 5_000_000,
+    keys: Keys = 100_000,
+    events_per_s: Annotated[int, typer.Option(min=1, help="Rows of a second of event time.")] = 300_000,
+) -> None:
+    """Sliding, session and tumbling windows in one subtask: CPU for each event, results and cache."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import windows as benchmark
+
+        report("windows", 0.0)
+        return benchmark.run(events, keys, events_per_s)
+
+    execute(measure, json)
