@@ -11,6 +11,8 @@ from typing import Any
 from benchmarks.results import figure_rows
 from weir.errors import InputError
 
+#: Characters of the longest bar of a chart.
+_CHART_WIDTH = 60
 BEGIN, END = "<!-- tables: made by `python -m benchmarks report` -->", "<!-- end of tables -->"
 
 
@@ -41,14 +43,42 @@ def tables(documents: Sequence[Mapping[str, Any]]) -> str:
     for document in documents:
         name, machine = document["name"], document["machine"]
         for label, value, verdict in figure_rows(document):
-            if verdict:
+            # Those of queries stand in a table of their own.
+            if verdict and "queries" not in document:
                 bound, _, met = verdict.rpartition(": ")
                 bars.append(f"| {name} | `{label}` | {bound} | {value} | {met} |")
         runs.append(
             f"| {name} | `{document['command']}` | {len(document['repeats'])} | {document['measured'][:10]} "
             f"| {machine['load_average_1_min']} |"
         )
-    return "\n\n".join(["\n".join(bars), _machines(documents), "\n".join(runs)]) + "\n"
+    queries = [queries_section(document) for document in documents if "queries" in document]
+    return "\n\n".join(["\n".join(bars), *queries, _machines(documents), "\n".join(runs)]) + "\n"
+
+
+def queries_section(document: Mapping[str, Any]) -> str:
+    """A table of the queries of a benchmark, and a chart of their events per second and core."""
+    bounds = {line["metric"]: line for line in document["bars"]}
+    rows = [
+        "| query | events/s | bar | | events/s per core | CPU s per million | state at most | rows | as Spark SQL |",
+        "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for name, figures in document["queries"].items():
+        line = bounds.get(f"queries: {name}: events_per_second")
+        bound, met = (f"{line['bound']:,.0f}", "met" if line["met"] else "MISSED") if line else ("", "")
+        equal = {True: "equal", None: "not compared"}.get(figures.get("equal_to_reference"), "DIFFERENT")
+        state = f"{figures.get('peak_state_bytes', 0) / 2**20:,.0f} MiB"
+        rows.append(
+            f"| {name} | {figures['events_per_second']:,.0f} | {bound} | {met} "
+            f"| {figures['events_per_second_per_core']:,.0f} | {figures['cpu_seconds_per_million_events']:.2f} "
+            f"| {state} | {figures['rows']:,} | {equal} |"
+        )
+    speeds = {name: item["events_per_second_per_core"] for name, item in document["queries"].items()}
+    most = max(speeds.values(), default=1.0)
+    chart = [
+        f"{name:<4}{'█' * max(1, round(_CHART_WIDTH * speed / most))} {speed:,.0f}"
+        for name, speed in speeds.items()
+    ]
+    return "\n".join([*rows, "", "Events per second and core:", "", "```", *chart, "```"])
 
 
 def _machines(documents: Sequence[Mapping[str, Any]]) -> str:

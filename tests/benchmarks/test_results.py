@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.report import BEGIN, END, update_page
+from benchmarks.report import BEGIN, END, tables, update_page
 from benchmarks.results import Bar, BenchmarkResult, figure_rows, format_figure, result_table, write_json
 from weir.errors import InputError
 
@@ -109,3 +109,22 @@ def test_a_page_without_results_or_markers_is_refused(tmp_path):
     with pytest.raises(InputError, match="needs the lines"):
         update_page(page, tmp_path)
     assert page.read_text() == "no markers\n"
+
+
+def test_queries_have_a_table_with_bars_and_a_chart_of_their_own():
+    figures = {
+        "events_per_second": 1_200_000.0,
+        "events_per_second_per_core": 600_000.0,
+        "cpu_seconds_per_million_events": 1.666,
+        "peak_state_bytes": 3 << 20,
+        "rows": 7,
+    }
+    slow = figures | {"events_per_second": 10.0, "events_per_second_per_core": 300_000.0}
+    queries = {"q0": figures | {"equal_to_reference": True}, "q5": slow}
+    bars = [Bar(f"queries: {name}: events_per_second", "at least", 300_000) for name in queries]
+    document = BenchmarkResult("nexmark", {}, [{"queries": queries}], bars).as_json()
+    assert [line["met"] for line in document["bars"]] == [True, False]
+    text = tables([document])
+    assert "| q0 | 1,200,000 | 300,000 | met | 600,000 | 1.67 | 3 MiB | 7 | equal |" in text
+    assert "| q5 | 10 | 300,000 | MISSED | 300,000 | 1.67 | 3 MiB | 7 | not compared |" in text
+    assert f"q0  {'█' * 60} 600,000\nq5  {'█' * 30} 300,000\n" in text
