@@ -169,10 +169,16 @@ def test_late_rows_go_to_side_outputs():
 def test_the_example_of_the_page_runs():
     page = Path(__file__).resolve().parents[2] / "docs/joins.md"
     names = {}
-    exec(re.search(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1], names)
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(block, names)
     rows = {
         "auctions": [{"id": 1, "at": 0, "expires": 9_000, "item": "lamp"}],
         "bids": [{"auction": 1, "at": at, "price": at} for at in (1_000, 8_000, 9_001)],
     }
     assert testing.run(names["valid"], rows)["valid"].to_polars()["price"].to_list() == [1_000, 8_000]
     assert testing.run(names["quick"], rows)["quick"].to_polars()["price"].to_list() == [1_000]
+    assert testing.run(names["priced"], rows)["priced"].to_polars()["item"].to_list() == ["lamp"] * 3
+    assert (
+        testing.run(names["named"], {"bids": rows["bids"]})["named"].to_polars()["category"].to_list()
+        == ["light"] * 3
+    )
