@@ -104,6 +104,7 @@ class TimerCalls:
         results: list[dict[str, Any]] = []
         times: list[int] = []
         size_bytes = position = time_ms = 0
+        may_be_long = rows.may_be_long
         try:
             for time_ms, position in firing.each(keys.inverse.tolist()):
                 context.begin_timer(position, time_ms)
@@ -117,7 +118,8 @@ class TimerCalls:
                         continue
                     results.append(result)
                     times.append(time_ms)
-                    size_bytes += rows.long_bytes(result)
+                    if may_be_long:
+                        size_bytes += rows.long_bytes(result)
                 if len(results) >= rows.batch_size or size_bytes >= BATCH_BYTES_MAX:
                     yield rows.built(results, times, self._clock.now_us())
                     results, times, size_bytes = [], [], 0
@@ -188,6 +190,11 @@ class _TimerRows(FlatMapOperator):
     def batch_size(self) -> int:
         """Rows at which a batch is cut."""
         return self._batch_size
+
+    @property
+    def may_be_long(self) -> bool:
+        """Whether rows have columns of values of any length; else nobody need measure them."""
+        return bool(self._long_names)
 
     def long_bytes(self, result: Any) -> int:
         """About how many bytes the long values of a result have; what is no dict is refused when it is built."""

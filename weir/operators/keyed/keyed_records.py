@@ -66,6 +66,7 @@ class Records(FlatMapOperator):
         size_bytes = 0
         self._sides.forget()
         cursor, context, function = self._cursor, self._context, self._record_function
+        long_names, long_bytes = self._long_names, self._long_bytes
         index = 0
         try:
             for index, (position, key, row) in enumerate(
@@ -84,7 +85,8 @@ class Records(FlatMapOperator):
                     results.append(result)
                     origins.append(index)
                     # What is no dict is refused when it is built.
-                    size_bytes += self._long_bytes(result) if isinstance(result, dict) else 0
+                    if long_names and isinstance(result, dict):
+                        size_bytes += long_bytes(result)
                 if len(results) >= self._batch_size or size_bytes >= BATCH_BYTES_MAX:
                     yield self._built(batch, results, origins)
                     results, origins, size_bytes = [], [], 0
