@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
-from weir.specs.base import OperatorSpec
+from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate
 from weir.specs.keyed import AggregateFunction, DeclaredState, KeyedSpec, aggregate_type
 from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
@@ -61,6 +61,10 @@ class WindowAggregateSpec(KeyedSpec):
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""
         return window_schema(step, self.key_columns, self.aggregates, inputs[0])
+
+    def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
+        """Late rows, as they come in."""
+        return () if self.window.time == "processing" else (SideOutput("late", inputs[0]),)
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated and what conditions look at; see :class:`OperatorSpec`."""

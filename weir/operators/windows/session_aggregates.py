@@ -9,7 +9,7 @@ dropped are merged into its first pane that stays: however long it is, it has a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from weir.operators.windows import fold_kernels
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.tables import window_kernels as kernels
 from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowEntries
@@ -56,7 +57,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
 
     # --- rows come in ---
 
-    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """See :class:`WindowAggregateOperator`."""
         if self._by_clock:
             index = batch.schema.get_field_index(EVENT_TIME_COLUMN)

@@ -15,7 +15,15 @@ from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of
 from weir.operators.windows.window_codec import check_window_codecs, window_codec
-from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column, with_times
+from weir.records import (
+    EVENT_TIME_COLUMN,
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    int64_column,
+    with_times,
+    without_key_hash,
+)
+from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec, window_schema
 from weir.state.tables import window_kernels as kernels
 from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowEntries, WindowTable
@@ -85,8 +93,8 @@ class WindowAggregateOperator(TimedOperator):
 
     # --- rows come in ---
 
-    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Take rows into the panes of their keys; nothing leaves before a watermark.
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+        """Take rows into the panes of their keys; nothing but late rows leaves before a watermark.
 
         Raises:
             StateError: the store cannot be read or written.
@@ -101,6 +109,7 @@ class WindowAggregateOperator(TimedOperator):
         if late:
             self.late_rows += late
             rows = np.flatnonzero(ends_ms != NOTHING_MS)
+            yield SideRows("late", without_key_hash(batch.filter(pa.array(ends_ms == NOTHING_MS))))
             batch, keys = batch.take(pa.array(rows)), weir_keys.select_keys(keys, rows)
             hashes, ends_ms = hashes[rows], ends_ms[rows]
         masks = folds.masks(batch)
@@ -108,7 +117,6 @@ class WindowAggregateOperator(TimedOperator):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
             parts = [mask[start:stop] for mask in masks]
             folds.take(slots, table.cells, table.presence, piece, parts)
-        return ()
 
     def _times(self, batch: pa.RecordBatch) -> np.ndarray:
         if self._by_clock:

@@ -207,3 +207,18 @@ def test_sessions_merge_and_close_gaps_and_fire_when_they_are_over():
         assert sorted(told(job)[1:]) == [("ann", 1, 44, 6, 63), ("bob", 31, 41, 1, 1)]
         job.push("events", [event("ann", 34)])
         assert len(job.finish()["out"]) == 3
+
+
+@pytest.mark.parametrize("window", [weir.tumbling(10), weir.session(10)], ids=["tumbling", "session"])
+def test_late_rows_leave_by_the_side_output_with_all_their_columns(window):
+    flow = weir.Dataflow("windowed")
+    events = flow.source("events", weir.JsonLines("/absent", schema=SCHEMA, event_time="at"))
+    counted = events.key_by("user").window(window).aggregate("windows", n=weir.count())
+    counted.sink("out", weir.Collect())
+    counted.side_output("late").sink("late", weir.Collect())
+    with testing.start(flow, {"events": []}) as job:
+        job.advance_watermark("events", 30)
+        job.push("events", [event("ann", 9, 7), event("ann", 31)])
+        result = job.finish()
+    assert [tuple(row.values()) for row in result["late"]] == [("ann", 9, 7)]
+    assert [row["n"] for row in result["out"]] == [1]
