@@ -454,3 +454,8 @@ class Cluster:
 def superseded():
     """What a keeper raises when another control plane leads."""
     return SupersededError("another control plane leads")
+
+
+def no_space():
+    """What a keeper raises when the record cannot be written."""
+    return CheckpointError("cannot write control.json: no space left on device")

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from tests.control_plane.cluster import COUNT, SOURCE, Cluster
+from tests.control_plane.cluster import COUNT, SOURCE, Cluster, no_space
 from tests.control_plane.virtual import run, settle, until
-from weir.errors import CheckpointError, HandshakeError
+from weir.errors import HandshakeError
 from weir.protocol.job import JobState
 from weir.rpc import control_pb2
 from weir.rpc.wire import subtask_from_proto
@@ -194,7 +194,7 @@ def test_a_rescale_that_cannot_be_put_on_record_is_taken_back_before_anybody_hea
         here = Cluster(clock)
         members = await here.running("h:1", "h:2")
         before = here.register.data
-        here.register.error = CheckpointError("cannot write control.json: no space left on device")
+        here.register.error = no_space()
         rescale = here.parts.rescaler.request(COUNT, target)
         await until(lambda: rescale.phase.is_final)
         assert rescale.phase.value == "ABORTED"
@@ -256,7 +256,7 @@ def test_no_generation_is_deployed_while_the_record_cannot_be_written():
 
     async def test(clock):
         here = await left_running(clock)
-        here.register.error = CheckpointError("cannot write control.json: no space left on device")
+        here.register.error = no_space()
         origin = SubtaskId(SOURCE, 0)
         here.holder(origin).fail(origin, "1 / 0", failed_step="rows")
         await until(lambda: here.job.identity.generation == 2)
@@ -279,7 +279,7 @@ def test_a_job_goes_on_as_it_was_taken_over_but_makes_no_checkpoint_before_that_
         await first.close()
         second = successor(clock, first)
         second.register.data = first.register.data
-        second.register.error = CheckpointError("cannot write control.json: no space left on device")
+        second.register.error = no_space()
         await second.running("h:1", "h:2")
         record = second.parts.checkpointer.request()
         await until(lambda: record.ended_ms is not None)
@@ -302,7 +302,7 @@ def test_the_last_checkpoint_is_not_written_before_its_number_is_on_record():
         await first.close()
         second = successor(clock, first)
         second.register.data = first.register.data
-        second.register.error = CheckpointError("cannot write control.json: no space left on device")
+        second.register.error = no_space()
         await second.running("h:1", "h:2")
         second.end_of_input()
         await until(lambda: second.state is JobState.FINISHING)

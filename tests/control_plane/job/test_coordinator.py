@@ -2,9 +2,9 @@
 
 import asyncio
 
-from tests.control_plane.cluster import COUNT, SOURCE, Cluster
+from tests.control_plane.cluster import COUNT, SOURCE, Cluster, no_space
 from tests.control_plane.virtual import run, settle, until
-from weir.errors import CheckpointError, ConnectionLostError
+from weir.errors import ConnectionLostError
 from weir.protocol.job import JobState
 from weir.rpc.wire import subtask_from_proto
 from weir.types import SubtaskId
@@ -75,7 +75,7 @@ def test_a_record_that_could_not_be_written_is_written_when_that_goes_again():
     async def test(clock):
         here = Cluster(clock)
         await here.running("h:1", "h:2")
-        here.register.error = CheckpointError("cannot write control.json: no space left on device")
+        here.register.error = no_space()
         here.end_of_input()
         await until(lambda: here.state is JobState.FINISHED)
         await asyncio.sleep(1)
@@ -95,7 +95,7 @@ def test_checkpoints_stay_of_a_job_whose_end_cannot_be_put_on_record():
     async def test(clock):
         here = Cluster(clock)
         await here.running("h:1", "h:2")
-        here.register.error = CheckpointError("cannot write control.json: no space left on device")
+        here.register.error = no_space()
         here.end_of_input()
         await here.parts.coordinator.ended.wait()
         assert here.state is JobState.FINISHED
