@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from experiments.simulation.world import World
+from experiments.simulation.world import SHOWN_BY_SLOW_ROWS, World
 
 if TYPE_CHECKING:
     from experiments.simulation.run import Simulation
@@ -81,6 +81,8 @@ class Faults:
         self._strikes = rng.choice([0.25, 0.5, 1.0])
         themes = [Theme.ANYWHERE] * 4 + [Theme.NEW] + [Theme.AIMED] * 3 + [Theme.NOTHING] * is_busy
         self.theme = rng.choice(themes) if self.end_ms else Theme.NOTHING
+        if self._world.broken in SHOWN_BY_SLOW_ROWS:
+            self.theme = Theme.NOTHING
         self._aims = Aims(rng)
         self._has_healed = False
         if self.theme is Theme.ANYWHERE:
