@@ -42,9 +42,7 @@ class CellHandle(ValueHandle):
         # Values may have a time from when the state had a TTL.
         return tables.cells(1, state.name, drops_empty=True, other_cell_count=2)
 
-    @property
-    def value(self) -> Any:
-        """See :class:`ValueHandle`."""
+    def _get(self) -> Any:
         try:
             value = self._values[self._cursor.index]
         except TypeError:
@@ -52,10 +50,6 @@ class CellHandle(ValueHandle):
         if value is None:
             return self._default
         return value if self._convert is None else self._convert(value)
-
-    @value.setter
-    def value(self, value: Any) -> None:
-        self._set(value)
 
     def _set(self, value: Any) -> None:
         cell = self._to_cell(value)
@@ -66,6 +60,9 @@ class CellHandle(ValueHandle):
             self._load()
             self._values[index] = cell
         self._changed[index] = 1
+
+    # Made of functions, which subclasses call, too: a setter that calls one costs every assignment a twentieth.
+    value = property(_get, _set, doc="See :class:`ValueHandle`.")
 
     def clear(self) -> None:
         """See :class:`ValueHandle`."""
