@@ -1,0 +1,46 @@
+"""On real task managers windows give what a batch computation does, exactly once, through rescales and kill -9."""
+
+import polars as pl
+import pytest
+
+from experiments.soak_check import write_events
+from tests.scenarios.flows.flow_windows import GAP_MS, SIZE_MS, SLIDE_MS
+
+pytestmark = pytest.mark.scenario
+
+EVENTS, RATE, SERVERS = 20_000, 1_000, 100
+KEYS = ["server", "window_start", "window_end"]
+AGGREGATES = (
+    pl.len().alias("n").cast(pl.Int64),
+    pl.col("id").sum().alias("total"),
+    pl.col("id").max().alias("last"),
+)
+
+
+@pytest.mark.parametrize("stage", [1, 3], ids=["sliding", "sessions"])
+def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
+    run_disturbed, tmp_path, stage
+):
+    events = write_events(tmp_path / "events.jsonl", EVENTS, SERVERS, 9)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": RATE}
+    run_disturbed("flow_windows", parameters, stage=stage, parallelisms=(3, 2), rows=4_000)
+    rows = pl.read_ndjson(events)
+    starts = pl.col("id") // SLIDE_MS * SLIDE_MS
+    panes = [rows.with_columns(window_start=starts - back) for back in range(0, SIZE_MS, SLIDE_MS)]
+    check(tmp_path / "out-sliding", fixed(pl.concat(panes)))
+    check(tmp_path / "out-tumbling", fixed(rows.with_columns(window_start=pl.col("id") // SIZE_MS * SIZE_MS)))
+    session = (pl.col("id").diff().over("server") > GAP_MS).fill_null(value=True).cum_sum().over("server")
+    sessions = rows.sort("server", "id").with_columns(session=session).group_by("server", "session")
+    bounds = {"window_start": pl.col("id").min(), "window_end": pl.col("id").max() + GAP_MS}
+    check(tmp_path / "out-sessions", sessions.agg(*AGGREGATES, **bounds))
+
+
+def fixed(rows):
+    return rows.with_columns(window_end=pl.col("window_start") + SIZE_MS).group_by(KEYS).agg(*AGGREGATES)
+
+
+def check(output, expected):
+    parts = [part for part in sorted(output.glob("part-*")) if part.stat().st_size]
+    found = pl.concat([pl.read_ndjson(part) for part in parts])
+    columns = [*KEYS, "n", "total", "last"]
+    assert found.select(columns).sort(KEYS).equals(expected.select(columns).sort(KEYS))
