@@ -236,7 +236,8 @@ class WindowTable(CellTable):
             self._latest_read = None
             self._table.remove(slots)
         gone = self._owned & (self._written_ms != NOTHING_MS)
-        self._gone_ms[gone] = np.maximum(self._gone_ms[gone], until_ms)
+        # Not beyond what was written: later entries may come even when the input has ended.
+        self._gone_ms[gone] = np.maximum(self._gone_ms[gone], np.minimum(until_ms, self._written_ms[gone]))
         for group in np.flatnonzero(self._owned & (self._stored_first_ms <= until_ms)).tolist():
             self._stored_first_ms[group] = NEVER_MS
             if until_ms < self._stored_last_ms[group]:
