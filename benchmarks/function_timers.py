@@ -16,6 +16,7 @@ import pyarrow as pa
 
 import weir
 from benchmarks.results import BenchmarkError
+from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import with_times
@@ -23,7 +24,6 @@ from weir.specs import KeyedProcessSpec
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
-from weir.streams import process_states
 
 TIMERS = 1_000_000
 #: Timers are due at the times 0 to this, so that a watermark makes so many of them due.

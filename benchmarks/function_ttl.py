@@ -18,6 +18,7 @@ import pyarrow as pa
 
 import weir
 from benchmarks.results import BenchmarkError
+from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import with_times
@@ -25,7 +26,6 @@ from weir.specs import KeyedProcessSpec
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
-from weir.streams import process_states
 
 EXPIRED_KEYS = 10_000_000
 LIVE_KEYS = 1_000_000

@@ -7,7 +7,7 @@ import weir
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs/write-a-job.md").read_text()
 #: Not for jobs to call.
-NOT_SHOWN = {"sink", "source", "schema", "is_changelog"}
+NOT_SHOWN = {"sink", "source", "schema", "is_changelog", "keyed_step"}
 
 
 def test_every_block_runs_in_order(tmp_path, monkeypatch):
@@ -32,4 +32,5 @@ def test_every_step_and_every_exported_name_is_shown():
         "Stream",
         "TransactionId",
         "WeirError",
+        "WindowedStream",
     }

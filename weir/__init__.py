@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from weir.errors import GraphError, WeirError
     from weir.keyed_process import KeyedProcess
+    from weir.keyed_streams import KeyedStream
     from weir.local.running import run
     from weir.nexmark.specs import Nexmark
     from weir.operators.base import Operator, OperatorContext, Poll, SourceReader
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from weir.schemas import Nullable
     from weir.side_outputs import side
     from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
-    from weir.streams import KeyedStream, Stream
+    from weir.streams import Stream
     from weir.ttl import Ttl
     from weir.watermarks import (
         WatermarkGenerator,
@@ -182,10 +183,8 @@ _MODULES = {
         "ReducingState",
         "ValueState",
     ),
-    "streams": (
-        "KeyedStream",
-        "Stream",
-    ),
+    "keyed_streams": ("KeyedStream",),
+    "streams": ("Stream",),
     "ttl": ("Ttl",),
     "watermarks": (
         "WatermarkGenerator",

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import polars as pl
 import pyarrow as pa
 
-from weir.aggregates import AggregateCall
-from weir.broadcast_process import check_broadcast_factory
 from weir.changes import check_takes_changes, is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
 from weir.graph_checks import check_name
-from weir.join_arguments import join_bounds
-from weir.keyed_process import process_form
 from weir.schemas import to_schema
 from weir.specs import (
-    Aggregate,
-    AsOfJoinSpec,
     AssignEventTimeSpec,
     BusySpec,
-    DeclaredState,
-    DeduplicateSpec,
-    EmitMode,
     FilterSpec,
     FlatMapSpec,
-    JoinSpec,
-    JoinType,
-    KeyedAggregateSpec,
-    KeyedProcessSpec,
     MapBatchesSpec,
     MapSpec,
     OperatorSpec,
@@ -40,28 +26,20 @@ from weir.specs import (
     SelectSpec,
     SideOutput,
     SinkSpec,
-    TopSpec,
     UnionSpec,
     UserOperatorSpec,
     UserSinkSpec,
     WithColumnsSpec,
 )
 from weir.specs.async_map import MapAsyncSpec, check_is_async
-from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
-from weir.specs.joins import JoinedColumns, joined_columns
 from weir.specs.key_checks import check_key_columns
 from weir.specs.lookups import LookupFunction, LookupSpec, LookupType
-from weir.state_types import describe
-from weir.states import declared_states
-from weir.timer_hooks import timer_states
 from weir.ttl import duration_ms
 from weir.watermarks import WatermarkStrategy, checked_strategy
 
 if TYPE_CHECKING:
-    from weir.specs.windows import Window
-    from weir.windowed_streams import WindowedStream
-    from weir.windows import Duration
+    from weir.keyed_streams import KeyedStream
 
 #: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
 Columns: TypeAlias = Mapping[str, object] | pa.Schema
@@ -175,7 +153,7 @@ class Stream:
         columns gets those of the input if it has as many rows. What the function remembers does not survive a restart.
         """
         return self._step(
-            name, MapBatchesSpec(_callable(name, function), self._schema(name, schema)), parallelism
+            name, MapBatchesSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
         )
 
     def map(
@@ -190,7 +168,9 @@ class Stream:
 
         A row is a dict of the user columns; the result has the times of its record.
         """
-        return self._step(name, MapSpec(_callable(name, function), self._schema(name, schema)), parallelism)
+        return self._step(
+            name, MapSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
+        )
 
     def map_async(
         self,
@@ -218,7 +198,7 @@ class Stream:
                 watermark or a checkpoint.
             parallelism: subtasks; None: as many as the producer has.
         """
-        check_is_async(name, _callable(name, function))
+        check_is_async(name, checked_callable(name, function))
         try:
             timeout_ms = duration_ms(timeout)
         except GraphError as error:
@@ -236,7 +216,7 @@ class Stream:
     ) -> Stream:
         """Call ``function(row) -> rows`` for each record; they have the times of that record. A slow path."""
         return self._step(
-            name, FlatMapSpec(_callable(name, function), self._schema(name, schema)), parallelism
+            name, FlatMapSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
         )
 
     def apply(
@@ -258,7 +238,7 @@ class Stream:
         them with ``yield weir.side(output, batch)``, and :meth:`side_output` reads them.
         """
         sides = self._side_outputs(name, side_outputs)
-        spec = UserOperatorSpec(_callable(name, factory), self._schema(name, schema), sides)
+        spec = UserOperatorSpec(checked_callable(name, factory), self._schema(name, schema), sides)
         return self._step(name, spec, parallelism)
 
     def busy(self, name: str | None, load_ms: float, *, parallelism: int | None = None) -> Self:
@@ -308,7 +288,14 @@ class Stream:
         columns = (on,) if isinstance(on, str) else tuple(on)
         found = self._schema(name, schema)
         spec = LookupSpec(
-            _callable(name, function), columns, found, how, in_flight_max, timeout_ms, cache_rows, ttl_ms
+            checked_callable(name, function),
+            columns,
+            found,
+            how,
+            in_flight_max,
+            timeout_ms,
+            cache_rows,
+            ttl_ms,
         )
         return self._same_kind(name, spec, parallelism)
 
@@ -360,13 +347,16 @@ class Stream:
                 "give the class of a sink of your own to weir.UserSink(...)"
             )
         if isinstance(sink, UserSinkSpec):
-            _callable(name, sink.factory)
+            checked_callable(name, sink.factory)
         self._step(name, sink, parallelism)
 
     # --- exchanges ---
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Bring all rows of a key to one subtask of the next step, in order (HASH)."""
+        # The module needs this one.
+        from weir.keyed_streams import KeyedStream
+
         check_key_columns(self.node.name, columns, self.schema)
         return KeyedStream(self.flow, self.node, self._exchange(Exchange.HASH, columns), columns)
 
@@ -438,353 +428,15 @@ class Stream:
         return self.flow.add(Node(name, spec, inputs, wanted, schema, sides))
 
 
-class KeyedStream(Stream):
-    """A stream whose rows of one key are all on one subtask, so that state can be kept for the key."""
+def checked_callable(step: str | None, function: Any) -> Any:
+    """The function, if it is one.
 
-    def __init__(
-        self,
-        flow: GraphUnderConstruction,
-        node: Node,
-        exchange: Input | None = None,
-        key_columns: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(flow, node, exchange)
-        self.key_columns = key_columns
-
-    def count(
-        self,
-        name: str | None,
-        output: str | None = None,
-        *,
-        emit: EmitMode = "per_event",
-        parallelism: int | None = None,
-    ) -> Self:
-        """Running number of rows of the key (int64), in column ``output``: the step's name unless given.
-
-        A step without a name writes column "count".
-        """
-        return self._aggregate(name, {output or name or "count": AggregateCall("count")}, emit, parallelism)
-
-    def aggregate(
-        self,
-        name: str | None,
-        *,
-        emit: EmitMode = "per_event",
-        parallelism: int | None = None,
-        **aggregates: AggregateCall,
-    ) -> Self:
-        """Running aggregates of the key: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
-
-        Args:
-            name: the step's name; its state belongs to it.
-            emit: "per_event": each row, values after it; "per_batch": each key's last row of a batch.
-            parallelism: subtasks; None: as many as the producer has.
-            aggregates: output column -> function; the columns are appended to the input's.
-        """
-        return self._aggregate(name, aggregates, emit, parallelism)
-
-    def _aggregate(
-        self,
-        name: str | None,
-        aggregates: Mapping[str, AggregateCall],
-        emit: EmitMode,
-        parallelism: int | None,
-    ) -> Self:
-        if emit not in ("per_event", "per_batch"):
-            raise GraphError(f"step {name!r}: emit is {emit!r}; it is 'per_event' or 'per_batch'")
-        for output, call in aggregates.items():
-            if not isinstance(call, AggregateCall):
-                raise GraphError(
-                    f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
-                )
-            if call.condition is not None:
-                raise GraphError(
-                    f"step {name!r}: {output}: where(...) goes only with windows; filter the stream before key_by"
-                )
-        listed = tuple(Aggregate(output, call.function, call.column) for output, call in aggregates.items())
-        return self._same_kind(name, KeyedAggregateSpec(self.key_columns, listed, emit), parallelism)
-
-    def deduplicate(
-        self,
-        name: str | None,
-        *,
-        keep: Literal["first", "last"] = "first",
-        within: str | dt.timedelta | None = None,
-        parallelism: int | None = None,
-    ) -> Self:
-        """Keep one row of each key.
-
-        Args:
-            name: the step's name; its state belongs to it.
-            keep: "first": the row that comes first is passed on at once, all others are dropped. "last": the row with
-                the highest event time, of equals the one that comes last; the result is a changelog.
-            within: with "first": a row is passed on again if its event time is so much, such as "10m", above that of
-                the key's row that was passed on before, which is forgotten when the watermark has come so far. None:
-                each key is passed on once, and remembered for ever.
-            parallelism: subtasks; None: as many as the producer has.
-        """
-        if keep not in ("first", "last"):
-            raise GraphError(f"step {name!r}: keep is {keep!r}; it is 'first' or 'last'")
-        if keep == "last":
-            if within is not None:
-                raise GraphError(f"step {name!r}: within goes only with keep='first'")
-            last = TopSpec(self.key_columns, None, 1, prefers_later=True)
-            return self._same_kind(name, last, parallelism)
-        try:
-            within_ms = None if within is None else duration_ms(within)
-        except GraphError as error:
-            raise GraphError(f"step {name!r}: within: {error}") from error
-        return self._same_kind(name, DeduplicateSpec(self.key_columns, within_ms), parallelism)
-
-    def top(
-        self,
-        name: str | None,
-        *,
-        by: str,
-        rows: int,
-        ascending: bool = False,
-        rank: str | None = None,
-        parallelism: int | None = None,
-    ) -> Self:
-        """The first rows of each key in the order of a column, as a changelog (see ``weir.changes``).
-
-        Of rows that are equal in the column, those that came first go first. Nulls and NaN go last.
-
-        Args:
-            name: the step's name; its state belongs to it.
-            by: column of numbers, dates or times; the highest go first.
-            rows: how many rows of each key.
-            ascending: the lowest go first.
-            rank: name of a column with the row's place, from 1 on. Then a row that enters changes all places after its
-                own; without it, it takes the place of one other row. None: no such column.
-            parallelism: subtasks; None: as many as the producer has.
-        """
-        return self._same_kind(name, TopSpec(self.key_columns, by, rows, bool(ascending), rank), parallelism)
-
-    def connect_broadcast(
-        self,
-        name: str | None,
-        rules: Stream,
-        factory: Callable[[], Any],
-        schema: Columns | None = None,
-        *,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Run a :class:`weir.BroadcastProcess` of your own over this stream and a stream that every subtask gets whole.
-
-        Args:
-            name: the step's name; its state belongs to it.
-            rules: few rows; each one goes to ``on_broadcast`` of every subtask.
-            factory: makes one process per subtask.
-            schema: user columns of the result; None: those of this stream.
-            parallelism: subtasks; None: as many as this stream's step has.
-        """
-        if self.input.exchange is not Exchange.HASH:
-            raise GraphError(f"step {name!r}: call key_by right before connect_broadcast")
-        if not isinstance(rules, Stream) or rules.flow is not self.flow:
-            raise GraphError(f"step {name!r}: connect_broadcast takes a stream of the same Dataflow")
-        if rules.input.exchange is not Exchange.BROADCAST:
-            rules = rules.broadcast()
-        check_broadcast_factory(name, _callable(name, factory))
-        spec = BroadcastProcessSpec(self.key_columns, factory, self._schema(name, schema))
-        return self._step(name, spec, parallelism, (rules,))
-
-    def process(
-        self,
-        name: str | None,
-        factory: Callable[[], Any],
-        schema: Columns | None = None,
-        *,
-        side_outputs: Mapping[str, Columns | None] | None = None,
-        parallelism: int | None = None,
-    ) -> Self:
-        """Run a :class:`weir.KeyedProcess` of your own; ``factory()`` makes one per subtask.
-
-        It must leave the key columns as they are. ``schema`` has the user columns of its result (None:
-        the input's). For a process with settings pass ``functools.partial(MyProcess, setting=1)``; another function is
-        called once when the job is built, to see which states the process declares.
-
-        ``side_outputs``: as for :meth:`apply`; ``process`` and ``on_timer`` send dicts to them:
-        ``yield weir.side(output, row)``.
-        """
-        made = _callable(name, factory)
-        states = process_states(str(name), made)
-        has_timers = any(state.kind == "timers" for state in states)
-        key_schema = pa.schema([self.schema.field(column) for column in self.key_columns])
-        spec = KeyedProcessSpec(
-            self.key_columns,
-            made,
-            self._schema(name, schema),
-            states,
-            key_schema if has_timers else None,
-            self._side_outputs(name, side_outputs),
-        )
-        absent = [column for column in self.key_columns if column not in spec.schema.names]
-        if absent:
-            raise GraphError(
-                f"step {name!r}: its declared result lacks key column {absent[0]!r}, which it must pass on; add it to "
-                "the schema"
-            )
-        check_key_columns(str(name), self.key_columns, spec.schema)
-        return self._same_kind(name, spec, parallelism)
-
-    def join(
-        self,
-        name: str | None,
-        right: KeyedStream,
-        *,
-        within: tuple[Any, Any] | None = None,
-        between: tuple[str, str] | None = None,
-        window: Window | None = None,
-        ttl: str | dt.timedelta | None = None,
-        how: JoinType = "inner",
-        suffix: str = "_right",
-        parallelism: int | None = None,
-    ) -> KeyedStream:
-        """Pair rows of this stream (left) with those of another (right) that have the same key; see docs/joins.md.
-
-        The result has the key columns as they are called here, the other columns of the left side, and those of the
-        right side; its event time is the later one of the pair.
-
-        Args:
-            name: the step's name; the rows that it keeps belong to it.
-            right: a keyed stream; its key columns may have other names.
-            within: only if the right row's event time is from the left's plus the first to the left's plus the second,
-                both included: ``("-10s", "0s")``.
-            between: only if the event time of the row of one side is between these two columns of the other.
-            window: only if the two are in the same tumbling window: ``weir.tumbling("10s")``.
-            ttl: only if the two event times are not farther apart than this.
-            how: "inner"; "left", "right" and "full" also give rows without a partner; "semi" gives left rows with one,
-                once each, and "anti" those without.
-            suffix: is added to names of right columns that are there on the left.
-            parallelism: subtasks; None: as many as the left side's producer has.
-
-        Raises:
-            GraphError: the two cannot be joined.
-        """
-        self._check_right(name, right)
-        bounds = join_bounds(str(name), self.schema, right.schema, within, between, window, ttl)
-        columns = self._joined_columns(name, right, how, suffix)
-        spec = JoinSpec(self.key_columns, right.key_columns, how, bounds, *columns)
-        return self._joined(name, spec, right, parallelism)
-
-    def join_as_of(
-        self,
-        name: str | None,
-        right: KeyedStream,
-        *,
-        how: Literal["left", "inner"] = "left",
-        suffix: str = "_right",
-        parallelism: int | None = None,
-    ) -> KeyedStream:
-        """Give each row the latest row of another stream (right) with the same key that is not after it, by event time.
-
-        The right stream is a table that changes: each of its rows replaces the one before. A row leaves when the
-        watermark has passed it, with its own event time; see docs/joins.md.
-
-        Args:
-            name: the step's name; versions and rows that wait belong to it.
-            right: a keyed stream; its key columns may have other names.
-            how: "left": rows before the first version leave too, right columns null; "inner": they do not.
-            suffix: is added to names of right columns that are there on the left.
-            parallelism: subtasks; None: as many as the left side's producer has.
-
-        Raises:
-            GraphError: the two cannot be joined.
-        """
-        self._check_right(name, right)
-        columns = self._joined_columns(name, right, how, suffix)
-        spec = AsOfJoinSpec(self.key_columns, right.key_columns, how, None, *columns)
-        return self._joined(name, spec, right, parallelism)
-
-    def _check_right(self, name: str | None, right: KeyedStream) -> None:
-        if not isinstance(right, KeyedStream) or right.flow is not self.flow:
-            raise GraphError(
-                f"step {name!r}: join takes a stream of the same Dataflow after key_by(...): "
-                "join(name, other.key_by(...))"
-            )
-
-    def _joined_columns(self, name: str | None, right: KeyedStream, how: str, suffix: str) -> JoinedColumns:
-        return joined_columns(
-            str(name), self.schema, right.schema, self.key_columns, right.key_columns, how, suffix
-        )
-
-    def _joined(
-        self, name: str | None, spec: JoinSpec, right: KeyedStream, parallelism: int | None
-    ) -> KeyedStream:
-        left: KeyedStream = self._partitioned()
-        node = left._node(name, spec, parallelism, (right._partitioned(),))
-        return KeyedStream(self.flow, node, None, self.key_columns)
-
-    def _partitioned(self) -> KeyedStream:
-        """This stream, whose rows go to the next step by HASH."""
-        if self.input.exchange is Exchange.HASH:
-            return self
-        return self.key_by(*self.key_columns)
-
-    def window(self, window: Window, *, allowed_lateness: Duration = 0) -> WindowedStream:
-        """Divide the rows of each key by time: ``window(weir.tumbling("60s")).aggregate("n", n=weir.count())``.
-
-        Args:
-            window: ``weir.tumbling``, ``weir.sliding``, ``weir.cumulative`` or ``weir.session``.
-            allowed_lateness: how long after its end a window takes late rows; see docs/windows.md.
-
-        Raises:
-            GraphError: one of them cannot be used.
-        """
-        # The module needs this one.
-        from weir.windowed_streams import WindowedStream
-
-        return WindowedStream(self, window, allowed_lateness)
-
-    def keyed_step(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> KeyedStream:
-        """Add a step whose result keeps the key columns, perhaps not the others."""
-        node = self._node(name, spec, parallelism)
-        return KeyedStream(self.flow, node, None, self.key_columns)
-
-    def _like(self, node: Node, exchange: Input | None = None) -> Self:
-        return type(self)(self.flow, node, exchange, self.key_columns)
-
-    def _same_kind(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> Self:
-        written = spec.written_columns(str(name), self.schema)
-        replaced = [column for column in self.key_columns if column in written]
-        if replaced:
-            raise GraphError(f"step {name!r}: it replaces key column {replaced[0]!r}; do that before key_by")
-        made = super()._same_kind(name, spec, parallelism)
-        absent = [column for column in self.key_columns if column not in made.schema.names]
-        if absent:
-            raise GraphError(f"step {name!r}: it leaves out key column {absent[0]!r}; do that before key_by")
-        return made
-
-
-def _callable(step: str | None, function: Any) -> Any:
+    Raises:
+        GraphError: it cannot be called.
+    """
     if not callable(function):
         raise GraphError(f"step {step!r}: expected a function or a class, got {type_name(function)}")
     return function
-
-
-def process_states(step: str, factory: Any) -> tuple[DeclaredState, ...]:
-    """The states that a user's keyed operator declares, by name.
-
-    Raises:
-        GraphError: the operator or a name cannot be used; the message names the step.
-    """
-    made = factory
-    while isinstance(made, functools.partial):
-        made = made.func
-    if not isinstance(made, type):
-        try:
-            made = type(factory())
-        except Exception:
-            # It raises in a subtask, too, where it is told what a factory has to be.
-            return ()
-    try:
-        process_form(made)
-        states = declared_states(made)
-        timers = timer_states(made)
-    except GraphError as error:
-        raise GraphError(f"step {step!r}: {error}") from error
-    return (*(DeclaredState(state.name, state.kind, describe(state.form)) for state in states), *timers)
 
 
 def type_name(value: object) -> str:

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.errors import GraphError
+from weir.keyed_streams import KeyedStream
 from weir.specs.expression_checks import expression_columns
 from weir.specs.windows import (
     WINDOW_BOUNDS,
@@ -18,20 +19,15 @@ from weir.specs.windows import (
     checked_window,
 )
 from weir.spelling import did_you_mean
-from weir.streams import KeyedStream, type_name
-from weir.windows import lateness_ms
+from weir.streams import type_name
 
 
 class WindowedStream:
     """A keyed stream whose rows belong to windows; made by :meth:`weir.KeyedStream.window`."""
 
-    def __init__(self, stream: KeyedStream, window: Window, allowed_lateness: object = 0) -> None:
-        """``allowed_lateness``: how long after its end a window still takes rows."""
+    def __init__(self, stream: KeyedStream, window: Window) -> None:
         self._stream = stream
         self._window = checked_window(stream.node.name, window)
-        self._lateness_ms = lateness_ms(allowed_lateness)
-        if self._lateness_ms:
-            raise GraphError(f"step {stream.node.name!r}: allowed_lateness above 0 is not built yet")
 
     def aggregate(
         self, name: str | None, *, parallelism: int | None = None, **aggregates: AggregateCall
@@ -64,7 +60,7 @@ class WindowedStream:
         conditions = [each.condition for each in listed if isinstance(each.condition, pl.Expr)]
         read |= expression_columns(conditions, stream.schema)
         read_schema = pa.schema([field for field in stream.schema if field.name in read])
-        spec = WindowAggregateSpec(stream.key_columns, self._window, listed, read_schema, self._lateness_ms)
+        spec = WindowAggregateSpec(stream.key_columns, self._window, listed, read_schema)
         made = stream.keyed_step(name, spec, parallelism)
         return WindowResults(made.flow, made.node, None, made.key_columns)
 

@@ -98,18 +98,6 @@ def _duration_ms(kind: str, name: str, value: object) -> int:
         raise GraphError(f"weir.{kind}: {name}: {error}") from error
 
 
-def lateness_ms(value: object) -> int:
-    """How long windows take late rows.
-
-    Raises:
-        GraphError: it is no duration, or negative.
-    """
-    found = _duration_ms("window", "allowed_lateness", value)
-    if not 0 <= found <= _SIZE_MS_MAX:
-        raise GraphError(f"allowed_lateness is {value!r}; it must be 0 or more, and at most a hundred years")
-    return found
-
-
 def _offset_ms(kind: str, offset: object, period_ms: int) -> int:
     found = _duration_ms(kind, "offset", offset)
     if not 0 <= found < period_ms:

@@ -2,6 +2,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.junk import JUNK_CHARACTERS, JunkRewriter, junk_value
+from weir.keyed_streams import process_states
 from weir.keys import hash_keys, key_bytes
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
@@ -9,7 +10,6 @@ from weir.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
-from weir.streams import process_states
 
 SCHEMA = pa.schema([pa.field("server_name", pa.string(), nullable=False)])
 

@@ -55,8 +55,6 @@ class WindowAggregateSpec(KeyedSpec):
     aggregates: tuple[WindowAggregate, ...]
     #: Key columns and what is aggregated, as they come in: a window may fire before any row has come.
     input_schema: pa.Schema
-    #: How long after its end a window still takes rows.
-    lateness_ms: int = 0
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""

@@ -13,6 +13,7 @@ from task_manager.rescale.cached_wire import entries_of, put_entries
 from task_manager.rescale.group_state import SubtaskGroupState
 from tests.weir.state.state_peer import Peer, serving
 from weir.errors import HandshakeError
+from weir.keyed_streams import process_states
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
@@ -24,7 +25,6 @@ from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.cached_entries import CachedValues
 from weir.state.tables.opened import UNNAMED, StateTables
-from weir.streams import process_states
 
 GROUPS = 8
 STATE = 1

@@ -9,6 +9,7 @@ import pytest
 import weir
 from task_manager.subtasks.isolation import Isolation
 from weir.errors import FailureKind
+from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.chain import OperatorChain, StepError
 from weir.operators.dead_letters import DeadLetterFile
@@ -17,7 +18,6 @@ from weir.operators.user_errors import UserErrors
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
-from weir.streams import process_states
 from weir.testing import ManualClock
 
 KEYS = pa.schema({"user": pa.string()})

@@ -12,13 +12,13 @@ import pytest
 import weir
 import weir.testing
 from weir.errors import StateMismatchError
+from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
-from weir.streams import process_states
 from weir.testing import ManualClock
 from weir.ttl import duration_ms
 

@@ -15,6 +15,7 @@ from tests.weir.model_tests import model_test
 from tests.weir.state.hybrid_store import hybrid_store
 from tests.weir.state.rolled_back import ImageOf
 from tests.weir.states.test_handles_model import GROUPS, KEYS, OPS, SCHEMA, perform
+from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import with_times
@@ -23,7 +24,6 @@ from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
-from weir.streams import process_states
 from weir.testing import ManualClock
 
 TTL_MS = 100

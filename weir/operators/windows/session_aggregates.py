@@ -67,7 +67,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
 
     def _find_ends(self, times_ms: np.ndarray, hashes: np.ndarray, ends_ms: np.ndarray) -> int:
         gap_ms = self._gap_ms
-        kernels.pane_ends(times_ms, hashes, gap_ms, 0, 0, gap_ms, 0, 0, self._never_late, ends_ms)
+        kernels.pane_ends(times_ms, hashes, gap_ms, 0, 0, gap_ms, 0, self._never_late, ends_ms)
         places_ms = self.table.places_ms
         late = times_ms + gap_ms < places_ms[weir_keys.key_groups(hashes, len(places_ms))]
         ends_ms[late] = NOTHING_MS

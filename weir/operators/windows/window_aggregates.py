@@ -142,7 +142,6 @@ class WindowAggregateOperator(TimedOperator):
             panes.shift_ms,
             panes.grid_ms,
             panes.offset_ms,
-            self._spec.lateness_ms,
             self.table.places_ms,
             ends_ms,
         )
@@ -201,7 +200,7 @@ class WindowAggregateOperator(TimedOperator):
                 # Rows that a later run of the job brings are not late.
                 until_ms = last_ms
             else:
-                table.drop(panes.dead_until(until_ms - self._spec.lateness_ms))
+                table.drop(panes.dead_until(until_ms))
         if until_ms != WATERMARK_MAX_MS:
             table.advance(until_ms)
 

@@ -6,7 +6,7 @@ The snapshot is::
      "codec": {"values": 1, "keys": [["user", "bytes"]], "aggregates": [["sum", "amount", "int64"]],
                "window": {"kind": "sliding", "size_ms": 60000, "step_ms": 10000, "offset_ms": 0, "time": "event"}}}
 
-Conditions and the allowed lateness may change: the bytes mean the same.
+Conditions may change: the bytes mean the same.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def _mixed(value: Any, end: Any) -> Any:
 
 
 @kernel(
-    types.int64(_IN_I64, _IN_U64, _INT, _INT, _INT, _INT, _INT, _INT, _IN_I64, _I64),
+    types.int64(_IN_I64, _IN_U64, _INT, _INT, _INT, _INT, _INT, _IN_I64, _I64),
 )
 def pane_ends(
     times: Any,
@@ -63,7 +63,6 @@ def pane_ends(
     shift: Any,
     grid: Any,
     base: Any,
-    lateness: Any,
     places: Any,
     ends: Any,
 ) -> int:
@@ -79,7 +78,7 @@ def pane_ends(
         last = end + shift
         last -= (last - base) % grid
         group = ((hashes[row] >> _SHIFT) * groups) >> _SHIFT
-        if last + lateness <= places[group]:
+        if last <= places[group]:
             end = np.iinfo(np.int64).min
             late += 1
         ends[row] = end

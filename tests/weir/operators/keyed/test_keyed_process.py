@@ -10,13 +10,13 @@ import pytest
 import weir
 from weir import testing
 from weir.errors import GraphError, StateError, UserFunctionError
+from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.records import BATCH_BYTES_MAX
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
-from weir.streams import process_states
 
 SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64(), "before": pa.int64()})
 

@@ -10,6 +10,7 @@ import pytest
 import weir
 from weir.errors import StateError
 from weir.keyed_process import KeyedProcess
+from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
@@ -17,7 +18,6 @@ from weir.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables, one_state
-from weir.streams import process_states
 
 SUM = (Aggregate("n", "count"), Aggregate("total", "sum", "x"))
 
