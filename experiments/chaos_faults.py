@@ -12,6 +12,7 @@ from typing import assert_never
 from experiments.chaos_schedule import Fault, FaultKind
 from experiments.cluster import Cluster
 from experiments.processes import WeirProcess
+from experiments.scaling import RESTORING
 from experiments.small_disk import SmallDisk
 from experiments.soak import JOB
 from experiments.soak_job import STAGES
@@ -146,7 +147,7 @@ class Faults:
             code, body = self._cluster.http(
                 "POST", f"/scale?stage={stage}&parallelism={parallelism}", _RESCALE_TIMEOUT_S
             )
-            if code == 409 and "only a running job" in body["error"]:
+            if code == 409 and ("only a running job" in body["error"] or RESTORING in body["error"]):
                 return None
             answer = "accepted" if code == 202 else f"refused: {body['error']}"
         except (urllib.error.URLError, OSError):

@@ -12,6 +12,9 @@ from experiments.processes import ClusterError
 
 #: Phases in which nothing changes any more.
 _FINAL_PHASES = frozenset({"COMPLETE", "ABORTED", "FAILED"})
+#: What the refusal of a rescale says when state comes from a checkpoint still.
+RESTORING = "is still restoring"
+_RESTORE_TIMEOUT_S, _RESTORE_POLL_S = 60.0, 0.05
 #: From the first of these on, every group has its new owner.
 _OWNED_PHASES = ("MIGRATING", "COMPLETE")
 
@@ -70,6 +73,16 @@ def sleep_until_ms(moment_ms: float) -> None:
     time.sleep(max(0.0, moment_ms / 1e3 - time.time()))
 
 
+def request_rescale(cluster: Cluster, stage: int, parallelism: int) -> tuple[int, Any]:
+    """Code and answer of the request, which is repeated while the stage is being restored."""
+    deadline_s = time.monotonic() + _RESTORE_TIMEOUT_S
+    while True:
+        code, answer = cluster.http("POST", f"/scale?stage={stage}&parallelism={parallelism}")
+        if code != 409 or RESTORING not in answer["error"] or time.monotonic() > deadline_s:
+            return code, answer
+        time.sleep(_RESTORE_POLL_S)
+
+
 def rescale(
     cluster: Cluster,
     stage: int,
@@ -93,7 +106,7 @@ def rescale(
         ClusterError: it was refused, ended otherwise, or is not complete in time; has the cause and the logs.
     """
     requested_ms = time.time_ns() // 1_000_000
-    code, answer = cluster.http("POST", f"/scale?stage={stage}&parallelism={parallelism}")
+    code, answer = request_rescale(cluster, stage, parallelism)
     answered_ms = time.time_ns() // 1_000_000
     if code != 202:
         raise ClusterError(f"scaling stage {stage} to {parallelism} was refused ({code}): {answer['error']}")

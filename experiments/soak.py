@@ -14,6 +14,7 @@ import psutil
 
 from experiments.cluster import FINAL_STATES, Cluster
 from experiments.processes import ClusterError
+from experiments.scaling import request_rescale
 from experiments.soak_check import check_output, write_events
 from experiments.soak_job import STAGES
 
@@ -178,7 +179,7 @@ def rescale(cluster: Cluster, stage: int, parallelism: int) -> dict[str, Any]:
         ClusterError: it was refused, or did not complete.
         StreamEndedError: because the job has come to its end.
     """
-    code, body = cluster.http("POST", f"/scale?stage={stage}&parallelism={parallelism}")
+    code, body = request_rescale(cluster, stage, parallelism)
     status = cluster.status() or {}
     if code != 202:
         if status.get("state") in ("FINISHING", "FINISHED") or "end of its stream" in body["error"]:

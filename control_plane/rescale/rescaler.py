@@ -105,7 +105,7 @@ class Rescaler:
             return RescaleRefusal(
                 RefusalKind.BUSY, f"the job is {job.state.value}; only a running job can be scaled"
             )
-        busy = self.log.busy() or self._hindrance()
+        busy = self.log.busy() or self._hindrance() or self._restoring(stage_index)
         if busy is not None:
             return busy
         plan = plan_rescale(
@@ -138,6 +138,21 @@ class Rescaler:
         self._tell_checkpoints(checkpoint_model.Hold(_HOLDER))
         self._carry_out_all(rescale, actions)
         return rescale
+
+    def _restoring(self, stage_index: int) -> RescaleRefusal | None:
+        """Key groups do not move before their state has come from the checkpoint: their owners would refuse."""
+        left = sum(
+            report.restoring_groups
+            for subtask, report in self._job.reports.items()
+            if subtask.stage_index == stage_index
+        )
+        if not left:
+            return None
+        return RescaleRefusal(
+            RefusalKind.BUSY,
+            f"stage {stage_index} is still restoring {left} key groups from its checkpoint; ask again when that is "
+            "complete (see /restores)",
+        )
 
     def _facts(self, stage: Stage) -> StageFacts:
         graph = self._job.graph

@@ -1,4 +1,4 @@
-"""Which failures are told to have come with a rescale."""
+"""When a rescale is refused, and which failures are told to have come with one."""
 
 import types
 
@@ -8,8 +8,9 @@ from control_plane.link.task_managers import TaskManagers
 from control_plane.rescale.rescaler import Rescaler
 from weir.protocol.job import JobState
 from weir.protocol.rescale_log import RescaleLog
-from weir.protocol.rescale_plan import RescalePlan
+from weir.protocol.rescale_plan import RefusalKind, RescalePlan
 from weir.protocol.routing import GroupMove, RoutingTable
+from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
 from weir.testing import ManualClock
 from weir.types import SubtaskId
@@ -17,6 +18,21 @@ from weir.types import SubtaskId
 TABLE = RoutingTable(5, 2, (0, 1), (0, 0, 1, 1), (1, 1, 2, 2))
 MOVES = (GroupMove(2, 0, 1), GroupMove(3, 0, 1))
 PLAN = RescalePlan(5, 2, (0,), (0, 1), {SubtaskId(5, 1): "h:1"}, (SubtaskId(0, 0),), TABLE, MOVES)
+
+
+def rescaler_of(job):
+    return Rescaler(
+        job,
+        RescaleLog(),
+        ManualClock(),
+        types.SimpleNamespace(spawn=lambda work: work.close()),
+        TaskManagers(1_000),
+        tell_job=lambda event: None,
+        tell_checkpoints=lambda event: None,
+        record=types.SimpleNamespace(save=lambda: None),
+        hindrance=lambda: None,
+        avoided=tuple,
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,19 +46,28 @@ PLAN = RescalePlan(5, 2, (0,), (0, 1), {SubtaskId(5, 1): "h:1"}, (SubtaskId(0, 0
     ],
 )
 def test_a_later_failure_names_the_rescale_only_if_a_failure_ended_it(state, finished, is_told):
-    rescaler = Rescaler(
-        types.SimpleNamespace(identity=JobIdentity("job-1", "f", 3), state=state),
-        RescaleLog(),
-        ManualClock(),
-        types.SimpleNamespace(spawn=lambda work: work.close()),
-        TaskManagers(1_000),
-        tell_job=lambda event: None,
-        tell_checkpoints=lambda event: None,
-        record=types.SimpleNamespace(save=lambda: None),
-        hindrance=lambda: None,
-        avoided=tuple,
-    )
+    rescaler = rescaler_of(types.SimpleNamespace(identity=JobIdentity("job-1", "f", 3), state=state))
     rescaler.log.add(PLAN, 1_000, migrates=False)
     rescaler.job_left_running("gone", finished=finished)
     assert rescaler.log.current is None
     assert ("rescale 1 of stage 5" in rescaler.situation()) == is_told
+
+
+def test_a_stage_whose_state_still_comes_from_a_checkpoint_is_not_rescaled():
+    """Its key groups cannot move yet: their owners would fail, and the job start again."""
+    reports = {
+        SubtaskId(5, 0): control_pb2.SubtaskReport(restore_groups=64, restoring_groups=3),
+        SubtaskId(5, 1): control_pb2.SubtaskReport(restore_groups=64, restoring_groups=4),
+        SubtaskId(6, 0): control_pb2.SubtaskReport(restore_groups=64),
+    }
+    job = types.SimpleNamespace(
+        state=JobState.RUNNING,
+        reports=reports,
+        graph=types.SimpleNamespace(stages=()),
+        machine=types.SimpleNamespace(placement={}, statuses={}),
+    )
+    refusal = rescaler_of(job).request(5, 2)
+    assert refusal.kind is RefusalKind.BUSY
+    assert refusal.message.startswith("stage 5 is still restoring 7 key groups from its checkpoint")
+    # That one is refused because the graph has no such stage.
+    assert rescaler_of(job).request(6, 2).kind is RefusalKind.UNKNOWN_STAGE
