@@ -47,6 +47,10 @@ class UserOperator(UserStep):
         """What the user's operator makes of a watermark."""
         return self._user.on_watermark(time_ms)
 
+    def on_input_watermark(self, input_index: int, time_ms: int) -> None:
+        """Tell the user's operator of the watermark of one input."""
+        self._user.on_input_watermark(input_index, time_ms)
+
     def flush(self) -> None:
         """Let the user's operator write what it buffers outside."""
         self._user.flush()

@@ -95,5 +95,5 @@ def test_the_exported_operator_shows_what_an_operator_is_about():
     public = [name for name in vars(weir.Operator) if not name.startswith("_")]
     assert public == [
         *("tells_inputs_apart", "open", "process", "process_input"),
-        *("on_watermark", "on_input_watermark", "flush", "snapshot", "commit", "finish", "close"),
+        *("on_watermark", "on_input_watermark", "flush", "snapshot", "commit", "drain", "finish", "close"),
     ]
