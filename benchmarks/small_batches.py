@@ -44,6 +44,8 @@ _GROUPS = 128
 _SLEEP_S = 0.003
 #: The input lasts as long as polls do not take longer than this in the mean.
 _POLL_S_MAX = 0.05
+#: A short run gets input for so long, so that a busy machine does not come to its end.
+_INPUT_S_MIN = 60.0
 #: More than the second-level cache of common processors.
 _CACHE_BYTES = 4 << 20
 _WARM_UP_POLLS = 100
@@ -131,7 +133,7 @@ def measure(polls: int, keys: int, directory: Path) -> dict[str, float]:
     Raises:
         BenchmarkError: the machine was so busy that the input ended before.
     """
-    events = int(_RATE * _POLL_S_MAX * (polls + _WARM_UP_POLLS))
+    events = int(_RATE * max(_POLL_S_MAX * (polls + _WARM_UP_POLLS), _INPUT_S_MIN))
     parameters = {
         "input": str(events_directory(events, keys)),
         "parallelism": _PARALLELISM,

@@ -18,7 +18,7 @@ from benchmarks.stored_counts import compare_counts, stored_counts
 
 BARS = (
     Bar("events_per_second", "at least", 3_000_000),
-    Bar("ratio_to_reference", "at least", 0.4),
+    Bar("ratio_to_reference", "at least", 0.85),
     Bar("cpu_seconds_per_million_events", "at most", 0.75),
     Bar("peak_rss_bytes_max", "at most", 1 << 30),
     Bar("lost", "at most", 0),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,20 @@ from weir.errors import WeirError
 from weir.operators.stateless.expressions import ExpressionInput
 from weir.operators.windows import fold_kernels as kernels
 from weir.specs.windows import WindowAggregate
+
+
+class Cells(NamedTuple):
+    """Accumulators of entries."""
+
+    #: int64, shape (entries, cells).
+    integers: np.ndarray
+    #: Bits of the cells that have a value, uint8, shape (entries, ceil(cells / 8)).
+    presence: np.ndarray
+
+    @property
+    def floats(self) -> np.ndarray:
+        """The same memory as float64."""
+        return self.integers.view(np.float64)
 
 
 class Fold(ABC):
@@ -33,20 +48,12 @@ class Fold(ABC):
         self._byte, self._bit = cell // 8, 1 << (cell % 8)
 
     @abstractmethod
-    def take(
-        self,
-        slots: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        column: pa.Array | None,
-        mask: np.ndarray,
-    ) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, column: pa.Array | None, mask: np.ndarray) -> None:
         """Take in one value per slot.
 
         Args:
             slots: int32, shape (rows,).
             cells: of the table.
-            presence: of the table.
             column: the aggregated column's rows; None for a bare count.
             mask: uint8, 0 for rows that do not count; of length 0: all do.
 
@@ -55,14 +62,7 @@ class Fold(ABC):
         """
 
     @abstractmethod
-    def merge(
-        self,
-        index: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        into: np.ndarray,
-        into_presence: np.ndarray,
-    ) -> None:
+    def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
         """Combine accumulators of panes; presence that is only set, never looked at, is merged by the caller.
 
         Raises:
@@ -70,8 +70,8 @@ class Fold(ABC):
         """
 
     @abstractmethod
-    def results(self, cells: np.ndarray, presence: np.ndarray) -> pa.Array:
-        """The values of accumulators, one per row of ``cells``."""
+    def results(self, cells: Cells) -> pa.Array:
+        """The values of accumulators, one per entry."""
 
     def _valid(self, column: pa.Array, mask: np.ndarray) -> np.ndarray:
         if column.null_count == 0:
@@ -113,120 +113,78 @@ def _array(values: np.ndarray, valid: np.ndarray) -> pa.Array:
 class CountFold(Fold):
     """Number of rows, or of values that are not null."""
 
-    def take(
-        self,
-        slots: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        column: pa.Array | None,
-        mask: np.ndarray,
-    ) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, column: pa.Array | None, mask: np.ndarray) -> None:
         """See :class:`Fold`."""
-        kernels.count(slots, cells, self.cell, mask if column is None else self._valid(column, mask))
+        kernels.count(slots, cells.integers, self.cell, mask if column is None else self._valid(column, mask))
 
-    def merge(
-        self,
-        index: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        into: np.ndarray,
-        into_presence: np.ndarray,
-    ) -> None:
+    def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
         """See :class:`Fold`."""
-        kernels.merge_int(index, cells, self.cell, into)
+        kernels.merge_int(index, cells.integers, self.cell, into.integers)
 
-    def results(self, cells: np.ndarray, presence: np.ndarray) -> pa.Array:
+    def results(self, cells: Cells) -> pa.Array:
         """See :class:`Fold`."""
-        return pa.array(np.ascontiguousarray(cells[:, self.cell]))
+        return pa.array(np.ascontiguousarray(cells.integers[:, self.cell]))
 
 
 class SumFold(Fold):
     """Sum of values: int64, checked, for integers; float64 otherwise."""
 
-    def take(
-        self,
-        slots: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        column: pa.Array | None,
-        mask: np.ndarray,
-    ) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, column: pa.Array | None, mask: np.ndarray) -> None:
         """See :class:`Fold`."""
-        place = (self.cell, presence, self._byte, self._bit)
+        place = (self.cell, cells.presence, self._byte, self._bit)
         if self._is_integer:
-            if kernels.sum_int(slots, cells, *place, *self._values(column, mask, pa.int64())) >= 0:
+            if kernels.sum_int(slots, cells.integers, *place, *self._values(column, mask, pa.int64())) >= 0:
                 raise self._overflow()
         else:
             values, valid = self._values(column, mask, pa.float64())
-            kernels.sum_float(slots, cells.view(np.float64), *place, values, valid)
+            kernels.sum_float(slots, cells.floats, *place, values, valid)
 
-    def merge(
-        self,
-        index: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        into: np.ndarray,
-        into_presence: np.ndarray,
-    ) -> None:
+    def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
         """See :class:`Fold`."""
         if not self._is_integer:
-            kernels.merge_float(index, cells.view(np.float64), self.cell, into.view(np.float64))
-        elif kernels.merge_int(index, cells, self.cell, into) >= 0:
+            kernels.merge_float(index, cells.floats, self.cell, into.floats)
+        elif kernels.merge_int(index, cells.integers, self.cell, into.integers) >= 0:
             raise self._overflow()
 
-    def results(self, cells: np.ndarray, presence: np.ndarray) -> pa.Array:
+    def results(self, cells: Cells) -> pa.Array:
         """See :class:`Fold`."""
-        values = cells if self._is_integer else cells.view(np.float64)
-        return self._present(values[:, self.cell], presence)
+        values = cells.integers if self._is_integer else cells.floats
+        return self._present(values[:, self.cell], cells.presence)
 
 
 class ExtremeFold(Fold):
     """Minimum or maximum: int64 for integers, float64 otherwise."""
 
-    def take(
-        self,
-        slots: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        column: pa.Array | None,
-        mask: np.ndarray,
-    ) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, column: pa.Array | None, mask: np.ndarray) -> None:
         """See :class:`Fold`."""
         values, valid = self._values(column, mask, pa.int64() if self._is_integer else pa.float64())
-        place = (self.cell, presence, self._byte, self._bit)
+        place = (self.cell, cells.presence, self._byte, self._bit)
         kernels.extreme(slots, self._typed(cells), *place, values, valid, self._is_largest)
 
-    def merge(
-        self,
-        index: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        into: np.ndarray,
-        into_presence: np.ndarray,
-    ) -> None:
+    def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
         """See :class:`Fold`."""
         kernels.merge_extreme(
             index,
             self._typed(cells),
-            presence,
+            cells.presence,
             self.cell,
             self._byte,
             self._bit,
             self._is_largest,
             self._typed(into),
-            into_presence,
+            into.presence,
         )
 
-    def results(self, cells: np.ndarray, presence: np.ndarray) -> pa.Array:
+    def results(self, cells: Cells) -> pa.Array:
         """See :class:`Fold`."""
-        return self._present(self._typed(cells)[:, self.cell], presence)
+        return self._present(self._typed(cells)[:, self.cell], cells.presence)
 
     @property
     def _is_largest(self) -> bool:
         return self.aggregate.function == "max"
 
-    def _typed(self, cells: np.ndarray) -> np.ndarray:
-        return cells if self._is_integer else cells.view(np.float64)
+    def _typed(self, cells: Cells) -> np.ndarray:
+        return cells.integers if self._is_integer else cells.floats
 
 
 class MeanFold(Fold):
@@ -234,34 +192,20 @@ class MeanFold(Fold):
 
     width = 2
 
-    def take(
-        self,
-        slots: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        column: pa.Array | None,
-        mask: np.ndarray,
-    ) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, column: pa.Array | None, mask: np.ndarray) -> None:
         """See :class:`Fold`."""
         values, valid = self._values(column, mask, pa.float64())
-        kernels.mean(slots, cells.view(np.float64), cells, self.cell, values, valid)
+        kernels.mean(slots, cells.floats, cells.integers, self.cell, values, valid)
 
-    def merge(
-        self,
-        index: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        into: np.ndarray,
-        into_presence: np.ndarray,
-    ) -> None:
+    def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
         """See :class:`Fold`."""
-        kernels.merge_float(index, cells.view(np.float64), self.cell, into.view(np.float64))
-        kernels.merge_int(index, cells, self.cell + 1, into)
+        kernels.merge_float(index, cells.floats, self.cell, into.floats)
+        kernels.merge_int(index, cells.integers, self.cell + 1, into.integers)
 
-    def results(self, cells: np.ndarray, presence: np.ndarray) -> pa.Array:
+    def results(self, cells: Cells) -> pa.Array:
         """See :class:`Fold`."""
-        counts = cells[:, self.cell + 1]
-        return _array(cells.view(np.float64)[:, self.cell] / np.maximum(counts, 1), counts != 0)
+        counts = cells.integers[:, self.cell + 1]
+        return _array(cells.floats[:, self.cell] / np.maximum(counts, 1), counts != 0)
 
 
 _CLASSES: dict[str, type[Fold]] = {
@@ -301,12 +245,7 @@ class Folds:
         ]
 
     def take(
-        self,
-        slots: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        piece: pa.RecordBatch,
-        masks: Sequence[np.ndarray],
+        self, slots: np.ndarray, cells: Cells, piece: pa.RecordBatch, masks: Sequence[np.ndarray]
     ) -> None:
         """Take rows into the accumulators at their slots; ``masks`` are those of these rows.
 
@@ -315,26 +254,26 @@ class Folds:
         """
         for fold, mask in zip(self.folds, masks, strict=True):
             name = fold.aggregate.column
-            fold.take(slots, cells, presence, None if name is None else piece.column(name), mask)
+            fold.take(slots, cells, None if name is None else piece.column(name), mask)
 
-    def merged(
-        self, index: np.ndarray, cells: np.ndarray, presence: np.ndarray, count: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def merged(self, index: np.ndarray, cells: np.ndarray, presence: np.ndarray, count: int) -> Cells:
         """Cells and presence of ``count`` windows; entry i goes to that of number ``index[i]``, unless -1.
 
         Raises:
             WeirError: a sum passes 64 bits.
         """
-        into = np.zeros((count, self.cell_count), dtype=np.int64)
-        into_presence = np.zeros((count, presence.shape[1]), dtype=np.uint8)
+        into = Cells(
+            np.zeros((count, self.cell_count), dtype=np.int64),
+            np.zeros((count, presence.shape[1]), dtype=np.uint8),
+        )
         for fold in self.folds:
-            fold.merge(index, cells, presence, into, into_presence)
-        kernels.merge_presence(index, presence, into_presence)
-        return into, into_presence
+            fold.merge(index, Cells(cells, presence), into)
+        kernels.merge_presence(index, presence, into.presence)
+        return into
 
     def results(self, cells: np.ndarray, presence: np.ndarray) -> list[pa.Array]:
         """A column for each aggregate."""
-        return [fold.results(cells, presence) for fold in self.folds]
+        return [fold.results(Cells(cells, presence)) for fold in self.folds]
 
 
 def _mask(frame: pl.DataFrame, condition: pl.Expr, rows: int) -> np.ndarray:

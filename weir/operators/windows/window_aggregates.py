@@ -12,7 +12,7 @@ from weir.errors import StateError, WeirError
 from weir.operators.base import NEVER_US, Json, OperatorContext, TimedOperator
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
-from weir.operators.windows.folds import Folds
+from weir.operators.windows.folds import Cells, Folds
 from weir.operators.windows.panes import panes_of
 from weir.operators.windows.window_codec import check_window_codecs, window_codec
 from weir.records import (
@@ -116,7 +116,7 @@ class WindowAggregateOperator(TimedOperator):
         for start, stop, slots in table.update(ends_ms, hashes, keys):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
             parts = [mask[start:stop] for mask in masks]
-            folds.take(slots, table.cells, table.presence, piece, parts)
+            folds.take(slots, Cells(table.cells, table.presence), piece, parts)
 
     def _times(self, batch: pa.RecordBatch) -> np.ndarray:
         if self._by_clock:
