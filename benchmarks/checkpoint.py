@@ -89,7 +89,7 @@ def _under_load(load: StateLoad, report: Callable[[str, float], None]) -> dict[s
     numbers = load.numbers()
     with tempfile.TemporaryDirectory(prefix="weir-checkpoint-") as name:
         output = Path(name) / "records"
-        parameters = load.parameters(numbers, output)
+        parameters = {**load.parameters(numbers), "output": output}
         settings = {_INTERVAL: load.interval_ms}
         with Cluster(Path(name) / "cluster", task_managers=2, settings=settings, poll_s=_POLL_S) as cluster:
             cluster.start_control_plane(JOB, parameters, exit_when_finished=False)

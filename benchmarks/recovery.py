@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.loaded_job import LoadedJob
 from benchmarks.record_sink import read_records
 from benchmarks.rescale import flush_hold_ms_max, wait_finished
 from benchmarks.rescale_figures import latencies, nothing_lost, recovered_ms
@@ -102,11 +103,39 @@ def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], No
     label = f"{load.state_bytes / 1e6:,.0f} MB of state"
     report(f"{label}: generating the input", 0.0)
     numbers = load.numbers()
+    job = LoadedJob(
+        job=JOB,
+        parameters=load.parameters(numbers),
+        stage=STAGE,
+        max_parallelism=128,
+        keys=load.keys,
+        steady_s=load.steady_s,
+        timeout_s=load.timeout_s,
+        check=lambda records: nothing_lost(records, numbers),
+    )
+    return killed(job, before_s, label, report)
+
+
+def killed(
+    load: LoadedJob, before_s: float, label: str, report: Callable[[str, float], None]
+) -> dict[str, Any]:
+    """Run a job whose task manager with the state is killed; returns the figures of the time around it.
+
+    Args:
+        load: the job; its stage has one subtask.
+        before_s: from the begin of the steady load to the kill.
+        label: of the run, for the report.
+        report: is told what goes on.
+
+    Raises:
+        BenchmarkError: events are lost or doubled, or nothing came after the kill.
+        ClusterError: the job did not go on or did not finish.
+    """
     with tempfile.TemporaryDirectory(prefix="weir-recovery-") as name:
         output = Path(name) / "records"
-        parameters = load.parameters(numbers, output)
+        parameters = {**load.parameters, "output": output}
         with Cluster(Path(name) / "cluster", task_managers=2, settings=SETTINGS, poll_s=_POLL_S) as cluster:
-            cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+            cluster.start_control_plane(load.job, parameters, exit_when_finished=False)
             for _ in range(2):
                 cluster.start_task_manager()
             started_ms = wait_running(cluster)["started_ms"]
@@ -119,24 +148,24 @@ def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], No
             report(f"{label}: steady load before the kill", 0.4)
             sleep_until_ms(before_ms + 1e3 * before_s)
             report(f"{label}: killed", 0.6)
-            kill = _kill(cluster, round(1e3 * before_ms))
+            kill = _kill(cluster, load.stage, round(1e3 * before_ms))
             status = wait_finished(cluster, load.timeout_s)
             peaks = {key: process.peak_rss_bytes for key, process in cluster.processes.items()}
         records = read_records(output)
         after = read_records(output, kill.generation + 1)
-    checked = nothing_lost(records, numbers)
+    checked = load.check(records)
     return {
         **kill_figures(records, after, kill.before_us, kill.killed_us),
         "running_ms": kill.running_ms,
         "restarts": status["restarts"],
-        "flush_hold_ms_max": flush_hold_ms_max(status),
+        "flush_hold_ms_max": flush_hold_ms_max(status, load.stage),
         **checked,
         "peak_rss_bytes_max": max(peaks.values()),
     }
 
 
-def _kill(cluster: Cluster, before_us: int) -> _Kill:
-    """Kill whoever counts, and wait until the job runs again.
+def _kill(cluster: Cluster, stage: int, before_us: int) -> _Kill:
+    """Kill whoever has the state, and wait until the job runs again.
 
     Raises:
         ClusterError: there is no checkpoint yet, the job is over already, or it does not go on.
@@ -147,7 +176,7 @@ def _kill(cluster: Cluster, before_us: int) -> _Kill:
             f"the job is {status['state'].lower()} before the kill; give a longer --duration-s"
         )
     generation = int(status["generation"])
-    victim = _holder(cluster, status)
+    victim = _holder(cluster, status, stage)
     killed_us = time.time_ns() // 1000
     victim.popen.kill()
     cluster.wait_for(
@@ -157,9 +186,9 @@ def _kill(cluster: Cluster, before_us: int) -> _Kill:
     return _Kill(before_us, killed_us, generation, (time.time_ns() // 1000 - killed_us) / 1e3)
 
 
-def _holder(cluster: Cluster, status: dict[str, Any]) -> WeirProcess:
-    """The task manager that counts."""
-    place = status["stages"][STAGE]["subtasks"][0]["task_manager"]
+def _holder(cluster: Cluster, status: dict[str, Any], stage: int) -> WeirProcess:
+    """The task manager that has the state."""
+    place = status["stages"][stage]["subtasks"][0]["task_manager"]
     return next(
         process
         for process in cluster.processes.values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.events_file import DATA_DIRECTORY
 from benchmarks.jitter import JitterProcess
+from benchmarks.loaded_job import LoadedJob
 from benchmarks.record_sink import read_records
 from benchmarks.rescale_figures import around, nothing_lost
 from benchmarks.rescale_input import input_directory, key_groups, key_numbers
@@ -110,7 +111,9 @@ def run(options: RescaleOptions, report: Callable[[str, float], None]) -> Benchm
     for number in range(1, options.repeat + 1):
         with tempfile.TemporaryDirectory(prefix="weir-rescale-") as name:
             label = f"run {number} of {options.repeat}"
-            runs.append(_one_run(options, source, numbers, Path(name), label, report))
+            load, settings = _load(options, source, numbers), SETTINGS[options.strategy]
+            after = options.parallelism[1]
+            runs.append(rescaled(load, after, options.before_s, settings, Path(name), label, report))
     config = {
         **{key: value for key, value in asdict(options).items() if key not in ("data_root", "repeat")},
         "job": JOB,
@@ -127,58 +130,84 @@ def run(options: RescaleOptions, report: Callable[[str, float], None]) -> Benchm
     return BenchmarkResult(name, config, runs, (*_BARS[options.strategy], *_NONE_LOST, *holds))
 
 
-def _one_run(
-    options: RescaleOptions,
-    source: Path,
-    numbers: np.ndarray,
+def _load(options: RescaleOptions, source: Path, numbers: np.ndarray) -> LoadedJob:
+    parameters = {
+        "input": source,
+        "rate": options.rate,
+        "payload_bytes": options.payload_bytes,
+        "parallelism": options.parallelism[0],
+        "max_parallelism": options.max_parallelism,
+        "state": options.state,
+    }
+    return LoadedJob(
+        job=JOB,
+        parameters=parameters,
+        stage=STAGE,
+        max_parallelism=options.max_parallelism,
+        keys=options.keys,
+        steady_s=options.prefill_s + options.settle_s,
+        timeout_s=120 + len(numbers) / options.rate * 3,
+        check=lambda records: nothing_lost(records, numbers),
+    )
+
+
+def rescaled(
+    load: LoadedJob,
+    after: int,
+    before_s: float,
+    settings: Mapping[str, object],
     directory: Path,
     label: str,
     report: Callable[[str, float], None],
 ) -> dict[str, Any]:
-    before, after = options.parallelism
-    parameters = {
-        "input": source,
-        "output": directory / "records",
-        "rate": options.rate,
-        "payload_bytes": options.payload_bytes,
-        "parallelism": before,
-        "max_parallelism": options.max_parallelism,
-        "state": options.state,
-    }
-    settings = SETTINGS[options.strategy]
+    """Run a job whose stage is scaled under load; returns the figures of the time around it.
+
+    Args:
+        load: the job.
+        after: subtasks of its stage after the request, which comes so long after the begin of the steady load:
+        before_s: what is compared with.
+        settings: of the processes.
+        directory: for stores, logs and records.
+        label: of the run, for the report.
+        report: is told what goes on.
+
+    Raises:
+        BenchmarkError: events are lost or doubled.
+        ClusterError: the job did not finish, or the rescale failed.
+    """
+    parameters = {**load.parameters, "output": directory / "records"}
     with Cluster(directory / "cluster", task_managers=2, settings=settings, poll_s=_POLL_S) as cluster:
-        cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+        cluster.start_control_plane(load.job, parameters, exit_when_finished=False)
         for _ in range(2):
             cluster.start_task_manager()
         started_ms = wait_running(cluster)["started_ms"]
-        prefill = f"{options.state_bytes / 1e6:,.0f} MB of state through the job"
-        report(f"{label}: writing {prefill}, {options.prefill_s:.0f} s", 0.1)
-        before_ms = started_ms + 1e3 * (options.prefill_s + options.settle_s)
+        report(f"{label}: writing the state through the job, {load.steady_s:.0f} s", 0.1)
+        before_ms = started_ms + 1e3 * load.steady_s
         sleep_until_ms(before_ms)
         report(f"{label}: steady load before the rescale", 0.4)
-        jitter = JitterProcess(options.before_s + _RESCALE_TIMEOUT_S)
+        jitter = JitterProcess(before_s + _RESCALE_TIMEOUT_S)
         try:
-            sleep_until_ms(before_ms + 1e3 * options.before_s)
-            tables = [_owners(cluster)]
-            report(f"{label}: scaling {before} -> {after}", 0.6)
-            done = rescale(cluster, STAGE, after, timeout_s=_RESCALE_TIMEOUT_S)
-            tables.append(_owners(cluster))
+            sleep_until_ms(before_ms + 1e3 * before_s)
+            tables = [_owners(cluster, load.stage)]
+            report(f"{label}: scaling to {after}", 0.6)
+            done = rescale(cluster, load.stage, after, timeout_s=_RESCALE_TIMEOUT_S)
+            tables.append(_owners(cluster, load.stage))
             stalls = jitter.finish()["stalls"]
         finally:
             jitter.close()
         report(f"{label}: steady load after the rescale", 0.8)
-        status = wait_finished(cluster, 120 + len(numbers) / options.rate * 3)
+        status = wait_finished(cluster, load.timeout_s)
         peaks = {name: process.peak_rss_bytes for name, process in cluster.processes.items()}
     records = read_records(directory / "records")
-    checked = nothing_lost(records, numbers)
-    moved = (tables[0] != tables[1])[key_groups(options.keys, options.max_parallelism)]
+    checked = load.check(records)
+    moved = (tables[0] != tables[1])[key_groups(load.keys, load.max_parallelism)]
     times_us = [
         round(1e3 * moment) for moment in (before_ms, done.requested_ms, done.owned_ms, done.completed_ms)
     ]
     return {
         **around(records, moved, *times_us),
         **_rescale_figures(done),
-        "flush_hold_ms_max": flush_hold_ms_max(status),
+        "flush_hold_ms_max": flush_hold_ms_max(status, load.stage),
         "machine_stall_ms_max": max(
             (late_ms for end_us, late_ms in stalls if end_us >= 1e3 * done.requested_ms), default=0.0
         ),
@@ -205,9 +234,9 @@ def wait_finished(
     return status
 
 
-def flush_hold_ms_max(status: dict[str, Any]) -> float:
-    """The longest time for which rows of the scaled stage waited while state was written or noted."""
-    subtasks = status["stages"][STAGE]["subtasks"]
+def flush_hold_ms_max(status: dict[str, Any], stage: int = STAGE) -> float:
+    """The longest time for which rows of a stage waited while state was written or noted."""
+    subtasks = status["stages"][stage]["subtasks"]
     return float(max(subtask["state_hold_ms_max"] for subtask in subtasks))
 
 
@@ -225,7 +254,7 @@ def _rescale_figures(done: Rescale) -> dict[str, Any]:
     }
 
 
-def _owners(cluster: Cluster) -> np.ndarray:
+def _owners(cluster: Cluster, stage: int) -> np.ndarray:
     """Subtask index of every key group of the scaled stage."""
     tables = cluster.http("GET", "/routing")[1]
-    return np.array(next(table["group_to_subtask"] for table in tables if table["stage"] == STAGE))
+    return np.array(next(table["group_to_subtask"] for table in tables if table["stage"] == stage))

@@ -65,17 +65,15 @@ class StateLoad:
         """Key number of every event, int64, in order."""
         return key_numbers(self.keys, self.later_events, "uniform")
 
-    def parameters(self, numbers: np.ndarray, output: Path) -> dict[str, Any]:
-        """Of the job; the input is made if it is not there yet.
+    def parameters(self, numbers: np.ndarray) -> dict[str, Any]:
+        """Of the job, but for the directory of the records; the input is made if it is not there yet.
 
         Args:
             numbers: as :meth:`numbers` gave.
-            output: directory of the records.
         """
         name = f"keys-{self.keys}-then-{self.later_events}"
         return {
             "input": input_directory(numbers, name, self.data_root),
-            "output": output,
             "rate": self.rate,
             "payload_bytes": self.payload_bytes,
             "rewrite_every": self.rewrite_every,

@@ -25,6 +25,7 @@ python -m benchmarks functions
 python -m benchmarks nexmark --query q1 --query q22
 python -m benchmarks rescale --state-bytes 1e9 --rate 50000 --strategy migrate
 python -m benchmarks rescale --steady
+python -m benchmarks joins --only recovery
 python -m benchmarks checkpoint --state-bytes 1e9 --rate 50000
 python -m benchmarks recovery --state-bytes 1e9 --rate 50000
 python -m benchmarks report

@@ -117,6 +117,42 @@ def rescale(
 
 
 @app.command()
+def joins(
+    json: Json = None,
+    state_bytes: StateBytes = 1e9,
+    payload_bytes: PayloadBytes = 1024,
+    rate: OfferedRate = 20_000,
+    duration_s: Annotated[float, typer.Option(min=2, help="Offered after the prefill.")] = 40,
+    before_s: Annotated[float, typer.Option(min=0.1, help="Measured before the disturbance.")] = 5,
+    settle_s: SettleS = 3,
+    events: Annotated[int, typer.Option(min=100, help="Of the throughput run.")] = 2_000_000,
+    only: Annotated[
+        list[str] | None, typer.Option(help="rescale, recovery or throughput; may be repeated.")
+    ] = None,
+    repeat: Repeat = 1,
+) -> None:
+    """An interval join with much state: rescaled and killed under load, nothing lost; its speed on one core."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import joins as benchmark
+
+        options = benchmark.JoinOptions(
+            state_bytes=state_bytes,
+            payload_bytes=payload_bytes,
+            rate=rate,
+            duration_s=duration_s,
+            settle_s=settle_s,
+            before_s=before_s,
+            events=events,
+            parts=benchmark.check_parts(only or benchmark.PARTS),
+            repeat=repeat,
+        )
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
 def checkpoint(
     json: Json = None,
     state_bytes: StateBytes = 1e9,
