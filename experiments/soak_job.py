@@ -84,6 +84,8 @@ def build(
     remembered = counts.process("remember", functools.partial(Remember, ballast_bytes))
     parities = remembered.rebalance().with_columns("parity", odd=pl.col("id") % 2)
     by_parity = parities.key_by("server", "odd").busy("load", load_ms)
-    last = by_parity.key_by("server", "odd").aggregate("last", m=weir.count(), highest=weir.max("id"))
+    last = by_parity.key_by("server", "odd", own_stage=True).aggregate(
+        "last", m=weir.count(), highest=weir.max("id")
+    )
     last.rebalance().sink("out", weir.JsonLinesSink(output))
     return flow

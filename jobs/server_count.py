@@ -53,7 +53,8 @@ def build(
         .rebalance()
         .filter("keep", pl.col("id") % 4 != 0, parallelism=parallelism)
     )
-    counts = kept.key_by("server_name").busy("load", load_ms).key_by("server_name").count("count")
+    loaded = kept.key_by("server_name").busy("load", load_ms)
+    counts = loaded.key_by("server_name", own_stage=True).count("count")
     if junk:
         from jobs.junk import JunkRewriter
 

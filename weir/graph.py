@@ -45,10 +45,15 @@ class Input:
     exchange: Exchange = Exchange.FORWARD
     #: Only with HASH.
     key_columns: tuple[str, ...] = ()
-    #: True: never chain, even if the exchange is FORWARD (a stage boundary asked for by the job).
+    #: True: never chain, even if the exchange is FORWARD or moves no row (a stage boundary asked for by the job).
     stage_boundary: bool = False
     #: A side output of the producer; empty: its own output.
     output: str = ""
+
+    @property
+    def is_boundary(self) -> bool:
+        """Whether the next step begins a stage only because the job asks for it."""
+        return self.stage_boundary and self.exchange is Exchange.FORWARD
 
     @property
     def output_id(self) -> str:
@@ -195,7 +200,7 @@ class LogicalGraph:
                     "name": node.name,
                     "spec": node.spec.fingerprinted(),
                     "inputs": [
-                        [i.producer, i.exchange.value, list(i.key_columns), i.stage_boundary]
+                        [i.producer, i.exchange.value, list(i.key_columns), i.is_boundary]
                         # It came later: graphs without it keep their fingerprints.
                         + ([i.output] if i.output else [])
                         for i in node.inputs

@@ -13,6 +13,7 @@ import pyarrow as pa
 from weir.changes import check_takes_changes
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, LogicalGraph, Node
+from weir.partitioning import is_spread_by, partitionings, without_needless_exchanges
 from weir.schemas import schema_difference
 from weir.specs import KeyedSpec, SourceSpec
 from weir.specs.expression_checks import check_event_time
@@ -53,7 +54,8 @@ def checked_graph(
     for node in ordered:
         _check_parallelism(node, by_name, max_parallelism)
         _check_source(node) if isinstance(node.spec, SourceSpec) else _check_schema(node, by_name)
-    return LogicalGraph(name, tuple(ordered), max_parallelism)
+    _check_partitioning(ordered)
+    return LogicalGraph(name, tuple(without_needless_exchanges(ordered)), max_parallelism)
 
 
 def check_name(what: str, name: object) -> None:
@@ -215,14 +217,6 @@ def check_source_spec(step: str, spec: SourceSpec) -> None:
 def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
     for item in node.inputs:
         _check_exchange(node, item, by_name[item.producer].schema_of(item.output))
-    if isinstance(node.spec, KeyedSpec):
-        for position, item in enumerate(node.inputs):
-            if keys := node.spec.keys_of_input(position):
-                _check_partitioning(node, keys, item, by_name)
-            elif item.exchange is not Exchange.BROADCAST:
-                raise GraphError(
-                    f"step {node.name!r}: every subtask must get all of input {position + 1}; call broadcast before it"
-                )
     if isinstance(node.spec, WindowAggregateSpec) and node.spec.window.time == "event":
         _check_windows_follow(node, by_name)
     inputs = tuple(by_name[item.producer].schema_of(item.output) for item in node.inputs)
@@ -244,20 +238,27 @@ def _check_exchange(node: Node, item: Input, schema: pa.Schema) -> None:
         )
 
 
-def _check_partitioning(node: Node, keys: tuple[str, ...], item: Input, by_name: Mapping[str, Node]) -> None:
-    """A keyed step must see all rows of a key: FORWARD leads back to a HASH exchange over its columns."""
-    while item.exchange is Exchange.FORWARD and not item.output:
-        producer = by_name[item.producer]
-        if len(producer.inputs) != 1:
-            # What a step of several inputs keeps by key it gives out by the same key.
-            if isinstance(producer.spec, KeyedSpec) and producer.spec.key_columns == keys:
-                return
-            break
-        item = producer.inputs[0]
-    if item.exchange is not Exchange.HASH or item.key_columns != keys:
-        raise GraphError(
-            f"step {node.name!r}: its rows are not partitioned by {list(keys)}; call key_by before it"
-        )
+def _check_partitioning(nodes: Sequence[Node]) -> None:
+    """A keyed step must see all rows of a key: they come by HASH over its columns, or are spread so already."""
+    spread = partitionings(nodes)
+    for node in nodes:
+        if not isinstance(node.spec, KeyedSpec):
+            continue
+        for position, item in enumerate(node.inputs):
+            keys = node.spec.keys_of_input(position)
+            if not keys and item.exchange is not Exchange.BROADCAST:
+                raise GraphError(
+                    f"step {node.name!r}: every subtask must get all of input {position + 1}; call broadcast before it"
+                )
+            is_there = item.exchange is Exchange.FORWARD and not item.output
+            if (
+                keys
+                and item.key_columns != keys
+                and not (is_there and is_spread_by(spread[item.producer], keys))
+            ):
+                raise GraphError(
+                    f"step {node.name!r}: its rows are not partitioned by {list(keys)}; call key_by before it"
+                )
 
 
 def _check_windows_follow(node: Node, by_name: Mapping[str, Node]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import polars as pl
@@ -352,13 +353,22 @@ class Stream:
 
     # --- exchanges ---
 
-    def key_by(self, *columns: str) -> KeyedStream:
-        """Bring all rows of a key to one subtask of the next step, in order (HASH)."""
+    def key_by(self, *columns: str, own_stage: bool = False) -> KeyedStream:
+        """Bring all rows of a key to one subtask of the next step, in order (HASH).
+
+        Rows that are there already, since an earlier ``key_by`` had the same columns, are not sent again: the next step
+        joins the stage, unless it has another parallelism.
+
+        Args:
+            columns: the key.
+            own_stage: the next step begins a stage in any case, for instance to be scaled alone.
+        """
         # The module needs this one.
         from weir.keyed_streams import KeyedStream
 
         check_key_columns(self.node.name, columns, self.schema)
-        return KeyedStream(self.flow, self.node, self._exchange(Exchange.HASH, columns), columns)
+        exchange = replace(self._exchange(Exchange.HASH, columns), stage_boundary=bool(own_stage))
+        return KeyedStream(self.flow, self.node, exchange, columns)
 
     def rebalance(self) -> Stream:
         """Give batches to the subtasks of the next step in turn (ROUND_ROBIN)."""

@@ -108,6 +108,17 @@ class OperatorSpec:
         """The step without columns of its output that nothing after it reads; itself, unless it says otherwise."""
         return self
 
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What columns are called in the output of which every row has the value of the input's row it is made of.
+
+        By this it is known where rows of a key are (``weir.partitioning``): none, unless the step says otherwise.
+
+        Args:
+            names: columns of the input that all have the same value in each row.
+            schema: user columns of the input.
+        """
+        return frozenset()
+
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
         """Columns of the input that the step replaces, and those that it adds to them; by name.
 

@@ -25,6 +25,8 @@ class BroadcastProcessSpec(KeyedSpec):
     kind: ClassVar[str] = "broadcast_process"
     takes_changes: ClassVar[bool] = True
     takes_several_inputs: ClassVar[bool] = True
+    #: Authors may leave key columns out.
+    keeps_keys: ClassVar[bool] = False
     runtime: ClassVar[str] = "weir.operators.keyed.broadcast_operator:BroadcastOperator"
     factory_kind: ClassVar[str] = (
         "a class (or a function without arguments) that makes a weir.BroadcastProcess"

@@ -35,6 +35,10 @@ class DeduplicateSpec(KeyedSpec):
         """Keys, and what is wanted; see :class:`OperatorSpec`."""
         return wanted | {*self.key_columns}
 
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them; see :class:`OperatorSpec`."""
+        return names
+
 
 @dataclass(frozen=True)
 class TopSpec(KeyedSpec):
@@ -82,6 +86,10 @@ class TopSpec(KeyedSpec):
         """Keys, the order, and what is wanted; see :class:`OperatorSpec`."""
         order = set() if self.by is None else {self.by}
         return wanted.intersection(schema.names) | {*self.key_columns} | order
+
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them; see :class:`OperatorSpec`."""
+        return names
 
 
 def _check_order(step: str, name: str, schema: pa.Schema) -> None:

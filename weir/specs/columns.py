@@ -46,6 +46,11 @@ class RenameSpec(OperatorSpec):
         """Those that get another name; see :class:`OperatorSpec`."""
         return {name: schema.field(name).type for name, _ in self.names if name in schema.names}
 
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them, under their names after; see :class:`OperatorSpec`."""
+        new = dict(self.names)
+        return frozenset(new.get(name, name) for name in names)
+
 
 def check_rename(step: str | None, names: Mapping[str, str], schema: pa.Schema) -> None:
     """Refuse names that are not there; called when the step is written down.
@@ -117,3 +122,7 @@ class ExplodeSpec(OperatorSpec):
         """The exploded one; see :class:`OperatorSpec`."""
         made = self.output_schema(step, (schema,))
         return {self.column: made.field(self.column).type}
+
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All but the exploded one; see :class:`OperatorSpec`."""
+        return names - {self.column}

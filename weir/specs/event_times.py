@@ -34,3 +34,7 @@ class AssignEventTimeSpec(OperatorSpec):
         if self.watermark is not None and self.watermark.generator is not None:
             return super().read_columns(wanted, schema)
         return wanted | expression_columns([self.event_time], schema)
+
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them; see :class:`OperatorSpec`."""
+        return names

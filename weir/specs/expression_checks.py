@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import polars as pl
 import pyarrow as pa
@@ -130,3 +130,13 @@ def _evaluate(step: str, expression: pl.Expr, schema: pa.Schema) -> pl.DataFrame
     except pl.exceptions.PolarsError as error:
         reason = str(error).strip().splitlines()[0]
         raise GraphError(f"step {step!r}: {expression} cannot be computed: {reason}") from error
+
+
+def copies(expressions: Iterable[pl.Expr], names: Collection[str]) -> frozenset[str]:
+    """What the expressions that are nothing but one of these columns, perhaps under another name, are called."""
+    found = set()
+    for expression in expressions:
+        column = expression.meta.undo_aliases()
+        if column.meta.is_column() and column.meta.output_name() in names:
+            found.add(expression.meta.output_name())
+    return frozenset(found)

@@ -25,7 +25,13 @@ AggregateFunction = Literal["count", "sum", "min", "max", "mean"]
 class KeyedSpec(OperatorSpec):
     """Base of keyed operators: rows come in partitioned by ``key_columns``."""
 
+    #: Each row that leaves has the values of the key columns of the row, or the key, that it is made of.
+    keeps_keys: ClassVar[bool] = True
     key_columns: tuple[str, ...]
+
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Key columns; see :class:`OperatorSpec`."""
+        return names.intersection(self.key_columns) if self.keeps_keys else frozenset()
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -63,6 +69,10 @@ class KeyedAggregateSpec(KeyedSpec):
         """Keys, what is aggregated, and what is wanted; see :class:`OperatorSpec`."""
         aggregated = {aggregate.column for aggregate in self.aggregates if aggregate.column is not None}
         return wanted.intersection(schema.names) | {*self.key_columns} | aggregated
+
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them; see :class:`OperatorSpec`."""
+        return names
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,10 @@ class LookupSpec(OperatorSpec):
         _check(step, self, schema)
         return [found.with_nullable(found.nullable or self.how == "left") for found in self.schema]
 
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them; see :class:`OperatorSpec`."""
+        return names
+
 
 def _check(step: str, spec: LookupSpec, schema: pa.Schema) -> None:
     """Refuse what cannot be looked up.

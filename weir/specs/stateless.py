@@ -14,6 +14,7 @@ from weir.errors import GraphError
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import (
     check_predicate,
+    copies,
     expression_columns,
     with_columns_schema,
     written_columns,
@@ -42,6 +43,10 @@ class FilterSpec(OperatorSpec):
         """What the predicate reads, and what is wanted; see :class:`OperatorSpec`."""
         return wanted | expression_columns([self.predicate], schema)
 
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them; see :class:`OperatorSpec`."""
+        return names
+
 
 @dataclass(frozen=True)
 class WithColumnsSpec(OperatorSpec):
@@ -69,6 +74,10 @@ class WithColumnsSpec(OperatorSpec):
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
         """See :class:`OperatorSpec`."""
         return written_columns(step, self.expressions, schema)
+
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Those that are not replaced, and their copies; see :class:`OperatorSpec`."""
+        return names.difference(self.written_columns("", schema)) | copies(self.expressions, names)
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,11 @@ class SelectSpec(OperatorSpec):
         """The chosen columns, and what expressions read; see :class:`OperatorSpec`."""
         plain = frozenset(item for item in self.columns if isinstance(item, str))
         return plain | expression_columns(self.expressions, schema)
+
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Those that are chosen, and their copies; see :class:`OperatorSpec`."""
+        plain = frozenset(item for item in self.columns if isinstance(item, str))
+        return names & plain | copies(self.expressions, names)
 
 
 @dataclass(frozen=True)
@@ -186,6 +200,10 @@ class PassThroughSpec(OperatorSpec):
         """What is wanted; see :class:`OperatorSpec`."""
         return wanted
 
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them; see :class:`OperatorSpec`."""
+        return names
+
 
 @dataclass(frozen=True)
 class BusySpec(OperatorSpec):
@@ -199,6 +217,10 @@ class BusySpec(OperatorSpec):
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """What is wanted; see :class:`OperatorSpec`."""
         return wanted
+
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them; see :class:`OperatorSpec`."""
+        return names
 
 
 @dataclass(frozen=True)

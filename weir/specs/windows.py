@@ -87,6 +87,10 @@ class WindowTopPartSpec(OperatorSpec):
     rows: int
     ties: bool
 
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them; see :class:`OperatorSpec`."""
+        return names
+
 
 @dataclass(frozen=True)
 class WindowTopSpec(KeyedSpec):
