@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weir.graph import Node, PhysicalGraph
+from weir.plan_texts import key_columns, watermark_text, window_text
 from weir.redaction import redacted
 from weir.specs import SourceSpec
 
@@ -29,6 +30,10 @@ def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
                 "spec": redacted(node.spec.describe()),
                 "columns": {field.name: str(field.type) for field in node.schema},
                 "columns_not_read": columns_not_read(node),
+                "states": list(node.states.values()),
+                "key_columns": key_columns(node),
+                "window": window_text(node),
+                "event_time": watermark_text(node),
                 "side_outputs": {
                     item.name: {field.name: str(field.type) for field in item.schema}
                     for item in node.side_outputs

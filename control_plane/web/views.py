@@ -128,6 +128,12 @@ class PlanNodeView(BaseModel):
     spec: dict[str, object]
     columns: dict[str, str] = Field(description="that are there when the job runs")
     columns_not_read: list[str] = Field([], description="of a source: columns that it does not decode")
+    states: list[str] = Field([], description="state tables, as step or step/state")
+    key_columns: list[list[str]] = Field([], description="of a keyed step, by input")
+    window: str | None = Field(None, description="its windows, or the times that a join pairs")
+    event_time: str | None = Field(
+        None, description="of a source, or a step that assigns it: event time and watermark"
+    )
     side_outputs: dict[str, dict[str, str]] = Field(
         {}, description="by name: columns of outputs beside its own"
     )

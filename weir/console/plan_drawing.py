@@ -8,6 +8,8 @@ from rich.tree import Tree
 from weir.conditions import condition_text
 from weir.graph import Edge, Exchange, Node, PhysicalGraph, Stage
 from weir.plan_document import columns_not_read
+from weir.plan_texts import key_columns, watermark_text, window_text
+from weir.specs import KeyedSpec
 
 _WAYS = {
     Exchange.FORWARD: "forward",
@@ -62,10 +64,24 @@ def _way(edge: Edge) -> str:
 
 def _step(node: Node) -> str:
     columns = ", ".join(f"{column.name}: {column.type}" for column in node.schema)
-    state = ", [magenta]keeps state[/]" if node.is_keyed else ""
-    return f"[green]{escape(node.name)}[/] ({escape(node.spec.kind)}{state})" + (
+    return f"[green]{escape(node.name)}[/] ({escape(node.spec.kind)}{_state(node)}{_times(node)})" + (
         "" if node.is_sink else f"  [dim]{escape(columns)}[/]{_left_out(node)}"
     )
+
+
+def _state(node: Node) -> str:
+    """Key columns of each input, and the state tables where they have names."""
+    if not node.is_keyed:
+        return ""
+    ways = dict.fromkeys(", ".join(keys) for keys in key_columns(node) if keys)
+    named = [name for name in node.spec.state_names if name] if isinstance(node.spec, KeyedSpec) else []
+    names = f" {escape(', '.join(named))}" if named else ""
+    return f", [magenta]keeps state{names} by {escape(' = '.join(ways))}[/]"
+
+
+def _times(node: Node) -> str:
+    told = [text for text in (window_text(node), watermark_text(node)) if text]
+    return "".join(f", [blue]{escape(text)}[/]" for text in told)
 
 
 def _left_out(node: Node) -> str:

@@ -20,7 +20,7 @@ def test_the_plan_names_every_step_and_how_rows_get_there():
     text = out.getvalue()
     assert "counts  5 steps" in text
     for step in (
-        "events (json_lines_source)",
+        "events (json_lines_source, the time of reading, watermark at out_of_order_grace_period)",
         "keep (filter)",
         "count (",
         "keeps state",
@@ -43,7 +43,7 @@ def test_the_plan_tells_what_is_not_read_and_not_sent():
     out = io.StringIO()
     graph = physical_graph(flow.build())
     Console(file=out, width=200).print(draw(graph))
-    assert "events (json_lines_source)  id: int64, server: string  not read: note" in out.getvalue()
+    assert "grace_period)  id: int64, server: string  not read: note" in out.getvalue()
     assert "by server (only server) stage 1" in out.getvalue()
     document = plan_document(graph)
     assert document["operators"][0]["columns_not_read"] == ["note"]
@@ -57,3 +57,34 @@ def test_the_plan_tells_which_row_groups_are_read():
     out = io.StringIO()
     Console(file=out, width=200).print(draw(physical_graph(flow.build())))
     assert "name: string  row groups: (id >= 3 and id <= 9)" in out.getvalue()
+
+
+def test_the_plan_tells_of_keys_states_windows_and_watermarks():
+    flow = weir.Dataflow("timed")
+    schema = {"id": int, "at_ms": int}
+    watermark = weir.bounded_out_of_orderness("2s", idle_timeout="1500ms")
+    left, right = (
+        flow.source(name, weir.JsonLines("in", schema=schema), event_time="at_ms", watermark=watermark)
+        for name in ("left", "right")
+    )
+    other = right.rename("named", {"id": "of"}).key_by("of")
+    joined = left.key_by("id").join("joined", other, within=("-1s", "5s"))
+    counts = joined.key_by("id").window(weir.sliding("1m", "10s")).aggregate("counts", n=weir.count())
+    counts.select("some", "id", "n").key_by("id").count("n2").sink("out", weir.Blackhole())
+    graph = physical_graph(flow.build())
+    out = io.StringIO()
+    Console(file=out, width=300).print(draw(graph))
+    text = out.getvalue()
+    assert "left (json_lines_source, at_ms, watermark 2s behind, idle after 1500ms)" in text
+    assert (
+        "joined (join, keeps state rows, _expiry by id = of, from -1000 ms to +5000 ms of the left row)"
+        in text
+    )
+    assert "counts (window_aggregate, keeps state by id, sliding 1m by 10s)" in text
+    operators = {item["name"]: item for item in plan_document(graph)["operators"]}
+    assert operators["joined"]["states"] == ["joined/rows", "joined/_expiry"]
+    assert operators["joined"]["key_columns"] == [["id"], ["of"]]
+    assert operators["counts"]["window"] == "sliding 1m by 10s"
+    assert operators["left"]["event_time"] == "at_ms, watermark 2s behind, idle after 1500ms"
+    # Windows and the count go by the key of the join.
+    assert graph.stages[-1].name == "joined -> counts -> some -> n2 -> out"
