@@ -19,7 +19,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weir.aggregates import count, max, mean, min, sum
+    from weir.aggregates import (
+        count,
+        first,
+        largest,
+        last,
+        max,
+        mean,
+        min,
+        stddev,
+        sum,
+        variance,
+    )
     from weir.broadcast_process import BroadcastProcess
     from weir.builder import Dataflow
     from weir.connectors import (
@@ -112,6 +123,9 @@ __all__ = [
     "count",
     "cumulative",
     "custom_watermarks",
+    "first",
+    "largest",
+    "last",
     "max",
     "mean",
     "min",
@@ -119,8 +133,10 @@ __all__ = [
     "session",
     "side",
     "sliding",
+    "stddev",
     "sum",
     "tumbling",
+    "variance",
     "with_times",
 ]
 
@@ -130,10 +146,15 @@ __all__ = [
 _MODULES = {
     "aggregates": (
         "count",
+        "first",
+        "largest",
+        "last",
         "max",
         "mean",
         "min",
+        "stddev",
         "sum",
+        "variance",
     ),
     "broadcast_process": ("BroadcastProcess",),
     "builder": ("Dataflow",),

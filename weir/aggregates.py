@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from weir.errors import GraphError
-from weir.specs import AggregateFunction
+from weir.specs.aggregate_functions import LARGEST_MAX, AggregateFunction
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,10 @@ class AggregateCall:
 
     function: AggregateFunction
     column: str | None = None
-    #: Of windows only: the rows that count.
+    #: The rows that count.
     condition: pl.Expr | None = None
+    #: Numbers that the function needs.
+    parameters: tuple[float, ...] = ()
 
     def where(self, predicate: pl.Expr) -> AggregateCall:
         """The same over the rows alone for which a boolean expression is true: ``weir.count().where(pl.col("x") > 3)``.
@@ -55,3 +57,58 @@ def max(column: str) -> AggregateCall:
 def mean(column: str) -> AggregateCall:
     """Mean so far; float64."""
     return AggregateCall("mean", column)
+
+
+def variance(column: str, *, ddof: int = 1) -> AggregateCall:
+    """Variance; float64. Null for ``ddof`` values or fewer.
+
+    Args:
+        column: of numbers.
+        ddof: what the number of values is lessened by in the divisor: 1 for a sample, 0 for the whole population.
+
+    Raises:
+        GraphError: ``ddof`` is neither.
+    """
+    return AggregateCall("variance", column, parameters=(_checked_ddof(ddof),))
+
+
+def stddev(column: str, *, ddof: int = 1) -> AggregateCall:
+    """Standard deviation, the square root of :func:`variance`; float64.
+
+    Raises:
+        GraphError: ``ddof`` is neither 0 nor 1.
+    """
+    return AggregateCall("stddev", column, parameters=(_checked_ddof(ddof),))
+
+
+def first(column: str) -> AggregateCall:
+    """The value of the row with the lowest event time that is not null; of equal times that of the row that came first.
+
+    Of numbers, booleans, dates and times.
+    """
+    return AggregateCall("first", column)
+
+
+def last(column: str) -> AggregateCall:
+    """The value of the row with the highest event time that is not null; of equal times that of the row that came last.
+
+    Of numbers, booleans, dates and times.
+    """
+    return AggregateCall("last", column)
+
+
+def largest(column: str, n: int) -> AggregateCall:
+    """The largest ``n`` values, descending; a list of int64 or float64. NaN does not count.
+
+    Raises:
+        GraphError: ``n`` is not from 1 to 100.
+    """
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= LARGEST_MAX:
+        raise GraphError(f"weir.largest: n is {n!r}; it must be a whole number from 1 to {LARGEST_MAX}")
+    return AggregateCall("largest", column, parameters=(n,))
+
+
+def _checked_ddof(ddof: object) -> int:
+    if isinstance(ddof, int) and not isinstance(ddof, bool) and ddof in (0, 1):
+        return ddof
+    raise GraphError(f"ddof is {ddof!r}; it is 1 (of a sample) or 0 (of the whole population)")

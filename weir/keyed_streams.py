@@ -83,7 +83,8 @@ class KeyedStream(Stream):
             name: the step's name; its state belongs to it.
             emit: "per_event": each row, values after it; "per_batch": each key's last row of a batch.
             parallelism: subtasks; None: as many as the producer has.
-            aggregates: output column -> function; the columns are appended to the input's.
+            aggregates: output column -> function, with ``.where(...)`` over some of the rows; the columns are appended
+                to the input's.
         """
         return self._aggregate(name, aggregates, emit, parallelism)
 
@@ -101,11 +102,10 @@ class KeyedStream(Stream):
                 raise GraphError(
                     f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
                 )
-            if call.condition is not None:
-                raise GraphError(
-                    f"step {name!r}: {output}: where(...) goes only with windows; filter the stream before key_by"
-                )
-        listed = tuple(Aggregate(output, call.function, call.column) for output, call in aggregates.items())
+        listed = tuple(
+            Aggregate(output, call.function, call.column, call.condition, call.parameters)
+            for output, call in aggregates.items()
+        )
         return self._same_kind(name, KeyedAggregateSpec(self.key_columns, listed, emit), parallelism)
 
     def deduplicate(

@@ -53,7 +53,7 @@ class WindowedStream:
                     f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
                 )
         listed = tuple(
-            WindowAggregate(output, call.function, call.column, call.condition)
+            WindowAggregate(output, call.function, call.column, call.condition, call.parameters)
             for output, call in aggregates.items()
         )
         read = {*stream.key_columns, *(each.column for each in listed)}

@@ -9,13 +9,13 @@ not depend on the process (no ``id()``, no ``hash()``).
 
 from __future__ import annotations
 
+from weir.specs.aggregate_functions import AggregateFunction
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.changes import TOP_ROWS_MAX, DeduplicateSpec, TopSpec
 from weir.specs.event_times import AssignEventTimeSpec
 from weir.specs.joins import AsOfJoinSpec, JoinBounds, JoinSpec, JoinType
 from weir.specs.keyed import (
     Aggregate,
-    AggregateFunction,
     DeclaredState,
     EmitMode,
     KeyedAggregateSpec,

@@ -43,14 +43,7 @@ class OperatorSpec:
 
     def describe(self) -> dict[str, object]:
         """JSON-able, deterministic: the kind and every field."""
-        # A field that came later is left out at its default: graphs without it keep their fingerprints.
-        told = [
-            f
-            for f in dataclasses.fields(self)
-            if not (f.metadata.get("came_later") and _is_default(getattr(self, f.name), f.default))
-        ]
-        fields = {f.name: _canonical(getattr(self, f.name)) for f in told}
-        return {"kind": self.kind, **fields}
+        return {"kind": self.kind, **_told_fields(self)}
 
     def fingerprinted(self) -> dict[str, object]:
         """As :meth:`describe`, but a default that was raised is told as it was: the graph keeps its fingerprint.
@@ -144,6 +137,15 @@ def merged_schema(step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
     )
 
 
+def _told_fields(value: Any) -> dict[str, object]:
+    """Its fields; one that came later is left out at its default: graphs without it keep their fingerprints."""
+    return {
+        f.name: _canonical(getattr(value, f.name))
+        for f in dataclasses.fields(value)
+        if not (f.metadata.get("came_later") and _is_default(getattr(value, f.name), f.default))
+    }
+
+
 def _is_default(value: object, default: object) -> bool:
     """Whether a field has its default; an expression compared with anything is another expression."""
     return value is default or (not isinstance(value, pl.Expr) and value == default)
@@ -159,7 +161,7 @@ def _canonical(value: Any) -> object:
     if isinstance(value, OperatorSpec):
         return value.describe()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _canonical(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return _told_fields(value)
     if isinstance(value, functools.partial):  # its settings make it another function
         settings = {name: _canonical(item) for name, item in sorted(value.keywords.items())}
         return [_canonical(value.func), _canonical(value.args), settings]

@@ -6,19 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
+from weir.specs.aggregate_functions import AggregateFunction, aggregate_type, aggregated_columns
 from weir.specs.base import OperatorSpec, SideOutput
-from weir.spelling import did_you_mean
+from weir.specs.expression_checks import check_predicate
 
 if TYPE_CHECKING:
     from weir.keyed_process import KeyedProcess
 
 #: When a keyed aggregation emits: one row per input row, or the last row of each key of a batch.
 EmitMode = Literal["per_event", "per_batch"]
-AggregateFunction = Literal["count", "sum", "min", "max", "mean"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Aggregate:
     output: str
     function: AggregateFunction
     column: str | None = None
+    condition: pl.Expr | None = field(default=None, metadata={"came_later": True})
+    parameters: tuple[float, ...] = field(default=(), metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,11 @@ class KeyedAggregateSpec(KeyedSpec):
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated, and what is wanted; see :class:`OperatorSpec`."""
-        aggregated = {aggregate.column for aggregate in self.aggregates if aggregate.column is not None}
-        return wanted.intersection(schema.names) | {*self.key_columns} | aggregated
+        return (
+            wanted.intersection(schema.names)
+            | {*self.key_columns}
+            | aggregated_columns(self.aggregates, schema)
+        )
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """All of them; see :class:`OperatorSpec`."""
@@ -137,31 +143,8 @@ def aggregate_schema(step: str, aggregates: tuple[Aggregate, ...], schema: pa.Sc
                 f"step {step!r}: output column {aggregate.output!r} exists already; choose another name"
             )
         taken.add(aggregate.output)
+        if aggregate.condition is not None:
+            check_predicate(f"{step}: where of {aggregate.output}", aggregate.condition, schema)
         dtype = aggregate_type(step, aggregate.function, aggregate.column, schema)
         fields.append(pa.field(aggregate.output, dtype))
     return pa.schema(fields)
-
-
-def aggregate_type(
-    step: str, function: AggregateFunction, column: str | None, schema: pa.Schema
-) -> pa.DataType:
-    """The type of an aggregate's values over a column of ``schema``; None only for a bare count.
-
-    Raises:
-        GraphError: there is no such column, or it is no number.
-    """
-    if function == "count" and column is None:
-        return pa.int64()
-    if column is None or column not in schema.names:
-        raise GraphError(
-            f"step {step!r}: {function} over {column!r}: there is no such column"
-            f"{did_you_mean(str(column), schema.names)}"
-        )
-    dtype = schema.field(column).type
-    if function == "count":
-        return pa.int64()
-    if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
-        raise GraphError(f"step {step!r}: {function} over {column!r}: the column is {dtype}, not a number")
-    if function == "mean" or pa.types.is_floating(dtype):
-        return pa.float64()
-    return pa.int64()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import polars as pl
@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
+from weir.specs.aggregate_functions import AggregateFunction, aggregate_type, aggregated_columns
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate
-from weir.specs.keyed import AggregateFunction, DeclaredState, KeyedSpec, aggregate_type
+from weir.specs.keyed import DeclaredState, KeyedSpec
 from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 
 WindowKind = Literal["tumbling", "sliding", "cumulative", "session"]
@@ -43,6 +44,7 @@ class WindowAggregate:
     function: AggregateFunction
     column: str | None = None
     condition: pl.Expr | None = None
+    parameters: tuple[float, ...] = field(default=(), metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,7 @@ class WindowAggregateSpec(KeyedSpec):
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated and what conditions look at; see :class:`OperatorSpec`."""
-        read = {*self.key_columns}
-        for aggregate in self.aggregates:
-            if aggregate.column is not None:
-                read.add(aggregate.column)
-            if aggregate.condition is not None:
-                if aggregate.condition.meta.has_multiple_outputs():
-                    return frozenset(schema.names)
-                read.update(aggregate.condition.meta.root_names())
-        return frozenset(read.intersection(schema.names))
+        return aggregated_columns(self.aggregates, schema) | {*self.key_columns}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 import math
+import statistics
 from collections.abc import Iterable
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -26,6 +28,11 @@ AGGREGATES = (
     Aggregate("min_y", "min", "y"),
     Aggregate("max_y", "max", "y"),
     Aggregate("mean_y", "mean", "y"),
+    Aggregate("high", "count", None, pl.col("x") > 50),
+    Aggregate("stddev_y", "stddev", "y", None, (0,)),
+    Aggregate("first_x", "first", "x"),
+    Aggregate("last_y", "last", "y", pl.col("x") > 0),
+    Aggregate("largest_x", "largest", "x", None, (3,)),
 )
 
 
@@ -42,7 +49,11 @@ def make(
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> list[dict]:
-    return [row for batch in batches for row in batch.to_pylist()]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    for row in rows:
+        if row.get("stddev_y") is not None:
+            row["stddev_y"] = round(row["stddev_y"], 9)
+    return rows
 
 
 class Model:
@@ -63,6 +74,13 @@ class Model:
             out[f"min_{name}"] = min(values) if values else None
             out[f"max_{name}"] = max(values) if values else None
             out[f"mean_{name}"] = sum(values) / len(values) if values else None
+        x, y = ([other[name] for other in rows if other[name] is not None] for name in ("x", "y"))
+        # All rows have the same event time.
+        last = [other["y"] for other in rows if other["y"] is not None and (other["x"] or 0) > 0]
+        out["high"] = sum(value > 50 for value in x)
+        out["stddev_y"] = round(statistics.pstdev(y), 9) if y else None
+        out["first_x"], out["last_y"] = x[0] if x else None, last[-1] if last else None
+        out["largest_x"] = sorted(x, reverse=True)[:3]
         return out
 
 
@@ -120,9 +138,11 @@ def test_output_schema_is_user_columns_aggregates_system_columns() -> None:
         *("_event_time_ms", "_ingest_time_us"),
     ]
     types = {name: str(out.schema.field(name).type) for name in out.schema.names}
-    floats = {"mean_x", "sum_y", "min_y", "max_y", "mean_y"}
+    floats = {"mean_x", "sum_y", "min_y", "max_y", "mean_y", "stddev_y", "last_y"}
     for aggregate in AGGREGATES:
-        assert types[aggregate.output] == ("double" if aggregate.output in floats else "int64")
+        number = "double" if aggregate.output in floats else "int64"
+        is_list = aggregate.function == "largest"
+        assert types[aggregate.output] == (f"list<item: {number}>" if is_list else number)
 
 
 def test_state_survives_a_new_operator_on_the_same_store() -> None:

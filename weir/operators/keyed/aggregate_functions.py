@@ -1,6 +1,6 @@
 """What each aggregate function keeps per key, and how a batch updates it.
 
-An accumulator is one or two 8-byte cells of a key's slot (``weir.state.tables.cells``); its layout is persisted, so the
+An accumulator is some 8-byte cells of a key's slot (``weir.state.tables.cells``); its layout is persisted, so the
 order of a spec's aggregates and their functions must not change while a store is kept.
 """
 
@@ -10,9 +10,19 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from weir.errors import WeirError
+from weir.operators.aggregation import value_kernels
+from weir.operators.aggregation.columns import (
+    array_of,
+    from_words,
+    lists_of,
+    name_of,
+    numbers,
+    rows_that_count,
+    words,
+)
+from weir.operators.aggregation.rows import FoldRows
 from weir.operators.keyed import aggregate_kernels as kernels
 from weir.specs import Aggregate
 from weir.state.tables.cells import CellTable
@@ -21,57 +31,41 @@ from weir.state.tables.cells import CellTable
 class Accumulator(ABC):
     """One aggregate's cells; ``cell`` is the first of them."""
 
-    #: Cells of a key.
-    width = 1
-
     def __init__(self, aggregate: Aggregate, dtype: pa.DataType | None, cell: int) -> None:
         self.aggregate = aggregate
         self.cell = cell
         self._dtype = dtype
         self._byte, self._bit = cell // 8, 1 << (cell % 8)
 
+    @property
+    def width(self) -> int:
+        """Cells of a key."""
+        return 1
+
     @abstractmethod
-    def update(self, state: CellTable, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
         """Take in one value per slot and return the running values, as long as ``slots``.
 
         Args:
             state: owner of the cells.
             slots: int32, shape (rows,).
-            column: the aggregated column's rows; None for a bare count.
+            rows: as many as ``slots``.
 
         Raises:
             WeirError: an integer does not fit 64 bits, or a sum passes them.
         """
 
-    def _values(self, column: pa.Array | None, target: pa.DataType) -> tuple[np.ndarray, np.ndarray]:
-        """Values and validity (empty: no nulls) of a column as int64 or float64."""
-        if column is None:
-            raise WeirError(f"aggregate {self.aggregate.output!r} needs a column")
-        try:
-            cast = column if column.type == target else column.cast(target, safe=target == pa.int64())
-        except pa.ArrowInvalid as error:
-            raise WeirError(f"aggregate {self._name()}: {error}; cast the column to float64 first") from error
-        if cast.null_count == 0:
-            return cast.to_numpy(zero_copy_only=True), kernels.NO_NULLS
-        valid = pc.cast(cast.is_valid(), pa.uint8()).to_numpy(zero_copy_only=True)
-        return cast.fill_null(0).to_numpy(zero_copy_only=True), valid
-
-    def _name(self) -> str:
-        return f"{self.aggregate.output!r} ({self.aggregate.function} of {self.aggregate.column!r})"
-
-
-def _array(values: np.ndarray, valid: np.ndarray) -> pa.Array:
-    return pa.array(values) if valid.all() else pa.array(values, mask=valid == 0)
+    def _values(self, rows: FoldRows, target: pa.DataType) -> tuple[np.ndarray, np.ndarray]:
+        """Values and validity (empty: no nulls) of the column as int64 or float64."""
+        return numbers(self.aggregate, rows.column, rows.mask, target)
 
 
 class CountAccumulator(Accumulator):
     """Number of rows, or of values that are not null."""
 
-    def update(self, state: CellTable, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
         """See :class:`Accumulator`."""
-        valid = kernels.NO_NULLS
-        if column is not None and column.null_count:
-            valid = pc.cast(column.is_valid(), pa.uint8()).to_numpy(zero_copy_only=True)
+        valid = rows.mask if rows.column is None else rows_that_count(rows.column, rows.mask)
         out = np.empty(len(slots), dtype=np.int64)
         kernels.running_count(slots, state.cells, self.cell, valid, out)
         return pa.array(out)
@@ -80,57 +74,120 @@ class CountAccumulator(Accumulator):
 class SumAccumulator(Accumulator):
     """Sum of values: int64, checked, for integers; float64 otherwise."""
 
-    def update(self, state: CellTable, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
         """See :class:`Accumulator`."""
         out_valid = np.empty(len(slots), dtype=np.uint8)
         place = (self.cell, state.presence, self._byte, self._bit)
         if self._dtype is not None and pa.types.is_integer(self._dtype):
-            values, valid = self._values(column, pa.int64())
+            values, valid = self._values(rows, pa.int64())
             out = np.empty(len(slots), dtype=np.int64)
             row = kernels.running_sum_int(slots, state.cells, *place, values, valid, out, out_valid)
             if row >= 0:
                 raise WeirError(
-                    f"aggregate {self._name()}: a key's sum passes 64 bits when {int(values[row])} is added; "
-                    "cast the column to float64 first"
+                    f"aggregate {name_of(self.aggregate)}: a key's sum passes 64 bits when {int(values[row])} is "
+                    "added; cast the column to float64 first"
                 )
-            return _array(out, out_valid)
-        values, valid = self._values(column, pa.float64())
+            return array_of(out, out_valid)
+        values, valid = self._values(rows, pa.float64())
         total = np.empty(len(slots), dtype=np.float64)
         kernels.running_sum_float(
             slots, state.cells.view(np.float64), *place, values, valid, total, out_valid
         )
-        return _array(total, out_valid)
+        return array_of(total, out_valid)
 
 
 class ExtremeAccumulator(Accumulator):
     """Minimum or maximum: int64 for integers, float64 otherwise."""
 
-    def update(self, state: CellTable, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
         """See :class:`Accumulator`."""
         integers = self._dtype is not None and pa.types.is_integer(self._dtype)
-        values, valid = self._values(column, pa.int64() if integers else pa.float64())
+        values, valid = self._values(rows, pa.int64() if integers else pa.float64())
         cells = state.cells if integers else state.cells.view(np.float64)
         out = np.empty(len(slots), dtype=cells.dtype)
         out_valid = np.empty(len(slots), dtype=np.uint8)
         largest = self.aggregate.function == "max"
         place = (self.cell, state.presence, self._byte, self._bit)
         kernels.running_extreme(slots, cells, *place, values, valid, largest, out, out_valid)
-        return _array(out, out_valid)
+        return array_of(out, out_valid)
 
 
 class MeanAccumulator(Accumulator):
     """Mean as float64: a float64 sum and the number of values."""
 
-    width = 2
-
-    def update(self, state: CellTable, slots: np.ndarray, column: pa.Array | None) -> pa.Array:
+    @property
+    def width(self) -> int:
         """See :class:`Accumulator`."""
-        values, valid = self._values(column, pa.float64())
+        return 2
+
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
+        """See :class:`Accumulator`."""
+        values, valid = self._values(rows, pa.float64())
         out = np.empty(len(slots), dtype=np.float64)
         out_valid = np.empty(len(slots), dtype=np.uint8)
         sums = state.cells.view(np.float64)
         kernels.running_mean(slots, sums, state.cells, self.cell, values, valid, out, out_valid)
-        return _array(out, out_valid)
+        return array_of(out, out_valid)
+
+
+class MomentsAccumulator(Accumulator):
+    """Variance and standard deviation: number of values, mean, sum of squared differences from it."""
+
+    @property
+    def width(self) -> int:
+        """See :class:`Accumulator`."""
+        return 3
+
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
+        """See :class:`Accumulator`."""
+        values, valid = self._values(rows, pa.float64())
+        out, out_valid = np.empty(len(slots), dtype=np.float64), np.empty(len(slots), dtype=np.uint8)
+        form = (int(self.aggregate.parameters[0]), self.aggregate.function == "stddev")
+        cells = state.cells
+        value_kernels.moments(
+            slots, cells, cells.view(np.float64), self.cell, values, valid, *form, out, out_valid
+        )
+        return array_of(out, out_valid)
+
+
+class ByTimeAccumulator(Accumulator):
+    """The value with the lowest or the highest event time, and that time."""
+
+    @property
+    def width(self) -> int:
+        """See :class:`Accumulator`."""
+        return 2
+
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
+        """See :class:`Accumulator`."""
+        values, valid = words(self.aggregate, rows.column, rows.mask)
+        out, out_valid = np.empty(len(slots), dtype=np.int64), np.empty(len(slots), dtype=np.uint8)
+        place = (self.cell, state.presence, self._byte, self._bit)
+        is_last = self.aggregate.function == "last"
+        value_kernels.by_time(
+            slots, state.cells, *place, values, rows.times_ms, valid, is_last, out, out_valid
+        )
+        assert rows.column is not None, "the graph checks that there is a column"
+        return from_words(out, out_valid, rows.column.type)
+
+
+class LargestAccumulator(Accumulator):
+    """The largest values, descending, after their number."""
+
+    @property
+    def width(self) -> int:
+        """See :class:`Accumulator`."""
+        return 1 + int(self.aggregate.parameters[0])
+
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
+        """See :class:`Accumulator`."""
+        integers = self._dtype is not None and pa.types.is_integer(self._dtype)
+        values, valid = self._values(rows, pa.int64() if integers else pa.float64())
+        cells = state.cells if integers else state.cells.view(np.float64)
+        size = self.width - 1
+        out, counts = np.zeros((len(slots), size), dtype=cells.dtype), np.empty(len(slots), dtype=np.int64)
+        value_kernels.largest(slots, state.cells, cells, self.cell, size, values, valid, out, counts)
+        return lists_of(out, counts)
 
 
 _CLASSES: dict[str, type[Accumulator]] = {
@@ -139,12 +196,17 @@ _CLASSES: dict[str, type[Accumulator]] = {
     "min": ExtremeAccumulator,
     "max": ExtremeAccumulator,
     "mean": MeanAccumulator,
+    "variance": MomentsAccumulator,
+    "stddev": MomentsAccumulator,
+    "first": ByTimeAccumulator,
+    "last": ByTimeAccumulator,
+    "largest": LargestAccumulator,
 }
 
 
 def cell_count(aggregates: tuple[Aggregate, ...]) -> int:
     """Cells that a key needs for all aggregates."""
-    return sum(_CLASSES[aggregate.function].width for aggregate in aggregates)
+    return sum(_CLASSES[aggregate.function](aggregate, None, 0).width for aggregate in aggregates)
 
 
 def make_accumulators(aggregates: tuple[Aggregate, ...], schema: pa.Schema) -> list[Accumulator]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import types
 
 from weir.kernels import kernel
@@ -172,7 +171,3 @@ def last_rows(slots: Any, last: Any, rows: Any) -> int:
             rows[count] = row
             count += 1
     return count
-
-
-#: All rows count: no nulls.
-NO_NULLS = np.zeros(0, dtype=np.uint8)

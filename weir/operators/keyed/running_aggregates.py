@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.errors import StateError
+from weir.operators.aggregation.conditions import Conditions
+from weir.operators.aggregation.rows import FoldRows, event_times
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.keyed import aggregate_kernels as kernels
 from weir.operators.keyed.aggregate_functions import Accumulator, cell_count, make_accumulators
@@ -27,7 +29,7 @@ from weir.state.tables.cells import CellTable
 
 
 class KeyedAggregateOperator(Operator):
-    """Count, sum, min, max and mean per key, kept in :class:`CellTable`.
+    """Running aggregates per key, kept in :class:`CellTable`.
 
     Input: any columns, the key columns among them. Output: the user columns, one column per aggregate, the system
     columns. ``per_event``: every row, with the values after that row. ``per_batch``: the last row of each key
@@ -41,6 +43,7 @@ class KeyedAggregateOperator(Operator):
         #: Keys met by deployments before this one.
         self._keys_before = 0
         self._spec = spec
+        self._conditions = Conditions(spec.aggregates)
         self._state: CellTable | None = None
         self._keys_at_close = 0
         self._input_schema: pa.Schema | None = None
@@ -107,11 +110,15 @@ class KeyedAggregateOperator(Operator):
             self._user_columns = len(user_columns(batch.schema))
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
         hashes = row_hashes(batch, keys)
+        masks = self._conditions.masks(batch)
         for start, stop, slots in state.pieces(hashes, keys.data, keys.offsets):
             piece = batch.slice(start, stop - start)
+            times_ms = event_times(piece)
             columns = [
-                accumulator.update(state, slots, self._column(piece, accumulator))
-                for accumulator in self._accumulators
+                accumulator.update(
+                    state, slots, FoldRows(self._column(piece, accumulator), mask[start:stop], times_ms)
+                )
+                for accumulator, mask in zip(self._accumulators, masks, strict=True)
             ]
             if self._spec.emit == "per_batch":
                 rows = pa.array(self._last_rows(slots))

@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from weir.errors import StateMismatchError
 from weir.operators.base import Json, OperatorContext
-from weir.specs import Aggregate, KeyedAggregateSpec
+from weir.specs import KeyedAggregateSpec
+from weir.specs.aggregate_functions import stored_function, stored_number
 from weir.state.tables.accumulators import FORMAT_VERSION
 from weir.state_types import describe, key_reads, reads
 from weir.timer_hooks import TIMERS_FORM
@@ -80,7 +81,7 @@ def aggregate_codec(spec: KeyedAggregateSpec, schema: pa.Schema | None) -> Aggre
     """What a spec needs; types are known with the schema of the rows."""
     return AggregateCodec(
         keys=tuple((name, key_form(schema, name)) for name in spec.key_columns),
-        aggregates=tuple((a.function, a.column, _number_type(schema, a)) for a in spec.aggregates),
+        aggregates=tuple((stored_function(a), a.column, stored_number(schema, a)) for a in spec.aggregates),
     )
 
 
@@ -183,17 +184,6 @@ def key_form(schema: pa.Schema | None, name: str) -> str | None:
     if pa.types.is_integer(data_type) or pa.types.is_boolean(data_type):
         return "integer"
     return str(data_type) if pa.types.is_temporal(data_type) else "bytes"
-
-
-def _number_type(schema: pa.Schema | None, aggregate: Aggregate) -> str | None:
-    """How ``weir.operators.keyed.aggregate_functions`` keeps the numbers of an accumulator."""
-    if aggregate.function == "count":
-        return "int64"
-    if aggregate.function == "mean":
-        return "float64"
-    if schema is None or aggregate.column is None:
-        return None
-    return "int64" if pa.types.is_integer(schema.field(aggregate.column).type) else "float64"
 
 
 def _typed(name: str | None, kind: str | None) -> str:

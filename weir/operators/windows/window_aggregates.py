@@ -12,7 +12,8 @@ from weir.errors import StateError, WeirError
 from weir.operators.base import NEVER_US, Json, OperatorContext, TimedOperator
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
-from weir.operators.windows.folds import Cells, Folds
+from weir.operators.windows.fold import Cells
+from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of
 from weir.operators.windows.window_codec import check_window_codecs, window_codec
 from weir.records import (

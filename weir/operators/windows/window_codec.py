@@ -15,12 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-import pyarrow as pa
-
 from weir.errors import StateMismatchError
 from weir.operators.base import Json
 from weir.operators.keyed.state_codec import key_form
-from weir.specs.windows import WindowAggregate, WindowAggregateSpec
+from weir.specs.aggregate_functions import stored_function, stored_number
+from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.accumulators import FORMAT_VERSION
 
 _MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
@@ -32,7 +31,7 @@ def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
     return {
         "values": FORMAT_VERSION,
         "keys": [[name, key_form(schema, name)] for name in spec.key_columns],
-        "aggregates": [[a.function, a.column, _number_type(schema, a)] for a in spec.aggregates],
+        "aggregates": [[stored_function(a), a.column, stored_number(schema, a)] for a in spec.aggregates],
         "window": asdict(spec.window),
     }
 
@@ -50,11 +49,3 @@ def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], neede
                     f"step {step!r}: the checkpoint's state has {part} {stored}; the job now needs "
                     f"{needed.get(part)}; {_MEND}"
                 )
-
-
-def _number_type(schema: pa.Schema, aggregate: WindowAggregate) -> str:
-    if aggregate.function == "count":
-        return "int64"
-    if aggregate.function == "mean" or aggregate.column is None:
-        return "float64"
-    return "int64" if pa.types.is_integer(schema.field(aggregate.column).type) else "float64"

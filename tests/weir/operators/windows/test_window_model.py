@@ -1,6 +1,7 @@
 """Windows made of panes against plain Python, whatever the runtime does in between."""
 
 import copy
+import statistics
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -35,6 +36,10 @@ AGGREGATES = (
     WindowAggregate("high", "max", "x"),
     WindowAggregate("mean", "mean", "x"),
     WindowAggregate("odd", "count", None, pl.col("v") % 2 == 1),
+    WindowAggregate("variance", "variance", "v", parameters=(1,)),
+    WindowAggregate("first", "first", "v"),
+    WindowAggregate("last", "last", "x", pl.col("v") > 0),
+    WindowAggregate("largest", "largest", "v", parameters=(2,)),
 )
 WINDOWS = [
     weir.tumbling(10),
@@ -108,6 +113,7 @@ def windows_of(window, time_ms):
 def result_of(window, key, bounds, rows):
     values = [value for _, _, value, _ in rows if value is not None]
     others = [other for _, _, _, other in rows if other is not None]
+    taken = [pair for pair in enumerate(rows) if taken_last(pair[1])]
     return (
         key,
         *bounds,
@@ -115,9 +121,27 @@ def result_of(window, key, bounds, rows):
         sum(values) if values else None,
         min(values, default=None),
         max(others, default=None),
-        sum(others) / len(others) if others else None,
+        round(sum(others) / len(others), 9) if others else None,
         sum(value % 2 == 1 for value in values),
+        round(statistics.variance(values), 9) if len(values) > 1 else None,
+        # Of equal times the first or the last that came.
+        min(rows, key=lambda row: (row[2] is None, row[1]))[2],
+        latest[1][3]
+        if (latest := max(taken, key=lambda pair: (pair[1][1], pair[0]), default=None))
+        else None,
+        tuple(sorted(values, reverse=True)[:2]),
     )
+
+
+def taken_last(row):
+    return row[3] is not None and row[2] is not None and row[2] > 0
+
+
+def comparable(value):
+    """Lists hashable, and what is computed in another order rounded."""
+    if isinstance(value, list):
+        return tuple(value)
+    return round(value, 9) if isinstance(value, float) else value
 
 
 class WindowMachine(RuleBasedStateMachine):
@@ -195,7 +219,7 @@ class WindowMachine(RuleBasedStateMachine):
         for batch in batches:
             assert batch.num_rows <= 3
             names = user_columns(batch.schema)
-            rows += [tuple(row[name] for name in names) for row in batch.to_pylist()]
+            rows += [tuple(comparable(row[name]) for name in names) for row in batch.to_pylist()]
             assert batch.column("_event_time_ms").to_pylist() == [
                 end - self.ends_early for end in batch.column("window_end").to_pylist()
             ]

@@ -1,0 +1,1 @@
+"""What aggregates of windows and running aggregates of keys have in common."""

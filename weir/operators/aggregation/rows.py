@@ -1,0 +1,33 @@
+"""Rows as aggregates take them in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from weir.records import EVENT_TIME_COLUMN
+
+
+class FoldRows(NamedTuple):
+    """Rows that an aggregate takes in."""
+
+    #: The aggregated column; None for a bare count.
+    column: pa.Array | None
+    #: uint8, 0 for rows that do not count; of length 0: all do.
+    mask: np.ndarray
+    #: Event times, ms; int64. Of length 0: there are none.
+    times_ms: np.ndarray
+
+
+def event_times(batch: pa.RecordBatch) -> np.ndarray:
+    """Event times of a batch, ms, int64; of length 0 if it has none, as outside a job."""
+    index = batch.schema.get_field_index(EVENT_TIME_COLUMN)
+    if index < 0:
+        return _NO_TIMES
+    times_ms: np.ndarray = batch.column(index).to_numpy(zero_copy_only=True)
+    return times_ms
+
+
+_NO_TIMES = np.empty(0, dtype=np.int64)

@@ -1,0 +1,113 @@
+"""The functions of aggregates: over which columns they go, of what type their values are, and how state names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, Protocol
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.types as pat
+
+from weir.errors import GraphError
+from weir.spelling import did_you_mean
+
+AggregateFunction = Literal[
+    "count", "sum", "min", "max", "mean", "variance", "stddev", "first", "last", "largest"
+]
+_BY_TIME = ("first", "last")
+_FLOATS = ("mean", "variance", "stddev")
+#: Values that ``largest`` keeps, at most.
+LARGEST_MAX = 100
+
+
+class AnyAggregate(Protocol):
+    """An aggregate of a window, or a running one of a key."""
+
+    @property
+    def output(self) -> str:
+        """Name of its column."""
+
+    @property
+    def function(self) -> AggregateFunction:
+        """What is done with the values."""
+
+    @property
+    def column(self) -> str | None:
+        """Whose values; None: rows are counted."""
+
+    @property
+    def condition(self) -> pl.Expr | None:
+        """Which rows count; None: all."""
+
+    @property
+    def parameters(self) -> tuple[float, ...]:
+        """Numbers that the function needs."""
+
+
+def aggregate_type(
+    step: str, function: AggregateFunction, column: str | None, schema: pa.Schema
+) -> pa.DataType:
+    """The type of an aggregate's values over a column of ``schema``; None only for a bare count.
+
+    Raises:
+        GraphError: there is no such column, or it is of a type that the function does not take.
+    """
+    if function == "count" and column is None:
+        return pa.int64()
+    if column is None or column not in schema.names:
+        raise GraphError(
+            f"step {step!r}: {function} over {column!r}: there is no such column"
+            f"{did_you_mean(str(column), schema.names)}"
+        )
+    dtype = schema.field(column).type
+    if function == "count":
+        return pa.int64()
+    is_number = pat.is_integer(dtype) or pat.is_floating(dtype)
+    if function in _BY_TIME and not is_number:
+        if not (pat.is_boolean(dtype) or (pat.is_temporal(dtype) and not pat.is_interval(dtype))):
+            raise GraphError(
+                f"step {step!r}: {function} over {column!r}: the column is {dtype}; it takes numbers, booleans, dates "
+                f"and times"
+            )
+        return dtype
+    if not is_number:
+        raise GraphError(f"step {step!r}: {function} over {column!r}: the column is {dtype}, not a number")
+    number = pa.int64() if pat.is_integer(dtype) and function not in _FLOATS else pa.float64()
+    return pa.list_(number) if function == "largest" else number
+
+
+def aggregated_columns(aggregates: Iterable[AnyAggregate], schema: pa.Schema) -> frozenset[str]:
+    """Columns of ``schema`` that aggregates and their conditions look at."""
+    read: set[str] = set()
+    for aggregate in aggregates:
+        if aggregate.column is not None:
+            read.add(aggregate.column)
+        if aggregate.condition is not None:
+            if aggregate.condition.meta.has_multiple_outputs():
+                return frozenset(schema.names)
+            read.update(aggregate.condition.meta.root_names())
+    return frozenset(read.intersection(schema.names))
+
+
+def stored_function(aggregate: AnyAggregate) -> str:
+    """The function, as far as the bytes of its state depend on it; part of snapshots."""
+    if aggregate.function == "stddev":
+        return "variance"
+    if aggregate.function == "largest":
+        return f"largest {int(aggregate.parameters[0])}"
+    return aggregate.function
+
+
+def stored_number(schema: pa.Schema | None, aggregate: AnyAggregate) -> str | None:
+    """The type of the numbers in its state; part of snapshots. None: it is not known yet."""
+    if aggregate.function == "count":
+        return "int64"
+    if aggregate.function in _FLOATS:
+        return "float64"
+    if schema is None or aggregate.column is None:
+        return None
+    dtype = schema.field(aggregate.column).type
+    if pat.is_integer(dtype) or pat.is_floating(dtype):
+        return "int64" if pat.is_integer(dtype) else "float64"
+    return str(dtype)
