@@ -16,7 +16,7 @@ GENERATE := -m grpc_tools.protoc -Iweir/rpc=proto
 PROTO_FILES := $(patsubst proto/%,weir/rpc/%,$(wildcard proto/*.proto))
 RESULTS := benchmarks/results
 
-.PHONY: help setup java demo etcd test check format proto verify-proto docs bench chaos experiments lock clean
+.PHONY: help setup java maven services stop-services demo etcd test check format proto verify-proto docs bench chaos experiments lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -56,6 +56,20 @@ java:
 		echo "make: error: Spark needs Java, and there is no java on PATH and no JAVA_HOME: install a Java 17+ runtime" \
 			"(Debian: apt-get install openjdk-17-jre-headless)" >&2; \
 		exit 1; }
+
+# Their jars come from Maven, once.
+maven: java
+	@command -v mvn >/dev/null || { echo "maven: installing maven with apt-get"; \
+		(apt-get install -y -q --no-install-recommends maven || (apt-get update -q && apt-get install -y -q --no-install-recommends maven)) >/dev/null 2>&1; } \
+		|| { echo "make: error: the jars of Kafka and Cassandra need mvn on PATH (Debian: apt-get install maven)" >&2; exit 1; }
+
+services: maven setup ## Start a real Kafka (localhost:9092) and a real Cassandra (localhost:9042); stop-services deletes them
+	@$(RUN) -m services kafka start
+	@$(RUN) -m services cassandra start
+
+stop-services: setup ## Stop what `services` started, and delete its data
+	@$(RUN) -m services kafka stop --wipe
+	@$(RUN) -m services cassandra stop --wipe
 
 demo: java setup ## Generate events, run the demo job on real processes, print latencies and draw them
 	@$(RUN) -m experiments.demo

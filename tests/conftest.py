@@ -3,12 +3,21 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from experiments.ports import SHARE_VARIABLE
+
 # How long an example takes says how busy the machine is.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
 #: Only few tests are about a lease that ends, and they set it themselves; in others a process may be kept waiting.
 LEASE_TIMEOUT_MS = 20_000
+
+
+def pytest_configure(config):
+    """The workers of pytest-xdist never ask for the same ports."""
+    worker = getattr(config, "workerinput", None)
+    if worker:
+        os.environ[SHARE_VARIABLE] = f"{worker['workerid'].removeprefix('gw')}/{worker['workercount']}"
 
 
 @pytest.hookimpl(tryfirst=True)

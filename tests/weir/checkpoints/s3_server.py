@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,15 +11,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
+from experiments.ports import free_port
+
 SECRET = "s3cret"
 _START_S_MAX = 60
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def uri_of(port: int, bucket: str = "bucket") -> str:
