@@ -76,6 +76,8 @@ demo: java setup ## Generate events, run the demo job on real processes, print l
 
 NO_PROCESS := not scenario and not spark and not service
 test: check etcd ## Everything that `check` does, then all tests: those that start no process two at a time, the others alone
+	@# Without Maven the tests of Kafka and Cassandra are skipped, and say so.
+	@$(MAKE) maven || true
 	$(RUN) -m pytest -n 2 -m "$(NO_PROCESS)"
 	$(RUN) -m pytest -m "not ($(NO_PROCESS))"
 
