@@ -4,8 +4,9 @@ The bytes are described in ``kept_rows``. Common arguments:
 
 - ``data``: uint8, the entries of some keys, one after the other; that of key k is ``data[bounds[k]:bounds[k + 1]]``
   (int64, shape (keys + 1,)), empty if it has none.
-- ``layout``: int64, shape (2, 3), for each side where the lower bound and the last time lie in a row (-1: it has none),
-  and where its columns begin.
+- ``tails``: int64, where the rows begin that lie in the entry itself; those before them are of chunks.
+- ``layout``: int64, shape (sides, 3), for each side where the lower bound and the last time lie in a row (-1: it has
+  none), and where its columns begin.
 - ``new_*``: of the rows of a batch. ``keys`` is the position of a row's key, int64.
 """
 
@@ -23,8 +24,10 @@ from weir.operators.byte_access import load8, store8
 HEAD_BYTES, TIMER_AT = 13, 1
 #: Within a row: its flags and its time.
 FLAGS_AT, TIME_AT, ROW_BYTES = 4, 5, 13
-#: Flags: which side it is of, whether it has matched, and (in memory only) that it goes.
+#: Flags: which side it is of (its lowest bit; the others are bits 3 to 7), whether it has matched, and (in memory
+#: only) that it goes.
 SIDE, MATCHED, GONE = 1, 2, 4
+SIDES_MAX = 64
 NEVER = 2**63 - 1
 _FIRST = -(2**63)
 _SIZE_MASK = np.uint64(0xFFFFFFFF)
@@ -56,6 +59,17 @@ def _copy(source: Any, at: Any, out: Any, to: Any, size: Any) -> None:
 
 
 @byte_kernel_part
+def _side(data: Any, at: Any) -> Any:
+    flags = np.int64(data[at + FLAGS_AT])
+    return flags & SIDE | flags >> 2 & 62
+
+
+@byte_kernel_part
+def _side_flags(side: Any) -> Any:
+    return side & SIDE | (side & 62) << 2
+
+
+@byte_kernel_part
 def _number(data: Any, at: Any) -> Any:
     return np.int64(load8(data, at))
 
@@ -67,7 +81,7 @@ def rows_of_side(data: Any, bounds: Any, side: Any, starts: Any, stops: Any) -> 
     for key in range(bounds.size - 1):
         at = bounds[key] + HEAD_BYTES
         while at < bounds[key + 1]:
-            if data[at + FLAGS_AT] & SIDE == side:
+            if _side(data, at) == side:
                 starts[count] = at
                 count += 1
             at += _size(data, at)
@@ -179,7 +193,7 @@ def unmatched_rows(
         at = bounds[key] + HEAD_BYTES
         while at < bounds[key + 1]:
             flags = data[at + FLAGS_AT]
-            side = np.int64(flags & SIDE)
+            side = _side(data, at)
             is_told = (told >> side) & 1 and flags & (MATCHED | GONE) == 0
             if is_told and not _stays(data, at, layout[side, 1], watermark):
                 starts[count] = at
@@ -191,7 +205,7 @@ def unmatched_rows(
 
 @byte_kernel(
     types.void(
-        *(_U8, _I64, _LAYOUT, _INT, _INT, _U8),
+        *(_U8, _I64, _I64, _LAYOUT, _INT, _INT, _U8),
         *(_INT, _I64, _I64, _U8, _I64, _I64),
         *(_OUT_I64, _OUT_I64, _OUT_I64),
     )
@@ -199,6 +213,7 @@ def unmatched_rows(
 def measure(
     data: Any,
     bounds: Any,
+    tails: Any,
     layout: Any,
     told: Any,
     watermark: Any,
@@ -225,10 +240,10 @@ def measure(
             continue
         size = 0
         soonest, latest = NEVER, _FIRST
-        at = bounds[key] + HEAD_BYTES
+        at = tails[key]
         while at < bounds[key + 1]:
             flags = data[at + FLAGS_AT]
-            side = np.int64(flags & SIDE)
+            side = _side(data, at)
             until_at = layout[side, 1]
             if _stays(data, at, until_at, watermark):
                 size += _size(data, at)
@@ -254,7 +269,7 @@ def measure(
 
 @byte_kernel(
     types.void(
-        *(_U8, _I64, _LAYOUT, _INT, _I64, _I64),
+        *(_U8, _I64, _I64, _LAYOUT, _INT, _I64, _I64),
         *(_INT, _I64, _I64, _U8, _I64, _I64, _I64, _U8, _I64),
         *(_I64, _OUT_U8),
     )
@@ -262,6 +277,7 @@ def measure(
 def rewrite(
     data: Any,
     bounds: Any,
+    tails: Any,
     layout: Any,
     watermark: Any,
     sizes: Any,
@@ -286,11 +302,10 @@ def rewrite(
         out[to] = 1
         store8(out, to + TIMER_AT, np.uint64(timers[key]))
         to += HEAD_BYTES
-        at = bounds[key] + HEAD_BYTES
+        at = tails[key]
         while at < bounds[key + 1]:
             size = _size(data, at)
-            side = np.int64(data[at + FLAGS_AT] & SIDE)
-            if _stays(data, at, layout[side, 1], watermark):
+            if _stays(data, at, layout[_side(data, at), 1], watermark):
                 _copy(data, at, out, to, size)
                 to += size
             at += size
@@ -299,7 +314,7 @@ def rewrite(
             columns_at = layout[new_side, 2]
             length = new_offsets[row + 1] - new_offsets[row]
             store8(out, to, np.uint64(columns_at + length))
-            out[to + FLAGS_AT] = np.uint8(new_side | (MATCHED if new_matched[row] else 0))
+            out[to + FLAGS_AT] = np.uint8(_side_flags(new_side) | (MATCHED if new_matched[row] else 0))
             store8(out, to + TIME_AT, np.uint64(new_times[row]))
             if layout[new_side, 0] >= 0:
                 store8(out, to + layout[new_side, 0], np.uint64(new_lower[row]))
@@ -355,3 +370,30 @@ def versions_of(data: Any, bounds: Any, watermark: Any, lefts: Any, rights: Any,
                     count += 1
             at += _size(data, at)
     return count
+
+
+@byte_kernel(types.void(_U8, _INT, _INT, _INT, _LAYOUT, _INT, _INT, _OUT_U8, _OUT_I64))
+def rows_that_stay(
+    data: Any, first: Any, stop: Any, side: Any, layout: Any, told: Any, watermark: Any, out: Any, facts: Any
+) -> None:
+    """Copy the rows of a side that stay and lie in ``data[first:stop]``.
+
+    ``facts``: bytes, rows, the last time that belongs to one of them, and when the first of them is told of that has
+    not matched (``NEVER``: neither is).
+    """
+    size, rows = 0, 0
+    latest, soonest = _FIRST, NEVER
+    at = first
+    while at < stop:
+        length = _size(data, at)
+        until_at = layout[side, 1]
+        if _side(data, at) == side and _stays(data, at, until_at, watermark):
+            _copy(data, at, out, size, length)
+            size += length
+            rows += 1
+            until = _number(data, at + until_at) if until_at >= 0 else NEVER
+            latest = max(latest, until)
+            if until < NEVER and (told >> side) & 1 and data[at + FLAGS_AT] & MATCHED == 0:
+                soonest = min(soonest, until + 1)
+        at += length
+    facts[0], facts[1], facts[2], facts[3] = size, rows, latest, soonest

@@ -139,7 +139,7 @@ class JoinOperator(Operator):
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         bounds = self._spec.bounds
         new = NewRows(side, keys.inverse, times_ms, *row_bounds(bounds, side, batch, times_ms))
-        block = self._kept.load(keys.distinct)
+        block = self._kept.load(keys.distinct, 1 << (1 - side))
         flag = 0
         if self._is_once and side == 1:
             flag = kernels.GONE
@@ -231,7 +231,7 @@ class JoinOperator(Operator):
             if not due.keys:
                 return
             try:
-                block = self._due_block(due)
+                block = self._due_block(due, watermark_ms)
                 told = list(self._complete(block, watermark_ms))
                 block.changed[:] = 1
                 changes = self._kept.write(block, no_rows(len(block.keys)), watermark_ms, has_fired=True)
@@ -241,12 +241,17 @@ class JoinOperator(Operator):
             timers.fired(due, dict.fromkeys(due.keys, False) | changes)
             yield from told
 
-    def _due_block(self, due: Due) -> Block:
+    def _due_block(self, due: Due, watermark_ms: int) -> Block:
         # A key may have two timers: the time of its rows changed.
         user_keys = list(dict.fromkeys(user_key_of(key) for key in due.keys))
         column = weir_keys.KeyColumn.from_list(user_keys)
         hashes = weir_keys.hash_keys(column)
-        return self._kept.load(Keys(hashes, column, self._context.max_parallelism, is_distinct=True))
+        keys = Keys(hashes, column, self._context.max_parallelism, is_distinct=True)
+        return self._kept.load(keys, due_ms=self._due_ms(watermark_ms))
+
+    def _due_ms(self, watermark_ms: int) -> int | None:
+        """See :meth:`KeptRows.load`."""
+        return watermark_ms
 
     def _complete(self, block: Block, watermark_ms: int) -> Iterator[pa.RecordBatch]:
         """Kept rows that have not matched, and can no more."""

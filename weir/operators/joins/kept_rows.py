@@ -1,22 +1,24 @@
 """The rows that a join keeps, by key, in a table of values: read for a batch at once, matched and rewritten as arrays.
 
-A key has one entry, with the rows of both sides in the order in which they came. Its store key is that of a map's
-count (``weir.state.handles.elements``): what ``Keys.element_prefixes`` returns, then ``00``. Its value, version 1:
+A key has one entry, with the rows of all sides in the order in which they came; of a key with many rows those that came
+first lie in chunks (``row_chunks``), so that a batch writes no more than it adds, and a bounded rest. Its store key is
+that of a map's count (``weir.state.handles.elements``): what ``Keys.element_prefixes`` returns, then ``00``. Its value:
 
 ==========  =============================================================================================
 bytes       field
 ==========  =============================================================================================
-1           version
+1           version: 1, or 2 with chunks
 8           when the key is looked at next: the time of its timer, ms, little endian; 2**63 - 1: it has none
-4           0
-the rest    rows
+4           how many chunks
+the rest    what is told of the chunks, and the rows that lie in none
 ==========  =============================================================================================
 
 A row is:
 
 ==========  =============================================================================================
 4           bytes of the row, these included, little endian
-1           flags: 1: it is of the right side; 2: it has matched
+1           flags: 1: it is of the right side; 2: it has matched; of joins of more than two streams the number of
+            the side is bit 0 and, above it, bits 3 to 7
 8           its event time, ms, little endian
 0 or 8      of the side that has intervals: the first time of the other side that belongs to it
 0 or 8      of joins with bounds: the last time that belongs to it; of the other side the last watermark at which a row
@@ -35,7 +37,8 @@ import pyarrow as pa
 
 from weir.errors import StateMismatchError
 from weir.operators.joins import join_kernels as kernels
-from weir.operators.joins import row_kernels
+from weir.operators.joins import row_chunks, row_kernels
+from weir.operators.joins.row_chunks import CHUNKED_VERSION, PLAIN_VERSION, Chunks
 from weir.specs.joins import JoinBounds
 from weir.state.handles.block import Keys
 from weir.state.tables.timers import TimerTable
@@ -43,8 +46,9 @@ from weir.state.tables.values import ValueTable
 
 #: No timer, and the time of what is never complete.
 NEVER_MS = kernels.NEVER
+#: All sides.
+ALL_SIDES = 2**kernels.SIDES_MAX - 1
 _HEAD = b"\x00"
-_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +115,43 @@ class KeptRows:
         """Where the columns of a row begin within it."""
         return int(self.layout[side, 2])
 
-    def load(self, keys: Keys) -> Block:
+    def load(self, keys: Keys, sides: int = ALL_SIDES, *, due_ms: int | None = None) -> Block:
         """What is kept of these distinct keys.
+
+        Args:
+            keys: each once.
+            sides: bit s: rows of side s are looked at; others may be missing from the block, but stay.
+            due_ms: instead, of keys with many rows only those are looked at of which something is told by this time.
 
         Raises:
             StateMismatchError: an entry is of another version.
+            StateError: a part of an entry is not there.
         """
         state_keys = [prefix + _HEAD for prefix in keys.element_prefixes(self._table)]
         found = self._table.get_stored(state_keys)
         values = [b"" if value is None else value for value in found]
-        bounds = np.zeros(len(values) + 1, dtype=np.int64)
-        np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)), out=bounds[1:])
+        bounds = _bounds_of(values)
         data = np.frombuffer(bytearray().join(values), dtype=np.uint8)
-        versions = data[bounds[:-1][np.diff(bounds) > 0]]
-        if versions.size and (versions != _VERSION).any():
-            wrong = int(versions[versions != _VERSION][0])
-            raise StateMismatchError(
-                f"rows of a join have format version {wrong}, this program reads {_VERSION}"
-            )
-        return Block(self, keys, state_keys, data, bounds)
+        present = np.flatnonzero(np.diff(bounds) > 0)
+        versions = data[bounds[:-1][present]]
+        chunks = Chunks(self._table, self.layout, self.told)
+        tails = bounds[:-1] + kernels.HEAD_BYTES
+        if versions.size and (versions != PLAIN_VERSION).any():
+            wrong = versions[(versions != PLAIN_VERSION) & (versions != CHUNKED_VERSION)]
+            if wrong.size:
+                raise StateMismatchError(
+                    f"rows of a join have format version {int(wrong[0])}, this program reads {PLAIN_VERSION} and "
+                    f"{CHUNKED_VERSION}"
+                )
+            in_chunks = np.zeros(len(values), dtype=np.int64)
+            for key in present[versions == CHUNKED_VERSION].tolist():
+                values[key], in_chunks[key] = chunks.assemble(
+                    key, values[key], state_keys[key], sides, due_ms
+                )
+            bounds = _bounds_of(values)
+            data = np.frombuffer(bytearray().join(values), dtype=np.uint8)
+            tails = bounds[:-1] + kernels.HEAD_BYTES + in_chunks
+        return Block(self, keys, state_keys, data, bounds, tails, chunks)
 
     def write(
         self, block: Block, new: StoredRows, watermark_ms: int, *, has_fired: bool
@@ -144,6 +166,7 @@ class KeptRows:
         kernels.measure(
             block.data,
             block.bounds,
+            block.tails,
             self.layout,
             self.told,
             watermark_ms,
@@ -158,6 +181,7 @@ class KeptRows:
             first_due,
             last_due,
         )
+        self._settle_chunks(block, sizes, first_due, last_due, watermark_ms)
         timers, changes = self._timers(block, sizes, first_due, last_due, watermark_ms, has_fired=has_fired)
         out_bounds = np.zeros(count + 1, dtype=np.int64)
         np.cumsum(np.maximum(sizes, 0), out=out_bounds[1:])
@@ -166,6 +190,7 @@ class KeptRows:
         kernels.rewrite(
             block.data,
             block.bounds,
+            block.tails,
             self.layout,
             watermark_ms,
             sizes,
@@ -187,12 +212,47 @@ class KeptRows:
         entries = pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, buffers)
         if len(written) < count:
             entries = entries.take(pa.array(written))
-        keys = block.state_keys
-        puts = list(zip([keys[index] for index in written.tolist()], entries.to_pylist(), strict=True))
+        keys, values, positions = block.state_keys, entries.to_pylist(), written.tolist()
+        for index in self._to_seal(block, sizes, written):
+            position = positions[index]
+            values[index] = block.chunks.sealed(position, keys[position], values[index], watermark_ms)
+        puts, deletes = block.chunks.drain()
+        puts += zip([keys[position] for position in positions], values, strict=True)
         gone = np.flatnonzero((sizes == 0) & (np.diff(block.bounds) > 0))
-        if puts or len(gone):
-            self._table.write_stored(puts, [keys[index] for index in gone.tolist()])
+        deletes += [keys[index] for index in gone.tolist()]
+        if puts or deletes:
+            self._table.write_stored(puts, deletes)
         return changes
+
+    def _settle_chunks(
+        self,
+        block: Block,
+        sizes: np.ndarray,
+        first_due: np.ndarray,
+        last_due: np.ndarray,
+        watermark_ms: int,
+    ) -> None:
+        """Count the chunks of keys in with what ``measure`` found of the rest."""
+        for key in block.chunks.keys:
+            if sizes[key] < 0:
+                continue
+            entry_at = int(block.bounds[key])
+            count, first, last = block.chunks.settle(
+                key, block.state_keys[key], block.data, entry_at, watermark_ms
+            )
+            if count:
+                # Without rows of its own the entry has no times, either.
+                last_due[key] = max(last_due[key], last) if sizes[key] else last
+                first_due[key] = min(first_due[key], first) if sizes[key] else first
+                sizes[key] = max(sizes[key], kernels.HEAD_BYTES)
+
+    def _to_seal(self, block: Block, sizes: np.ndarray, written: np.ndarray) -> list[int]:
+        """Positions, among the keys that are written, of those with chunks, now or from now on."""
+        large = sizes[written] - kernels.HEAD_BYTES >= row_chunks.SEAL_BYTES
+        if block.chunks.keys:
+            large |= np.isin(written, list(block.chunks.keys))
+        found: list[int] = np.flatnonzero(large).tolist()
+        return found
 
     def _timers(
         self,
@@ -236,11 +296,21 @@ class Block:
     """What is kept of some distinct keys, as it is in memory."""
 
     def __init__(
-        self, kept: KeptRows, keys: Keys, state_keys: list[bytes], data: np.ndarray, bounds: np.ndarray
+        self,
+        kept: KeptRows,
+        keys: Keys,
+        state_keys: list[bytes],
+        data: np.ndarray,
+        bounds: np.ndarray,
+        tails: np.ndarray,
+        chunks: Chunks,
     ) -> None:
         self._kept = kept
         self.keys = keys
         self.state_keys = state_keys
+        #: What lies in chunks, and where the rows of each key begin that do not; int64, shape (keys,).
+        self.chunks = chunks
+        self.tails = tails
         #: Entries, uint8; flags of their rows are changed here.
         self.data = data
         self.bounds = bounds
@@ -370,6 +440,12 @@ class Block:
             for begin in range(0, count, pairs_max):
                 end = min(begin + pairs_max, count)
                 yield new_rows[begin:end], kept_rows[begin:end]
+
+
+def _bounds_of(values: list[bytes]) -> np.ndarray:
+    bounds = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)), out=bounds[1:])
+    return bounds
 
 
 def version_layout() -> np.ndarray:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import weir
 from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
+from weir.operators.joins import row_chunks
 from weir.operators.registry import create_operator
 from weir.records import with_times
 from weir.side_outputs import SideRows
@@ -17,6 +18,7 @@ from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 
 GROUPS = 4
+SEAL_BYTES = row_chunks.SEAL_BYTES
 LEFT = {"k": weir.Nullable(int), "l": int, "lo": weir.Nullable(int), "hi": weir.Nullable(int)}
 RIGHT = {"key": weir.Nullable(int), "r": weir.Nullable(str)}
 
@@ -32,7 +34,8 @@ def join_node(method="join", **arguments):
 class TwoSubtasks:
     """Key groups are of one of two operators, and may move; both have the watermarks that they are told."""
 
-    def __init__(self, batch_size=5, **arguments):
+    def __init__(self, batch_size=5, seal_bytes=SEAL_BYTES, **arguments):
+        row_chunks.SEAL_BYTES = seal_bytes
         self.node, self.schemas = join_node(**arguments)
         self.batch_size = batch_size
         self.store = MemoryBackend()

@@ -28,6 +28,8 @@ STEPS = st.lists(
 )
 
 
+#: Rows of a key go to chunks never, after some, after each.
+SEALS = st.sampled_from([1 << 20, 150, 20])
 QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -71,10 +73,10 @@ def told(job):
 
 @pytest.mark.parametrize("how", HOWS)
 @QUICK
-@given(steps=STEPS, bounds=st.tuples(st.integers(-8, 8), st.integers(0, 8)))
-def test_within_an_interval(how, steps, bounds):
+@given(seal_bytes=SEALS, steps=STEPS, bounds=st.tuples(st.integers(-8, 8), st.integers(0, 8)))
+def test_within_an_interval(how, seal_bytes, steps, bounds):
     lower, upper = bounds[0], bounds[0] + bounds[1]
-    job = TwoSubtasks(how=how, within=(lower, upper))
+    job = TwoSubtasks(seal_bytes=seal_bytes, how=how, within=(lower, upper))
     left, right = play(job, steps)
     expected = nested_loop(
         left,
@@ -101,9 +103,9 @@ def end_of(side, row):
 
 @pytest.mark.parametrize("how", HOWS)
 @QUICK
-@given(steps=STEPS)
-def test_between_columns(how, steps):
-    job = TwoSubtasks(how=how, between=("lo", "hi"))
+@given(seal_bytes=SEALS, steps=STEPS)
+def test_between_columns(how, seal_bytes, steps):
+    job = TwoSubtasks(seal_bytes=seal_bytes, how=how, between=("lo", "hi"))
     left, right = play(job, steps)
     assert told(job) == nested_loop(left, right, how, is_between, end_of)
     assert job.kept_entries() == []
@@ -111,9 +113,9 @@ def test_between_columns(how, steps):
 
 @pytest.mark.parametrize("how", HOWS)
 @QUICK
-@given(steps=STEPS, size=st.integers(4, 9), offset=st.integers(0, 3))
-def test_in_the_same_window(how, steps, size, offset):
-    job = TwoSubtasks(how=how, window=weir.tumbling(size, offset=offset))
+@given(seal_bytes=SEALS, steps=STEPS, size=st.integers(4, 9), offset=st.integers(0, 3))
+def test_in_the_same_window(how, seal_bytes, steps, size, offset):
+    job = TwoSubtasks(seal_bytes=seal_bytes, how=how, window=weir.tumbling(size, offset=offset))
     left, right = play(job, steps)
 
     def number(row):
@@ -128,9 +130,9 @@ def test_in_the_same_window(how, steps, size, offset):
 
 @pytest.mark.parametrize("how", ["inner", "semi"])
 @QUICK
-@given(steps=STEPS)
-def test_without_bounds(how, steps):
-    job = TwoSubtasks(how=how)
+@given(seal_bytes=SEALS, steps=STEPS)
+def test_without_bounds(how, seal_bytes, steps):
+    job = TwoSubtasks(seal_bytes=seal_bytes, how=how)
     left, right = play(job, steps)
     assert told(job) == nested_loop(left, right, how, lambda a, b: True, None)
 
@@ -155,9 +157,9 @@ def as_of(steps, how):
 
 @pytest.mark.parametrize("how", ["left", "inner"])
 @QUICK
-@given(steps=STEPS)
-def test_as_of_a_time(how, steps):
-    job = TwoSubtasks(method="join_as_of", how=how)
+@given(seal_bytes=SEALS, steps=STEPS)
+def test_as_of_a_time(how, seal_bytes, steps):
+    job = TwoSubtasks(seal_bytes=seal_bytes, method="join_as_of", how=how)
     sides = play(job, steps)
     assert Counter(job.finish()) == as_of(sides, how)
 
