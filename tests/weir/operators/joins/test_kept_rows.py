@@ -45,8 +45,8 @@ def flushed(job):
     return {key[17:].hex(): entry for key, entry in job.store.scan() if key in kept}
 
 
-#: The entry of a key with one chunk: version 2, no timer, one chunk (number 0, of the right side, 1 row of 27 bytes, for
-#: ever, nothing is told of it), then the rows that lie in no chunk: none.
+#: The entry of a key with one chunk: version 2, no timer, one chunk (number 0, of the right side, 1 row of 20 bytes,
+#: for ever, nothing is told of it), then the rows that lie in no chunk: none.
 CHUNKED = "".join(
     [
         "02" + "ffffffffffffff7f" + "01000000",
