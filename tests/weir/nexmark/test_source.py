@@ -1,10 +1,13 @@
 """The auction as a source: every row once, whatever the number of subtasks, and from any position on."""
 
+import dataclasses
+
 import polars as pl
 import pytest
 
 import weir
-from weir.nexmark.source import NexmarkSource
+from weir.nexmark.source import NexmarkSource, create_reader
+from weir.operators.base import OperatorContext
 
 EVENTS = 120_000
 
@@ -42,3 +45,17 @@ def test_a_job_reads_what_it_needs_only_and_has_event_times():
 
 def test_no_events():
     assert NexmarkSource(weir.Nexmark("person", events=0)).splits() == []
+
+
+def test_it_is_read_on_from_a_checkpoint():
+    spec = weir.Nexmark("bid", events=EVENTS)
+    context = OperatorContext("job", "bids", 0, 0, 1)
+    reader = create_reader(spec)
+    reader.open(context)
+    first = reader.poll(100).batch
+    snapshot = reader.snapshot()
+    rest = reader.poll(100).batch
+    again = create_reader(spec)
+    again.open(dataclasses.replace(context, restored={0: snapshot}))
+    assert first.num_rows == 100
+    assert again.poll(100).batch.select(["auction", "price"]) == rest.select(["auction", "price"])

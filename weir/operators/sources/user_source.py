@@ -303,7 +303,7 @@ class UserSourceReader(BatchSource):
 
     def _positions(self, context: OperatorContext) -> Mapping[int, SourceCounts]:
         self._restored = {
-            index: _position_from_json(value, context)
+            index: _position_from_json(value, context, self._spec.kind)
             for index, value in context.restored.items()
             if value is not None
         }
@@ -403,13 +403,13 @@ def _key(split: Json) -> str:
         raise GraphError(f"a split of a source must be a JSON value: {error}") from error
 
 
-def _position_from_json(value: Json, context: OperatorContext) -> _Position:
+def _position_from_json(value: Json, context: OperatorContext, kind: str) -> _Position:
     step = f"source {context.operator_name}"
     try:
-        if value["kind"] != UserSourceSpec.kind or value["version"] != VERSION:
+        if value["kind"] != kind or value["version"] != VERSION:
             raise InputError(
                 f"{step}: the checkpoint holds the position of a {value['kind']} of version {value['version']}, this "
-                f"is a {UserSourceSpec.kind} of version {VERSION}; give the source another name, or start without it"
+                f"is a {kind} of version {VERSION}; give the source another name, or start without it"
             )
         done = value["done"]
         return _Position(
