@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from weir.side_outputs import side
     from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from weir.streams import Stream
+    from weir.timed_states import SessionState, VersionedState, WindowState
     from weir.ttl import Ttl
     from weir.watermarks import (
         WatermarkGenerator,
@@ -104,6 +105,7 @@ __all__ = [
     "Poll",
     "Print",
     "ReducingState",
+    "SessionState",
     "Sink",
     "Source",
     "SourceReader",
@@ -114,9 +116,11 @@ __all__ = [
     "UserSink",
     "UserSource",
     "ValueState",
+    "VersionedState",
     "WatermarkGenerator",
     "WatermarkStrategy",
     "WeirError",
+    "WindowState",
     "WindowedStream",
     "__version__",
     "bounded_out_of_orderness",
@@ -206,6 +210,11 @@ _MODULES = {
     ),
     "keyed_streams": ("KeyedStream",),
     "streams": ("Stream",),
+    "timed_states": (
+        "SessionState",
+        "VersionedState",
+        "WindowState",
+    ),
     "ttl": ("Ttl",),
     "watermarks": (
         "WatermarkGenerator",

@@ -10,7 +10,10 @@ from weir.state.handles.expiring_elements import ExpiringListHandle, ExpiringMap
 from weir.state.handles.expiring_values import ExpiringBytesHandle, ExpiringCellHandle
 from weir.state.handles.lists import ListHandle
 from weir.state.handles.maps import MapHandle
+from weir.state.handles.sessions import SessionHandle
 from weir.state.handles.values import AggregatingHandle, ReducingHandle, ValueHandle
+from weir.state.handles.versions import VersionedHandle
+from weir.state.handles.windows import WindowHandle
 from weir.state.tables.opened import OperatorTables
 from weir.states import (
     AggregatingState,
@@ -21,6 +24,7 @@ from weir.states import (
     State,
     ValueState,
 )
+from weir.timed_states import SessionState, VersionedState, WindowState
 
 
 def open_handle(state: State, tables: OperatorTables, cursor: Cursor) -> Handle:
@@ -40,6 +44,12 @@ def open_handle(state: State, tables: OperatorTables, cursor: Cursor) -> Handle:
         return (ListHandle if state.ttl is None else ExpiringListHandle)(state, tables, cursor)
     if isinstance(state, MapState):
         return (MapHandle if state.ttl is None else ExpiringMapHandle)(state, tables, cursor)
+    if isinstance(state, VersionedState):
+        return VersionedHandle(state, tables, cursor)
+    if isinstance(state, WindowState):
+        return WindowHandle(state, tables, cursor)
+    if isinstance(state, SessionState):
+        return SessionHandle(state, tables, cursor)
     raise GraphError(f"{type(state).__name__} is no kind of state that Weir has")
 
 

@@ -11,6 +11,8 @@ from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import Expiry, StateTimes
+from weir.state.tables.retained import RetainedTable
+from weir.state.tables.retention_sweep import RetentionSweep
 from weir.state.tables.sweep import Sweep, Sweeps
 from weir.state.tables.table import IsOver, StateTable, never
 from weir.state.tables.timers import TimerTable
@@ -66,7 +68,9 @@ class StateTables:
     def add(self, table: StateTable) -> None:
         """Drive this table from now on."""
         self._tables.append(table)
-        if isinstance(table, CellTable | ValueTable) and table.expiry is not None:
+        if isinstance(table, RetainedTable):
+            self.sweeps.add(RetentionSweep(table, self.backend))
+        elif isinstance(table, CellTable | ValueTable) and table.expiry is not None:
             self.sweeps.add(Sweep(table, self.backend, table.state_id, table.expiry))
 
     def flush(self) -> None:
@@ -213,6 +217,18 @@ class OperatorTables:
         table = ValueTable(
             self.backend, self._state_id(name), self.cache_bytes, owner_of, self._expiry(name, ttl)
         )
+        self.tables.add(table)
+        return table
+
+    def retained(self, name: str, retention: Ttl) -> RetainedTable:
+        """Open a state of entries that belong to times and leave when their retention is over.
+
+        Raises:
+            StateError: the operator has declared no such state.
+        """
+        expiry = self._expiry(name, retention)
+        assert expiry is not None
+        table = RetainedTable(self.backend, self._state_id(name), self.cache_bytes, expiry)
         self.tables.add(table)
         return table
 

@@ -159,18 +159,29 @@ class Sweep:
             self._backend.give_back(self._group, self._state_id, self._deleted_bytes)
 
 
+class SweepSteps(Protocol):
+    """The sweep of one table."""
+
+    #: Entries that were deleted, since the table was opened.
+    deleted: int
+
+    def step(self, until_s: float, clock: Clock) -> bool:
+        """Sweep up to a moment of the clock (seconds), give or take a chunk; True: there is more to do now."""
+        ...
+
+
 class Sweeps:
     """The sweeps of one subtask, in turn."""
 
     def __init__(self) -> None:
-        self._sweeps: list[Sweep] = []
+        self._sweeps: list[SweepSteps] = []
         self._next = 0
 
-    def add(self, sweep: Sweep) -> None:
+    def add(self, sweep: SweepSteps) -> None:
         """Drive this one, too."""
         self._sweeps.append(sweep)
 
-    def __iter__(self) -> Iterator[Sweep]:
+    def __iter__(self) -> Iterator[SweepSteps]:
         return iter(self._sweeps)
 
     def __bool__(self) -> bool:

@@ -1,0 +1,250 @@
+"""What versions, windows and sessions share: entries by time below a key, of which late ones are not taken.
+
+``weir.state.tables.retained`` has the store keys, the clock and the index.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from weir.state.handles.block import Cursor, Handle, Keys, check_length, listed
+from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX
+from weir.state.tables.overlay import overlaid
+from weir.state.tables.retained import GroupClock, index_key
+from weir.state.tables.time_first import time_bytes
+
+if TYPE_CHECKING:
+    from weir.state.tables.opened import OperatorTables
+    from weir.timed_states import RetainedState
+
+ENTRY = b"\x01"
+_BEFORE, _AFTER = b"\x00", b"\x02"
+#: Times are in this range, so that a retention can be added and taken away.
+TIME_MS_MAX = 2**62
+
+_log = logging.getLogger(__name__)
+
+
+class RetainedHandle(Handle):
+    """The entries of the current key, and the changes of this batch that are not written yet."""
+
+    def __init__(self, state: RetainedState, tables: OperatorTables, cursor: Cursor) -> None:
+        super().__init__(state.name, cursor)
+        assert state.ttl is not None
+        self._table = tables.retained(state.name, state.ttl)
+        self._encode, self._decode = state.type.encode, state.type.decode
+        self._dtype = state.type.dtype
+        #: Of the block, by key: what its store keys begin with, its key group, and changes (None: deleted).
+        self._prefixes: list[bytes] | None = None
+        self._groups: list[int] = []
+        self._changes: list[dict[bytes, bytes | None]] = []
+        #: Keys of the index that are to be written.
+        self._indexed: dict[bytes, None] = {}
+        #: Clocks that went on.
+        self._clocks: dict[int, GroupClock] = {}
+        #: Keys of the block of which nothing in the table counts any more.
+        self._cleared: set[int] = set()
+        #: Grows with each change, so that an iteration finds out.
+        self._version = 0
+        self._has_warned = False
+
+    # --- the block ---
+
+    def _at(self) -> int:
+        """The position of the current key in the block, which is begun at its first use.
+
+        Raises:
+            StateError: there is no current key.
+        """
+        block, index = self._current()
+        if self._prefixes is None:
+            self._begin(block)
+        return index
+
+    def _begin(self, block: Keys) -> None:
+        self._prefixes = block.element_prefixes(self._table)
+        self._groups = block.groups.tolist()
+        self._changes = [{} for _ in self._prefixes]
+        self._table.begin(block.hashes, self._groups)
+
+    @contextmanager
+    def _together(self, keys: Keys) -> Iterator[list[int]]:
+        """Use the entries of all of ``keys.distinct``; for each row its position there. Written in the end.
+
+        What was changed before, below ``context.visit``, is written first. After an error nothing is written.
+        """
+        self.prepare()
+        self.apply()
+        cursor = self._cursor
+        before = cursor.block, cursor.index
+        cursor.block, cursor.index = keys.distinct, None
+        try:
+            self._begin(keys.distinct)
+            yield keys.inverse.tolist()
+            self.prepare()
+            self.apply()
+        finally:
+            self.discard()
+            cursor.block, cursor.index = before
+
+    def _column(self, data: Sequence[bytes | None]) -> Any:
+        """Values as a Polars series, null where there is none; of dataclasses a list."""
+        import polars as pl
+
+        values = [None if each is None else self._decode(each) for each in data]
+        return values if self._dtype is None else pl.Series(self.name, values, dtype=self._dtype)
+
+    def _times(self, keys: Keys, times_ms: Any) -> list[int]:
+        check_length(self.name, keys, times_ms)
+        return [checked_time(self.name, time_ms) for time_ms in listed(times_ms)]
+
+    def _values(self, keys: Keys, values: Any) -> list[bytes | None]:
+        check_length(self.name, keys, values)
+        return [None if value is None else self._encode(value) for value in listed(values)]
+
+    # --- time ---
+
+    def _clock(self, at: int) -> GroupClock:
+        group = self._groups[at]
+        return self._clocks.get(group) or self._table.clock(group)
+
+    def _cut_ms(self, at: int) -> int:
+        """Entries of a key before this time are not there any more."""
+        return self._table.cut_ms(self._clock(at))
+
+    def _takes(self, at: int, time_ms: int) -> bool:
+        """Let the clock go on to a time that is put; False: it is past the retention, and nothing may be put."""
+        clock = self._clock(at)
+        if time_ms > clock.stream_ms:
+            self._clocks[self._groups[at]] = GroupClock(time_ms, clock.next_number)
+        if time_ms >= self._cut_ms(at):
+            return True
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "state %r: something was put for %d ms, which is more than the retention of %d ms before its clock, "
+                "and was not taken; further ones are not told of",
+                self.name,
+                time_ms,
+                self._table.retention_ms,
+            )
+        return False
+
+    # --- entries ---
+
+    def _entry_key(self, at: int, time_ms: int, rest: bytes = b"") -> bytes:
+        assert self._prefixes is not None
+        return self._prefixes[at] + ENTRY + time_bytes(time_ms) + rest
+
+    def _read(self, at: int, key: bytes) -> bytes | None:
+        changes = self._changes[at]
+        if key in changes:
+            return changes[key]
+        return None if at in self._cleared else self._table.get_stored([key])[0]
+
+    def _read_each(self, entries: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
+        """Entries of several keys, each with its position in the block; in one go."""
+        if any(self._changes) or self._cleared:
+            return [self._read(at, key) for at, key in entries]
+        return self._table.get_stored([key for _, key in entries])
+
+    def _scan(
+        self, at: int, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Store keys and bytes of ``start <= key < stop`` below a key, with this batch's changes; None: all."""
+        assert self._prefixes is not None
+        first = self._prefixes[at] + ENTRY if start is None else start
+        last = self._prefixes[at] + _AFTER if stop is None else stop
+        counts = first < last and at not in self._cleared
+        below = self._table.scan_stored(first, last, reverse=reverse) if counts else iter(())
+        changes = self._changes[at]
+        if not changes:
+            return below
+        overlay = sorted((item for item in changes.items() if first <= item[0] < last), reverse=reverse)
+        return overlaid(below, overlay, reverse)
+
+    def _time_of(self, at: int, key: bytes) -> int:
+        """The time in the key of an entry."""
+        assert self._prefixes is not None
+        start = len(self._prefixes[at]) + 1
+        return int.from_bytes(key[start : start + 8], "big") - 2**63
+
+    def _put(self, at: int, key: bytes, data: bytes | None, leaves_ms: int | None) -> None:
+        """Change an entry; it leaves when this time is past the retention (None: never, or that is known)."""
+        self._changes[at][key] = data
+        if data is not None and leaves_ms is not None:
+            self._indexed[index_key(key, time_bytes(leaves_ms))] = None
+        self._version += 1
+
+    def clear(self) -> None:
+        """Take everything of the current key away, whatever its time."""
+        at = self._at()
+        assert self._prefixes is not None
+        prefix = self._prefixes[at]
+        entries = list(islice(self._scan(at, prefix + _BEFORE, prefix + _AFTER), CLEARED_ONE_BY_ONE_MAX + 1))
+        if len(entries) > CLEARED_ONE_BY_ONE_MAX:
+            self._changes[at] = {}
+            self._cleared.add(at)
+        else:
+            self._changes[at].update(dict.fromkeys([key for key, _ in entries]))
+        self._version += 1
+
+    def _check_unchanged(self, at: int, version: int) -> None:
+        if self._version != version or self._cursor.index != at:
+            raise RuntimeError(f"state {self.name!r} changed, or the key did, while it was iterated over")
+
+    # --- the end of the block ---
+
+    def prepare(self) -> None:
+        """See :class:`Handle`; values were encoded when they were put."""
+
+    def apply(self) -> None:
+        """See :class:`Handle`."""
+        if self._prefixes is not None:
+            for at in self._cleared:
+                self._table.clear_owner(self._prefixes[at])
+            puts: list[tuple[bytes, bytes]] = []
+            deletes: list[bytes] = []
+            for changes in self._changes:
+                for key, data in changes.items():
+                    if data is None:
+                        deletes.append(key)
+                    else:
+                        puts.append((key, data))
+            puts += [(key, b"") for key in self._indexed]
+            if puts or deletes or self._clocks:
+                self._table.write_entries(puts, deletes, self._clocks)
+        self.discard()
+
+    def discard(self) -> None:
+        """See :class:`Handle`."""
+        if self._prefixes is not None:
+            self._table.expiry.end()
+        self._prefixes = None
+        self._groups, self._changes = [], []
+        self._indexed, self._clocks = {}, {}
+        self._cleared = set()
+
+
+def checked_time(name: str, time_ms: Any) -> int:
+    """A time in milliseconds since the epoch.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: it is too far away.
+    """
+    if isinstance(time_ms, bool) or not hasattr(time_ms, "__index__"):
+        raise TypeError(f"state {name!r}: {time_ms!r} is no time; give whole milliseconds since the epoch")
+    found: int = time_ms.__index__()
+    if not -TIME_MS_MAX < found < TIME_MS_MAX:
+        raise ValueError(f"state {name!r}: {found} ms is no time that Weir can keep")
+    return found
+
+
+def checked_bound(name: str, time_ms: Any, default: int) -> int:
+    """One end of a range of times; ``default`` if it is None. Raises as :func:`checked_time`."""
+    return default if time_ms is None else checked_time(name, time_ms)

@@ -1,0 +1,141 @@
+"""State whose entries belong to times: versions of a value, values of windows, sessions; inert, as ``weir.states``.
+
+::
+
+    class Prices(weir.KeyedProcess):
+        prices = weir.VersionedState(pl.Float64, retention="1d")
+
+        def process(self, key, row, context):
+            self.prices.put(row["price"], context.event_time_ms)
+            yield {"item": key[0], "an_hour_ago": self.prices.get(context.event_time_ms - 3_600_000)}
+
+*Retention* counts from the state's **clock**: the highest time that was put in the key group so far, or the step's
+watermark if that is higher. What is older is not taken, and not there any more; its space is given back when the clock
+goes on, whether its key is used again or not. The clock is state itself, so restarts and rescales do not set it back.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+
+from weir.state_types import Form, value_type
+from weir.states import State
+from weir.ttl import Ttl
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from weir.state.handles.sessions import SessionHandle
+    from weir.state.handles.versions import VersionedHandle
+    from weir.state.handles.windows import WindowHandle
+
+#: Returned by ``put`` of a version that is the latest one: nothing ends it.
+OPEN: Final = -1
+#: Returned by ``put`` of a version that is older than the retention: nothing was written.
+NOT_PUT: Final = -(2**63)
+
+
+class Version(NamedTuple):
+    """One version of a value."""
+
+    value: Any
+    #: From when on it is in force, ms since the epoch.
+    valid_from_ms: int
+    #: The first moment at which it is not any more; None: it is the latest one.
+    valid_to_ms: int | None
+
+
+class Session(NamedTuple):
+    """One session; both ends are in it."""
+
+    start_ms: int
+    end_ms: int
+    value: Any
+
+
+class RetainedState(State):
+    """Base of states that keep entries for a time."""
+
+    def __init__(self, dtype: object, *, retention: str | dt.timedelta) -> None:
+        """``dtype`` is of one value; ``retention`` as of ``weir.Ttl``.
+
+        Raises:
+            GraphError: state cannot have this type, or the retention is no duration.
+        """
+        super().__init__(Ttl(retention))
+        self.type = value_type(dtype)
+
+    @property
+    def form(self) -> Form:
+        """See :class:`State`."""
+        return {self.kind: self.type.form}
+
+
+class VersionedState(RetainedState):
+    """A value of each key with its history: ``put(value, at_ms)``, ``get()``, ``get(as_of_ms)``, ``delete(at_ms)``.
+
+    The latest version stays for ever; others for ``retention`` after a newer one has taken their place.
+    """
+
+    kind = "versioned"
+    OPEN = OPEN
+    NOT_PUT = NOT_PUT
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> VersionedHandle: ...
+        def __get__(self, instance: object | None, owner: type) -> Any: ...
+
+
+class WindowState(RetainedState):
+    """Values of each key by the time at which a window starts: ``put(value, start_ms)``, ``fetch(first, last)``."""
+
+    kind = "window"
+
+    def __init__(self, dtype: object, *, retention: str | dt.timedelta, duplicates: bool = False) -> None:
+        """Declare it.
+
+        Args:
+            dtype: of one value.
+            retention: how long values stay after their window's start, as of ``weir.Ttl``.
+            duplicates: keep every value that is put for a start, not only the last one.
+
+        Raises:
+            GraphError: state cannot have this type, or the retention is no duration.
+        """
+        super().__init__(dtype, retention=retention)
+        self.duplicates = duplicates
+
+    @property
+    def form(self) -> Form:
+        """See :class:`State`."""
+        return {"window_duplicates" if self.duplicates else "window": self.type.form}
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> WindowHandle: ...
+        def __get__(self, instance: object | None, owner: type) -> Any: ...
+
+
+class SessionState(RetainedState):
+    """Sessions of each key: ``put(value, start_ms, end_ms)``, ``find(earliest_end_ms, latest_start_ms)``.
+
+    They stay for ``retention`` after their end.
+    """
+
+    kind = "session"
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> SessionHandle: ...
+        def __get__(self, instance: object | None, owner: type) -> Any: ...
