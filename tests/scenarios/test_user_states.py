@@ -1,5 +1,6 @@
 """Declared states of every kind go through rescales, kill -9, a savepoint and a changed job like a built-in count."""
 
+import bisect
 import json
 import signal
 from collections import Counter, defaultdict
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.scenario
 #: More than the job reads before it is stopped, also on a machine that is busy.
 EVENTS = 30_000
 KEPT = 50
+GAP = 30
 STAGE = 1
 SETTINGS = {
     "taskManager.operator_quota": 20,
@@ -29,6 +31,7 @@ class Model:
 
     def __init__(self):
         self.n, self.text, self.recent, self.digits, self.most, self.total = 0, "", [], Counter(), 0, 0.0
+        self.ids, self.windows, self.visit = [], Counter(), [0, -GAP - 1, 0]
 
     def row(self, number, server):
         self.n += 1
@@ -37,11 +40,18 @@ class Model:
         self.digits[number % 10] += 1
         self.most = max(self.most, number % 1_000)
         self.total += number / 2
+        self.ids.append(number)
+        before = bisect.bisect_right(self.ids, number - 1_000)
+        then = self.ids[before - 1] if before else None
+        self.windows[number - number % 500] += 1
+        windows = [count for start, count in sorted(self.windows.items()) if start >= number - 1_500]
+        start, end, rows = self.visit
+        self.visit = [start, number, rows + 1] if number - end <= GAP else [number, number, 1]
         digits = [part for item in sorted(self.digits.items()) for part in item]
         values = (number, server, self.n, self.text, list(self.recent), digits, self.most, self.total)
-        return dict(
-            zip(("id", "server", "n", "text", "recent", "digits", "most", "total"), values, strict=True)
-        )
+        names = ("id", "server", "n", "text", "recent", "digits", "most", "total")
+        timed = {"then": then, "windows": windows, "visit": self.visit}
+        return dict(zip(names, values, strict=True)) | timed
 
 
 def check(directory, count):
@@ -102,7 +112,18 @@ def test_every_kind_of_state(make_cluster, tmp_path, write_events):
     cluster.stop()
     before = state_ids(savepoint)
     assert sorted(before) == [
-        f"states/{name}" for name in ("count", "digits", "most", "recent", "text", "total")
+        f"states/{name}"
+        for name in (
+            "count",
+            "digits",
+            "most",
+            "recent",
+            "text",
+            "total",
+            "versions",
+            "visits",
+            "windows",
+        )
     ]
 
     changed = make_cluster(settings=SETTINGS, task_managers=1)
