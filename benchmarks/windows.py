@@ -30,13 +30,19 @@ from weir.state.tables.opened import StateTables
 
 _SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 _BATCH_ROWS = 32_768
+_SUMS = (WindowAggregate("n", "count"), WindowAggregate("total", "sum", "value"))
+_EXTREMES = (WindowAggregate("n", "count"), WindowAggregate("highest", "max", "value"))
 _WINDOWS = {
     "tumbling 1 h": weir.tumbling("1h"),
     "sliding 1 h by 1 s": weir.sliding("1h", "1s"),
+    # As many results as the sliding window has.
+    "tumbling 1 s": weir.tumbling("1s"),
     "tumbling 10 s": weir.tumbling("10s"),
     "sliding 10 s by 2 s": weir.sliding("10s", "2s"),
     "sessions 10 s": weir.session("10s"),
 }
+#: Of these a window cannot be made from the one before by adding and subtracting.
+_OF_EXTREMES = {"highest, sliding 10 s by 2 s": weir.sliding("10s", "2s")}
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class WindowFigures:
     us_per_event: float
     #: The same without the time in which windows fired.
     us_per_event_taken: float
+    #: The time in which windows fired, for one result.
+    us_per_result: float
     #: Largest number of bytes of the state's cache at a watermark.
     cache_bytes_max: int
 
@@ -59,11 +67,19 @@ def measure_all(events: int, keys: int, events_per_s: int) -> Iterator[WindowFig
     """Measure each kind, one after the other."""
     for name, window in _WINDOWS.items():
         yield measure(name, window, events, keys, events_per_s)
+    for name, window in _OF_EXTREMES.items():
+        yield measure(name, window, events, keys, events_per_s, _EXTREMES)
 
 
-def measure(name: str, window: Window, events: int, keys: int, events_per_s: int) -> WindowFigures:
+def measure(
+    name: str,
+    window: Window,
+    events: int,
+    keys: int,
+    events_per_s: int,
+    aggregates: tuple[WindowAggregate, ...] = _SUMS,
+) -> WindowFigures:
     """Feed one kind of window with ``events`` rows of ``keys`` keys at random."""
-    aggregates = (WindowAggregate("n", "count"), WindowAggregate("total", "sum", "value"))
     operator = make_window_operator(WindowAggregateSpec(("key",), window, aggregates, _SCHEMA))
     with tempfile.TemporaryDirectory() as directory:
         store = open_store(Path(directory) / "store", RocksDbSettings(), fresh=True)
@@ -85,7 +101,14 @@ def measure(name: str, window: Window, events: int, keys: int, events_per_s: int
         tables.close()
         store.close()
     return WindowFigures(
-        name, events, keys, results, (fired_s + taken_s) / events * 1e6, taken_s / events * 1e6, cache_bytes
+        name,
+        events,
+        keys,
+        results,
+        (fired_s + taken_s) / events * 1e6,
+        taken_s / events * 1e6,
+        fired_s / max(results, 1) * 1e6,
+        cache_bytes,
     )
 
 

@@ -48,6 +48,7 @@ KERNEL_MODULES = (
     "weir.state.tables.slot_key_kernels",
     "weir.state.tables.window_kernels",
     "weir.operators.windows.fold_kernels",
+    "weir.operators.windows.running_kernels",
 )
 #: Of these, modules without a kernel of their own: no cache is written for them.
 _ONLY_INLINED = frozenset(

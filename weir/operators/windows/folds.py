@@ -188,10 +188,18 @@ class Folds:
             np.zeros((count, self.cell_count), dtype=np.int64),
             np.zeros((count, presence.shape[1]), dtype=np.uint8),
         )
+        self.merge_into(index, cells, presence, into)
+        return into
+
+    def merge_into(self, index: np.ndarray, cells: np.ndarray, presence: np.ndarray, into: Cells) -> None:
+        """Combine accumulators with others, as :meth:`merged`.
+
+        Raises:
+            WeirError: a sum passes 64 bits.
+        """
         for fold in self.folds:
             fold.merge(index, Cells(cells, presence), into)
         kernels.merge_presence(index, presence, into.presence)
-        return into
 
     def results(self, cells: np.ndarray, presence: np.ndarray) -> list[pa.Array]:
         """A column for each aggregate."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.operators.windows.fold import Cells
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of
+from weir.operators.windows.rolling import RollingWindows
 from weir.operators.windows.window_codec import check_window_codecs, window_codec
 from weir.records import (
     EVENT_TIME_COLUMN,
@@ -31,6 +32,8 @@ from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowEntries, 
 
 #: Times beyond are refused: ends of windows have to be times, too.
 _TIME_MS_MAX = 1 << 61
+#: Of the bound of the state's cache: what running totals of windows may take besides.
+_TOTALS_SHARE = 4
 
 
 class WindowAggregateOperator(TimedOperator):
@@ -47,6 +50,7 @@ class WindowAggregateOperator(TimedOperator):
         self._by_clock = spec.window.time == "processing"
         self._watermark_ms = WATERMARK_MIN_MS
         self._table: WindowTable | None = None
+        self._rolling: RollingWindows | None = None
         #: Rows that came too late, also before the checkpoint that the job started from; other threads read it.
         self.late_rows = 0
 
@@ -75,7 +79,12 @@ class WindowAggregateOperator(TimedOperator):
         self._folds = self._make_folds()
         self._key_types = [spec.input_schema.field(name).type for name in spec.key_columns]
         self._schema = window_schema(self._step, spec.key_columns, spec.aggregates, spec.input_schema)
-        self._table = declared_tables(context).windows(self._folds.cell_count)
+        tables = declared_tables(context)
+        self._table = tables.windows(self._folds.cell_count)
+        if not self._panes.is_single and spec.window.kind != "session":
+            self._rolling = RollingWindows(
+                self._panes, self._folds, self._key_types, tables.cache_bytes // _TOTALS_SHARE
+            )
 
     def _make_folds(self) -> Folds:
         """What entries keep."""
@@ -113,6 +122,8 @@ class WindowAggregateOperator(TimedOperator):
             yield SideRows("late", without_key_hash(batch.filter(pa.array(ends_ms == NOTHING_MS))))
             batch, keys = batch.take(pa.array(rows)), weir_keys.select_keys(keys, rows)
             hashes, ends_ms = hashes[rows], ends_ms[rows]
+        if self._rolling is not None:
+            self._rolling.note(ends_ms)
         masks = folds.masks(batch)
         for start, stop, slots in table.update(ends_ms, hashes, keys):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
@@ -183,19 +194,14 @@ class WindowAggregateOperator(TimedOperator):
         """Results of the windows that end up to a time and have not fired."""
         table, panes = self.table, self._panes
         if self._next_end_ms() <= until_ms:
-            fired_ms = table.fired_ms()
-            after_ms = NOTHING_MS if fired_ms == NOTHING_MS else panes.dead_until(fired_ms)
             last_ms = NOTHING_MS
-            for entries in table.entries(after_ms, until_ms):
-                if not len(entries):
-                    continue
-                last_ms = max(last_ms, panes.last_end(int(entries.ends_ms.max())))
-                # Nothing fires twice, whoever held the group before.
-                places_ms = table.places_ms[entries.groups]
-                if panes.is_single:
-                    yield from self._single(entries, places_ms)
-                else:
-                    yield from self._combined(entries, places_ms, until_ms)
+            if self._rolling is not None and self._rolling.begin(table, until_ms):
+                for window in self._rolling.windows():
+                    last_ms = window.end_ms
+                    starts, ends = (np.full(len(window), bound, dtype=np.int64) for bound in window.bounds_ms)
+                    yield from self._made(window.keys, starts, ends, *window.cells)
+            else:
+                last_ms = yield from self._fire_entries(until_ms)
             if until_ms == WATERMARK_MAX_MS:
                 table.drop(until_ms)
                 # Rows that a later run of the job brings are not late.
@@ -204,6 +210,24 @@ class WindowAggregateOperator(TimedOperator):
                 table.drop(panes.dead_until(until_ms))
         if until_ms != WATERMARK_MAX_MS:
             table.advance(until_ms)
+
+    def _fire_entries(self, until_ms: int) -> Generator[pa.RecordBatch, None, int]:
+        """Results of windows that are put together from their panes; returns the end of the last one with a pane."""
+        table, panes = self.table, self._panes
+        fired_ms = table.fired_ms()
+        after_ms = NOTHING_MS if fired_ms == NOTHING_MS else panes.dead_until(fired_ms)
+        last_ms = NOTHING_MS
+        for entries in table.entries(after_ms, until_ms):
+            if not len(entries):
+                continue
+            last_ms = max(last_ms, panes.last_end(int(entries.ends_ms.max())))
+            # Nothing fires twice, whoever held the group before.
+            places_ms = table.places_ms[entries.groups]
+            if panes.is_single:
+                yield from self._single(entries, places_ms)
+            else:
+                yield from self._combined(entries, places_ms, until_ms)
+        return last_ms
 
     def _single(self, entries: WindowEntries, places_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Each entry is the whole of a window."""

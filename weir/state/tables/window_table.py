@@ -53,6 +53,39 @@ class WindowEntries:
     def __len__(self) -> int:
         return len(self.ends_ms)
 
+    def part(self, rows: np.ndarray) -> WindowEntries:
+        """Those of these numbers (int64)."""
+        return WindowEntries(
+            self.ends_ms[rows],
+            weir_keys.select_keys(self.keys, rows),
+            self.groups[rows],
+            self.cells[rows],
+            self.presence[rows],
+        )
+
+
+def joined(blocks: Iterable[WindowEntries]) -> WindowEntries | None:
+    """All entries of blocks in the order of their ends; None: there are none."""
+    parts = [block for block in blocks if len(block)]
+    if not parts:
+        return None
+    whole = parts[0] if len(parts) == 1 else _concatenated(parts)
+    if (whole.ends_ms[1:] >= whole.ends_ms[:-1]).all():
+        return whole
+    return whole.part(np.argsort(whole.ends_ms, kind="stable"))
+
+
+def _concatenated(parts: list[WindowEntries]) -> WindowEntries:
+    lengths = np.concatenate([np.diff(part.keys.offsets) for part in parts])
+    data = [part.keys.data[int(part.keys.offsets[0]) : int(part.keys.offsets[-1])] for part in parts]
+    return WindowEntries(
+        np.concatenate([part.ends_ms for part in parts]),
+        weir_keys.KeyColumn(np.concatenate(data), _offsets(lengths)),
+        np.concatenate([part.groups for part in parts]),
+        np.concatenate([part.cells for part in parts]),
+        np.concatenate([part.presence for part in parts]),
+    )
+
 
 class WindowTable(CellTable):
     """Accumulators of panes. Not thread-safe: the subtask's thread calls it."""
@@ -91,6 +124,8 @@ class WindowTable(CellTable):
         #: By key group: entries up to here are to be deleted from the store; ``NOTHING_MS``: none.
         self._gone_ms = np.full(max_parallelism, NOTHING_MS, dtype=np.int64)
         self._first_ms = NEVER_MS
+        #: Grows whenever groups come or go.
+        self.ownership = 0
 
     # --- entries ---
 
@@ -143,6 +178,12 @@ class WindowTable(CellTable):
         return int(self.places_ms[self._owned].min(initial=NEVER_MS))
 
     @property
+    def fired_alike(self) -> bool:
+        """Whether the windows of all owned groups have fired up to one time."""
+        places_ms = self.places_ms[self._owned]
+        return not len(places_ms) or bool((places_ms == places_ms[0]).all())
+
+    @property
     def has_new_groups(self) -> bool:
         """Whether there are groups that nobody has looked at."""
         return self._has_unknown
@@ -184,7 +225,8 @@ class WindowTable(CellTable):
 
         The first block has the groups of which all such entries are cached. Nothing else is called meanwhile.
         """
-        self.look()
+        if until_ms < self.first_ms():
+            return
         slots, _ = self._table.slots_between(after_ms, until_ms, NEVER_MS)
         stored = self._owned & (self._stored_first_ms <= until_ms) & (self._stored_last_ms > after_ms)
         groups = self._groups(slots)
@@ -230,7 +272,8 @@ class WindowTable(CellTable):
 
     def drop(self, until_ms: int) -> None:
         """Forget all entries up to this end; the store loses them when it is flushed."""
-        self.look()
+        if until_ms < self.first_ms():
+            return
         slots, cached_ms = self._table.slots_between(NOTHING_MS, until_ms, NEVER_MS)
         if len(slots):
             self._latest_read = None
@@ -285,6 +328,7 @@ class WindowTable(CellTable):
         listed = np.flatnonzero(wanted).tolist()
         self._note_places(wanted)
         super().release_groups(listed)
+        self.ownership += 1
         self._owned &= ~wanted
         self._unknown &= ~wanted
         self._has_unknown = bool(self._unknown.any())
@@ -296,6 +340,7 @@ class WindowTable(CellTable):
         """See :class:`StateTable`."""
         wanted = self._wanted(groups)
         super().adopt_groups(np.flatnonzero(wanted).tolist())
+        self.ownership += 1
         self._owned |= wanted
         self._unknown |= wanted
         self._has_unknown = True

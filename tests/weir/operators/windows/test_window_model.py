@@ -41,6 +41,8 @@ AGGREGATES = (
     WindowAggregate("last", "last", "x", pl.col("v") > 0),
     WindowAggregate("largest", "largest", "v", parameters=(2,)),
 )
+#: What running totals of sliding windows take away again.
+SUMS = (AGGREGATES[0], AGGREGATES[1], AGGREGATES[5])
 WINDOWS = [
     weir.tumbling(10),
     weir.tumbling(10, offset=3),
@@ -78,11 +80,11 @@ def batch_of(rows):
 class Subtask:
     """An operator with its tables."""
 
-    def __init__(self, index, window, backend, groups, cache_bytes, restored):
+    def __init__(self, index, window, aggregates, backend, groups, cache_bytes, restored):
         self.groups = set(groups)
         self.watermark = WATERMARK_MIN_MS
         self.tables = StateTables(backend, cache_bytes, GROUPS, sorted(groups))
-        self.operator = make_window_operator(WindowAggregateSpec(("k",), window, AGGREGATES, SCHEMA))
+        self.operator = make_window_operator(WindowAggregateSpec(("k",), window, aggregates, SCHEMA))
         self.operator.open(
             OperatorContext(
                 "job",
@@ -110,27 +112,25 @@ def windows_of(window, time_ms):
     return [(start, start + size) for start in range(first, time_ms - size, -step)]
 
 
-def result_of(window, key, bounds, rows):
+def result_of(aggregates, key, bounds, rows):
     values = [value for _, _, value, _ in rows if value is not None]
     others = [other for _, _, _, other in rows if other is not None]
     taken = [pair for pair in enumerate(rows) if taken_last(pair[1])]
-    return (
-        key,
-        *bounds,
-        len(rows),
-        sum(values) if values else None,
-        min(values, default=None),
-        max(others, default=None),
-        round(sum(others) / len(others), 9) if others else None,
-        sum(value % 2 == 1 for value in values),
-        round(statistics.variance(values), 9) if len(values) > 1 else None,
+    latest = max(taken, key=lambda pair: (pair[1][1], pair[0]), default=None)
+    found = {
+        "n": len(rows),
+        "s": sum(values) if values else None,
+        "low": min(values, default=None),
+        "high": max(others, default=None),
+        "mean": round(sum(others) / len(others), 9) if others else None,
+        "odd": sum(value % 2 == 1 for value in values),
+        "variance": round(statistics.variance(values), 9) if len(values) > 1 else None,
         # Of equal times the first or the last that came.
-        min(rows, key=lambda row: (row[2] is None, row[1]))[2],
-        latest[1][3]
-        if (latest := max(taken, key=lambda pair: (pair[1][1], pair[0]), default=None))
-        else None,
-        tuple(sorted(values, reverse=True)[:2]),
-    )
+        "first": min(rows, key=lambda row: (row[2] is None, row[1]))[2],
+        "last": latest[1][3] if latest else None,
+        "largest": tuple(sorted(values, reverse=True)[:2]),
+    }
+    return (key, *bounds, *(found[aggregate.output] for aggregate in aggregates))
 
 
 def taken_last(row):
@@ -152,10 +152,12 @@ class WindowMachine(RuleBasedStateMachine):
 
     @initialize(
         window=st.sampled_from(WINDOWS),
+        aggregates=st.sampled_from([AGGREGATES, SUMS]),
         cache_bytes=st.sampled_from([400, 1 << 20]),
         kind=st.sampled_from(["memory", "rocksdb"]),
     )
-    def begin(self, window, cache_bytes, kind):
+    def begin(self, window, cache_bytes, kind, aggregates=AGGREGATES):
+        self.aggregates = aggregates
         self.window, self.cache_bytes, self.kind = window, cache_bytes, kind
         self.directories = []
         self.backend = self.new_backend()
@@ -173,7 +175,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     def start(self, owned, restored):
         self.subtasks = [
-            Subtask(index, self.window, self.backend, groups, self.cache_bytes, restored)
+            Subtask(index, self.window, self.aggregates, self.backend, groups, self.cache_bytes, restored)
             for index, groups in enumerate(owned)
         ]
 
@@ -199,6 +201,9 @@ class WindowMachine(RuleBasedStateMachine):
                 kept.append(row)
         assert sum(subtask.operator.late_rows for subtask in self.subtasks) == self.late
 
+    def result_of(self, key, bounds, rows):
+        return result_of(self.aggregates, key, bounds, rows)
+
     def expected(self, groups, watermark):
         """What these groups tell of at a watermark; it becomes their place."""
         found = []
@@ -209,7 +214,7 @@ class WindowMachine(RuleBasedStateMachine):
                 for bounds in windows_of(self.window, row[1]):
                     if place < bounds[1] <= watermark:
                         of_windows.setdefault((row[0], bounds), []).append(row)
-            found += [result_of(self.window, key, bounds, rows) for (key, bounds), rows in of_windows.items()]
+            found += [self.result_of(key, bounds, rows) for (key, bounds), rows in of_windows.items()]
             if watermark != WATERMARK_MAX_MS:
                 self.model[group] = (kept, max(place, watermark))
         return found
@@ -358,7 +363,7 @@ class SessionMachine(WindowMachine):
                 for rows in sessions:
                     end = rows[-1][1] + gap
                     if end < watermark:
-                        found.append(result_of(self.window, key, (rows[0][1], end), rows))
+                        found.append(self.result_of(key, (rows[0][1], end), rows))
                     else:
                         left += rows
             place = place if watermark == WATERMARK_MAX_MS else max(place, watermark)
@@ -366,5 +371,5 @@ class SessionMachine(WindowMachine):
         return found
 
 
-TestSessions = model_test(SessionMachine, max_examples=20, steps=15)
-TestWindows = model_test(WindowMachine, max_examples=20, steps=15)
+TestSessions = model_test(SessionMachine, max_examples=25, steps=15)
+TestWindows = model_test(WindowMachine, max_examples=25, steps=15)
