@@ -72,16 +72,24 @@ class _Stages:
         spec = source.nodes[0].spec
         assert isinstance(spec, SourceSpec)
         self._reader = create_reader(spec)
-        self._reader.open(_context(source, 0, job_start_us))
         self._source = _chain(source, 1, output, job_start_us)
+        self._reader.look_ahead(self._source.look_ahead)
+        self._reader.open(_context(source, 0, job_start_us))
         self._consumer = _chain(consumer, 0, Output([], _never_waits, SystemClock()), job_start_us)
 
     def poll(self) -> int | None:
         """One poll and what follows from it, down to the channels; rows, None at the end."""
         polled = self._reader.poll(32_768)
-        if polled.batch is not None:
+        rows = 0
+        if polled.ahead is not None:
+            first, end = self._source.pass_ahead(*polled.ahead)
+            if first < end:
+                self._source.output.emit_ahead(polled.ahead.rows.batch, first, end)
+            rows = polled.ahead.stop - polled.ahead.start
+        elif polled.batch is not None:
             self._source.process(polled.batch)
-        return None if polled.finished else 0 if polled.batch is None else polled.batch.num_rows
+            rows = polled.batch.num_rows
+        return None if polled.finished else rows
 
     def consume(self) -> None:
         """What one consumer does with it."""

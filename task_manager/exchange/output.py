@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.exchange.channels import Channel
+from task_manager.exchange.divided_block import DividedBlock
 from task_manager.exchange.watermark_order import WatermarkOrder
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
@@ -48,6 +49,8 @@ class OutputEdge:
         self.writers = self._in_order()
         self._next = 0
         self._watermarks = WatermarkOrder()
+        #: The latest block of :meth:`add_ahead`, as the table divides it.
+        self._divided: DividedBlock | None = None
 
     def queues(self, now_s: float) -> list[ChannelQueue]:
         """The channels on which rows wait; called by other threads."""
@@ -96,6 +99,21 @@ class OutputEdge:
             for writer in self._writers.values():
                 writer.add(batch)
 
+    def add_ahead(self, block: pa.RecordBatch, first: int, end: int) -> None:
+        """Queue rows of a block of which the others come later; never waits.
+
+        With HASH the whole block is divided at once.
+        """
+        if self.edge.exchange is not Exchange.HASH or len(self._writers) == 1:
+            self.add(block.slice(first, end - first))
+            return
+        self._watermarks.rows_come()
+        if self._divided is None or self._divided.block is not block:
+            assert self._group_to_subtask is not None
+            self._divided = DividedBlock(block, self.edge, self._group_to_subtask, self._writers)
+        for index, rows, size_bytes in self._divided.between(first, end):
+            self._writers[index].add(rows, size_bytes)
+
     def tell(self, element: ControlElement) -> None:
         """Queue a control element on every channel, after all rows; never waits."""
         if isinstance(element, Watermark | Idle):
@@ -134,6 +152,7 @@ class OutputEdge:
             writer.channel.close()
         self.writers = self._in_order()
         self._group_to_subtask = group_to_subtask
+        self._divided = None
         self._next = 0
         for writer in new.values():
             for element in (self._watermarks.watermark, self._watermarks.idle):
@@ -226,6 +245,14 @@ class Output:
         That is back-pressure.
         """
         self._emit(self._main, batch)
+
+    def emit_ahead(self, block: pa.RecordBatch, first: int, end: int) -> None:
+        """As :meth:`emit`, rows of a block of which the others come later: the end of them is not part of it."""
+        self.rows += end - first
+        self.batches += 1
+        for edge in self._main:
+            edge.add_ahead(block, first, end)
+        self._settle(lambda writer: not writer.is_full)
 
     def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
         """As :meth:`emit`, on the edges of a side output."""

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from task_manager.subtasks.subtask import Subtask, SubtaskParts
+from weir.operators.ahead import PartAhead
 from weir.operators.base import Json, OperatorContext, SourceReader
 from weir.operators.chain import check_is_json, name_step, naming_step
 from weir.protocol.source_watermark import SourceWatermark
@@ -27,6 +28,7 @@ class SourceSubtask(Subtask):
         """``reader_context`` makes the reader's context from the job's start (epoch µs)."""
         super().__init__(parts)
         self._reader = reader
+        reader.look_ahead(self._chain.look_ahead)
         self._reader_context = reader_context
         self._rows_max = rows_max
         grace_ms, idle_ms = strategy.out_of_orderness_ms, strategy.idle_timeout_ms
@@ -104,8 +106,11 @@ class SourceSubtask(Subtask):
             except BaseException as error:
                 name_step(error, self._step)
                 raise
-            if polled.batch is not None:
-                self._process(polled.batch, polled.size_bytes)
+            if polled.batch is not None or polled.ahead is not None:
+                if polled.ahead is not None:
+                    self._process_ahead(polled.ahead, polled.size_bytes)
+                else:
+                    self._process(polled.batch, polled.size_bytes)
                 self._last_data_s = self._clock.monotonic_s()
                 self._idle = False
             # Rises without rows too, when a split that held it back has ended.
@@ -123,6 +128,16 @@ class SourceSubtask(Subtask):
                 # An idle source has no watermark to tell before its next row.
                 watermark_s = float("inf") if self._idle else self._next_watermark_s
                 self._poll(min(max(until_s, self._pace.next_s), deadline_s, watermark_s))
+
+    def _process_ahead(self, part: PartAhead, size_bytes: int) -> None:
+        """Rows are due that the first operators have seen before."""
+
+        def send() -> None:
+            first, end = self._chain.pass_ahead(*part)
+            if first < end:
+                self._chain.output.emit_ahead(part.rows.batch, first, end)
+
+        self._account(part.stop - part.start, size_bytes, send)
 
     def _make_watermark(self) -> None:
         now_s = self._clock.monotonic_s()

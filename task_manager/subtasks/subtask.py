@@ -289,19 +289,24 @@ class Subtask(ABC):
         ``size_bytes``: ``batch_bytes`` of the batch, or nearly, where it is known already; ``input_index``: the input
         that it came from, if the first step tells its inputs apart.
         """
+        size_bytes = batch_bytes(batch) if size_bytes is None else size_bytes
+        self._account(batch.num_rows, size_bytes, lambda: self._chain.process(batch, input_index=input_index))
+
+    def _account(self, rows: int, size_bytes: int, process: Callable[[], None]) -> None:
+        """Process rows of so many bytes, and account for them."""
         progress, output = self.progress, self._chain.output
-        progress.records_in += batch.num_rows
+        progress.records_in += rows
         progress.batches_in += 1
-        progress.bytes_in += batch_bytes(batch) if size_bytes is None else size_bytes
+        progress.bytes_in += size_bytes
         progress.first_batch_us = progress.first_batch_us or self._clock.now_us()
         began_s, waited_s = self._clock.monotonic_s(), output.waited_s
-        self._chain.process(batch, input_index=input_index)
+        process()
         progress.last_batch_us = self._clock.now_us()
         waited_s = output.waited_s - waited_s
         progress.backpressured_s = output.waited_s
         elapsed_s = self._clock.monotonic_s() - began_s - waited_s
         progress.busy_s += elapsed_s
-        self._pace.processed(batch.num_rows, began_s, elapsed_s, waited_s)
+        self._pace.processed(rows, began_s, elapsed_s, waited_s)
         self.mailbox.inbox.busy_share = self._pace.busy_share
         self._count_output()
 

@@ -15,6 +15,7 @@ from weir.errors import InputError
 from weir.records import WATERMARK_MIN_MS
 
 if TYPE_CHECKING:
+    from weir.operators.ahead import PartAhead, RowsAhead
     from weir.state.tables.opened import OperatorTables
 
 
@@ -124,6 +125,16 @@ class Operator(ABC):
         Raises:
             Exception: anything raised here fails the job, with the operator's name as the cause.
         """
+
+    def kept_ahead(self, batch: pa.RecordBatch) -> np.ndarray | None:
+        """Which of these rows, which come later, it will keep as they are; it drops the others.
+
+        Called before the rows are due, and instead of :meth:`process`. Rows must not depend on each other.
+
+        Returns:
+            Bool, shape (rows,); None: only :meth:`process` can tell.
+        """
+        return None
 
     def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """As :meth:`process`, with the input that the rows came from; called if ``tells_inputs_apart``.
@@ -237,6 +248,8 @@ class Poll:
     next_poll_us: int = 0
     #: No more rows will ever come.
     finished: bool = False
+    #: Instead of ``batch``: rows that were looked at before; see :meth:`SourceReader.look_ahead`.
+    ahead: PartAhead | None = None
 
 
 class SourceReader(ABC):
@@ -248,6 +261,12 @@ class SourceReader(ABC):
 
         Raises:
             InputError: an input is absent or unreadable.
+        """
+
+    def look_ahead(self, look: Callable[[pa.RecordBatch], RowsAhead | None]) -> None:
+        """Ask ``look`` about rows that are decoded and not due yet; a reader need not. Called once, before ``open``.
+
+        What it returns goes into :attr:`Poll.ahead`; None: the rows go into :attr:`Poll.batch`.
         """
 
     @abstractmethod

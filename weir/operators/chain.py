@@ -10,10 +10,12 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
 from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
+from weir.operators.ahead import RowsAhead
 from weir.operators.base import (
     NEVER_US,
     Json,
@@ -229,6 +231,45 @@ class OperatorChain(Generic[OutputT]):
             self._send_on(start, lambda: process(operator, batch, input_index), batch)
         else:
             self._send_on(start, lambda: isolation.process(operator, context, batch, input_index), batch)
+
+    def look_ahead(self, block: pa.RecordBatch) -> RowsAhead | None:
+        """What the first operators, as far as they only drop rows, leave of a block whose rows come later.
+
+        None: there is nothing to know before, or rows are isolated, which is done when they come.
+        """
+        if self.isolation is not None:
+            return None
+        numbers, left = np.arange(block.num_rows), block
+        kept: list[np.ndarray] = []
+        for operator, _ in self._operators:
+            mask = operator.kept_ahead(left)
+            if mask is None:
+                break
+            if not mask.all():
+                numbers = numbers[mask]
+                left = block.take(pa.array(numbers))
+            kept.append(numbers)
+        return RowsAhead(block, kept) if kept or not self._operators else None
+
+    def pass_ahead(self, rows: RowsAhead, start: int, stop: int) -> tuple[int, int]:
+        """Rows of a block of :meth:`look_ahead` are due: those that are left go on, if an operator comes then.
+
+        Args:
+            rows: what :meth:`look_ahead` returned.
+            start: number within the block of the first row that is due.
+            stop: number of the first one after it that is not.
+
+        Returns:
+            First and end of the rows of ``rows.batch`` that leave the chain now: the caller is to send these on.
+        """
+        entered, first, end = rows.passed(start, stop)
+        for index, count in enumerate(entered):
+            self.rows_into[index] += count
+        self._check_cancelled()
+        if first < end and rows.filters < len(self._operators):
+            self.process(rows.batch.slice(first, end - first), rows.filters)
+            return end, end
+        return first, end
 
     def on_watermark(self, time_ms: int) -> None:
         """Tell every operator of a new watermark, in order, up to the first that assigns event times."""

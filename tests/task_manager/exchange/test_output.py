@@ -103,6 +103,41 @@ def test_rows_gather_up_to_the_batch_size():
     assert [inbox.poll(0.0).element.num_rows for _ in range(IDLE_BATCHES + 1)] == [1] * IDLE_BATCHES + [4]
 
 
+@pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
+@pytest.mark.parametrize("consumers", [1, 3])
+def test_rows_of_a_block_leave_as_if_they_came_alone_also_when_their_consumers_change(exchange, consumers):
+    keys = [f"k{n % 37}" for n in range(300)]
+    block = batch(keys)
+    sent = []
+    for is_ahead in (False, True):
+        links = [channel(index) for index in range(4)]
+        table = initial_table(1, consumers, 128)
+        edge = OutputEdge(
+            edge_of(exchange),
+            {index: links[index][0] for index in range(consumers)},
+            BatchPolicy(1000, 0.0),
+            table.group_to_subtask,
+        )
+        output = Output([edge], never_waits, SystemClock())
+        for first in range(0, 300, 10):
+            if first == 150:
+                new, _ = rescaled(table, consumers + 1)
+                added = {consumers: links[consumers][0]}
+                routes = new.group_to_subtask if exchange is Exchange.HASH else None
+                output.reroute(edge.edge, 2, routes, added, [])
+            if is_ahead:
+                output.emit_ahead(block, first, first + 10)
+            else:
+                output.emit(block.slice(first, 10))
+        rows = [
+            [row for item in drain(inbox) if isinstance(item, pa.RecordBatch) for row in item.to_pylist()]
+            for _, inbox in links
+        ]
+        sent.append((rows, output.rows, output.batches))
+    assert sent[0] == sent[1]
+    assert sum(map(len, sent[0][0])) >= 300
+
+
 def wide_batch(rows: int, row_bytes: int, start: int = 0) -> pa.RecordBatch:
     """Rows of one number and one long text."""
     texts = [f"{n:08d}" + "x" * (row_bytes - 8) for n in range(start, start + rows)]

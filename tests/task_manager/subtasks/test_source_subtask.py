@@ -30,6 +30,9 @@ class Reader:
     polls = 0
     next_poll_us = 0
 
+    def look_ahead(self, look):
+        pass
+
     def open(self, context):
         pass
 
@@ -79,6 +82,7 @@ def source():
         assigns_times=False,
         idle_at_s=float("inf"),
         due_us=lambda: NEVER_US,
+        look_ahead=lambda block: None,
     )
     timers = SubtaskTimers(200, 0, 1000, 1000, 1000, 5, 100)
     context = SimpleNamespace(operator_name="source")

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
 from weir.errors import GraphError, InputError
+from weir.operators.ahead import PartAhead, RowsAhead
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.event_times import EventTimes, TimesOfRows, generated
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
@@ -33,6 +35,8 @@ COALESCE_US = 3_000
 _ROWS_WORTH_A_POLL, COALESCE_US_MAX = 8, 10_000
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
+#: Rows are looked at before they are due in blocks of up to this many bytes: parts of a block keep all of it.
+_AHEAD_BYTES_MAX = 2 << 20
 
 
 class Schedule:
@@ -122,6 +126,11 @@ class BatchSource(SourceReader):
         self._batch: pa.RecordBatch | None = None
         #: Their event times, where a column or an expression gives them; None: the ingest time.
         self._times: TimesOfRows | None = None
+        #: When they are due, with a schedule.
+        self._due_us: list[int] = []
+        self._looked_at_by: Callable[[pa.RecordBatch], RowsAhead | None] | None = None
+        #: What was found when these rows were looked at before they are due.
+        self._ahead: RowsAhead | None = None
         #: The largest event time up to each of these rows; int64, shape (rows,).
         self._event_times_ms_max = np.empty(0, dtype=np.int64)
         self._batch_bytes = 0
@@ -144,6 +153,10 @@ class BatchSource(SourceReader):
         self._generator: WatermarkGenerator | None = None
         #: What the generator said last.
         self._watermark_ms: int | None = None
+
+    def look_ahead(self, look: Callable[[pa.RecordBatch], RowsAhead | None]) -> None:
+        """See the base class: rows that wait for their time are looked at."""
+        self._looked_at_by = look
 
     def open(self, context: OperatorContext) -> None:
         """Choose splits, set the schedule and decode the first rows. See the base class."""
@@ -306,10 +319,14 @@ class BatchSource(SourceReader):
             return Poll(next_poll_us=self._next_poll_us)
         if not self._ensure_batch():
             return Poll(finished=True) if self._is_spent() else self._nothing_now()
-        due = self._schedule.due_count(now_us) - self._emitted
+        stop = bisect_right(self._due_us, now_us, self._batch_offset)
+        due = stop - self._batch_offset
         if due <= 0:
-            self._next_poll_us = self._schedule.due_us(self._emitted)
+            self._next_poll_us = self._due_us[stop]
             return Poll(next_poll_us=self._next_poll_us)
+        if stop == len(self._due_us):
+            # Of the next block too, which is not decoded yet.
+            due = self._schedule.due_count(now_us) - self._emitted
         rows = self._rows_at_hand(min(due, rows_max))
         self._next_poll_us = 0
         if rows == due:
@@ -358,6 +375,16 @@ class BatchSource(SourceReader):
         self._event_times_ms_max = np.maximum(latest_ms, self._passed_event_time_ms)
         self._batch_bytes = batch_bytes(self._batch)
         self._batch_offset = 0
+        self._due_us = [] if self._schedule is None else ingest_us.tolist()
+        self._ahead = None
+        if self._looked_at_by is not None and self._may_look():
+            self._ahead = self._looked_at_by(self._batch)
+
+    def _may_look(self) -> bool:
+        """Whether the rows wait for their time, and nobody must see them one poll after the other."""
+        has_bad_times = self._times is not None and self._times.bad is not None
+        is_seen = self._strategy.generator is not None or has_bad_times
+        return self._schedule is not None and not is_seen and self._batch_bytes <= _AHEAD_BYTES_MAX
 
     def _rows_at_hand(self, rows_max: int) -> int:
         """How many of the next rows one poll may give."""
@@ -377,6 +404,8 @@ class BatchSource(SourceReader):
         assert self._batch is not None
         batch, start = self._batch, self._batch_offset
         stop = start + rows
+        if self._ahead is not None:
+            return self._take_ahead(PartAhead(self._ahead, start, stop), next_poll_us)
         given = batch if rows == batch.num_rows else batch.slice(start, rows)
         if self._times is not None and self._times.bad is not None:
             given = self._without_bad_times(given, start, self._times.bad[start:stop])
@@ -390,6 +419,21 @@ class BatchSource(SourceReader):
             size_bytes=self._batch_bytes * rows // batch.num_rows,
             event_time_ms_max=self._event_time_ms(stop - 1),
             watermark_ms=self._watermark_ms,
+            next_poll_us=next_poll_us,
+        )
+
+    def _take_ahead(self, part: PartAhead, next_poll_us: int) -> Poll:
+        """As :meth:`_take`, of rows that were looked at."""
+        assert self._batch is not None
+        rows, rows_in_all = part.stop - part.start, self._batch.num_rows
+        if part.stop == rows_in_all:
+            self._batch = self._ahead = None
+        self._batch_offset = part.stop
+        self._emitted += rows
+        return Poll(
+            ahead=part,
+            size_bytes=self._batch_bytes * rows // rows_in_all,
+            event_time_ms_max=int(self._event_times_ms_max[part.stop - 1]),
             next_poll_us=next_poll_us,
         )
 

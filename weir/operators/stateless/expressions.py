@@ -75,6 +75,13 @@ class FilterOperator(Operator):
             return ()
         return (batch.filter(mask.to_arrow()),)
 
+    def kept_ahead(self, batch: pa.RecordBatch) -> np.ndarray | None:
+        """Which rows it will keep, if the predicate is so simple that it can neither fail nor look at other rows."""
+        if self._schema is None or not self._schema.equals(batch.schema):
+            self._schema = batch.schema
+            self._small = small_predicate(self._predicate, batch.schema)
+        return None if self._small is None else self._small.mask(batch)
+
     @staticmethod
     def _keep(batch: pa.RecordBatch, mask: np.ndarray) -> Iterable[pa.RecordBatch]:
         kept = mask.nonzero()[0]

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 import pytest
 
+import weir
 from weir.errors import GraphError
+from weir.operators.ahead import RowsAhead
 from weir.operators.base import OperatorContext
 from weir.operators.sources.pacing import COALESCE_US, COALESCE_US_MAX, BatchSource, Schedule
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
@@ -34,7 +38,17 @@ class CountingSource(BatchSource):
         return pa.record_batch([pa.array(block)], schema=SCHEMA) if block else None
 
 
-def opened(rate, rows=2000, subtask=0, parallelism=1, batch_timeout_ms=0, **spec):
+class Behind(weir.WatermarkGenerator):
+    def on_batch(self, batch):
+        return None
+
+
+def look_at(blocks, block):
+    blocks.append(block)
+    return RowsAhead(block, [])
+
+
+def opened(rate, rows=2000, subtask=0, parallelism=1, batch_timeout_ms=0, look=None, **spec):
     clock = ManualClock()
     source = CountingSource(SourceSpec(schema=SCHEMA, rate=rate, **spec), rows)
     start_us = clock.now_us()
@@ -48,6 +62,8 @@ def opened(rate, rows=2000, subtask=0, parallelism=1, batch_timeout_ms=0, **spec
         job_start_us=start_us,
         clock=clock,
     )
+    if look is not None:
+        source.look_ahead(look)
     source.open(context)
     return source, clock
 
@@ -80,6 +96,33 @@ def test_events_carry_their_scheduled_time_over_all_subtasks():
         times += [int(t) - start for _, batch in polls for t in int64_column(batch, INGEST_TIME_COLUMN)]
         assert all(batch.column(EVENT_TIME_COLUMN)[0].as_py() >= start // 1000 for _, batch in polls)
     assert sorted(times) == [k * 1000 for k in range(150)]
+
+
+def test_rows_that_were_looked_at_come_at_the_same_time_and_once():
+    polls = {}
+    for looks in (False, True):
+        blocks = []
+        look = partial(look_at, blocks) if looks else None
+        source, clock = opened(10_000.0, look=look)
+        start, polls[looks] = clock.now_us(), []
+        while not (poll := source.poll(50)).finished:
+            batch = poll.batch
+            if poll.ahead is not None:
+                assert batch is None
+                batch = poll.ahead.rows.batch.slice(poll.ahead.start, poll.ahead.stop - poll.ahead.start)
+            polls[looks].append((clock.now_us() - start, poll.event_time_ms_max, poll.size_bytes, batch))
+            advance_us(clock, max(poll.next_poll_us - clock.now_us(), 0))
+        assert len(blocks) == (3 if looks else 0)
+    assert polls[True] == polls[False]
+
+
+def test_rows_that_somebody_must_see_at_their_time_are_not_looked_at():
+    looked = []
+    opened(10_000.0, look=looked.append)
+    assert len(looked) == 1
+    opened(10_000.0, look=looked.append, watermark=weir.custom_watermarks(Behind))
+    opened(None, look=looked.append)[0].poll(10)
+    assert len(looked) == 1
 
 
 def test_nothing_comes_early_and_slow_polls_keep_the_schedule():
