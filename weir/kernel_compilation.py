@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 KERNEL_MODULES = (
     "weir.kernels",
     "weir.key_kernels",
+    "weir.operators.joins.change_kernels",
     "weir.operators.joins.join_kernels",
     "weir.operators.joins.row_kernels",
     "weir.operators.keyed.aggregate_kernels",

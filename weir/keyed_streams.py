@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.broadcast_process import check_broadcast_factory
+from weir.changes import is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
 from weir.join_arguments import join_bounds
@@ -18,6 +19,7 @@ from weir.keyed_process import process_form
 from weir.specs import (
     Aggregate,
     AsOfJoinSpec,
+    ChangeJoinSpec,
     DeclaredState,
     DeduplicateSpec,
     EmitMode,
@@ -248,7 +250,9 @@ class KeyedStream(Stream):
         """Pair rows of this stream (left) with those of another (right) that have the same key; see docs/joins.md.
 
         The result has the key columns as they are called here, the other columns of the left side, and those of the
-        right side; its event time is the later one of the pair.
+        right side; its event time is the later one of the pair. Without any of ``within``, ``between``, ``window`` and
+        ``ttl`` all rows are kept. Then both streams may be changelogs, and the result is one if either is, or if
+        ``how`` is neither "inner" nor "semi" (see docs/changelogs.md).
 
         Args:
             name: the step's name; the rows that it keeps belong to it.
@@ -269,7 +273,9 @@ class KeyedStream(Stream):
         self._check_right(name, right)
         bounds = join_bounds(str(name), self.schema, right.schema, within, between, window, ttl)
         columns = self._joined_columns(name, right, how, suffix)
-        spec = JoinSpec(self.key_columns, right.key_columns, how, bounds, *columns)
+        is_updated = how not in ("inner", "semi") or is_changelog(self.schema) or is_changelog(right.schema)
+        kind = ChangeJoinSpec if bounds is None and is_updated else JoinSpec
+        spec = kind(self.key_columns, right.key_columns, how, bounds, *columns)
         return self._joined(name, spec, right, parallelism)
 
     def join_as_of(

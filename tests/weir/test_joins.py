@@ -40,7 +40,6 @@ def bid(number, at, price=1):
         ({"between": ("price", "expires")}, r"'price' and 'expires' are columns of different sides"),
         ({"between": ("at", "item")}, r"different sides|column 'item', a bound, is string"),
         ({"how": "outer", "within": ("0s", "1s")}, r"how is 'outer'; it is one of inner, left"),
-        ({"how": "left"}, r"how='left' needs to know when a row can match no more; give within="),
         ({"window": "10s"}, r"window is \'10s\'; give one such as weir.tumbling"),
         (
             {"window": weir.sliding("10s", "5s")},

@@ -13,7 +13,7 @@ from weir.specs.aggregate_functions import AggregateFunction
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.changes import TOP_ROWS_MAX, DeduplicateSpec, TopSpec
 from weir.specs.event_times import AssignEventTimeSpec
-from weir.specs.joins import AsOfJoinSpec, JoinBounds, JoinSpec, JoinType
+from weir.specs.joins import AsOfJoinSpec, ChangeJoinSpec, JoinBounds, JoinSpec, JoinType
 from weir.specs.keyed import (
     Aggregate,
     DeclaredState,
@@ -71,6 +71,7 @@ __all__ = [
     "AssignEventTimeSpec",
     "BlackholeSpec",
     "BusySpec",
+    "ChangeJoinSpec",
     "CollectSpec",
     "Compression",
     "CsvSinkSpec",

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, get_args
 
 import pyarrow as pa
 
+from weir.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
 from weir.specs.base import SideOutput
@@ -83,6 +84,10 @@ class JoinSpec(KeyedSpec):
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, those of the first input, those of the second one; without those that inputs lack."""
         check_join(step, self, inputs)
+        return pa.schema(self.joined_fields(inputs))
+
+    def joined_fields(self, inputs: tuple[pa.Schema, ...]) -> list[pa.Field]:
+        """Of the columns of the result."""
         left, right = inputs
         left_may_lack, right_may_lack = self.how in ("right", "full"), self.how in ("left", "full")
         fields = []
@@ -100,7 +105,7 @@ class JoinSpec(KeyedSpec):
                 if name in schema.names:
                     found = schema.field(name)
                     fields.append(pa.field(output, found.type, found.nullable or may_lack))
-        return pa.schema(fields)
+        return fields
 
     def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
         """Late rows of each input as they come in, where there can be some."""
@@ -122,6 +127,26 @@ class JoinSpec(KeyedSpec):
             for columns in (self.left_columns, self.right_columns)
         )
         return replace(self, left_columns=lefts, right_columns=rights)
+
+
+@dataclass(frozen=True)
+class ChangeJoinSpec(JoinSpec):
+    """A join without bounds whose result is updated when a row gets its first partner, or when a row is taken away."""
+
+    kind: ClassVar[str] = "join_changes"
+    runtime: ClassVar[str] = "weir.operators.joins.change_join_operator:ChangeJoinOperator"
+    takes_changes: ClassVar[bool] = True
+    hows_without_bounds: ClassVar[tuple[str, ...]] = JOIN_TYPES
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """As of every join, and ``_change``."""
+        check_join(step, self, inputs)
+        return changelog_schema(step, self.joined_fields(inputs))
+
+    def read_columns_of(self, index: int, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What other joins read, and what says how a row changes its table."""
+        read = super().read_columns_of(index, wanted, schema)
+        return read | {CHANGE_COLUMN} if is_changelog(schema) else read
 
 
 @dataclass(frozen=True)
@@ -157,13 +182,13 @@ def joined_columns(
     Raises:
         GraphError: a name is there twice all the same.
     """
-    lefts = tuple((name, name) for name in left.names if name not in keys)
+    lefts = tuple((name, name) for name in left.names if name not in (*keys, CHANGE_COLUMN))
     if how in ("semi", "anti"):
         return lefts, ()
     taken = {*keys, *(output for _, output in lefts)}
     rights = []
     for name in right.names:
-        if name in right_keys:
+        if name in right_keys or name == CHANGE_COLUMN:
             continue
         output = name + suffix if name in taken else name
         if output in taken or output in SYSTEM_COLUMNS:

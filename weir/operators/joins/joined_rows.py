@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -45,11 +45,18 @@ class JoinedRows:
         """
         found = self._of_new(side, new)
         found |= {output: array for (_, output), array in zip(self.columns[1 - side], kept, strict=True)}
-        return self._batch(found, times_ms, new.column(INGEST_TIME_COLUMN))
+        return self.batch(found, times_ms, new.column(INGEST_TIME_COLUMN))
 
-    def alone(self, side: int, new: pa.RecordBatch, times_ms: np.ndarray) -> pa.RecordBatch:
-        """New rows of a side that have not matched."""
-        return self._batch(self._of_new(side, new), times_ms, new.column(INGEST_TIME_COLUMN))
+    def alone(
+        self,
+        side: int,
+        new: pa.RecordBatch,
+        times_ms: np.ndarray,
+        others: Mapping[str, pa.Array] | None = None,
+    ) -> pa.RecordBatch:
+        """New rows of a side that have not matched; ``others``: further columns of the result."""
+        found = self._of_new(side, new) | dict(others or {})
+        return self.batch(found, times_ms, new.column(INGEST_TIME_COLUMN))
 
     def kept_alone(
         self, side: int, keys: Sequence[pa.Array], kept: Sequence[pa.Array], times_ms: np.ndarray, now_us: int
@@ -57,7 +64,7 @@ class JoinedRows:
         """Kept rows of a side without a partner, or of which only they are in the result."""
         found = dict(zip(self._spec.key_columns, keys, strict=True))
         found |= {output: array for (_, output), array in zip(self.columns[side], kept, strict=True)}
-        return self._batch(found, times_ms, pa.array(np.full(len(times_ms), now_us)))
+        return self.batch(found, times_ms, pa.array(np.full(len(times_ms), now_us)))
 
     def versions(
         self,
@@ -71,14 +78,15 @@ class JoinedRows:
         found = dict(zip(self._spec.key_columns, keys, strict=True))
         for side, arrays in enumerate((lefts, rights)):
             found |= {output: array for (_, output), array in zip(self.columns[side], arrays, strict=True)}
-        return self._batch(found, times_ms, pa.array(np.full(len(times_ms), now_us)))
+        return self.batch(found, times_ms, pa.array(np.full(len(times_ms), now_us)))
 
     def _of_new(self, side: int, new: pa.RecordBatch) -> dict[str, pa.Array]:
         own_keys = self._spec.keys_of_input(side)
         found = {name: new.column(own) for name, own in zip(self._spec.key_columns, own_keys, strict=True)}
         return found | {output: new.column(name) for name, output in self.columns[side]}
 
-    def _batch(self, found: dict[str, pa.Array], times_ms: np.ndarray, ingest_us: pa.Array) -> pa.RecordBatch:
+    def batch(self, found: dict[str, pa.Array], times_ms: np.ndarray, ingest_us: pa.Array) -> pa.RecordBatch:
+        """Rows with these columns and times; other columns of the schema are null."""
         found[EVENT_TIME_COLUMN] = pa.array(times_ms)
         found[INGEST_TIME_COLUMN] = ingest_us
         rows = len(times_ms)

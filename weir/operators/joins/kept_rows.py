@@ -322,6 +322,11 @@ class Block:
         """The bytes of the keys."""
         return self.keys.user_keys
 
+    @property
+    def rows_max(self) -> int:
+        """There are not more rows than this in the block."""
+        return len(self.data) // kernels.ROW_BYTES + 1
+
     def timers(self) -> np.ndarray:
         """The time of each key's timer, int64; ``NEVER_MS`` if there is none."""
         times = np.full(len(self.keys), NEVER_MS, dtype=np.int64)
@@ -345,14 +350,14 @@ class Block:
 
     def rows_of(self, side: int) -> tuple[np.ndarray, np.ndarray]:
         """Where the rows of a side begin, and for each key where its rows end among them; int64."""
-        starts = np.empty(len(self.data) // kernels.ROW_BYTES + 1, dtype=np.int64)
+        starts = np.empty(self.rows_max, dtype=np.int64)
         stops = np.empty(len(self.keys), dtype=np.int64)
         count = kernels.rows_of_side(self.data, self.bounds, side, starts, stops)
         return starts[:count].copy(), stops
 
     def unmatched(self, watermark_ms: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of which it is told now that they have not matched: where they begin, and their keys; int64."""
-        starts, keys = (np.empty(len(self.data) // kernels.ROW_BYTES + 1, dtype=np.int64) for _ in range(2))
+        starts, keys = (np.empty(self.rows_max, dtype=np.int64) for _ in range(2))
         count = kernels.unmatched_rows(
             self.data, self.bounds, self._kept.layout, self._kept.told, watermark_ms, starts, keys
         )
@@ -369,9 +374,7 @@ class Block:
             Where the left rows begin, where the right ones do (-1: there is none), and positions of the keys; int64, by
             key, then by time.
         """
-        lefts, rights, keys = (
-            np.empty(len(self.data) // kernels.ROW_BYTES + 1, dtype=np.int64) for _ in range(3)
-        )
+        lefts, rights, keys = (np.empty(self.rows_max, dtype=np.int64) for _ in range(3))
         count = kernels.versions_of(self.data, self.bounds, watermark_ms, lefts, rights, keys)
         lefts, rights, keys = lefts[:count], rights[:count], keys[:count]
         order = np.lexsort((self.times(lefts), keys))

@@ -145,6 +145,14 @@ class Chunks:
         parts.append(memoryview(entry)[rows_at:])
         return b"".join(parts), at - kernels.HEAD_BYTES
 
+    def rows_not_loaded(self, side: int, keys: int) -> np.ndarray:
+        """Rows of a side in chunks that are not loaded, for each of so many keys; int64."""
+        counts = np.zeros(keys, dtype=np.int64)
+        for position, key in self.keys.items():
+            missing = (chunk for chunk in key.chunks if chunk.number not in key.loaded)
+            counts[position] = sum(chunk.rows for chunk in missing if chunk.side == side)
+        return counts
+
     def settle(
         self, position: int, state_key: bytes, data: np.ndarray, entry_at: int, watermark_ms: int
     ) -> tuple[int, int, int]:

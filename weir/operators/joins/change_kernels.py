@@ -1,0 +1,282 @@
+"""Compiled loops of joins whose result is updated: what each row changes. Called by ``change_join_operator`` only.
+
+Arguments are those of ``join_kernels``. In these joins rows have no bounds in time: all rows of a key belong together.
+So whether a row has a partner is the same for all rows of its side, and two numbers for each key say it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from weir.kernels import byte_kernel, byte_kernel_part
+from weir.operators.byte_access import load8
+from weir.operators.joins.join_kernels import FLAGS_AT, GONE, HEAD_BYTES, MATCHED, SIDE
+
+#: Of a kept row: it was taken away before it came, and takes away the next one that equals it. These joins have no use
+#: for the flag otherwise.
+OWED = MATCHED
+#: What becomes of a new row.
+DROPPED, KEPT, KEPT_AS_OWED = 0, 1, 2
+#: Positions in ``weir.changes.CHANGES``.
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
+#: What a row does: nothing; it is added or taken away; it is half of an update.
+NOTHING, PLAIN, UPDATE = 0, 1, 2
+#: Of a join: pairs are told; rows of the own and of the other side without a partner; left rows with a partner.
+PAIRS, OWN_ALONE, OTHER_ALONE, OWN_PAIRED, OTHER_PAIRED = 1, 2, 4, 8, 16
+
+
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_U8, _I64 = _input(types.uint8), _input(types.int64)
+_LAYOUT = _input(types.int64, 2)
+_OUT_U8, _OUT_I64 = types.uint8[::1], types.int64[::1]
+_INT = types.int64
+
+
+@byte_kernel_part
+def _size(data: Any, at: Any) -> Any:
+    return np.int64(load8(data, at) & np.uint64(0xFFFFFFFF))
+
+
+@byte_kernel_part
+def _same(left: Any, first: Any, right: Any, other: Any, size: Any) -> Any:
+    index = 0
+    while index < size and left[first + index] == right[other + index]:
+        index += 1
+    return index == size
+
+
+@byte_kernel(types.int64(_U8, _I64, _INT, _OUT_I64, _OUT_I64, _OUT_I64))
+def present_rows(data: Any, bounds: Any, side: Any, starts: Any, stops: Any, owed: Any) -> int:
+    """As ``rows_of_side``, without rows that are owed, of which ``owed`` has the number by key."""
+    count = 0
+    for key in range(bounds.size - 1):
+        owed[key] = 0
+        at = bounds[key] + HEAD_BYTES
+        while at < bounds[key + 1]:
+            flags = data[at + FLAGS_AT]
+            if flags & SIDE == side and not flags & GONE:
+                if flags & OWED:
+                    owed[key] += 1
+                else:
+                    starts[count] = at
+                    count += 1
+            at += _size(data, at)
+        stops[key] = count
+    return count
+
+
+@byte_kernel_part
+def _kept_equal(
+    data: Any,
+    bounds: Any,
+    key: Any,
+    side: Any,
+    columns_at: Any,
+    wanted: Any,
+    own: Any,
+    first: Any,
+    length: Any,
+) -> Any:
+    """Where a kept row begins that has these columns; -1: there is none."""
+    at = bounds[key] + HEAD_BYTES
+    while at < bounds[key + 1]:
+        size = _size(data, at)
+        flags = data[at + FLAGS_AT]
+        is_candidate = (
+            flags & SIDE == side and flags & (GONE | OWED) == wanted and size - columns_at == length
+        )
+        if is_candidate and _same(data, at + columns_at, own, first, length):
+            return at
+        at += size
+    return -1
+
+
+@byte_kernel(
+    types.void(
+        *(_I64, _U8, _U8, _I64),
+        *(_OUT_U8, _I64, _INT, _INT, _INT, _I64),
+        *(_OUT_I64, _OUT_I64, _OUT_I64, _OUT_I64),
+        *(_OUT_U8, _OUT_U8, _OUT_U8, _OUT_U8, _OUT_I64),
+    )
+)
+def decide(
+    keys: Any,
+    changes: Any,
+    own: Any,
+    own_offsets: Any,
+    data: Any,
+    bounds: Any,
+    side: Any,
+    columns_at: Any,
+    tells: Any,
+    others: Any,
+    present: Any,
+    owed: Any,
+    last: Any,
+    previous: Any,
+    fate: Any,
+    deed: Any,
+    turns: Any,
+    changed: Any,
+    counts: Any,
+) -> None:
+    """What each new row does, in order, and how many rows it tells.
+
+    Args:
+        keys: position of each row's key.
+        changes: position of each row's change in ``CHANGES``.
+        own: columns of the new rows, as bytes; those of row i are ``own[own_offsets[i]:own_offsets[i + 1]]``.
+        own_offsets: int64, shape (rows + 1,).
+        data: what is kept; rows that are taken away get ``GONE``.
+        bounds: of the keys in it.
+        side: of the new rows.
+        columns_at: where columns begin in a kept row of the side.
+        tells: sum of ``PAIRS`` and others.
+        others: rows of the other side, by key.
+        present: rows of this side, by key; changed.
+        owed: rows of this side that were taken away before they came, by key; changed.
+        last: -1 for each key; changed.
+        previous: of shape (rows,).
+        fate: whether the row is ``KEPT``.
+        deed: what it does.
+        turns: 1: with it the other side's rows have a partner for the first time, or no more.
+        changed: set for keys of which flags in ``data`` changed.
+        counts: rows that it tells.
+    """
+    rows = keys.size
+    for row in range(rows):
+        key = keys[row]
+        previous[row] = last[key]
+        last[key] = row
+        fate[row], deed[row], turns[row], counts[row] = DROPPED, NOTHING, 0, 0
+        first, length = own_offsets[row], own_offsets[row + 1] - own_offsets[row]
+        adds = changes[row] == INSERT or changes[row] == UPDATE_AFTER
+        if adds and owed[key] == 0:
+            fate[row] = KEPT
+            deed[row] = PLAIN
+        else:
+            # A row in this batch that it undoes, or one that is kept.
+            undone = previous[row]
+            wanted = KEPT_AS_OWED if adds else KEPT
+            while undone >= 0:
+                size = own_offsets[undone + 1] - own_offsets[undone]
+                if (
+                    fate[undone] == wanted
+                    and size == length
+                    and _same(own, own_offsets[undone], own, first, length)
+                ):
+                    break
+                undone = previous[undone]
+            at = np.int64(-1)
+            if undone >= 0:
+                fate[undone] = DROPPED
+            else:
+                flags = OWED if adds else 0
+                at = _kept_equal(data, bounds, key, side, columns_at, flags, own, first, length)
+                if at >= 0:
+                    data[at + FLAGS_AT] |= np.uint8(GONE)
+                    changed[key] = 1
+            found = undone >= 0 or at >= 0
+            if adds:
+                if found:
+                    owed[key] -= 1
+                else:
+                    fate[row] = KEPT
+                    deed[row] = PLAIN
+            elif found:
+                deed[row] = PLAIN
+            else:
+                fate[row] = KEPT_AS_OWED
+                owed[key] += 1
+        if deed[row] == NOTHING:
+            continue
+        # Both halves of an update, one after the other: no partner is lost and found again.
+        if changes[row] == UPDATE_BEFORE and owed[key] == 0 and row + 1 < rows:
+            if keys[row + 1] == key and changes[row + 1] == UPDATE_AFTER:
+                deed[row] = UPDATE
+        elif row and changes[row] == UPDATE_AFTER and deed[row - 1] == UPDATE:
+            deed[row] = UPDATE
+        before = present[key]
+        present[key] = before + 1 if adds else before - 1
+        if deed[row] == PLAIN and (before == 0 if adds else before == 1):
+            turns[row] = 1
+        count = others[key]
+        told = 0
+        if count:
+            if tells & PAIRS:
+                told = 2 * count if turns[row] and tells & OTHER_ALONE else count
+            elif tells & OWN_PAIRED:
+                told = 1
+            elif turns[row] and tells & (OTHER_PAIRED | OTHER_ALONE):
+                told = count
+        elif tells & OWN_ALONE:
+            told = 1
+        counts[row] = told
+
+
+@byte_kernel(
+    types.void(
+        *(_INT, _INT, _I64, _U8, _INT, _I64, _I64, _U8, _U8, _I64), *(_OUT_U8, _OUT_I64, _OUT_U8, _OUT_I64)
+    )
+)
+def tell(
+    first: Any,
+    stop: Any,
+    keys: Any,
+    changes: Any,
+    tells: Any,
+    starts: Any,
+    stops: Any,
+    deed: Any,
+    turns: Any,
+    counts: Any,
+    out_change: Any,
+    out_row: Any,
+    out_is_own: Any,
+    out_other: Any,
+) -> None:
+    """What the rows ``first <= row < stop`` tell.
+
+    ``starts``, ``stops``: of the other side's rows, of :func:`present_rows`. Of each row that is told: its change, the
+    new row because of which it is told, whether that row's columns are in it, and where the row of the other side
+    begins (-1: it has none).
+    """
+    at = 0
+    for row in range(first, stop):
+        if counts[row] == 0:
+            continue
+        key = keys[row]
+        adds = changes[row] == INSERT or changes[row] == UPDATE_AFTER
+        begin, end = stops[key - 1] if key else 0, stops[key]
+        change = INSERT if adds else DELETE
+        is_single = end - begin <= 1 or not tells & PAIRS
+        if deed[row] == UPDATE and is_single:
+            change = UPDATE_AFTER if adds else UPDATE_BEFORE
+        if counts[row] == 1 and (begin == end or tells & OWN_PAIRED):
+            out_change[at], out_row[at], out_is_own[at], out_other[at] = change, row, 1, -1
+            at += 1
+        elif tells & PAIRS:
+            for index in range(begin, end):
+                if turns[row] and tells & OTHER_ALONE:
+                    # The other row was told alone before, or is from now on.
+                    out_change[at], out_row[at] = UPDATE_BEFORE, row
+                    out_is_own[at], out_other[at] = 0 if adds else 1, starts[index]
+                    at += 1
+                    out_change[at], out_row[at] = UPDATE_AFTER, row
+                    out_is_own[at], out_other[at] = 1 if adds else 0, starts[index]
+                else:
+                    out_change[at], out_row[at], out_is_own[at], out_other[at] = change, row, 1, starts[index]
+                at += 1
+        else:
+            # Left rows of which a right one says whether they have a partner.
+            if tells & OTHER_ALONE:
+                change = DELETE if adds else INSERT
+            for index in range(begin, end):
+                out_change[at], out_row[at], out_is_own[at], out_other[at] = change, row, 0, starts[index]
+                at += 1
