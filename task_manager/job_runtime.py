@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -221,6 +221,11 @@ class JobRuntime:
             self._restores.progressed(subtask, _restoring_groups(running))
             result[subtask] = current_progress(running), self._inboxes.queue_depth(subtask)
         return result
+
+    def align(self, lowest_ms: Mapping[str, int]) -> None:
+        """Tell sources of the lowest watermark of each group of sources that wait for each other."""
+        for running in list(self._running.values()):
+            running.align(lowest_ms)
 
     def forget(self, subtasks: Sequence[SubtaskId]) -> None:
         """Drop what is kept of subtasks that are not part of the job any more; one that still runs is stopped."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from task_manager.exchange.channels import Inbox
@@ -88,6 +88,15 @@ class JobSlot:
         """One report per subtask; sent with heartbeats."""
         runtime = self._runtime
         return [] if runtime is None else [report_to_proto(*item) for item in runtime.progress().items()]
+
+    def align(self, job_id: str, generation: int, lowest_ms: Mapping[str, int]) -> None:
+        """Tell sources of a deployment of the lowest watermark of each group of sources that wait for each other."""
+        runtime = self._runtime
+        if runtime is not None and (runtime.identity.job_id, runtime.identity.generation) == (
+            job_id,
+            generation,
+        ):
+            runtime.align(lowest_ms)
 
     def forget(self, subtasks: Iterable[common_pb2.SubtaskId]) -> None:
         """The control plane has the last report of these subtasks and needs nothing more of them."""

@@ -67,10 +67,12 @@ if TYPE_CHECKING:
     from weir.timed_states import SessionState, VersionedState, WindowState
     from weir.ttl import Ttl
     from weir.watermarks import (
+        WatermarkAlignment,
         WatermarkGenerator,
         WatermarkStrategy,
         bounded_out_of_orderness,
         custom_watermarks,
+        watermark_alignment,
     )
     from weir.windowed_streams import WindowedStream
     from weir.windows import cumulative, session, sliding, tumbling
@@ -117,6 +119,7 @@ __all__ = [
     "UserSource",
     "ValueState",
     "VersionedState",
+    "WatermarkAlignment",
     "WatermarkGenerator",
     "WatermarkStrategy",
     "WeirError",
@@ -141,6 +144,7 @@ __all__ = [
     "sum",
     "tumbling",
     "variance",
+    "watermark_alignment",
     "with_times",
 ]
 
@@ -218,9 +222,11 @@ _MODULES = {
     "ttl": ("Ttl",),
     "watermarks": (
         "WatermarkGenerator",
+        "WatermarkAlignment",
         "WatermarkStrategy",
         "bounded_out_of_orderness",
         "custom_watermarks",
+        "watermark_alignment",
     ),
     "windowed_streams": ("WindowedStream",),
     "windows": (

@@ -91,4 +91,7 @@ def _watermark(time: str, strategy: WatermarkStrategy | None) -> str:
         text = f"{time}, watermark {duration_text(strategy.out_of_orderness_ms)} behind"
     if strategy.idle_timeout_ms is not None:
         text += f", idle after {duration_text(strategy.idle_timeout_ms)}"
+    if strategy.alignment is not None:
+        drift, group = duration_text(strategy.alignment.max_drift_ms), strategy.alignment.group
+        text += f", at most {drift} ahead of group {group}"
     return text

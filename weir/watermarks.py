@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -37,6 +37,15 @@ class WatermarkGenerator(ABC):
 
 
 @dataclass(frozen=True)
+class WatermarkAlignment:
+    """Made by :func:`watermark_alignment`."""
+
+    group: str
+    #: A subtask whose watermark is further ahead of the lowest one of its group does not read.
+    max_drift_ms: int
+
+
+@dataclass(frozen=True)
 class WatermarkStrategy:
     """Made by :func:`bounded_out_of_orderness` and :func:`custom_watermarks`."""
 
@@ -48,6 +57,8 @@ class WatermarkStrategy:
     idle_timeout_ms: int | None = None
     #: Rows whose event time is further ahead of the clock are put aside; None: none are.
     future_ms_max: int | None = FUTURE_MS_MAX
+    #: Of sources: not to run ahead of others; None: it may.
+    alignment: WatermarkAlignment | None = field(default=None, metadata={"came_later": True})
 
 
 #: Of sources and steps that are not told.
@@ -59,6 +70,7 @@ def bounded_out_of_orderness(
     *,
     idle_timeout: str | dt.timedelta | None = None,
     future_max: str | dt.timedelta | None = "1d",
+    alignment: WatermarkAlignment | None = None,
 ) -> WatermarkStrategy:
     """Watermarks that follow the highest event time at a distance: rows later than that are late.
 
@@ -68,6 +80,7 @@ def bounded_out_of_orderness(
             ``idle_timeout_ms`` of config.json.
         future_max: a row whose event time is further ahead of the clock is a bad record and goes to the dead letters,
             so that a single one does not make all others late; None: any time is good.
+        alignment: of a source, not to run ahead of others; see :func:`watermark_alignment`.
 
     Raises:
         GraphError: one of them is no duration.
@@ -76,6 +89,7 @@ def bounded_out_of_orderness(
         out_of_orderness_ms=_duration_ms("bound", bound, zero=True),
         idle_timeout_ms=None if idle_timeout is None else _duration_ms("idle_timeout", idle_timeout),
         future_ms_max=None if future_max is None else _duration_ms("future_max", future_max, zero=True),
+        alignment=_checked_alignment(alignment),
     )
 
 
@@ -84,6 +98,7 @@ def custom_watermarks(
     *,
     idle_timeout: str | dt.timedelta | None = None,
     future_max: str | dt.timedelta | None = "1d",
+    alignment: WatermarkAlignment | None = None,
 ) -> WatermarkStrategy:
     """Watermarks that a :class:`WatermarkGenerator` makes.
 
@@ -93,6 +108,7 @@ def custom_watermarks(
         factory: the class, or a ``functools.partial`` of it.
         idle_timeout: see :func:`bounded_out_of_orderness`.
         future_max: see there.
+        alignment: see there.
 
     Raises:
         GraphError: the factory cannot be called, or one of the others is no duration.
@@ -105,7 +121,33 @@ def custom_watermarks(
         generator=factory,
         idle_timeout_ms=None if idle_timeout is None else _duration_ms("idle_timeout", idle_timeout),
         future_ms_max=None if future_max is None else _duration_ms("future_max", future_max, zero=True),
+        alignment=_checked_alignment(alignment),
     )
+
+
+def watermark_alignment(max_drift: str | dt.timedelta, *, group: str = "default") -> WatermarkAlignment:
+    """Keep sources whose event times are far apart together, so that what waits for the slower ones stays little.
+
+    A subtask whose watermark is more than ``max_drift`` ahead of the lowest one of the group reads nothing until that
+    has followed. Subtasks that are idle, or at their end, do not count. Subtasks learn of each other with the
+    heartbeats of task managers (``heartbeat_interval_ms``): a drift that is read in less time slows them down.
+
+    Args:
+        max_drift: how far ahead, such as "1m", of event time.
+        group: sources of the same group wait for each other.
+
+    Raises:
+        GraphError: ``max_drift`` is no duration, or the group has no name.
+    """
+    if not isinstance(group, str) or not group:
+        raise GraphError(f"group is {group!r}; it must be the name of a group of sources")
+    return WatermarkAlignment(group, _duration_ms("max_drift", max_drift))
+
+
+def _checked_alignment(alignment: object) -> WatermarkAlignment | None:
+    if alignment is None or isinstance(alignment, WatermarkAlignment):
+        return alignment
+    raise GraphError(f"alignment is {alignment!r}; write alignment=weir.watermark_alignment('1m')")
 
 
 def checked_strategy(watermark: object) -> WatermarkStrategy | None:

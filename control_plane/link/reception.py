@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from control_plane.checkpoints.checkpointer import Checkpointer
 from control_plane.checkpoints.restore_log import RestoreLog
@@ -17,11 +17,16 @@ from control_plane.ports import Background, TellJob
 from control_plane.rescale.drain import Drainer
 from control_plane.rescale.rescaler import Rescaler
 from weir.config import ControlPlaneConfig
+from weir.graph import PhysicalGraph
 from weir.protocol import job as machine
 from weir.protocol.job import JobState, SubtaskStatus
 from weir.protocol.rescale_plan import RescaleRefusal
+from weir.protocol.watermark_drift import AlignedSource, lowest_watermarks_ms
+from weir.records import WATERMARK_MIN_MS
 from weir.rpc import common_pb2, control_pb2
 from weir.rpc.wire import failure_kind_from_proto, parse_address, subtask_from_proto
+from weir.specs import SourceSpec
+from weir.types import SubtaskId
 
 _REPORTED = {
     control_pb2.SUBTASK_STATE_DEPLOYED: SubtaskStatus.DEPLOYED,
@@ -96,16 +101,19 @@ class Reception:
     def heartbeat(self, request: control_pb2.HeartbeatRequest) -> control_pb2.HeartbeatReply:
         """Renew a lease and take the reports in."""
         known = self._leases.renew(request.address, request.incarnation)
+        lowest_ms: dict[str, int] = {}
         if known and self._is_of_deployment(request):
             for report in request.subtasks:
                 self._take_report(report, request.address)
             for ownership in request.ownership:
                 self._rescaler.ownership_reported(ownership)
+            lowest_ms = lowest_watermarks_ms(aligned_sources(self._job.graph, self._job.reports))
         return control_pb2.HeartbeatReply(
             known=known,
             shutdown=self._end_task_managers(),
             control_plane_id=self.control_plane_id,
             forgotten=self._forgotten(request) if known and self._job.state is JobState.RUNNING else (),
+            lowest_watermarks_ms=lowest_ms,
         )
 
     def drain(self, request: control_pb2.DrainRequest) -> control_pb2.DrainReply:
@@ -164,6 +172,22 @@ class Reception:
         if subtask not in job.machine.statuses:
             job.retired_reports.append(job.reports.pop(subtask))
             self._rejects.retired(subtask)
+
+
+def aligned_sources(
+    graph: PhysicalGraph, reports: Mapping[SubtaskId, control_pb2.SubtaskReport]
+) -> Iterator[AlignedSource]:
+    """Subtasks of sources that wait for each other, as they were last reported; without those that have ended."""
+    for stage in graph.stages:
+        spec = stage.nodes[0].spec
+        if not isinstance(spec, SourceSpec) or spec.watermark is None or spec.watermark.alignment is None:
+            continue
+        for subtask in stage.subtasks():
+            report = reports.get(subtask)
+            if report is None:
+                yield AlignedSource(spec.watermark.alignment.group, WATERMARK_MIN_MS, False)
+            elif report.state != control_pb2.SUBTASK_STATE_FINISHED:
+                yield AlignedSource(spec.watermark.alignment.group, report.read_watermark_ms, report.is_idle)
 
 
 def _counts(report: control_pb2.SubtaskReport | None) -> tuple[int, int, int]:

@@ -9,6 +9,7 @@ from control_plane.composition import ControlPlane
 from control_plane.web.totals import known_distinct_keys, totals_view
 from control_plane.web.views import (
     InputQueueView,
+    InputWatermarkView,
     PlanView,
     RoutingView,
     StageView,
@@ -16,7 +17,7 @@ from control_plane.web.views import (
     SubtaskView,
     TaskManagerView,
 )
-from weir.clock import monotonic_ms
+from weir.clock import monotonic_ms, wall_ms
 from weir.graph import PhysicalGraph, Stage
 from weir.metrics import JobFacts
 from weir.plan_document import plan_document
@@ -131,6 +132,7 @@ def _subtask_view(
 ) -> SubtaskView:
     report = control_plane.job.reports.get(subtask, control_pb2.SubtaskReport(watermark_ms=_WATERMARK_MIN_MS))
     known_us = max(report.busy_us + report.idle_us + report.backpressured_us, 1)
+    now_ms = wall_ms(control_plane.clock)
     has_watermark = _WATERMARK_MIN_MS < report.watermark_ms < _WATERMARK_MAX_MS
     return SubtaskView(
         subtask_index=subtask.subtask_index,
@@ -148,10 +150,38 @@ def _subtask_view(
         idle_ratio=round(report.idle_us / known_us, 4),
         backpressured_ratio=round(report.backpressured_us / known_us, 4),
         watermark_ms=report.watermark_ms if has_watermark else None,
+        watermark_lag_ms=now_ms - report.watermark_ms if has_watermark else None,
+        input_watermarks=_input_watermarks(report.input_watermarks, now_ms),
+        is_idle=report.is_idle,
+        is_held_back=report.is_held_back,
         distinct_keys=known_distinct_keys([report]),
         restoring_groups=report.restoring_groups,
         state_hold_ms_max=report.state_hold_us_max / 1e3,
     )
+
+
+def _input_watermarks(inputs: control_pb2.InputWatermarks, now_ms: int) -> list[InputWatermarkView]:
+    found = []
+    for edge, stage, index, time_ms, is_idle in zip(
+        inputs.edge_indices,
+        inputs.producer_stages,
+        inputs.producer_indices,
+        inputs.watermarks_ms,
+        inputs.is_idle,
+        strict=True,
+    ):
+        has_one = _WATERMARK_MIN_MS < time_ms < _WATERMARK_MAX_MS
+        found.append(
+            InputWatermarkView(
+                stage=stage,
+                subtask_index=index,
+                input=edge,
+                watermark_ms=time_ms if has_one else None,
+                watermark_lag_ms=now_ms - time_ms if has_one else None,
+                is_idle=is_idle,
+            )
+        )
+    return sorted(found, key=lambda item: (item.input, item.stage, item.subtask_index))
 
 
 def plan_view(graph: PhysicalGraph) -> PlanView:

@@ -14,6 +14,17 @@ class InputQueueView(BaseModel):
     queued_age_ms: float = Field(description="how long the oldest of them has waited")
 
 
+class InputWatermarkView(BaseModel):
+    """How far event time has come on one input channel of a subtask."""
+
+    stage: int = Field(description="of the producer")
+    subtask_index: int = Field(description="of the producer")
+    input: int = Field(description="position among the inputs of the stage's first step")
+    watermark_ms: int | None = Field(None, description="null before the first one")
+    watermark_lag_ms: int | None = Field(None, description="how far it is behind the clock")
+    is_idle: bool = Field(False, description="nothing comes; it does not hold the watermark back")
+
+
 class SubtaskView(BaseModel):
     """One subtask as its task manager last reported it."""
 
@@ -32,6 +43,13 @@ class SubtaskView(BaseModel):
     idle_ratio: float = 0.0
     backpressured_ratio: float = Field(0.0, description="share of its time spent waiting for credit")
     watermark_ms: int | None = Field(None, description="event time, ms since the epoch")
+    watermark_lag_ms: int | None = Field(None, description="how far it is behind the clock")
+    input_watermarks: list[InputWatermarkView] = Field([], description="of each input channel")
+    is_idle: bool = Field(False, description="nothing comes; its watermark does not hold others back")
+    is_held_back: bool = Field(
+        False,
+        description="a source that is too far ahead of others of its group to read (watermark_alignment)",
+    )
     distinct_keys: int | None = Field(
         None, description="keys that its aggregates have met; null: nothing counts them"
     )

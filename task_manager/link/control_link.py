@@ -196,6 +196,8 @@ class ControlLink:
         self._note_idleness(request)
         stub = self._control_planes.stub
         reply: control_pb2.HeartbeatReply = stub.Heartbeat(request, timeout=_HEARTBEAT_TIMEOUT_S)
+        if reply.lowest_watermarks_ms:
+            server.align(request.job_id, request.generation, reply.lowest_watermarks_ms)
         return reply
 
     def _note_idleness(self, request: control_pb2.HeartbeatRequest) -> None:
@@ -204,7 +206,7 @@ class ControlLink:
         reported = tuple((it.records_in, it.records_out, it.records_rejected) for it in reports)
         is_calm = all(
             it.state == control_pb2.SUBTASK_STATE_RUNNING
-            and not (it.queue_depth or it.channels or it.restoring_groups)
+            and not (it.queue_depth or it.channels or it.restoring_groups or it.is_held_back)
             for it in reports
         )
         self._is_idle = bool(reports) and is_calm and reported == self._reported and not request.ownership

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from weir.rpc import common_pb2, control_pb2
@@ -41,6 +41,10 @@ class LinkedServer(Protocol):
 
     def ownership_reports(self) -> list[control_pb2.OwnershipReport]:
         """What owners here have of the latest rescale."""
+        ...
+
+    def align(self, job_id: str, generation: int, lowest_ms: Mapping[str, int]) -> None:
+        """Tell sources of a deployment of the lowest watermark of each group of sources."""
         ...
 
     def forget(self, subtasks: Iterable[common_pb2.SubtaskId]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
+from collections.abc import Sequence
+
+from task_manager.subtasks.progress import InputWatermark, SubtaskProgress, SubtaskState
 from weir.protocol.rejects import FirstReject, Rejects
 from weir.rpc import control_pb2
 from weir.rpc.wire import failure_kind_to_proto, subtask_to_proto
@@ -44,6 +46,10 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         restore_groups=progress.restore_groups,
         restore_started_us=progress.restore_started_us,
         restore_us=int(progress.restore_s * 1e6),
+        input_watermarks=_inputs_to_proto(progress.inputs),
+        read_watermark_ms=progress.read_watermark_ms,
+        is_idle=progress.is_idle,
+        is_held_back=progress.is_held_back,
         channels=[
             control_pb2.ChannelQueue(
                 consumer=subtask_to_proto(queue.consumer),
@@ -52,6 +58,16 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
             )
             for queue in progress.channels
         ],
+    )
+
+
+def _inputs_to_proto(inputs: Sequence[InputWatermark]) -> control_pb2.InputWatermarks:
+    return control_pb2.InputWatermarks(
+        edge_indices=[item.edge_index for item in inputs],
+        producer_stages=[item.producer.stage_index for item in inputs],
+        producer_indices=[item.producer.subtask_index for item in inputs],
+        watermarks_ms=[item.watermark_ms for item in inputs],
+        is_idle=[item.is_idle for item in inputs],
     )
 
 

@@ -42,6 +42,18 @@ class ChannelQueue:
     age_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class InputWatermark:
+    """How far event time has come on an input channel."""
+
+    producer: SubtaskId
+    #: The input of the stage.
+    edge_index: int
+    #: ms since the epoch; ``WATERMARK_MIN_MS`` before the first one.
+    watermark_ms: int
+    is_idle: bool
+
+
 @dataclass
 class SubtaskProgress:
     """Counters since the start. One writer; a reader may see a value that is one batch old."""
@@ -68,6 +80,14 @@ class SubtaskProgress:
     #: Output channels on which rows wait; looked at before each report.
     channels: Sequence[ChannelQueue] = ()
     watermark_ms: int = WATERMARK_MIN_MS
+    #: Input channels and their watermarks; looked at before each report.
+    inputs: Sequence[InputWatermark] = ()
+    #: Of a source: the watermark of what it has read.
+    read_watermark_ms: int = WATERMARK_MIN_MS
+    #: Consumers do not wait for its watermark: nothing comes for now.
+    is_idle: bool = False
+    #: Of a source: it is too far ahead of others of its group to read.
+    is_held_back: bool = False
     #: The last checkpoint whose barrier was passed on; 0 before.
     passed_id: int = 0
     #: Epoch µs at which the first batch came and the last one was done; 0 before.

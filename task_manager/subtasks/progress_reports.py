@@ -24,6 +24,7 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
     kept.channels = progress.channels = (
         () if progress.state in FINAL_STATES else running.chain.output.queues()
     )
+    kept.inputs = progress.inputs = running.subtask.input_watermarks()
     kept.records_late = progress.records_late = sum(
         getattr(operator, "late_rows", 0) for operator in running.chain.operators
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from task_manager.exchange.output import Output
 from task_manager.rescale.group_state import SubtaskGroupState
 from task_manager.subtasks.isolation import Isolation
 from task_manager.subtasks.progress import FINAL_STATES
+from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.task_subtask import TaskSubtask
 from weir.errors import HandshakeError
@@ -47,6 +48,11 @@ class RunningSubtask:
         if not isinstance(task, TaskSubtask):
             raise HandshakeError(f"subtask {task.subtask} is a source: it owns no key groups")
         return task.tell(event)
+
+    def align(self, lowest_ms: Mapping[str, int]) -> None:
+        """Tell a source of the lowest watermark of each group of sources; others do not need it."""
+        if isinstance(self.subtask, SourceSubtask):
+            self.subtask.align(lowest_ms)
 
     def post(self, command: Callable[[], None]) -> Future[None] | None:
         """Run this between two of the subtask's batches; None: it has ended."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from task_manager.subtasks.subtask import Subtask, SubtaskParts
 from weir.operators.ahead import PartAhead
 from weir.operators.base import Json, OperatorContext, SourceReader
 from weir.operators.chain import check_is_json, name_step, naming_step
 from weir.protocol.source_watermark import SourceWatermark
+from weir.protocol.watermark_drift import WatermarkDrift
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.watermarks import WatermarkStrategy
 
@@ -36,6 +37,9 @@ class SourceSubtask(Subtask):
             int(parts.timers.out_of_order_grace_period_ms) if grace_ms is None else grace_ms
         )
         self._idle_timeout_ms = parts.timers.idle_timeout_ms if idle_ms is None else idle_ms
+        alignment = strategy.alignment
+        #: What keeps it from running ahead of other sources; None: nothing does.
+        self._drift = None if alignment is None else WatermarkDrift(alignment.group, alignment.max_drift_ms)
         self._last_data_s = 0.0
         self._next_watermark_s = 0.0
         self._idle = False
@@ -100,6 +104,9 @@ class SourceSubtask(Subtask):
         while True:
             while self._held_by:
                 self._poll(self._housekeeping())
+            if self._drift is not None and not self._drift.may_read(self._watermark.time_ms):
+                self._wait_for_others(self._drift)
+                continue
             # naming_step by hand, as in the operator chain.
             try:
                 polled = self._reader.poll(self._rows_max)
@@ -112,10 +119,11 @@ class SourceSubtask(Subtask):
                 else:
                     self._process(polled.batch, polled.size_bytes)
                 self._last_data_s = self._clock.monotonic_s()
-                self._idle = False
+                self._idle = self.progress.is_idle = False
             # Rises without rows too, when a split that held it back has ended.
             self._watermark.follow(polled.event_time_ms_max)
             self._watermark.raise_to(polled.watermark_ms)
+            self.progress.read_watermark_ms = self._watermark.time_ms
             if polled.finished:
                 return
             deadline_s = self._housekeeping()
@@ -139,6 +147,26 @@ class SourceSubtask(Subtask):
 
         self._account(part.stop - part.start, size_bytes, send)
 
+    def align(self, lowest_ms: Mapping[str, int]) -> None:
+        """Tell it of the lowest watermark of each group of sources; called by any thread."""
+        drift = self._drift
+        if drift is None or drift.group not in lowest_ms:
+            return
+        # A number is assigned, and a sleep ended if that matters.
+        if drift.told(lowest_ms[drift.group]) and self.progress.is_held_back:
+            self.mailbox.inbox.wake()
+
+    def _wait_for_others(self, drift: WatermarkDrift) -> None:
+        """Read nothing until the sources that are behind have caught up, or a savepoint holds this one."""
+        self.progress.is_held_back = True
+        while not self._held_by and not drift.may_read(self._watermark.time_ms):
+            # It has rows, so that it is not idle.
+            self._last_data_s = self._clock.monotonic_s()
+            deadline_s = self._housekeeping()
+            self._make_watermark()
+            self._poll(min(deadline_s, self._next_watermark_s))
+        self.progress.is_held_back = False
+
     def _make_watermark(self) -> None:
         now_s = self._clock.monotonic_s()
         if now_s < self._next_watermark_s:
@@ -149,7 +177,7 @@ class SourceSubtask(Subtask):
         is_idle = (now_s - self._last_data_s) * 1e3 >= self._idle_timeout_ms
         if is_idle or now_s >= self._chain.idle_at_s:
             if not self._idle:
-                self._idle = True
+                self._idle = self.progress.is_idle = True
                 self._chain.output.broadcast(Idle())
         elif self._watermark.time_ms != WATERMARK_MIN_MS:
             time_ms = self._watermark.time_ms

@@ -18,7 +18,7 @@ from task_manager.exchange.gathering import Gathering
 from task_manager.exchange.output import Output
 from task_manager.exchange.pace import Pace
 from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
+from task_manager.subtasks.progress import InputWatermark, SubtaskProgress, SubtaskState
 from weir import threads
 from weir.clock import Clock
 from weir.errors import WeirError, kind_of
@@ -132,6 +132,10 @@ class Subtask(ABC):
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def input_watermarks(self) -> list[InputWatermark]:
+        """How far event time has come on each input channel that has not ended; called by any thread."""
+        return []
 
     @abstractmethod
     def _loop(self) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
 from task_manager.exchange.channels import ChannelOpened, Delivery, RowsWanted
 from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleReports
+from task_manager.subtasks.progress import InputWatermark
 from task_manager.subtasks.subtask import Subtask, SubtaskParts
 from weir.errors import StateError
 from weir.protocol.alignment import BarrierAligner, Step
@@ -112,6 +113,14 @@ class TaskSubtask(Subtask):
             self._chain.drain()
             self._ownership.handle(event)
             self._after_rescale_event()
+
+    def input_watermarks(self) -> list[InputWatermark]:
+        """See :class:`Subtask`."""
+        return [
+            InputWatermark(channel.producer, channel.edge_index, time_ms, is_idle)
+            for channel, time_ms, is_idle in self._watermarks.known()
+            if isinstance(channel, ChannelId)
+        ]
 
     def end_checkpoint(self, checkpoint_id: int) -> None:
         """A checkpoint is over, maybe without success: nothing waits for it; runs in the subtask's thread."""
@@ -291,14 +300,14 @@ class TaskSubtask(Subtask):
     def _end_idleness(self) -> None:
         """Something has come: consumers that think otherwise learn the watermark again."""
         if self._idle_forwarded:
-            self._idle_forwarded = False
+            self._idle_forwarded = self.progress.is_idle = False
             self._forward.again()
 
     def _forward_watermark(self) -> None:
         """Pass the watermark on when it has risen; idleness at once."""
         if self._watermarks.all_idle or self._clock.monotonic_s() >= self._chain.idle_at_s:
             if not self._idle_forwarded:
-                self._idle_forwarded = True
+                self._idle_forwarded = self.progress.is_idle = True
                 self._chain.output.broadcast(Idle())
             return
         # A watermark without rows ends idleness too (an operator upstream may drop all rows).

@@ -96,6 +96,39 @@ def test_an_idle_source_does_not_hold_back_watermarks(running):
     assert abs(status["totals"]["last_event_ms"] - subtasks(status, "both_count")[0]["watermark_ms"]) < 10_000
 
 
+def test_watermarks_are_shown_of_each_channel_with_their_lag(running):
+    def has_all(status):
+        return all(
+            any(channel["is_idle"] for channel in item["input_watermarks"])
+            and any(channel["watermark_ms"] for channel in item["input_watermarks"])
+            for item in subtasks(status, "both")
+        )
+
+    status = running.wait_for(has_all, "an idle channel, and one with a watermark")
+    [both] = subtasks(status, "both")
+    producers = {stage["name"]: stage["stage"] for stage in status["stages"]}
+    idle, busy = both["input_watermarks"]
+    assert [idle["stage"], busy["stage"]] == [producers["idle"], producers["busy"]]
+    assert (idle["is_idle"], busy["is_idle"]) == (True, False)
+    assert -5_000 < busy["watermark_lag_ms"] < 60_000
+    assert both["watermark_lag_ms"] >= busy["watermark_lag_ms"]
+
+
+def test_a_source_waits_for_one_of_its_group_that_is_far_behind(running):
+    def apart(status):
+        [far], [near] = subtasks(status, "far"), subtasks(status, "near")
+        return far["is_held_back"] and near["records_in"] > 60 and far["records_in"] - near["records_in"]
+
+    [far] = subtasks(running.wait_for(apart, "a source that is held back"), "far")
+    # What is decoded at a time leaves at once.
+    ahead = far["records_in"]
+    running.wait_for(
+        lambda status: subtasks(status, "far")[0]["watermark_ms"] is not None,
+        "the watermark of what it has read",
+    )
+    assert ahead < 60_000, "of 100,000 that it would have read otherwise"
+
+
 def test_single_events_leave_within_the_batch_timeout(running):
     """Of the fastest five: the rest shows how busy the machine is, and is measured by the benchmark."""
     running.wait_for(
@@ -116,7 +149,7 @@ def test_status_of_a_running_job(running):
     assert status["totals"]["events_per_second"] > 0
     assert status["started_ms"] <= status["totals"]["first_event_ms"] <= status["totals"]["last_event_ms"]
     assert status["ended_ms"] is None
-    assert sorted(item["subtasks"] for item in status["task_managers"]) == [3, 4]
+    assert sorted(item["subtasks"] for item in status["task_managers"]) == [4, 5]
     # The lease of these tests.
     assert all(0 <= item["heartbeat_age_ms"] < 20_000 for item in status["task_managers"])
     assert {item["state"] for item in subtasks(status, "busy")} == {"RUNNING"}

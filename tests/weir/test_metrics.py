@@ -3,7 +3,7 @@
 import logging
 import threading
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
@@ -28,6 +28,7 @@ from weir.metrics.latency import BUCKETS_MS
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.state.api import StoreStats
 from weir.testing.manual_clock import ManualClock
+from weir.types import SubtaskId
 
 LABELS = SubtaskLabels("server_count", 3, "count -> sink", 1)
 SHOWN = {"job": "server_count", "stage": "3", "operator": "count -> sink", "subtask": "1"}
@@ -53,6 +54,17 @@ class Counters:
     restoring_groups: int = 0
     restore_s: float = 0.0
     state_hold_s_max: float = 0.0
+    inputs: tuple = ()
+
+
+@dataclass
+class Input:
+    """How far event time has come on a channel."""
+
+    watermark_ms: int
+    is_idle: bool = False
+    producer: SubtaskId = field(default_factory=lambda: SubtaskId(1, 0))
+    edge_index: int = 0
 
 
 @pytest.fixture
@@ -81,7 +93,7 @@ def test_every_counter_of_a_subtask_has_its_own_sample(registry):
     names = [
         name
         for name in Counters.__annotations__
-        if name != "watermark_ms" and not name.startswith(("restor", "output", "state_hold"))
+        if name not in ("watermark_ms", "inputs") and not name.startswith(("restor", "output", "state_hold"))
     ]
     SubtaskMetrics(registry, ManualClock()).add(
         LABELS, Counters(**{name: 100 + i for i, name in enumerate(names)}), lambda: 0
@@ -116,6 +128,25 @@ def test_watermark_lag(registry, watermark_ms, lag_s):
     clock = ManualClock(2_500_000)
     SubtaskMetrics(registry, clock).add(LABELS, Counters(watermark_ms=watermark_ms), lambda: 0)
     assert registry.get_sample_value("weir_subtask_watermark_lag_seconds", SHOWN) == lag_s
+
+
+def test_watermark_lag_of_channels(registry):
+    inputs = (
+        Input(1_000),
+        Input(WATERMARK_MIN_MS, producer=SubtaskId(1, 1)),
+        Input(2_000, producer=SubtaskId(2, 5), edge_index=1),
+        Input(2_000, is_idle=True, producer=SubtaskId(2, 6), edge_index=1),
+    )
+    SubtaskMetrics(registry, ManualClock(2_500_000)).add(LABELS, Counters(inputs=inputs), lambda: 0)
+    name = "weir_channel_watermark_lag_seconds"
+    producers = [("0", "1", "0"), ("0", "1", "1"), ("1", "2", "5"), ("1", "2", "6")]
+    found = [
+        registry.get_sample_value(
+            name, SHOWN | dict(zip(("input", "producer_stage", "producer_subtask"), producer, strict=True))
+        )
+        for producer in producers
+    ]
+    assert found == [1.5, None, 0.5, None]
 
 
 def test_a_removed_subtask_is_not_shown(registry):
@@ -200,7 +231,9 @@ def test_job_facts(registry):
 
 def test_what_is_shown_is_what_is_defined(registry):
     register_process_metrics(registry, "task_manager")
-    SubtaskMetrics(registry, ManualClock()).add(LABELS, Counters(watermark_ms=1), lambda: 0)
+    SubtaskMetrics(registry, ManualClock()).add(
+        LABELS, Counters(watermark_ms=1, inputs=(Input(1),)), lambda: 0
+    )
     StoreMetrics(registry).add("a:1", "memory", StoreStats)
     LatencyMetrics(registry).recorder(LABELS).observe_us(np.array([1]))
     JobMetrics(

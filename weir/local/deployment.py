@@ -18,6 +18,7 @@ from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.routing import RoutingTable
+from weir.protocol.watermark_drift import lowest_watermarks_ms
 from weir.records import InputRows
 from weir.specs import CollectSpec
 from weir.state.api import StateBackend
@@ -145,7 +146,7 @@ class Deployment:
         if interleaving is not None:
             interleaving.random.shuffle(sources)
         progressed, next_us = False, NEVER_US
-        for source in sources:
+        for source in self._readable(sources):
             polled = source.poll()
             if polled.batch is not None or polled.finished or source.watermark_rose:
                 progressed = True
@@ -160,6 +161,14 @@ class Deployment:
             progressed = progressed or fired
             next_us = min(next_us, due_us)
         return progressed, next_us
+
+    def _readable(self, sources: list[LocalSource]) -> list[LocalSource]:
+        """Those that are not too far ahead of others of their group; one whose group has not begun reads first."""
+        groups = [source.aligned for source in sources if source.aligned is not None]
+        if not groups:
+            return sources
+        lowest_ms = lowest_watermarks_ms(groups)
+        return [source for source in sources if source.may_read(lowest_ms)]
 
     def settle(self) -> None:
         """Process everything that is under way."""
@@ -242,6 +251,7 @@ class Deployment:
             self._context(stage, first, subtask, tables, dead_letters),
             0 if is_moved else self._parts.settings.grace_period_ms if grace_ms is None else grace_ms,
             None if is_moved else self._idle_timeout_ms(first),
+            None if is_moved else _strategy(first).alignment,
         )
 
     def _operators(self, node: Node) -> list[Operator]:

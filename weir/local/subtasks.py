@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from weir.clock import Clock
 from weir.local.channels import LocalOutput
@@ -11,6 +11,7 @@ from weir.operators.chain import OperatorChain, check_is_json, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.source_watermark import SourceWatermark
+from weir.protocol.watermark_drift import AlignedSource, WatermarkDrift
 from weir.protocol.watermarks import WatermarkTracker, channels_by_edge
 from weir.records import (
     WATERMARK_MAX_MS,
@@ -22,6 +23,7 @@ from weir.records import (
     Watermark,
 )
 from weir.types import ChannelId, SubtaskId
+from weir.watermarks import WatermarkAlignment
 
 #: Called at a barrier, and with id 0 at the end: subtask, checkpoint id.
 OnBarrier = Callable[["LocalSubtask", int], None]
@@ -184,14 +186,19 @@ class LocalSource(LocalSubtask):
         context: OperatorContext,
         grace_period_ms: int,
         idle_timeout_ms: float | None,
+        alignment: WatermarkAlignment | None = None,
     ) -> None:
-        """``grace_period_ms`` is taken off the highest event time; ``idle_timeout_ms`` None: it is never idle."""
+        """``grace_period_ms`` is taken off the highest event time; ``idle_timeout_ms`` None: it is never idle.
+
+        ``alignment``: not to run ahead of others.
+        """
         super().__init__(subtask, chain, output, on_barrier)
         self.reader = reader
         self._context = context
         self._clock: Clock = context.clock
         self._watermark = SourceWatermark(grace_period_ms)
         self._idle_timeout_ms = idle_timeout_ms
+        self.drift = None if alignment is None else WatermarkDrift(alignment.group, alignment.max_drift_ms)
         #: The latest poll has moved the watermark.
         self.watermark_rose = False
         self._last_data_s = 0.0
@@ -209,6 +216,26 @@ class LocalSource(LocalSubtask):
         with naming_step(self.step):
             self.reader.open(self._context)
         self._last_data_s = self._clock.monotonic_s()
+
+    @property
+    def aligned(self) -> AlignedSource | None:
+        """What others of its group, that do not run ahead of it, know of it; None: it waits for nobody."""
+        return (
+            None
+            if self.drift is None
+            else AlignedSource(self.drift.group, self._watermark.time_ms, self._idle)
+        )
+
+    def may_read(self, lowest_ms: Mapping[str, int]) -> bool:
+        """Whether it is not too far ahead of others; told the lowest watermark of each group."""
+        if self.drift is None:
+            return True
+        self.drift.told(lowest_ms[self.drift.group])
+        if self.drift.may_read(self._watermark.time_ms):
+            return True
+        # It has rows, so that it is not idle.
+        self._last_data_s = self._clock.monotonic_s()
+        return False
 
     def poll(self) -> Poll:
         """Take what the reader has, process it and all that follows from it, and move the watermark."""

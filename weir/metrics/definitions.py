@@ -76,6 +76,12 @@ WATERMARK_LAG = _subtask(
     "gauge",
     "Wall clock minus watermark; absent before the first one, 0 after the end.",
 )
+CHANNEL_WATERMARK_LAG = _define(
+    "weir_channel_watermark_lag_seconds",
+    "gauge",
+    (*SUBTASK_LABELS, "input", "producer_stage", "producer_subtask"),
+    "The same of each input channel of a subtask; absent before its first watermark and while it is idle.",
+)
 
 RESTORE_GROUPS = _subtask(
     "restore_groups", "gauge", "Key groups that have state in the checkpoint from which it was restored."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from weir.clock import Clock
 from weir.metrics import definitions as d
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.types import SubtaskId
 
 
 class SubtaskCounters(Protocol):
@@ -46,6 +47,35 @@ class SubtaskCounters(Protocol):
     state_hold_s_max: float
     #: Event time in ms since the epoch; ``WATERMARK_MIN_MS`` before the first watermark.
     watermark_ms: int
+
+    @property
+    def inputs(self) -> Sequence[InputCounters]:
+        """Its input channels that have not ended."""
+        ...
+
+
+class InputCounters(Protocol):
+    """What is read of an input channel; ``task_manager.subtasks.progress.InputWatermark`` has it."""
+
+    @property
+    def producer(self) -> SubtaskId:
+        """Who sends."""
+        ...
+
+    @property
+    def edge_index(self) -> int:
+        """The input of the stage."""
+        ...
+
+    @property
+    def watermark_ms(self) -> int:
+        """As that of the subtask."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """It does not hold the watermark back."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +140,8 @@ class SubtaskMetrics(Collector):
 
     def describe(self) -> list[Metric]:
         """Families without samples, so that registering reads nothing."""
-        return [definition.family() for definition in (*_ATTRIBUTES, d.QUEUE_DEPTH, d.WATERMARK_LAG)]
+        more = (d.QUEUE_DEPTH, d.WATERMARK_LAG, d.CHANNEL_WATERMARK_LAG)
+        return [definition.family() for definition in (*_ATTRIBUTES, *more)]
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
@@ -121,13 +152,24 @@ class SubtaskMetrics(Collector):
             for labels, (counters, _) in subtasks:
                 family.add_metric(labels.values(), getattr(counters, attribute))
             yield family
-        depth, lag = d.QUEUE_DEPTH.family(), d.WATERMARK_LAG.family()
+        depth, lag, channel_lag = (
+            d.QUEUE_DEPTH.family(),
+            d.WATERMARK_LAG.family(),
+            d.CHANNEL_WATERMARK_LAG.family(),
+        )
         for labels, (counters, queue_depth) in subtasks:
             depth.add_metric(labels.values(), queue_depth())
-            watermark_ms = counters.watermark_ms
-            if watermark_ms >= WATERMARK_MAX_MS:
-                lag.add_metric(labels.values(), 0.0)
-            elif watermark_ms > WATERMARK_MIN_MS:
-                lag.add_metric(labels.values(), self._clock.now_us() / 1e6 - watermark_ms / 1e3)
+            if counters.watermark_ms > WATERMARK_MIN_MS:
+                lag.add_metric(labels.values(), self._lag_s(counters.watermark_ms))
+            for item in counters.inputs:
+                if item.watermark_ms > WATERMARK_MIN_MS and not item.is_idle:
+                    producer = item.producer
+                    more = (str(item.edge_index), str(producer.stage_index), str(producer.subtask_index))
+                    channel_lag.add_metric((*labels.values(), *more), self._lag_s(item.watermark_ms))
         yield depth
         yield lag
+        yield channel_lag
+
+    def _lag_s(self, watermark_ms: int) -> float:
+        """Behind the clock; after the end not at all."""
+        return 0.0 if watermark_ms >= WATERMARK_MAX_MS else self._clock.now_us() / 1e6 - watermark_ms / 1e3

@@ -41,6 +41,11 @@ class WatermarkTracker:
         """Whether every open input is idle, and there is one."""
         return bool(self._watermarks_ms) and len(self._idle) == len(self._watermarks_ms)
 
+    def known(self) -> list[tuple[Hashable, int, bool]]:
+        """Of each open input its name, its watermark and whether it is idle; also for other threads."""
+        idle = self._idle.copy()
+        return [(name, at, name in idle) for name, at in self._watermarks_ms.copy().items()]
+
     def add(self, name: Hashable) -> None:
         """A new input: it holds the combined watermark where it is until its own passes it."""
         self._watermarks_ms.setdefault(name, self.combined_ms)

@@ -109,7 +109,7 @@ class RejectedRows(_message.Message):
     def __init__(self, step: _Optional[str] = ..., is_source: _Optional[bool] = ..., rows_in: _Optional[int] = ..., rejected: _Optional[int] = ..., reason: _Optional[str] = ..., source: _Optional[str] = ..., position: _Optional[int] = ..., dead_letters: _Optional[str] = ...) -> None: ...
 
 class SubtaskReport(_message.Message):
-    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "channels", "state_hold_us_max")
+    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "channels", "state_hold_us_max", "input_watermarks", "read_watermark_ms", "is_idle", "is_held_back")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +133,10 @@ class SubtaskReport(_message.Message):
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     STATE_HOLD_US_MAX_FIELD_NUMBER: _ClassVar[int]
+    INPUT_WATERMARKS_FIELD_NUMBER: _ClassVar[int]
+    READ_WATERMARK_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_IDLE_FIELD_NUMBER: _ClassVar[int]
+    IS_HELD_BACK_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     state: SubtaskState
     cause: str
@@ -156,7 +160,25 @@ class SubtaskReport(_message.Message):
     rejected: _containers.RepeatedCompositeFieldContainer[RejectedRows]
     channels: _containers.RepeatedCompositeFieldContainer[ChannelQueue]
     state_hold_us_max: int
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedRows, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[ChannelQueue, _Mapping]]] = ..., state_hold_us_max: _Optional[int] = ...) -> None: ...
+    input_watermarks: InputWatermarks
+    read_watermark_ms: int
+    is_idle: bool
+    is_held_back: bool
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedRows, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[ChannelQueue, _Mapping]]] = ..., state_hold_us_max: _Optional[int] = ..., input_watermarks: _Optional[_Union[InputWatermarks, _Mapping]] = ..., read_watermark_ms: _Optional[int] = ..., is_idle: _Optional[bool] = ..., is_held_back: _Optional[bool] = ...) -> None: ...
+
+class InputWatermarks(_message.Message):
+    __slots__ = ("edge_indices", "producer_stages", "producer_indices", "watermarks_ms", "is_idle")
+    EDGE_INDICES_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_STAGES_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_INDICES_FIELD_NUMBER: _ClassVar[int]
+    WATERMARKS_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_IDLE_FIELD_NUMBER: _ClassVar[int]
+    edge_indices: _containers.RepeatedScalarFieldContainer[int]
+    producer_stages: _containers.RepeatedScalarFieldContainer[int]
+    producer_indices: _containers.RepeatedScalarFieldContainer[int]
+    watermarks_ms: _containers.RepeatedScalarFieldContainer[int]
+    is_idle: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, edge_indices: _Optional[_Iterable[int]] = ..., producer_stages: _Optional[_Iterable[int]] = ..., producer_indices: _Optional[_Iterable[int]] = ..., watermarks_ms: _Optional[_Iterable[int]] = ..., is_idle: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class ChannelQueue(_message.Message):
     __slots__ = ("consumer", "rows", "age_us")
@@ -203,16 +225,25 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id")
+    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id", "lowest_watermarks_ms")
+    class LowestWatermarksMsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     CONTROL_PLANE_ID_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_WATERMARKS_MS_FIELD_NUMBER: _ClassVar[int]
     known: bool
     shutdown: bool
     forgotten: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
     control_plane_id: str
-    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ...) -> None: ...
+    lowest_watermarks_ms: _containers.ScalarMap[str, int]
+    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ..., lowest_watermarks_ms: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
     __slots__ = ("stage_index", "key_groups")

@@ -104,6 +104,9 @@ class Server:
     def forget(self, subtasks):
         self.forgotten += subtasks
 
+    def align(self, job_id, generation, lowest_ms):
+        self.aligned = dict(lowest_ms)
+
     def renew_incarnation(self):
         self.drop_job()
         self.incarnations += 1

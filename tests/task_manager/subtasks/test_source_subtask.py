@@ -18,8 +18,9 @@ from task_manager.subtasks.subtask import SubtaskParts, SubtaskTimers
 from weir.clock import SystemClock
 from weir.operators.base import NEVER_US, Poll
 from weir.operators.user_errors import UserErrors
+from weir.records import WATERMARK_MIN_MS
 from weir.types import SubtaskId
-from weir.watermarks import DEFAULT_STRATEGY
+from weir.watermarks import DEFAULT_STRATEGY, bounded_out_of_orderness, watermark_alignment
 
 SUBTASK = SubtaskId(0, 0)
 
@@ -29,6 +30,7 @@ class Reader:
 
     polls = 0
     next_poll_us = 0
+    event_time_ms = WATERMARK_MIN_MS
 
     def look_ahead(self, look):
         pass
@@ -45,7 +47,7 @@ class Reader:
     def poll(self, rows_max):
         self.polls += 1
         time.sleep(0.001)
-        return Poll(next_poll_us=self.next_poll_us)
+        return Poll(next_poll_us=self.next_poll_us, event_time_ms_max=self.event_time_ms)
 
 
 class Parts:
@@ -59,7 +61,8 @@ class Parts:
 
 
 @pytest.fixture
-def source():
+def source(request):
+    strategy = getattr(request, "param", DEFAULT_STRATEGY)
     output = SimpleNamespace(
         broadcast=lambda element: None,
         pump=lambda: float("inf"),
@@ -97,7 +100,7 @@ def source():
         SubtaskProgress(),
         UserErrors(),
     )
-    subtask = SourceSubtask(parts, Reader(), lambda start_us: context, 10, DEFAULT_STRATEGY)
+    subtask = SourceSubtask(parts, Reader(), lambda start_us: context, 10, strategy)
     subtask.start()
     subtask.begin(1)
     wait_for_reads(subtask)
@@ -162,4 +165,44 @@ def test_an_idle_source_does_not_wake_for_watermarks(source, monkeypatch):
     # Watermarks come every 200 ms.
     while max(sleeps_s, default=0) < 0.4:
         assert time.monotonic() < deadline_s, "it wakes for watermarks"
+        time.sleep(0.005)
+
+
+ALIGNED = bounded_out_of_orderness("0s", alignment=watermark_alignment("1s", group="g"))
+
+
+@pytest.mark.parametrize("source", [ALIGNED], indirect=True)
+def test_a_source_that_is_too_far_ahead_reads_on_when_the_others_have_followed(source):
+    """Without a watermark it reads; then it is told how far the others are."""
+    source._reader.event_time_ms = 5_000
+    wait_until(lambda: source.progress.is_held_back)
+    polls = source._reader.polls
+    source.align({"other": 9_000})
+    source.align({"g": 3_999})
+    time.sleep(0.05)
+    assert source._reader.polls == polls
+    assert source.progress.read_watermark_ms == 5_000
+    assert not source.progress.is_idle
+    source.align({"g": 4_000})
+    wait_for_reads(source)
+    assert not source.progress.is_held_back
+
+
+@pytest.mark.parametrize("source", [ALIGNED], indirect=True)
+def test_a_source_that_waits_for_others_still_takes_part_in_checkpoints(source):
+    source._reader.event_time_ms = 5_000
+    wait_until(lambda: source.progress.is_held_back)
+    source.mailbox.post(lambda: source.checkpoint(1, holds=True)).result(10)
+    source.mailbox.post(lambda: source.end_checkpoint(1, committed=False)).result(10)
+    polls = source._reader.polls
+    time.sleep(0.05)
+    assert source._reader.polls == polls, "given up, and still too far ahead"
+    source.align({"g": 5_000})
+    wait_for_reads(source)
+
+
+def wait_until(condition):
+    deadline_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline_s
         time.sleep(0.005)

@@ -1,0 +1,57 @@
+"""Sources that do not run ahead of each other (``weir.watermark_alignment``). Pure.
+
+The control plane, or a job in one process, knows the watermarks of all and tells the lowest one of each group; a
+subtask of a source whose watermark is too far above it reads nothing until the lowest one has followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_MIN_MS = -(2**63)
+
+
+@dataclass(frozen=True)
+class AlignedSource:
+    """A subtask of a source that belongs to a group, and has not ended."""
+
+    group: str
+    #: ms since the epoch; the smallest int64 before the first one.
+    watermark_ms: int
+    is_idle: bool
+
+
+def lowest_watermarks_ms(sources: Iterable[AlignedSource]) -> dict[str, int]:
+    """By group the lowest watermark of those that are not idle; if all are, the highest one: nobody is waited for."""
+    active: dict[str, int] = {}
+    idle: dict[str, int] = {}
+    for source in sources:
+        if source.is_idle:
+            idle[source.group] = max(idle.get(source.group, _MIN_MS), source.watermark_ms)
+        else:
+            active[source.group] = min(active.get(source.group, source.watermark_ms), source.watermark_ms)
+    return idle | active
+
+
+class WatermarkDrift:
+    """Whether one subtask may read on."""
+
+    def __init__(self, group: str, max_drift_ms: int) -> None:
+        self.group = group
+        self._max_drift_ms = max_drift_ms
+        #: The lowest watermark of the group, as far as is known: it never falls, so it is a lower bound.
+        self._lowest_ms = _MIN_MS
+
+    def told(self, lowest_ms: int) -> bool:
+        """Note the lowest watermark of the group; returns whether it has risen."""
+        if lowest_ms <= self._lowest_ms:
+            return False
+        self._lowest_ms = lowest_ms
+        return True
+
+    def may_read(self, watermark_ms: int) -> bool:
+        """Whether a subtask with this watermark is not too far ahead; one that has none yet never is."""
+        return watermark_ms == _MIN_MS or (
+            self._lowest_ms != _MIN_MS and watermark_ms - self._lowest_ms <= self._max_drift_ms
+        )
