@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -265,10 +265,21 @@ class Output:
             edge.add(batch)
         self._settle(lambda writer: not writer.is_full)
 
-    def broadcast(self, element: ControlElement) -> None:
-        """Queue a control element on every channel, after all rows; does not wait."""
+    def broadcast(self, element: ControlElement, but: Collection[str] = ()) -> None:
+        """Queue a control element on every channel, after all rows; does not wait.
+
+        ``but``: not on those of these side outputs (``step/output``).
+        """
         for edge in self._edges:
-            edge.tell(element)
+            if edge.edge.output not in but:
+                edge.tell(element)
+        self.pump()
+
+    def tell_sides(self, sides: Collection[str], element: Watermark | Idle) -> None:
+        """As :meth:`broadcast`, on the channels of these side outputs only."""
+        for edge in self._edges:
+            if edge.edge.output in sides:
+                edge.tell(element)
         self.pump()
 
     def pump(self) -> float:

@@ -175,15 +175,19 @@ class SourceSubtask(Subtask):
         interval_us = self._timers.watermark_interval_ms * 1e3
         self._next_watermark_s = now_s + (interval_us - self._clock.now_us() % interval_us) / 1e6
         is_idle = (now_s - self._last_data_s) * 1e3 >= self._idle_timeout_ms
+        early, output = self._chain.early_sides, self._chain.output
+        time_ms = self._watermark.time_ms
+        if not is_idle and time_ms != WATERMARK_MIN_MS:
+            self._chain.on_watermark(time_ms)
+            if early:
+                output.tell_sides(early, Watermark(time_ms))
         if is_idle or now_s >= self._chain.idle_at_s:
             if not self._idle:
                 self._idle = self.progress.is_idle = True
-                self._chain.output.broadcast(Idle())
-        elif self._watermark.time_ms != WATERMARK_MIN_MS:
-            time_ms = self._watermark.time_ms
-            self._chain.on_watermark(time_ms)
+                output.broadcast(Idle(), but=() if is_idle else early)
+        elif time_ms != WATERMARK_MIN_MS:
             if self._chain.assigns_times:
                 time_ms = self._chain.tell_assigned()
             if time_ms != WATERMARK_MIN_MS:
                 self.progress.watermark_ms = time_ms
-                self._chain.output.broadcast(Watermark(time_ms))
+                output.broadcast(Watermark(time_ms), but=early)

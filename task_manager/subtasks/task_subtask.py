@@ -56,6 +56,9 @@ class TaskSubtask(Subtask):
         self._ownership: Ownership | None = None
         self._held_releases: deque[Callable[[], None]] = deque()
         self._forward = WatermarkForward(parts.timers.watermark_interval_ms)
+        #: To side outputs of steps before one that assigns event times.
+        self._early_forward = WatermarkForward(parts.timers.watermark_interval_ms)
+        self._early_idle = False
         self._shown_ms = WATERMARK_MIN_MS
         self._idle_forwarded = False
         self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id), parts.clock)
@@ -156,7 +159,9 @@ class TaskSubtask(Subtask):
         delivery = self._barriers.next_ready()
         if delivery is None:
             idle_s = float("inf") if self._idle_forwarded else self._chain.idle_at_s
-            until_s = min(due_s, self._barriers.overdue_s, self._forward.due_s, idle_s)
+            until_s = min(
+                due_s, self._barriers.overdue_s, self._forward.due_s, self._early_forward.due_s, idle_s
+            )
             polled = self._poll(until_s, self._pace.next_s, self._watermarks.open_count)
             # A command may have given a checkpoint up meanwhile: then what was put aside for it is older.
             return None if polled is None else self._barriers.in_turn(polled)
@@ -305,10 +310,13 @@ class TaskSubtask(Subtask):
 
     def _forward_watermark(self) -> None:
         """Pass the watermark on when it has risen; idleness at once."""
+        early = self._chain.early_sides
+        if early:
+            self._forward_early(early)
         if self._watermarks.all_idle or self._clock.monotonic_s() >= self._chain.idle_at_s:
             if not self._idle_forwarded:
                 self._idle_forwarded = self.progress.is_idle = True
-                self._chain.output.broadcast(Idle())
+                self._chain.output.broadcast(Idle(), but=early)
             return
         # A watermark without rows ends idleness too (an operator upstream may drop all rows).
         self._end_idleness()
@@ -317,10 +325,23 @@ class TaskSubtask(Subtask):
         elif self._forward.take(self._shown_ms, self._clock.monotonic_s()):
             self._chain.output.broadcast(Watermark(self._shown_ms))
 
+    def _forward_early(self, sides: Collection[str]) -> None:
+        """As :meth:`_forward_watermark`, to side outputs of steps before one that assigns event times."""
+        if self._watermarks.all_idle:
+            if not self._early_idle:
+                self._early_idle = True
+                self._chain.output.tell_sides(sides, Idle())
+            return
+        if self._early_idle:
+            self._early_idle = False
+            self._early_forward.again()
+        if self._early_forward.take(self._shown_ms, self._clock.monotonic_s()):
+            self._chain.output.tell_sides(sides, Watermark(self._shown_ms))
+
     def _forward_assigned(self) -> None:
         """As :meth:`_forward_watermark`, where a step assigns event times; parked rows may have earlier ones."""
         has_parked = self._ownership is not None and self._ownership.has_parked_rows
         if not has_parked and self._forward.take(self._chain.assigned_ms, self._clock.monotonic_s()):
             time_ms = self._chain.tell_assigned()
             self.progress.watermark_ms = time_ms
-            self._chain.output.broadcast(Watermark(time_ms))
+            self._chain.output.broadcast(Watermark(time_ms), but=self._chain.early_sides)

@@ -147,7 +147,9 @@ def test_status_of_a_running_job(running):
     assert status["state"] == "RUNNING"
     assert status["totals"]["events_in"] > 0
     assert status["totals"]["events_per_second"] > 0
-    assert status["started_ms"] <= status["totals"]["first_event_ms"] <= status["totals"]["last_event_ms"]
+    # A source that is not paced may be a moment faster than the control plane is told.
+    assert status["started_ms"] <= status["totals"]["first_event_ms"] + 100
+    assert status["totals"]["first_event_ms"] <= status["totals"]["last_event_ms"]
     assert status["ended_ms"] is None
     assert sorted(item["subtasks"] for item in status["task_managers"]) == [4, 5]
     # The lease of these tests.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -166,7 +166,14 @@ class LocalOutput:
         for edge in self._sides[output]:
             edge.add(batch)
 
-    def broadcast(self, element: ControlElement) -> None:
-        """Send a control element on every channel, after all rows."""
+    def broadcast(self, element: ControlElement, but: Collection[str] = ()) -> None:
+        """Send a control element on every channel, after all rows; not on those of the side outputs ``but``."""
         for edge in self._edges:
-            edge.broadcast(element)
+            if edge.output not in but:
+                edge.broadcast(element)
+
+    def tell_sides(self, sides: Collection[str], element: ControlElement) -> None:
+        """As :meth:`broadcast`, on the channels of these side outputs only."""
+        for edge in self._edges:
+            if edge.output in sides:
+                edge.broadcast(element)

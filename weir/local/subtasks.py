@@ -95,6 +95,8 @@ class LocalSubtask:
             if not self.chain.assigns_times:
                 self._told_ms = time_ms
                 self._output.broadcast(Watermark(time_ms))
+            else:
+                self._output.tell_sides(self.chain.early_sides, Watermark(time_ms))
         if self.chain.assigns_times:
             self._show_assigned()
 
@@ -103,7 +105,7 @@ class LocalSubtask:
         time_ms = self.chain.tell_assigned()
         if time_ms > self._told_ms:
             self._told_ms = time_ms
-            self._output.broadcast(Watermark(time_ms))
+            self._output.broadcast(Watermark(time_ms), but=self.chain.early_sides)
 
     def _end(self) -> None:
         """All input was processed."""
@@ -287,8 +289,11 @@ class LocalSource(LocalSubtask):
         """A watermark without rows ends idleness too: an operator here may have dropped all rows."""
         if self._idle:
             self._idle = False
+            early = self.chain.early_sides
             if self._told_ms != WATERMARK_MIN_MS:
-                self._output.broadcast(Watermark(self._told_ms))
+                self._output.broadcast(Watermark(self._told_ms), but=early)
+            if early and self._shown_ms != WATERMARK_MIN_MS:
+                self._output.tell_sides(early, Watermark(self._shown_ms))
 
     def _make_watermark(self) -> None:
         if self._idle_timeout_ms is not None and not self._idle:

@@ -179,6 +179,12 @@ class OperatorChain(Generic[OutputT]):
             if isinstance(operator, TimeAssigner)
         }
         self._assigned_ms = dict.fromkeys(self._assigners, WATERMARK_MIN_MS)
+        #: Side outputs (``step/output``) of steps before one that assigns event times: theirs are other watermarks.
+        self.early_sides = frozenset(
+            output_id(context.operator_name, output)
+            for _, context in self._operators[: min(self._assigners, default=0)]
+            for output in context.sides_read
+        )
         #: Rows that entered each operator.
         self.rows_into = [0] * len(self._operators)
         self._check_cancelled = check_cancelled

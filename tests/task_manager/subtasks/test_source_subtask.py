@@ -64,7 +64,7 @@ class Parts:
 def source(request):
     strategy = getattr(request, "param", DEFAULT_STRATEGY)
     output = SimpleNamespace(
-        broadcast=lambda element: None,
+        broadcast=lambda element, but=(): None,
         pump=lambda: float("inf"),
         close=lambda: None,
         waited_s=0.0,
@@ -83,6 +83,7 @@ def source(request):
         flush_part=lambda share, is_over: True,
         on_watermark=lambda time_ms: None,
         assigns_times=False,
+        early_sides=frozenset(),
         idle_at_s=float("inf"),
         due_us=lambda: NEVER_US,
         look_ahead=lambda block: None,

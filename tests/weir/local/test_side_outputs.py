@@ -1,6 +1,7 @@
 """Side outputs: declared with a schema, sent to with ``weir.side``, read as streams of their own."""
 
 import re
+from functools import partial
 
 import polars as pl
 import pyarrow as pa
@@ -234,3 +235,47 @@ def test_batches_that_are_not_as_declared_fail_the_step():
         weir.WeirError, match="step 'wrong': process\\(\\) yielded for side output 'large' another schema"
     ):
         testing.run(flow, {"in": ROWS})
+
+
+class Odd(weir.Operator):
+    """Odd numbers leave by a side output."""
+
+    def process(self, batch):
+        is_odd = pa.array([value % 2 == 1 for value in batch.column("n").to_pylist()])
+        yield weir.side("odd", batch.filter(is_odd))
+        yield batch.filter(pc.invert(is_odd))
+
+
+class NoteTimes(weir.Operator):
+    """Remembers watermarks."""
+
+    def __init__(self, told):
+        self._told = told
+
+    def process(self, batch):
+        yield batch
+
+    def on_watermark(self, time_ms):
+        self._told.append(time_ms)
+        return ()
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_a_side_output_has_the_watermarks_of_its_step_where_a_later_step_assigns_event_times(is_keyed):
+    flow = weir.Dataflow("early")
+    schema = {"n": int, "at": int, "later": int}
+    watermark = weir.bounded_out_of_orderness("0s")
+    rows = flow.source("rows", weir.JsonLines("in", schema=schema), event_time="at", watermark=watermark)
+    divided = (rows.rebalance() if is_keyed else rows).apply("divide", Odd, side_outputs={"odd": None})
+    early, late = [], []
+    timed = divided.assign_event_time("timed", "later", watermark=watermark)
+    timed.rebalance().apply("late", partial(NoteTimes, late)).sink("out", weir.Collect())
+    odd = divided.side_output("odd").apply("early", partial(NoteTimes, early))
+    odd.sink("odd_out", weir.Collect())
+    graph = physical_graph(flow.build())
+    assert any([node.name for node in stage.nodes][-2:] == ["divide", "timed"] for stage in graph.stages)
+    given = [{"n": n, "at": n * 10, "later": 1_000_000 + n} for n in range(40)]
+    result = weir.testing.run(flow, {"rows": given})
+    assert (len(result["out"]), len(result["odd_out"])) == (20, 20)
+    assert [time_ms for time_ms in early if time_ms < 2**62][-1] == 390
+    assert [time_ms for time_ms in late if time_ms < 2**62][-1] == 1_000_038
