@@ -60,6 +60,11 @@ class ChunkedKey:
 
     chunks: list[Chunk]
     loaded: dict[int, bytes] = field(default_factory=dict)
+    #: Above all numbers in the block: a chunk that is deleted is not written in the same go.
+    next_number: int = 0
+
+    def __post_init__(self) -> None:
+        self.next_number = self.chunks[-1].number + 1 if self.chunks else 0
 
 
 def read_directory(entry: bytes) -> tuple[list[Chunk], int]:
@@ -233,9 +238,9 @@ class Chunks:
                 out, facts = self._rows_of(rows, side, watermark_ms)
                 size = int(facts[0])
                 if size * len(self._layout) >= SEAL_BYTES:
-                    number = key.chunks[-1].number + 1 if key.chunks else 0
-                    chunk = self._put(number, side, state_key, out[:size], watermark_ms)
+                    chunk = self._put(key.next_number, side, state_key, out[:size], watermark_ms)
                     assert chunk is not None
+                    key.next_number += 1
                     key.chunks.append(chunk)
                 else:
                     parts.append(out[:size].tobytes())
