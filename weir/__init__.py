@@ -20,13 +20,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weir.aggregates import (
+        approx_distinct,
         count,
+        count_distinct,
         first,
         largest,
         last,
         max,
         mean,
         min,
+        quantile,
         stddev,
         sum,
         variance,
@@ -126,8 +129,10 @@ __all__ = [
     "WindowState",
     "WindowedStream",
     "__version__",
+    "approx_distinct",
     "bounded_out_of_orderness",
     "count",
+    "count_distinct",
     "cumulative",
     "custom_watermarks",
     "first",
@@ -136,6 +141,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "quantile",
     "run",
     "session",
     "side",
@@ -153,13 +159,16 @@ __all__ = [
 #: put it in the name's place.
 _MODULES = {
     "aggregates": (
+        "approx_distinct",
         "count",
+        "count_distinct",
         "first",
         "largest",
         "last",
         "max",
         "mean",
         "min",
+        "quantile",
         "stddev",
         "sum",
         "variance",

@@ -108,6 +108,55 @@ def largest(column: str, n: int) -> AggregateCall:
     return AggregateCall("largest", column, parameters=(n,))
 
 
+def count_distinct(column: str) -> AggregateCall:
+    """Number of different values; int64. Exact: each value is kept, once for all such aggregates of the column."""
+    return AggregateCall("count_distinct", column)
+
+
+def approx_distinct(column: str, *, error: float = 0.02) -> AggregateCall:
+    """About how many different values there are; int64. However many, a key has some kB at most (HyperLogLog).
+
+    Args:
+        column: of numbers, text, bytes, booleans, dates or times.
+        error: standard error of the result, relative; 0.006 to 0.25. The memory grows with its inverse square.
+
+    Raises:
+        GraphError: the error is out of range.
+    """
+    return AggregateCall(
+        "approx_distinct",
+        column,
+        parameters=(_checked_share("approx_distinct", "error", error, 0.006, 0.25),),
+    )
+
+
+def quantile(column: str, q: float, *, error: float = 0.01) -> AggregateCall:
+    """About the value below which a share ``q`` of the values lies; float64. Of windows only (DDSketch).
+
+    The result is at most ``error``, relative, from the value at place ``floor(q * (n - 1))`` of the sorted ones, from
+    0 on. NaN and infinite values do not count. Quantiles of the same column, error and condition share their state.
+
+    Args:
+        column: of numbers.
+        q: 0 to 1; 0.5 is the median.
+        error: 0.0005 to 0.2; entries of a key grow with its inverse.
+
+    Raises:
+        GraphError: a number is out of range.
+    """
+    shares = (
+        _checked_share("quantile", "q", q, 0, 1),
+        _checked_share("quantile", "error", error, 0.0005, 0.2),
+    )
+    return AggregateCall("quantile", column, parameters=shares)
+
+
+def _checked_share(function: str, name: str, value: object, least: float, most: float) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
+        return float(value)
+    raise GraphError(f"weir.{function}: {name} is {value!r}; it must be a number from {least} to {most}")
+
+
 def _checked_ddof(ddof: object) -> int:
     if isinstance(ddof, int) and not isinstance(ddof, bool) and ddof in (0, 1):
         return ddof

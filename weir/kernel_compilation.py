@@ -50,6 +50,8 @@ KERNEL_MODULES = (
     "weir.state.tables.window_kernels",
     "weir.operators.windows.fold_kernels",
     "weir.operators.windows.running_kernels",
+    "weir.operators.aggregation.value_kernels",
+    "weir.operators.aggregation.part_kernels",
 )
 #: Of these, modules without a kernel of their own: no cache is written for them.
 _ONLY_INLINED = frozenset(

@@ -7,6 +7,8 @@ loads compiled loops from the disk cache (0.4 s), or compiles them once per mach
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from weir import key_kernels as kernels
@@ -66,6 +68,18 @@ def select_keys(keys: KeyColumn, rows: np.ndarray) -> KeyColumn:
     data = np.empty(int(offsets[-1]), dtype=np.uint8)
     kernels.gather_bytes(keys.data, starts, offsets, data)
     return KeyColumn(data, offsets)
+
+
+def joined_keys(columns: Sequence[KeyColumn]) -> KeyColumn:
+    """All keys of these, one after the other."""
+    data, lengths = [np.empty(0, dtype=np.uint8)], [np.empty(0, dtype=np.int64)]
+    for keys in columns:
+        if len(keys):
+            data.append(keys.data[int(keys.offsets[0]) : int(keys.offsets[-1])])
+            lengths.append(np.diff(keys.offsets).astype(np.int64))
+    offsets = np.zeros(sum(map(len, lengths)) + 1, dtype=np.int64)
+    np.cumsum(np.concatenate(lengths), out=offsets[1:])
+    return KeyColumn(np.concatenate(data), offsets)
 
 
 def key_groups(hashes: np.ndarray, max_parallelism: int) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import polars as pl
@@ -10,15 +12,31 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from weir.errors import GraphError
+from weir.key_encoding import check_key_type, is_bytes_like
 from weir.spelling import did_you_mean
 
 AggregateFunction = Literal[
-    "count", "sum", "min", "max", "mean", "variance", "stddev", "first", "last", "largest"
+    "count",
+    "sum",
+    "min",
+    "max",
+    "mean",
+    "variance",
+    "stddev",
+    "first",
+    "last",
+    "largest",
+    "count_distinct",
+    "approx_distinct",
+    "quantile",
 ]
 _BY_TIME = ("first", "last")
-_FLOATS = ("mean", "variance", "stddev")
+_FLOATS = ("mean", "variance", "stddev", "quantile")
+_DISTINCT = ("count_distinct", "approx_distinct")
 #: Values that ``largest`` keeps, at most.
 LARGEST_MAX = 100
+#: Aggregates over the different values of one column, at most: each has a bit of the value's entry.
+_DISTINCT_MAX = 63
 
 
 class AnyAggregate(Protocol):
@@ -63,6 +81,16 @@ def aggregate_type(
     dtype = schema.field(column).type
     if function == "count":
         return pa.int64()
+    if function in _DISTINCT:
+        if not pat.is_floating(dtype):
+            try:
+                check_key_type(column, dtype)
+            except GraphError as error:
+                raise GraphError(
+                    f"step {step!r}: {function} over {column!r}: values of type {dtype} cannot be told apart; take a "
+                    "column of numbers, text, bytes, booleans, dates or times"
+                ) from error
+        return pa.int64()
     is_number = pat.is_integer(dtype) or pat.is_floating(dtype)
     if function in _BY_TIME and not is_number:
         if not (pat.is_boolean(dtype) or (pat.is_temporal(dtype) and not pat.is_interval(dtype))):
@@ -96,7 +124,60 @@ def stored_function(aggregate: AnyAggregate) -> str:
         return "variance"
     if aggregate.function == "largest":
         return f"largest {int(aggregate.parameters[0])}"
+    if aggregate.function == "approx_distinct":
+        return f"approx_distinct {hyperloglog_precision(aggregate.parameters[0])}"
+    if aggregate.function == "quantile":
+        return f"quantile {aggregate.parameters[1]!r}"
     return aggregate.function
+
+
+@dataclass(frozen=True)
+class AggregatePart:
+    """Entries of its own that some aggregates of a step keep: different values, registers, buckets."""
+
+    #: Name of the state.
+    name: str
+    function: AggregateFunction
+    column: str
+    #: Which aggregates of the step use it.
+    members: tuple[int, ...]
+
+
+def aggregate_parts(aggregates: Iterable[AnyAggregate]) -> tuple[AggregatePart, ...]:
+    """What aggregates keep besides cells; part of the persisted form of a step's state.
+
+    Counts of different values of a column share their entries, and so do quantiles of the same rows.
+
+    Raises:
+        GraphError: too many of them share.
+    """
+    found: dict[tuple[str, ...], list[int]] = {}
+    listed = list(aggregates)
+    for number, aggregate in enumerate(listed):
+        if aggregate.function == "count_distinct":
+            group: tuple[str, ...] = (aggregate.function, str(aggregate.column))
+        elif aggregate.function == "approx_distinct":
+            group = (aggregate.function, str(aggregate.column), str(number))
+        elif aggregate.function == "quantile":
+            condition = "" if aggregate.condition is None else str(aggregate.condition)
+            group = (aggregate.function, str(aggregate.column), condition, repr(aggregate.parameters[1]))
+        else:
+            continue
+        found.setdefault(group, []).append(number)
+    for group, members in found.items():
+        if len(members) > _DISTINCT_MAX:
+            raise GraphError(
+                f"there are {len(members)} times {group[0]} of {group[1]!r}; at most {_DISTINCT_MAX}"
+            )
+    return tuple(
+        AggregatePart(f"{group[0]}_{members[0]}", listed[members[0]].function, group[1], tuple(members))
+        for group, members in found.items()
+    )
+
+
+def hyperloglog_precision(error: float) -> int:
+    """Bits of a hash that choose a register, so that the standard error is at most ``error``."""
+    return max(4, math.ceil(2 * math.log2(1.04 / error)))
 
 
 def stored_number(schema: pa.Schema | None, aggregate: AnyAggregate) -> str | None:
@@ -110,4 +191,6 @@ def stored_number(schema: pa.Schema | None, aggregate: AnyAggregate) -> str | No
     dtype = schema.field(aggregate.column).type
     if pat.is_integer(dtype) or pat.is_floating(dtype):
         return "int64" if pat.is_integer(dtype) else "float64"
+    if is_bytes_like(dtype):
+        return "bytes"
     return str(dtype)

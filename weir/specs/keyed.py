@@ -11,7 +11,12 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
-from weir.specs.aggregate_functions import AggregateFunction, aggregate_type, aggregated_columns
+from weir.specs.aggregate_functions import (
+    AggregateFunction,
+    aggregate_parts,
+    aggregate_type,
+    aggregated_columns,
+)
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate
 
@@ -63,6 +68,11 @@ class KeyedAggregateSpec(KeyedSpec):
     runtime: ClassVar[str] = "weir.operators.keyed.running_aggregates:KeyedAggregateOperator"
     aggregates: tuple[Aggregate, ...]
     emit: EmitMode = "per_event"
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """See :class:`KeyedSpec`."""
+        return ("", *(part.name for part in aggregate_parts(self.aggregates)))
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The input's columns followed by one for each aggregate; see :class:`OperatorSpec`."""
@@ -143,6 +153,11 @@ def aggregate_schema(step: str, aggregates: tuple[Aggregate, ...], schema: pa.Sc
                 f"step {step!r}: output column {aggregate.output!r} exists already; choose another name"
             )
         taken.add(aggregate.output)
+        if aggregate.function == "quantile":
+            raise GraphError(
+                f"step {step!r}: {aggregate.output}: a quantile goes only with windows: "
+                "key_by(...).window(weir.tumbling('1h')).aggregate(...)"
+            )
         if aggregate.condition is not None:
             check_predicate(f"{step}: where of {aggregate.output}", aggregate.condition, schema)
         dtype = aggregate_type(step, aggregate.function, aggregate.column, schema)

@@ -10,7 +10,12 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
-from weir.specs.aggregate_functions import AggregateFunction, aggregate_type, aggregated_columns
+from weir.specs.aggregate_functions import (
+    AggregateFunction,
+    aggregate_parts,
+    aggregate_type,
+    aggregated_columns,
+)
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate
 from weir.specs.keyed import DeclaredState, KeyedSpec
@@ -57,6 +62,11 @@ class WindowAggregateSpec(KeyedSpec):
     aggregates: tuple[WindowAggregate, ...]
     #: Key columns and what is aggregated, as they come in: a window may fire before any row has come.
     input_schema: pa.Schema
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """See :class:`KeyedSpec`."""
+        return ("", *(part.name for part in aggregate_parts(self.aggregates)))
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""

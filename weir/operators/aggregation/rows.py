@@ -10,12 +10,26 @@ import pyarrow as pa
 from weir.records import EVENT_TIME_COLUMN
 
 
+class Cells(NamedTuple):
+    """Accumulators of entries."""
+
+    #: int64, shape (entries, cells).
+    integers: np.ndarray
+    #: Bits of the cells that have a value, uint8, shape (entries, ceil(cells / 8)).
+    presence: np.ndarray
+
+    @property
+    def floats(self) -> np.ndarray:
+        """The same memory as float64."""
+        return self.integers.view(np.float64)
+
+
 class FoldRows(NamedTuple):
     """Rows that an aggregate takes in."""
 
     #: The aggregated column; None for a bare count.
     column: pa.Array | None
-    #: uint8, 0 for rows that do not count; of length 0: all do.
+    #: uint8, 0 for rows that do not count; of length 0: all do. What a part makes of it, see ``parts``.
     mask: np.ndarray
     #: Event times, ms; int64. Of length 0: there are none.
     times_ms: np.ndarray

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import WeirError
-from weir.operators.aggregation import value_kernels
+from weir.operators.aggregation import part_kernels, value_kernels
 from weir.operators.aggregation.columns import (
     array_of,
     from_words,
@@ -25,6 +25,7 @@ from weir.operators.aggregation.columns import (
 from weir.operators.aggregation.rows import FoldRows
 from weir.operators.keyed import aggregate_kernels as kernels
 from weir.specs import Aggregate
+from weir.specs.aggregate_functions import hyperloglog_precision
 from weir.state.tables.cells import CellTable
 
 
@@ -190,6 +191,34 @@ class LargestAccumulator(Accumulator):
         return lists_of(out, counts)
 
 
+class DistinctAccumulator(Accumulator):
+    """Number of different values; the mask says which are new."""
+
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
+        """See :class:`Accumulator`."""
+        out = np.empty(len(slots), dtype=np.int64)
+        kernels.running_count(slots, state.cells, self.cell, rows.mask, out)
+        return pa.array(out)
+
+
+class RegistersAccumulator(Accumulator):
+    """Numbers of HyperLogLog registers by their rank, uint16; the mask has ranks before and after each row."""
+
+    @property
+    def width(self) -> int:
+        """See :class:`Accumulator`."""
+        return part_kernels.RANKS // 4
+
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
+        """See :class:`Accumulator`."""
+        out = np.empty(len(slots), dtype=np.int64)
+        before, after = (np.ascontiguousarray(rows.mask[:, number]) for number in (0, 1))
+        precision = hyperloglog_precision(self.aggregate.parameters[0])
+        ranks = state.cells.view(np.uint16)
+        part_kernels.count_ranks(slots, ranks, 4 * self.cell, before, after, precision, out)
+        return pa.array(out)
+
+
 _CLASSES: dict[str, type[Accumulator]] = {
     "count": CountAccumulator,
     "sum": SumAccumulator,
@@ -201,6 +230,8 @@ _CLASSES: dict[str, type[Accumulator]] = {
     "first": ByTimeAccumulator,
     "last": ByTimeAccumulator,
     "largest": LargestAccumulator,
+    "count_distinct": DistinctAccumulator,
+    "approx_distinct": RegistersAccumulator,
 }
 
 

@@ -14,6 +14,7 @@ from weir.operators.aggregation.rows import FoldRows, event_times
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.keyed import aggregate_kernels as kernels
 from weir.operators.keyed.aggregate_functions import Accumulator, cell_count, make_accumulators
+from weir.operators.keyed.keyed_parts import KeyedParts
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import (
     AggregateCodec,
@@ -71,7 +72,9 @@ class KeyedAggregateOperator(Operator):
             for index, value in kept.items()
             if index == context.subtask_index or (lowest and index not in indices)
         )
-        self._state = declared_tables(context).cells(cell_count(self._spec.aggregates))
+        tables = declared_tables(context)
+        self._state = tables.cells(cell_count(self._spec.aggregates))
+        self._parts = KeyedParts(self._spec.aggregates, tables)
 
     @property
     def state(self) -> CellTable:
@@ -110,7 +113,7 @@ class KeyedAggregateOperator(Operator):
             self._user_columns = len(user_columns(batch.schema))
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
         hashes = row_hashes(batch, keys)
-        masks = self._conditions.masks(batch)
+        masks = self._parts.take(batch, self._conditions.masks(batch), hashes, keys)
         for start, stop, slots in state.pieces(hashes, keys.data, keys.offsets):
             piece = batch.slice(start, stop - start)
             times_ms = event_times(piece)

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from weir.errors import WeirError
 from weir.operators.aggregation.columns import array_of, name_of, numbers
-from weir.operators.aggregation.rows import FoldRows
+from weir.operators.aggregation.rows import Cells, FoldRows
 from weir.specs.windows import WindowAggregate
-
-
-class Cells(NamedTuple):
-    """Accumulators of entries."""
-
-    #: int64, shape (entries, cells).
-    integers: np.ndarray
-    #: Bits of the cells that have a value, uint8, shape (entries, ceil(cells / 8)).
-    presence: np.ndarray
-
-    @property
-    def floats(self) -> np.ndarray:
-        """The same memory as float64."""
-        return self.integers.view(np.float64)
 
 
 class Fold(ABC):

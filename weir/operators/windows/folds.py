@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from weir.operators.aggregation.columns import array_of, rows_that_count
 from weir.operators.aggregation.conditions import Conditions
-from weir.operators.aggregation.rows import FoldRows, event_times
+from weir.operators.aggregation.parts import make_parts
+from weir.operators.aggregation.rows import Cells, FoldRows, event_times
 from weir.operators.windows import fold_kernels as kernels
-from weir.operators.windows.fold import Cells, Fold
+from weir.operators.windows.fold import Fold
+from weir.operators.windows.part_folds import DistinctFold, QuantileFold, RegistersFold
 from weir.operators.windows.value_folds import ByTimeFold, LargestFold, MomentsFold
 from weir.specs.windows import WindowAggregate
 
@@ -143,6 +145,9 @@ _CLASSES: dict[str, type[Fold]] = {
     "first": ByTimeFold,
     "last": ByTimeFold,
     "largest": LargestFold,
+    "count_distinct": DistinctFold,
+    "approx_distinct": RegistersFold,
+    "quantile": QuantileFold,
 }
 
 
@@ -159,6 +164,8 @@ class Folds:
             self.folds.append(fold)
             self.cell_count += fold.width
         self._conditions = Conditions(aggregates)
+        #: What aggregates keep besides cells.
+        self.parts = make_parts(aggregates, [fold.cell for fold in self.folds])
 
     def masks(self, batch: pa.RecordBatch) -> list[np.ndarray]:
         """For each aggregate which rows count: uint8, or of length 0."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir.operators.windows.fold import Cells
+from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import Panes
 from weir.operators.windows.running_totals import NoRoomError, StackedTotals, make_totals

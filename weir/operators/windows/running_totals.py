@@ -14,8 +14,8 @@ import numpy as np
 
 from weir import keys as weir_keys
 from weir.errors import WeirError
+from weir.operators.aggregation.rows import Cells
 from weir.operators.windows import running_kernels as kernels
-from weir.operators.windows.fold import Cells
 from weir.operators.windows.folds import Folds
 from weir.state.tables.slot_table import SlotTable
 from weir.state.tables.window_table import WindowEntries

@@ -10,11 +10,13 @@ dropped are merged into its first pane that stays: however long it is, it has a 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
+from weir.operators.aggregation.rows import Cells
 from weir.operators.base import NEVER_US, OperatorContext
 from weir.operators.windows import fold_kernels
 from weir.operators.windows.folds import Folds
@@ -93,6 +95,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         if table.first_ms() == NEVER_MS or self._due_ms > until_ms:
             if until_ms != WATERMARK_MAX_MS:
                 table.advance(until_ms)
+                self._parts.advance(until_ms)
             return
         is_end = until_ms == WATERMARK_MAX_MS
         due_ms, last_ms = NEVER_MS, NOTHING_MS
@@ -102,25 +105,31 @@ class SessionAggregateOperator(WindowAggregateOperator):
             block = _Sessions(entries, table.places_ms[entries.groups], self._folds, gap_ms)
             if not len(block.firsts_ms):
                 continue
+            parts = self._parts.load(entries)
+            self._parts.fill(parts, block.number, Cells(block.cells, block.presence))
             complete = block.lasts_ms < gone_ms
             last_ms = max(last_ms, int(entries.ends_ms.max()))
             if not complete.all():
                 due_ms = min(due_ms, int(block.lasts_ms[~complete].min()) + gap_ms + 1)
             if not is_end:
-                rewritten.append(block.rewritten(complete, gone_ms))
+                change = block.change(complete, gone_ms)
+                self._parts.fill(parts, change.index, Cells(change.cells, change.presence))
+                self._parts.move(parts, change.index, entries.ends_ms[change.targets], change.is_emptied)
+                rewritten.append(change.entries(entries))
             yield from self._results(block, np.flatnonzero(complete))
         for ends_ms, keys, cells, presence in rewritten:
             table.put(ends_ms, keys, cells, presence)
         table.drop(gone_ms)
+        self._parts.drop(gone_ms)
         self._due_ms = due_ms
         # Rows beyond the watermark were not looked at.
         if table.first_ms() != NEVER_MS:
             self._due_ms = min(due_ms, until_ms + 1)
-        if not is_end:
-            table.advance(until_ms)
-        elif last_ms != NOTHING_MS:
+        if is_end:
             # Further than all panes that were dropped, which the store may still have.
-            table.advance(last_ms + gap_ms)
+            until_ms = last_ms + gap_ms if last_ms != NOTHING_MS else NOTHING_MS
+        table.advance(until_ms)
+        self._parts.advance(until_ms)
 
     def _results(self, block: _Sessions, sessions: np.ndarray) -> Iterator[pa.RecordBatch]:
         columns = weir_keys.decode_keys(
@@ -133,6 +142,34 @@ class SessionAggregateOperator(WindowAggregateOperator):
             block.cells[sessions],
             block.presence[sessions],
             times_ms=block.lasts_ms[sessions] + self._gap_ms,
+        )
+
+
+@dataclass(frozen=True)
+class _Change:
+    """How entries change of which some are dropped."""
+
+    #: By entry, bool: it stays, without anything in it.
+    is_emptied: np.ndarray
+    #: Entries that take others in; int64.
+    targets: np.ndarray
+    #: By entry: into which of the targets it goes, its position among them; -1: into none.
+    index: np.ndarray
+    #: Of targets.
+    cells: np.ndarray
+    presence: np.ndarray
+
+    def entries(
+        self, entries: WindowEntries
+    ) -> tuple[np.ndarray, weir_keys.KeyColumn, np.ndarray, np.ndarray]:
+        """Ends, keys, cells and presence of the entries that change."""
+        emptied = np.flatnonzero(self.is_emptied)
+        rows = np.concatenate([emptied, self.targets])
+        return (
+            entries.ends_ms[rows],
+            weir_keys.select_keys(entries.keys, rows),
+            np.concatenate([np.zeros((len(emptied), self.cells.shape[1]), dtype=np.int64), self.cells]),
+            np.concatenate([np.zeros((len(emptied), self.presence.shape[1]), dtype=np.uint8), self.presence]),
         )
 
 
@@ -164,10 +201,8 @@ class _Sessions:
         self.an_entry = np.zeros(count, dtype=np.int64)
         self.an_entry[self.number[chosen]] = chosen
 
-    def rewritten(
-        self, complete: np.ndarray, gone_ms: int
-    ) -> tuple[np.ndarray, weir_keys.KeyColumn, np.ndarray, np.ndarray]:
-        """Ends, keys, cells and presence of entries that change, because those up to ``gone_ms`` are dropped.
+    def change(self, complete: np.ndarray, gone_ms: int) -> _Change:
+        """Of entries that change, because those up to ``gone_ms`` are dropped.
 
         Args:
             complete: by session: it fires; its entries become empty.
@@ -175,7 +210,7 @@ class _Sessions:
         """
         entries, number = self.entries, self.number
         stays = (number >= 0) & (entries.ends_ms > gone_ms)
-        emptied = np.flatnonzero(stays & complete[number])
+        is_emptied = stays & complete[number]
         # Into the first entry of an open session that stays go those that do not.
         target = np.full(len(self.firsts_ms), -1, dtype=np.int64)
         staying = np.flatnonzero(stays & ~complete[number])
@@ -191,13 +226,7 @@ class _Sessions:
         index[merges] = place[number[merges]]
         index[target[grown]] = place[grown]
         cells, presence = self._folds.merged(index, entries.cells, entries.presence, len(grown))
-        rows = np.concatenate([emptied, target[grown]])
-        return (
-            entries.ends_ms[rows],
-            weir_keys.select_keys(entries.keys, rows),
-            np.concatenate([np.zeros((len(emptied), cells.shape[1]), dtype=np.int64), cells]),
-            np.concatenate([np.zeros((len(emptied), presence.shape[1]), dtype=np.uint8), presence]),
-        )
+        return _Change(is_emptied, target[grown], index, cells, presence)
 
 
 assert WATERMARK_MIN_MS == NOTHING_MS

@@ -9,14 +9,15 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.errors import StateError, WeirError
+from weir.operators.aggregation.rows import Cells
 from weir.operators.base import NEVER_US, Json, OperatorContext, TimedOperator
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
-from weir.operators.windows.fold import Cells
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of
 from weir.operators.windows.rolling import RollingWindows
 from weir.operators.windows.window_codec import check_window_codecs, window_codec
+from weir.operators.windows.window_parts import WindowParts
 from weir.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
@@ -81,7 +82,8 @@ class WindowAggregateOperator(TimedOperator):
         self._schema = window_schema(self._step, spec.key_columns, spec.aggregates, spec.input_schema)
         tables = declared_tables(context)
         self._table = tables.windows(self._folds.cell_count)
-        if not self._panes.is_single and spec.window.kind != "session":
+        self._parts = WindowParts(self._folds.parts, tables)
+        if not (self._panes.is_single or spec.window.kind == "session" or self._parts):
             self._rolling = RollingWindows(
                 self._panes, self._folds, self._key_types, tables.cache_bytes // _TOTALS_SHARE
             )
@@ -124,7 +126,7 @@ class WindowAggregateOperator(TimedOperator):
             hashes, ends_ms = hashes[rows], ends_ms[rows]
         if self._rolling is not None:
             self._rolling.note(ends_ms)
-        masks = folds.masks(batch)
+        masks = self._parts.take(batch, folds.masks(batch), ends_ms, hashes, keys)
         for start, stop, slots in table.update(ends_ms, hashes, keys):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
             parts = [mask[start:stop] for mask in masks]
@@ -204,12 +206,15 @@ class WindowAggregateOperator(TimedOperator):
                 last_ms = yield from self._fire_entries(until_ms)
             if until_ms == WATERMARK_MAX_MS:
                 table.drop(until_ms)
+                self._parts.drop(until_ms)
                 # Rows that a later run of the job brings are not late.
                 until_ms = last_ms
             else:
                 table.drop(panes.dead_until(until_ms))
+                self._parts.drop(panes.dead_until(until_ms))
         if until_ms != WATERMARK_MAX_MS:
             table.advance(until_ms)
+            self._parts.advance(until_ms)
 
     def _fire_entries(self, until_ms: int) -> Generator[pa.RecordBatch, None, int]:
         """Results of windows that are put together from their panes; returns the end of the last one with a pane."""
@@ -238,19 +243,19 @@ class WindowAggregateOperator(TimedOperator):
             rows, ends_ms = rows[order], ends_ms[order]
         keys = weir_keys.decode_keys(entries.keys, self._key_types)
         taken = pa.array(rows)
-        yield from self._made(
-            [key.take(taken) for key in keys],
-            ends_ms - self._panes.size_ms,
-            ends_ms,
-            entries.cells[rows],
-            entries.presence[rows],
-        )
+        cells = Cells(entries.cells[rows], entries.presence[rows])
+        if not self._parts.single_is_whole:
+            index = np.full(len(entries), -1, dtype=np.int64)
+            index[rows] = np.arange(len(rows))
+            self._parts.fill(self._parts.load(entries), index, cells)
+        starts_ms = ends_ms - self._panes.size_ms
+        yield from self._made([key.take(taken) for key in keys], starts_ms, ends_ms, *cells)
 
     def _combined(
         self, entries: WindowEntries, places_ms: np.ndarray, until_ms: int
     ) -> Iterator[pa.RecordBatch]:
         """Each window combines the panes of its keys."""
-        panes, ends_ms = self._panes, entries.ends_ms
+        panes, ends_ms, parts = self._panes, entries.ends_ms, self._parts.load(entries)
         firsts, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(entries.keys), entries.keys)
         keys = [key.take(pa.array(firsts)) for key in weir_keys.decode_keys(entries.keys, self._key_types)]
         for end_ms in panes.ends(np.unique(ends_ms).tolist(), until_ms, int(places_ms.min())):
@@ -258,6 +263,7 @@ class WindowAggregateOperator(TimedOperator):
             taken = (ends_ms > start_ms) & (ends_ms <= end_ms) & (places_ms < end_ms)
             index = np.where(taken, position, -1)
             cells, presence = self._folds.merged(index, entries.cells, entries.presence, len(firsts))
+            self._parts.fill(parts, index, Cells(cells, presence))
             has_rows = np.zeros(len(firsts), dtype=np.bool_)
             has_rows[position[taken]] = True
             rows = np.flatnonzero(has_rows)

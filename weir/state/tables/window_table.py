@@ -205,32 +205,43 @@ class WindowTable(CellTable):
         if not len(ends_ms):
             return iter(())
         self._first_ms = min(self._first_ms, int(ends_ms.min()))
-        return self.pieces(*_entry_keys(ends_ms, hashes, keys))
+        return self.pieces(*entry_keys(ends_ms, hashes, keys))
 
     def put(
-        self, ends_ms: np.ndarray, keys: weir_keys.KeyColumn, cells: np.ndarray, presence: np.ndarray
+        self,
+        ends_ms: np.ndarray,
+        keys: weir_keys.KeyColumn,
+        cells: np.ndarray,
+        presence: np.ndarray,
+        hashes: np.ndarray | None = None,
     ) -> None:
-        """Set entries, none of them twice.
+        """Set entries, none of them twice; ``hashes``: of the user keys, if they are not those of their bytes.
 
         Raises:
             StateError: as ``pieces``.
         """
         if len(ends_ms):
-            arrays = _entry_keys(ends_ms, weir_keys.hash_keys(keys), keys)
+            hashes = weir_keys.hash_keys(keys) if hashes is None else hashes
+            arrays = entry_keys(ends_ms, hashes, keys)
             self._first_ms = min(self._first_ms, int(ends_ms.min()))
             self.write(*arrays, np.arange(len(ends_ms), dtype=np.int64), cells, presence)
 
-    def entries(self, after_ms: int, until_ms: int) -> Iterator[WindowEntries]:
+    def entries(
+        self, after_ms: int, until_ms: int, of_groups: np.ndarray | None = None
+    ) -> Iterator[WindowEntries]:
         """Copies of all entries with ``after_ms < end <= until_ms``, in blocks of whole key groups.
+
+        ``of_groups``: only entries of these; None: of all.
 
         The first block has the groups of which all such entries are cached. Nothing else is called meanwhile.
         """
         if until_ms < self.first_ms():
             return
         slots, _ = self._table.slots_between(after_ms, until_ms, NEVER_MS)
-        stored = self._owned & (self._stored_first_ms <= until_ms) & (self._stored_last_ms > after_ms)
+        wanted = self._owned if of_groups is None else self._owned & self._wanted(of_groups)
+        stored = wanted & (self._stored_first_ms <= until_ms) & (self._stored_last_ms > after_ms)
         groups = self._groups(slots)
-        owned = self._owned[groups]
+        owned = wanted[groups]
         if not owned.all():
             slots, groups = slots[owned], groups[owned]
         if not stored.any():
@@ -441,7 +452,7 @@ def _made(
     return WindowEntries(ends, column, groups, cells, presence)
 
 
-def _entry_keys(
+def entry_keys(
     ends_ms: np.ndarray, hashes: np.ndarray, keys: weir_keys.KeyColumn
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Hashes, key bytes and offsets of entries."""
@@ -461,7 +472,7 @@ def _place_keys(groups: np.ndarray, max_parallelism: int) -> tuple[np.ndarray, n
     # The cache finds entries by their bytes: those of two groups must differ.
     data = groups.astype(">u2").view(np.uint8)
     column = weir_keys.KeyColumn(data, np.arange(0, 2 * len(groups) + 1, 2, dtype=np.int64))
-    return _entry_keys(np.full(len(groups), NOTHING_MS), hashes, column)
+    return entry_keys(np.full(len(groups), NOTHING_MS), hashes, column)
 
 
 assert TIME_STOP == layout.NO_NAMESPACE_HEADER_BYTES + kernels.END_BYTES

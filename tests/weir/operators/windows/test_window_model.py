@@ -1,6 +1,7 @@
 """Windows made of panes against plain Python, whatever the runtime does in between."""
 
 import copy
+import math
 import statistics
 import tempfile
 from collections import Counter
@@ -40,9 +41,17 @@ AGGREGATES = (
     WindowAggregate("first", "first", "v"),
     WindowAggregate("last", "last", "x", pl.col("v") > 0),
     WindowAggregate("largest", "largest", "v", parameters=(2,)),
+    WindowAggregate("different", "count_distinct", "v"),
+    WindowAggregate("different_low", "count_distinct", "v", pl.col("v") < 2),
+    WindowAggregate("different_x", "count_distinct", "x"),
+    WindowAggregate("about", "approx_distinct", "v", parameters=(0.02,)),
+    WindowAggregate("median", "quantile", "v", parameters=(0.5, 0.0005)),
+    WindowAggregate("most", "quantile", "v", parameters=(0.9, 0.0005)),
 )
 #: What running totals of sliding windows take away again.
 SUMS = (AGGREGATES[0], AGGREGATES[1], AGGREGATES[5])
+#: Those that have no entries of their own.
+PLAIN = AGGREGATES[:10]
 WINDOWS = [
     weir.tumbling(10),
     weir.tumbling(10, offset=3),
@@ -84,7 +93,8 @@ class Subtask:
         self.groups = set(groups)
         self.watermark = WATERMARK_MIN_MS
         self.tables = StateTables(backend, cache_bytes, GROUPS, sorted(groups))
-        self.operator = make_window_operator(WindowAggregateSpec(("k",), window, aggregates, SCHEMA))
+        spec = WindowAggregateSpec(("k",), window, aggregates, SCHEMA)
+        self.operator = make_window_operator(spec)
         self.operator.open(
             OperatorContext(
                 "job",
@@ -94,12 +104,13 @@ class Subtask:
                 2,
                 GROUPS,
                 batch_size=3,
-                tables=self.tables.of("w", {"": STATE_ID}),
+                tables=self.tables.of("w", {name: STATE_ID + n for n, name in enumerate(spec.state_names)}),
                 restored=restored,
                 clock=SystemClock(),
             )
         )
-        (self.table,) = self.tables
+        self.all_tables = list(self.tables)
+        self.table = self.all_tables[0]
 
 
 def windows_of(window, time_ms):
@@ -129,8 +140,19 @@ def result_of(aggregates, key, bounds, rows):
         "first": min(rows, key=lambda row: (row[2] is None, row[1]))[2],
         "last": latest[1][3] if latest else None,
         "largest": tuple(sorted(values, reverse=True)[:2]),
+        "different": len(set(values)),
+        "different_low": len({value for value in values if value < 2}),
+        "different_x": len(set(others)),
+        # So few that no two have the same register.
+        "about": len(set(values)),
+        "median": quantile(values, 0.5),
+        "most": quantile(values, 0.9),
     }
     return (key, *bounds, *(found[aggregate.output] for aggregate in aggregates))
+
+
+def quantile(values, q):
+    return float(sorted(values)[math.floor(q * (len(values) - 1))]) if values else None
 
 
 def taken_last(row):
@@ -144,6 +166,11 @@ def comparable(value):
     return round(value, 9) if isinstance(value, float) else value
 
 
+def with_exact_quantiles(row):
+    """Within the stated error the values are whole numbers."""
+    return {**row, **{name: float(round(row[name])) for name in ("median", "most") if row.get(name)}}
+
+
 class WindowMachine(RuleBasedStateMachine):
     """Two subtasks over one store."""
 
@@ -152,7 +179,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     @initialize(
         window=st.sampled_from(WINDOWS),
-        aggregates=st.sampled_from([AGGREGATES, SUMS]),
+        aggregates=st.sampled_from([AGGREGATES, PLAIN, SUMS]),
         cache_bytes=st.sampled_from([400, 1 << 20]),
         kind=st.sampled_from(["memory", "rocksdb"]),
     )
@@ -224,7 +251,10 @@ class WindowMachine(RuleBasedStateMachine):
         for batch in batches:
             assert batch.num_rows <= 3
             names = user_columns(batch.schema)
-            rows += [tuple(comparable(row[name]) for name in names) for row in batch.to_pylist()]
+            rows += [
+                tuple(comparable(row[name]) for name in names)
+                for row in map(with_exact_quantiles, batch.to_pylist())
+            ]
             assert batch.column("_event_time_ms").to_pylist() == [
                 end - self.ends_early for end in batch.column("window_end").to_pylist()
             ]
@@ -254,11 +284,11 @@ class WindowMachine(RuleBasedStateMachine):
         """Nothing is left of panes whose last window has fired, but where each group stands."""
         for group in subtask.groups:
             kept, place = self.model[group]
-            prefix = group.to_bytes(2, "big") + STATE_ID.to_bytes(2, "big")
-            entries = [key for key, _ in self.backend.scan_prefix(prefix)]
             live = {row[0] for row in kept if self.last_end(row[1]) > place}
             if place != WATERMARK_MIN_MS and not live and subtask.table.first_ms() == 2**63 - 1:
-                assert len(entries) <= 1
+                for number in range(len(subtask.all_tables)):
+                    prefix = group.to_bytes(2, "big") + (STATE_ID + number).to_bytes(2, "big")
+                    assert len(list(self.backend.scan_prefix(prefix))) <= 1
 
     @rule(fails=st.booleans())
     def checkpoint(self, fails):
@@ -294,17 +324,19 @@ class WindowMachine(RuleBasedStateMachine):
         source, target = self.subtasks
         if group not in source.groups:
             source, target = target, source
-        old, new = source.table, target.table
-        if copies != "none":
-            old.flush_groups([group])
-            new.take_copy(old.copy_groups([group], 1000, 1 << 20), [group])
+        pairs = list(zip(source.all_tables, target.all_tables, strict=True))
+        for old, new in pairs:
+            if copies != "none":
+                old.flush_groups([group])
+                new.take_copy(old.copy_groups([group], 1000, 1 << 20), [group])
         self.process(rows)
-        if copies == "all" and list(old.good_copies([group])):
-            new.take_copy(old.changes_since_copy([group]), [group])
-            new.keep_copies([group])
-        old.release_groups([group])
-        old.clear_groups([group])
-        new.adopt_groups([group])
+        for old, new in pairs:
+            if copies == "all" and list(old.good_copies([group])):
+                new.take_copy(old.changes_since_copy([group]), [group])
+                new.keep_copies([group])
+            old.release_groups([group])
+            old.clear_groups([group])
+            new.adopt_groups([group])
         source.groups.discard(group)
         target.groups.add(group)
         if target.operator.due_us() == 0:

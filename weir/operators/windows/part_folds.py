@@ -1,0 +1,70 @@
+"""Aggregates of windows whose parts (``weir.operators.aggregation.parts``) say what their cells take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from weir.operators.aggregation import part_kernels
+from weir.operators.aggregation.rows import Cells, FoldRows
+from weir.operators.windows import fold_kernels as kernels
+from weir.operators.windows.fold import Fold
+from weir.specs.aggregate_functions import hyperloglog_precision
+
+_NOT_WANTED = np.empty(0, dtype=np.int64)
+
+
+class PartFold(Fold):
+    """Its accumulators cannot be combined: what the part has of all panes is counted anew."""
+
+    def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
+        """See :class:`Fold`."""
+
+
+class DistinctFold(PartFold):
+    """Number of different values."""
+
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+        """See :class:`Fold`; the mask says which values are new."""
+        kernels.count(slots, cells.integers, self.cell, rows.mask)
+
+    def results(self, cells: Cells) -> pa.Array:
+        """See :class:`Fold`."""
+        return pa.array(np.ascontiguousarray(cells.integers[:, self.cell]))
+
+
+class RegistersFold(PartFold):
+    """Numbers of HyperLogLog registers by their rank, uint16."""
+
+    @property
+    def width(self) -> int:
+        """See :class:`Fold`."""
+        return part_kernels.RANKS // 4
+
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+        """See :class:`Fold`; the mask has ranks before and after each row."""
+        before, after = (np.ascontiguousarray(rows.mask[:, number]) for number in (0, 1))
+        ranks = cells.integers.view(np.uint16)
+        part_kernels.count_ranks(slots, ranks, 4 * self.cell, before, after, self._precision, _NOT_WANTED)
+
+    def results(self, cells: Cells) -> pa.Array:
+        """See :class:`Fold`."""
+        out = np.empty(len(cells.integers), dtype=np.int64)
+        ranks = np.ascontiguousarray(cells.integers).view(np.uint16)
+        part_kernels.estimates(ranks, 4 * self.cell, self._precision, out)
+        return pa.array(out)
+
+    @property
+    def _precision(self) -> int:
+        return hyperloglog_precision(self.aggregate.parameters[0])
+
+
+class QuantileFold(PartFold):
+    """A quantile, which is read from buckets alone."""
+
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+        """See :class:`Fold`."""
+
+    def results(self, cells: Cells) -> pa.Array:
+        """See :class:`Fold`."""
+        return self._present(cells.floats[:, self.cell], cells.presence)

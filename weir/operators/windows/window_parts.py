@@ -1,0 +1,151 @@
+"""Parts of windows' aggregates (``weir.operators.aggregation.parts``): their tables, and panes of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.operators.aggregation.part_entries import PartEntries, part_keys
+from weir.operators.aggregation.parts import BucketsPart, Part, Pieces
+from weir.operators.aggregation.rows import Cells
+from weir.state.tables.opened import OperatorTables
+from weir.state.tables.window_table import WindowEntries, WindowTable, entry_keys
+
+
+class LoadedPart(NamedTuple):
+    """Entries of a part, of some entries of windows."""
+
+    part: Part
+    table: WindowTable
+    entries: PartEntries
+    #: The entry of windows that each belongs to; -1: none.
+    owners: np.ndarray
+    #: Equal for entries of one key and value.
+    values: np.ndarray
+
+
+class WindowParts:
+    """The parts of one step's aggregates."""
+
+    def __init__(self, parts: Sequence[Part], tables: OperatorTables) -> None:
+        self._parts = [(part, tables.windows(part.cell_count, part.name)) for part in parts]
+        #: Whether windows of a single pane have all in their cells.
+        self.single_is_whole = not any(isinstance(part, BucketsPart) for part in parts)
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def take(
+        self,
+        batch: pa.RecordBatch,
+        masks: list[np.ndarray],
+        ends_ms: np.ndarray,
+        hashes: np.ndarray,
+        keys: weir_keys.KeyColumn,
+    ) -> list[np.ndarray]:
+        """Take in rows; returns masks for the cells of their keys."""
+        masks = list(masks)
+        for part, table in self._parts:
+
+            def update(rows: np.ndarray, values: weir_keys.KeyColumn, table: WindowTable = table) -> Pieces:
+                is_all = len(rows) == len(ends_ms)
+                some_hashes, some_ends_ms = (hashes, ends_ms) if is_all else (hashes[rows], ends_ms[rows])
+                some_keys = keys if is_all else weir_keys.select_keys(keys, rows)
+                return table.update(some_ends_ms, *part_keys(some_hashes, some_keys, values))
+
+            part.take(batch.column(part.column), masks, update, table)
+        return masks
+
+    def load(self, entries: WindowEntries) -> list[LoadedPart]:
+        """What parts have of these entries."""
+        if not self._parts or not len(entries):
+            return []
+        after_ms, until_ms = int(entries.ends_ms.min()) - 1, int(entries.ends_ms.max())
+        return [_loaded(part, table, entries, after_ms, until_ms) for part, table in self._parts]
+
+    def fill(self, loaded: Sequence[LoadedPart], index: np.ndarray, into: Cells) -> None:
+        """Write what results say that consist of entries.
+
+        Args:
+            loaded: of :meth:`load`.
+            index: which result each of its entries goes to; -1: none.
+            into: cells of results.
+        """
+        for each in loaded:
+            rows, cells, targets = grouped(each, index)
+            each.part.fill(targets, each.entries.some(rows), cells, into)
+
+    def move(
+        self, loaded: Sequence[LoadedPart], index: np.ndarray, ends_ms: np.ndarray, emptied: np.ndarray
+    ) -> None:
+        """Bring entries together in one pane, and empty others.
+
+        Args:
+            loaded: of :meth:`load`.
+            index: which of the panes that stay each of its entries goes to; -1: none.
+            ends_ms: of the panes that stay.
+            emptied: whether each entry loses what it has, bool.
+        """
+        for each in loaded:
+            rows, cells, targets = grouped(each, index)
+            gone = np.flatnonzero((each.owners >= 0) & emptied[each.owners])
+            entries = each.entries.some(np.concatenate([rows, gone]))
+            cells = np.concatenate([cells, np.zeros((len(gone), cells.shape[1]), dtype=np.int64)])
+            ends = np.concatenate([ends_ms[targets], each.entries.ends_ms[gone]])
+            hashes, keys = part_keys(
+                weir_keys.hash_keys(entries.user_keys), entries.user_keys, entries.values
+            )
+            presence = np.zeros((len(ends), each.table.presence.shape[1]), dtype=np.uint8)
+            each.table.put(ends, keys, cells, presence, hashes)
+
+    def drop(self, until_ms: int) -> None:
+        """See :class:`WindowTable`."""
+        for _, table in self._parts:
+            table.drop(until_ms)
+
+    def advance(self, until_ms: int) -> None:
+        """See :class:`WindowTable`."""
+        for _, table in self._parts:
+            table.advance(until_ms)
+
+
+def _loaded(
+    part: Part, table: WindowTable, entries: WindowEntries, after_ms: int, until_ms: int
+) -> LoadedPart:
+    wanted = np.unique(entries.groups)
+    blocks = list(table.entries(after_ms, until_ms, wanted))
+    keys = weir_keys.joined_keys([block.keys for block in blocks])
+    ends_ms = np.concatenate([np.empty(0, dtype=np.int64), *(block.ends_ms for block in blocks)])
+    cells = np.concatenate(
+        [np.empty((0, part.cell_count), dtype=np.int64), *(block.cells for block in blocks)]
+    )
+    found = PartEntries(keys, cells, ends_ms)
+    users = found.user_keys
+    all_ends = np.concatenate([entries.ends_ms, ends_ms])
+    owners_keys = weir_keys.joined_keys([entries.keys, users])
+    hashes, data, offsets = entry_keys(all_ends, weir_keys.hash_keys(owners_keys), owners_keys)
+    firsts, _, inverse = weir_keys.distinct_keys(hashes, weir_keys.KeyColumn(data, offsets))
+    owners = firsts[inverse[len(entries) :]]
+    _, _, values = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)
+    return LoadedPart(part, table, found, np.where(owners < len(entries), owners, -1), values)
+
+
+def grouped(loaded: LoadedPart, index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """An entry of each value in each result, the cells of all its panes together, and the result; by result."""
+    targets = np.where(loaded.owners >= 0, index[loaded.owners], -1)
+    rows = np.flatnonzero(targets >= 0)
+    rows = rows[np.lexsort((loaded.values[rows], targets[rows]))]
+    if not len(rows):
+        return rows, loaded.entries.cells[rows], targets[rows]
+    values, targets = loaded.values[rows], targets[rows]
+    starts = np.flatnonzero(
+        np.concatenate([[True], (values[1:] != values[:-1]) | (targets[1:] != targets[:-1])])
+    )
+    cells = loaded.entries.cells[rows]
+    if len(starts) < len(rows):
+        cells = loaded.part.combined(cells, starts)
+    return rows[starts], cells, targets[starts]
