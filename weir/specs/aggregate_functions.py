@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from weir.errors import GraphError
-from weir.key_encoding import check_key_type, is_bytes_like
 from weir.spelling import did_you_mean
 
 AggregateFunction = Literal[
@@ -82,18 +81,15 @@ def aggregate_type(
     if function == "count":
         return pa.int64()
     if function in _DISTINCT:
-        if not pat.is_floating(dtype):
-            try:
-                check_key_type(column, dtype)
-            except GraphError as error:
-                raise GraphError(
-                    f"step {step!r}: {function} over {column!r}: values of type {dtype} cannot be told apart; take a "
-                    "column of numbers, text, bytes, booleans, dates or times"
-                ) from error
+        if not (_is_bytes(dtype) or pat.is_integer(dtype) or pat.is_floating(dtype) or _is_word(dtype)):
+            raise GraphError(
+                f"step {step!r}: {function} over {column!r}: values of type {dtype} cannot be told apart; take a column of "
+                "numbers, text, bytes, booleans, dates or times"
+            )
         return pa.int64()
     is_number = pat.is_integer(dtype) or pat.is_floating(dtype)
     if function in _BY_TIME and not is_number:
-        if not (pat.is_boolean(dtype) or (pat.is_temporal(dtype) and not pat.is_interval(dtype))):
+        if not _is_word(dtype):
             raise GraphError(
                 f"step {step!r}: {function} over {column!r}: the column is {dtype}; it takes numbers, booleans, dates "
                 f"and times"
@@ -191,6 +187,20 @@ def stored_number(schema: pa.Schema | None, aggregate: AnyAggregate) -> str | No
     dtype = schema.field(aggregate.column).type
     if pat.is_integer(dtype) or pat.is_floating(dtype):
         return "int64" if pat.is_integer(dtype) else "float64"
-    if is_bytes_like(dtype):
+    if _is_bytes(dtype):
         return "bytes"
     return str(dtype)
+
+
+def _is_word(dtype: pa.DataType) -> bool:
+    """Booleans, dates and times."""
+    return bool(pat.is_boolean(dtype) or (pat.is_temporal(dtype) and not pat.is_interval(dtype)))
+
+
+def _is_bytes(dtype: pa.DataType) -> bool:
+    """Text and bytes, also in dictionaries."""
+    if pat.is_dictionary(dtype):
+        return _is_bytes(dtype.value_type)
+    plain = (pat.is_string, pat.is_large_string, pat.is_binary, pat.is_large_binary)
+    views = (pat.is_string_view, pat.is_binary_view, pat.is_fixed_size_binary)
+    return any(is_kind(dtype) for is_kind in (*plain, *views))
