@@ -63,10 +63,22 @@ def q15(auction: Auction) -> weir.Stream:
 
 
 def q16(auction: Auction) -> weir.Stream:
-    """The same for each channel, with the minute of its last bid."""
-    minute = pl.from_epoch(pl.col("minute") * 60_000, time_unit="ms").dt.strftime("%H:%M")
-    told = _statistics(auction, ("channel",)).with_columns("told", minute=minute)
-    counts = (*_counts("bids"), *_counts("bidders"), *_counts("auctions"))
+    """The same for each channel, with the minute of its last bid; each channel has all its bidders and auctions."""
+    price, minute = pl.col("price"), pl.col("date_time") // 60_000 % 1_440
+    ranks = {"rank1": price < _CHEAP, "rank2": (price >= _CHEAP) & (price < _DEAR), "rank3": price >= _DEAR}
+    counts: dict[str, Any] = {}
+    for name, call in (
+        ("bids", weir.count()),
+        ("bidders", weir.count_distinct("bidder")),
+        ("auctions", weir.count_distinct("auction")),
+    ):
+        counts[f"total_{name}"] = call
+        counts |= {f"{rank}_{name}": call.where(condition) for rank, condition in ranks.items()}
+    bids = auction.bids.select("bid", "channel", "auction", "bidder", "price", "date_time")
+    channels = bids.with_columns("placed", minute=minute).key_by("channel").window(weir.tumbling(_DAY))
+    found = channels.aggregate("statistics", minute=weir.max("minute"), **counts)
+    last = pl.from_epoch(pl.col("minute") * 60_000, time_unit="ms").dt.strftime("%H:%M")
+    told = found.with_columns("told", day=day_of("window_start"), minute=last)
     return told.select("statistic", "channel", "day", "minute", *counts)
 
 

@@ -83,8 +83,8 @@ def aggregate_type(
     if function in _DISTINCT:
         if not (_is_bytes(dtype) or pat.is_integer(dtype) or pat.is_floating(dtype) or _is_word(dtype)):
             raise GraphError(
-                f"step {step!r}: {function} over {column!r}: values of type {dtype} cannot be told apart; take a column of "
-                "numbers, text, bytes, booleans, dates or times"
+                f"step {step!r}: {function} over {column!r}: values of type {dtype} cannot be told apart; take a "
+                "column of numbers, text, bytes, booleans, dates or times"
             )
         return pa.int64()
     is_number = pat.is_integer(dtype) or pat.is_floating(dtype)
