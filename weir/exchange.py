@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from weir.graph import Edge
 from weir.keys import hash_keys, key_bytes, partition_hashes
-from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS
+from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array
 
 _KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
 #: Of parts of a smaller batch the bytes are estimated by rows: counting them takes 10 µs each. Far below any bound.
@@ -33,7 +33,7 @@ def with_key_hash(batch: pa.RecordBatch, key_columns: Sequence[str]) -> tuple[pa
         The batch with it, and the hashes: uint64, shape (rows,).
     """
     hashes = hash_keys(key_bytes(batch, key_columns))
-    column = pa.array(hashes)
+    column = plain_array(hashes)
     index = batch.schema.get_field_index(KEY_HASH_COLUMN)
     if index >= 0:
         return batch.set_column(index, _KEY_HASH_FIELD, column), hashes
@@ -56,7 +56,7 @@ def split_by_owner(
     """
     indices = list(consumers)
     order, offsets = partition_hashes(hashes, group_to_subtask, max(indices) + 1)
-    ordered = batch.take(pa.array(order))
+    ordered = batch.take(plain_array(order))
     size_bytes = ordered.get_total_buffer_size()
     ends = offsets.tolist()
     for index in indices:

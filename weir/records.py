@@ -116,6 +116,26 @@ def int64_column(batch: pa.RecordBatch, name: str) -> np.ndarray:
     return column
 
 
+_PLAIN_TYPES = {
+    np.dtype(np.int64): pa.int64(),
+    np.dtype(np.uint64): pa.uint64(),
+    np.dtype(np.float64): pa.float64(),
+    np.dtype(np.uint32): pa.uint32(),
+}
+
+
+def plain_array(values: np.ndarray) -> pa.Array:
+    """An array without nulls that shares memory with contiguous numbers of one dimension.
+
+    ``pa.array`` does the same by way of much more code: on a machine that does other things between, that takes 40 µs
+    and this 5.
+    """
+    dtype = _PLAIN_TYPES.get(values.dtype)
+    if dtype is None or not values.flags.c_contiguous:
+        return pa.array(values)
+    return pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(values)])
+
+
 #: About how many bytes a source or a function makes at a time, and gives out at most in one batch; a single row may
 #: have more.
 BATCH_BYTES_MAX = 8 << 20

@@ -157,6 +157,11 @@ def read_head(head: bytes) -> data_pb2.ChannelFrame:
         raise HandshakeError(f"a frame on a link is damaged: {error}") from error
 
 
+def is_plain_batch(frame: data_pb2.ChannelFrame) -> bool:
+    """Whether it is a batch whose schema is known: then all heads of such batches of its channel are the same bytes."""
+    return frame.WhichOneof("element") == "batch" and not frame.batch.arrow_schema
+
+
 def read_replies(head: bytes) -> data_pb2.LinkReply:
     """What the receiving side has told.
 
@@ -183,7 +188,7 @@ class FrameDecoder:
         """
         kind = frame.WhichOneof("element")
         if kind == "batch":
-            return self._decode_batch(frame.batch, body)
+            return self.decode_batch(body, frame.batch.arrow_schema)
         if kind == "watermark":
             return Watermark(frame.watermark.time_ms)
         if kind == "idle":
@@ -196,10 +201,15 @@ class FrameDecoder:
             return EndOfStream()
         raise HandshakeError(f"unexpected frame {kind} on a data channel")
 
-    def _decode_batch(self, frame: data_pb2.BatchFrame, body: pa.Buffer | None) -> pa.RecordBatch:
+    def decode_batch(self, body: pa.Buffer | None, arrow_schema: bytes = b"") -> pa.RecordBatch:
+        """One batch from the body of its frame; ``arrow_schema`` is in the head where the schema is a new one.
+
+        Raises:
+            HandshakeError: as :meth:`decode`.
+        """
         try:
-            if frame.arrow_schema:
-                self._schema = pa.ipc.read_schema(pa.py_buffer(frame.arrow_schema))
+            if arrow_schema:
+                self._schema = pa.ipc.read_schema(pa.py_buffer(arrow_schema))
             if self._schema is None:
                 raise HandshakeError("a record batch came before its schema")
             if body is None:

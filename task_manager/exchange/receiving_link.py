@@ -6,11 +6,12 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from task_manager.exchange.channels import Delivery, Inbox, no_release
-from task_manager.exchange.frames import FrameDecoder, read_head, reply_frame
+from task_manager.exchange.frames import FrameDecoder, is_plain_batch, read_head, reply_frame
 from task_manager.exchange.sockets import FrameReader, hang_up, send_all, send_some
 from weir.clock import Clock
 from weir.errors import HandshakeError
@@ -26,6 +27,8 @@ _CREDIT_DELAY_S = 0.01
 _FEW_DELAY_S, _FEW_BATCHES, _FEW_BYTES, _FEW_BUSY_SHARE = 0.04, 4, 4 << 10, 0.5
 #: So many of one link, or of so many bytes, go at once: the sender may wait for them.
 _CREDITS_MAX, _CREDIT_BYTES_MAX = 16, 1 << 20
+#: Heads of batches that a link remembers: one for each channel.
+_PLAIN_HEADS_MAX = 1 << 16
 
 
 @dataclass(slots=True)
@@ -48,6 +51,8 @@ class ReceivingLink:
         self._find_inbox = find_inbox
         self._clock = clock
         self._channels: dict[int, _Receiving] = {}
+        #: Heads of batches whose schema is known, and the numbers of their channels: most frames have one of these.
+        self._plain_heads: dict[bytes, int] = {}
         #: Guards all that follows; tells the thread that replies that there is something to do.
         self._condition = threading.Condition(threading.Lock())
         #: Finished batches by channel number that were not told yet, together, and their bytes.
@@ -72,7 +77,7 @@ class ReceivingLink:
         threading.Thread(target=self._reply, name="credits to a task manager", daemon=True).start()
         try:
             while (frame := reader.read()) is not None:
-                self._take(read_head(frame[0]), frame[1])
+                self._take_frame(*frame)
         finally:
             with self._condition:
                 self._is_closed = True
@@ -81,17 +86,34 @@ class ReceivingLink:
 
     # --- elements --------------------------------------------------------------------------------------------
 
-    def _take(self, frame: data_pb2.ChannelFrame, body: pa.Buffer | None) -> None:
+    def _take_frame(self, head: bytes, body: pa.Buffer | None) -> None:
+        number = self._plain_heads.get(head)
+        receiving = None if number is None else self._channels.get(number)
+        if number is None or receiving is None:
+            self._take(head, body)
+            return
+        try:
+            self._put_batch(number, receiving, receiving.decoder.decode_batch(body))
+        except HandshakeError as error:
+            self._refuse(number, error)
+
+    def _take(self, head: bytes, body: pa.Buffer | None) -> None:
+        frame = read_head(head)
         number = frame.channel_number
+        if is_plain_batch(frame) and len(self._plain_heads) < _PLAIN_HEADS_MAX:
+            self._plain_heads[head] = number
         try:
             if frame.HasField("handshake"):
                 self._open(number, frame.handshake)
             elif number in self._channels:
                 self._deliver(number, self._channels[number], frame, body)
         except HandshakeError as error:
-            # Of this channel nothing more is taken; the others go on.
-            self._channels.pop(number, None)
-            self._tell(data_pb2.ChannelReply(channel_number=number, refusal=str(error)))
+            self._refuse(number, error)
+
+    def _refuse(self, number: int, error: HandshakeError) -> None:
+        """Of this channel nothing more is taken; the others go on."""
+        self._channels.pop(number, None)
+        self._tell(data_pb2.ChannelReply(channel_number=number, refusal=str(error)))
 
     def _open(self, number: int, handshake: data_pb2.ChannelHandshake) -> None:
         if number in self._channels:
@@ -108,19 +130,21 @@ class ReceivingLink:
             del self._channels[number]
             return
         element = receiving.decoder.decode(frame, body)
-        release, size_bytes = no_release, 0
         if isinstance(element, pa.RecordBatch):
-            size_bytes = element.get_total_buffer_size()
-
-            def release() -> None:
-                self._release(number, size_bytes)
-
-        elif isinstance(element, EndOfStream):
+            self._put_batch(number, receiving, element)
+            return
+        release = no_release
+        if isinstance(element, EndOfStream):
             # Known until the consumer has come so far, so that all credits get back.
             def release() -> None:
                 self._channels.pop(number, None)
 
-        receiving.inbox.put(Delivery(receiving.channel, element, release, size_bytes))
+        receiving.inbox.put(Delivery(receiving.channel, element, release))
+
+    def _put_batch(self, number: int, receiving: _Receiving, batch: pa.RecordBatch) -> None:
+        size_bytes = batch.get_total_buffer_size()
+        release = partial(self._release, number, size_bytes)
+        receiving.inbox.put(Delivery(receiving.channel, batch, release, size_bytes))
 
     # --- replies ---------------------------------------------------------------------------------------------
 

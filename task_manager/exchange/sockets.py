@@ -125,6 +125,9 @@ class FrameReader:
             raise HandshakeError(
                 f"a frame of {head_bytes + body_bytes} bytes is larger than a message may be"
             )
+        whole_bytes = SIZES.size + head_bytes + body_bytes
+        if whole_bytes <= _READ_BYTES:
+            return self._read_small(whole_bytes, head_bytes)
         self._begin += SIZES.size
         head = self.read_exactly(head_bytes) if head_bytes <= _READ_BYTES else self._read_large(head_bytes)
         if head is None:
@@ -133,6 +136,16 @@ class FrameReader:
             return bytes(head), None
         body = self.read_exactly(body_bytes) if body_bytes <= _READ_BYTES else self._read_large(body_bytes)
         return None if body is None else (bytes(head), pa.py_buffer(body))
+
+    def _read_small(self, whole_bytes: int, head_bytes: int) -> tuple[bytes, pa.Buffer | None] | None:
+        """A frame that one read may bring."""
+        if self._end - self._begin < whole_bytes and not self._fill(whole_bytes):
+            return None
+        head_at = self._begin + SIZES.size
+        body_at, self._begin = head_at + head_bytes, self._begin + whole_bytes
+        head = bytes(self._view[head_at:body_at])
+        # Bytes of their own are aligned.
+        return head, pa.py_buffer(bytes(self._view[body_at : self._begin])) if self._begin > body_at else None
 
     def read_exactly(self, size_bytes: int) -> bytes | None:
         """So many bytes, at most those of one read, aligned; None: the other end has hung up."""

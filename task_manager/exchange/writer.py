@@ -152,6 +152,8 @@ class ChannelWriter:
     def pump(self, now_s: float, *, everything: bool = False) -> None:
         """Send what is due and has credit; with ``everything``, whatever has credit."""
         gate = self.channel.gate
+        if len(self._pending) == 1 and gate.idle and self._send_only_rows():
+            return
         while self._pending:
             head = self._pending[0]
             if isinstance(head, Passing):
@@ -193,6 +195,29 @@ class ChannelWriter:
         self._pending.append(item)
         self._rows += batch.num_rows
         self._bytes += item.size_bytes
+
+    def _send_only_rows(self) -> bool:
+        """Send what waits alone, if that is one batch that may leave as it is; False: it takes a closer look.
+
+        As :meth:`_send_rows` would, which takes a small batch as long as all else that it meets here.
+        """
+        item, gate = self._pending[0], self.channel.gate
+        if not isinstance(item, _Waiting) or not item.is_exact or item.size_bytes > gate.batch_bytes_max:
+            return False
+        limit = self.channel.batch_bytes_max
+        if self._rows > min(gate.rows_free, self._policy.rows_max) or not gate.has_room(item.size_bytes):
+            return False
+        if limit is not None and item.size_bytes > limit:
+            return False
+        self.channel.send(item.batch, item.size_bytes)
+        self._pending.clear()
+        self._arrivals.clear()
+        self._rows = self._bytes = 0
+        self.batches_sent += 1
+        self.bytes_sent += item.size_bytes
+        self.deadline_s = float("inf")
+        gate.wake_on_release = False
+        return True
 
     def _send_rows(self) -> bool:
         """Send one batch of leading rows; False without credit."""

@@ -75,6 +75,8 @@ def process(operator: Operator, batch: pa.RecordBatch, input_index: int) -> Iter
 
 #: No operator can yield it, whatever its author wrote.
 _END: Any = object()
+#: What it may yield. A tuple: a union would be made anew for every batch.
+_OUTPUTS = (pa.RecordBatch, SideRows)
 OutputT = TypeVar("OutputT", bound=ChainOutput)
 
 
@@ -361,7 +363,7 @@ class OperatorChain(Generic[OutputT]):
             try:
                 outputs = self._iterate(index, call()) if outputs is None else outputs
                 out = next(outputs, _END)
-                if out is not _END and not isinstance(out, pa.RecordBatch | SideRows):
+                if out is not _END and not isinstance(out, _OUTPUTS):
                     step, kind = self._operators[index][1].operator_name, type(out).__name__
                     raise UserFunctionError(f"step {step!r} yielded {kind}, not a pyarrow.RecordBatch")
             except BaseException as error:

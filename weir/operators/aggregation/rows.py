@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from weir.records import EVENT_TIME_COLUMN
 
+#: Event times of rows that have none, or whose times nobody asks for.
+NO_TIMES = np.empty(0, dtype=np.int64)
+
 
 class Cells(NamedTuple):
     """Accumulators of entries."""
@@ -39,9 +42,6 @@ def event_times(batch: pa.RecordBatch) -> np.ndarray:
     """Event times of a batch, ms, int64; of length 0 if it has none, as outside a job."""
     index = batch.schema.get_field_index(EVENT_TIME_COLUMN)
     if index < 0:
-        return _NO_TIMES
+        return NO_TIMES
     times_ms: np.ndarray = batch.column(index).to_numpy(zero_copy_only=True)
     return times_ms
-
-
-_NO_TIMES = np.empty(0, dtype=np.int64)

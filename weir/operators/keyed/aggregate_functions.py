@@ -7,6 +7,7 @@ order of a spec's aggregates and their functions must not change while a store i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from weir.operators.aggregation.columns import (
 )
 from weir.operators.aggregation.rows import FoldRows
 from weir.operators.keyed import aggregate_kernels as kernels
+from weir.records import plain_array
 from weir.specs import Aggregate
 from weir.specs.aggregate_functions import hyperloglog_precision
 from weir.state.tables.cells import CellTable
@@ -31,6 +33,9 @@ from weir.state.tables.cells import CellTable
 
 class Accumulator(ABC):
     """One aggregate's cells; ``cell`` is the first of them."""
+
+    #: Whether it looks at the event times of rows.
+    needs_times: ClassVar[bool] = False
 
     def __init__(self, aggregate: Aggregate, dtype: pa.DataType | None, cell: int) -> None:
         self.aggregate = aggregate
@@ -69,7 +74,7 @@ class CountAccumulator(Accumulator):
         valid = rows.mask if rows.column is None else rows_that_count(rows.column, rows.mask)
         out = np.empty(len(slots), dtype=np.int64)
         kernels.running_count(slots, state.cells, self.cell, valid, out)
-        return pa.array(out)
+        return plain_array(out)
 
 
 class SumAccumulator(Accumulator):
@@ -153,6 +158,8 @@ class MomentsAccumulator(Accumulator):
 
 class ByTimeAccumulator(Accumulator):
     """The value with the lowest or the highest event time, and that time."""
+
+    needs_times = True
 
     @property
     def width(self) -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.operators.aggregation.conditions import Conditions
-from weir.operators.aggregation.rows import FoldRows, event_times
+from weir.operators.aggregation.rows import NO_TIMES, FoldRows, event_times
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.keyed import aggregate_kernels as kernels
 from weir.operators.keyed.aggregate_functions import Accumulator, cell_count, make_accumulators
@@ -49,6 +49,9 @@ class KeyedAggregateOperator(Operator):
         self._keys_at_close = 0
         self._input_schema: pa.Schema | None = None
         self._accumulators: list[Accumulator] = []
+        self._needs_times = True
+        #: Of the aggregates' columns, by name, as they came last.
+        self._fields: dict[str, pa.Field] = {}
         #: Where the aggregates stand: after the user columns.
         self._user_columns = 0
         self._last = np.empty(0, dtype=np.int32)
@@ -110,13 +113,14 @@ class KeyedAggregateOperator(Operator):
             check_aggregate_codecs(self._step, self._stored_codecs, codec)
             self._codec = codec
             self._accumulators = make_accumulators(self._spec.aggregates, batch.schema)
+            self._needs_times = any(accumulator.needs_times for accumulator in self._accumulators)
             self._user_columns = len(user_columns(batch.schema))
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
         hashes = row_hashes(batch, keys)
         masks = self._parts.take(batch, self._conditions.masks(batch), hashes, keys)
         for start, stop, slots in state.pieces(hashes, keys.data, keys.offsets):
-            piece = batch.slice(start, stop - start)
-            times_ms = event_times(piece)
+            piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
+            times_ms = event_times(piece) if self._needs_times else NO_TIMES
             columns = [
                 accumulator.update(
                     state, slots, FoldRows(self._column(piece, accumulator), mask[start:stop], times_ms)
@@ -141,7 +145,10 @@ class KeyedAggregateOperator(Operator):
     def _with_columns(self, piece: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBatch:
         """User columns, aggregates, system columns."""
         for index, (accumulator, column) in enumerate(zip(self._accumulators, columns, strict=True)):
-            field = pa.field(accumulator.aggregate.output, column.type)
+            name = accumulator.aggregate.output
+            field = self._fields.get(name)
+            if field is None or field.type != column.type:
+                field = self._fields[name] = pa.field(name, column.type)
             piece = piece.add_column(self._user_columns + index, field, column)
         return piece
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.stateless.small_predicates import ROWS_MAX, SmallPredicate, small_predicate
-from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, system_schema
+from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, system_schema
 from weir.schemas import small_type
 from weir.specs import FilterSpec, PassThroughSpec, SelectSpec, UnionSpec, WithColumnsSpec
 
@@ -88,7 +88,7 @@ class FilterOperator(Operator):
         if len(kept) == batch.num_rows:
             return (batch,)
         # Taking rows by number is what a hash exchange does next: its code is still in the caches then.
-        return (batch.take(pa.array(kept)),) if len(kept) else ()
+        return (batch.take(plain_array(kept)),) if len(kept) else ()
 
 
 class WithColumnsOperator(Operator):

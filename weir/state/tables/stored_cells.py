@@ -55,6 +55,9 @@ class StoredCells:
         Raises:
             StateError: the store cannot be read, or holds values of another form.
         """
+        if (self._group_status[groups] == _ALL_CACHED).all():
+            # Most batches: what follows costs more than the rest of a small one.
+            return 0
         self.check_groups(groups)
         stored = self.may_be_stored(new_slots, groups)
         if not stored.any():
