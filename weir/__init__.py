@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from weir.streams import Stream
     from weir.timed_states import SessionState, VersionedState, WindowState
+    from weir.triggers import every
     from weir.ttl import Ttl
     from weir.watermarks import (
         WatermarkAlignment,
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
         watermark_alignment,
     )
     from weir.windowed_streams import WindowedStream
-    from weir.windows import cumulative, session, sliding, tumbling
+    from weir.windows import cumulative, global_window, session, sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -135,7 +136,9 @@ __all__ = [
     "count_distinct",
     "cumulative",
     "custom_watermarks",
+    "every",
     "first",
+    "global_window",
     "largest",
     "last",
     "max",
@@ -238,8 +241,10 @@ _MODULES = {
         "watermark_alignment",
     ),
     "windowed_streams": ("WindowedStream",),
+    "triggers": ("every",),
     "windows": (
         "cumulative",
+        "global_window",
         "session",
         "sliding",
         "tumbling",

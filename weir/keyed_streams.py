@@ -40,8 +40,10 @@ from weir.timer_hooks import timer_states
 from weir.ttl import duration_ms
 
 if TYPE_CHECKING:
+    from weir.specs.window_updates import ResultMode, Trigger
     from weir.specs.windows import Window
     from weir.windowed_streams import WindowedStream
+    from weir.windows import Duration
 
 
 class KeyedStream(Stream):
@@ -332,11 +334,23 @@ class KeyedStream(Stream):
             return self
         return self.key_by(*self.key_columns)
 
-    def window(self, window: Window) -> WindowedStream:
+    def window(
+        self,
+        window: Window,
+        *,
+        allowed_lateness: Duration = 0,
+        early: Trigger | None = None,
+        results: ResultMode = "accumulating",
+    ) -> WindowedStream:
         """Divide the rows of each key by time: ``window(weir.tumbling("60s")).aggregate("n", n=weir.count())``.
 
         Args:
-            window: ``weir.tumbling``, ``weir.sliding``, ``weir.cumulative`` or ``weir.session``.
+            window: ``weir.tumbling``, ``weir.sliding``, ``weir.cumulative``, ``weir.session``, ``weir.global_window``.
+            allowed_lateness: a window takes rows until the watermark is so much above its end, such as "10s", and tells
+                its result again for them. Rows after that go to the side output ``late``.
+            early: when a window tells what it has before it is complete: ``weir.every("10s")``; None: it does not.
+            results: what the results of a window have after the first one. "accumulating": all its rows.
+                "discarding": those since its last result. "changelog": they are changes, see docs/changelogs.md.
 
         Raises:
             GraphError: it cannot be used.
@@ -344,7 +358,7 @@ class KeyedStream(Stream):
         # The module needs this one.
         from weir.windowed_streams import WindowedStream
 
-        return WindowedStream(self, window)
+        return WindowedStream(self, window, allowed_lateness, early, results)
 
     def keyed_step(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> KeyedStream:
         """Add a step whose result keeps the key columns, perhaps not the others."""

@@ -15,6 +15,8 @@ Duration = str | int | dt.timedelta
 _SIZE_MS_MAX = 100 * 366 * 86_400_000
 #: Panes of one sliding or cumulative window; more cost more than they tell.
 PANES_MAX = 100_000
+#: Length of a window that never ends: it has all times that are of use.
+GLOBAL_MS = 1 << 60
 
 
 def tumbling(size: Duration, *, offset: Duration = 0, time: WindowTime = "event") -> Window:
@@ -80,6 +82,14 @@ def session(gap: Duration, *, time: WindowTime = "event") -> Window:
     return _window(Window("session", gap_ms, gap_ms, 0, time))
 
 
+def global_window() -> Window:
+    """One window for each key, which never ends: it tells when ``early`` says, and at the end of the input.
+
+    The bounds of a result are the event times of its first row, and the ms after that of its last row.
+    """
+    return Window("global", GLOBAL_MS, GLOBAL_MS, -GLOBAL_MS // 2)
+
+
 def _positive_ms(kind: str, name: str, value: object) -> int:
     found = _duration_ms(kind, name, value)
     if not 0 < found <= _SIZE_MS_MAX:
@@ -96,6 +106,23 @@ def _duration_ms(kind: str, name: str, value: object) -> int:
         return duration_ms(value)
     except GraphError as error:
         raise GraphError(f"weir.{kind}: {name}: {error}") from error
+
+
+def lateness_ms(step: str | None, value: object) -> int:
+    """Milliseconds of ``allowed_lateness``.
+
+    Raises:
+        GraphError: it is negative, or no duration.
+    """
+    try:
+        found = _duration_ms("window", "allowed_lateness", value)
+    except GraphError as error:
+        raise GraphError(f"step {step!r}: {error}") from error
+    if not 0 <= found <= _SIZE_MS_MAX:
+        raise GraphError(
+            f"step {step!r}: allowed_lateness is {value!r}; it must be 0 or more, and at most a hundred years"
+        )
+    return found
 
 
 def _offset_ms(kind: str, offset: object, period_ms: int) -> int:

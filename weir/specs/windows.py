@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import polars as pl
 import pyarrow as pa
 
+from weir.changes import changelog_schema
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
 from weir.specs.aggregate_functions import (
@@ -17,11 +18,12 @@ from weir.specs.aggregate_functions import (
     aggregated_columns,
 )
 from weir.specs.base import OperatorSpec, SideOutput
-from weir.specs.expression_checks import check_predicate
+from weir.specs.expression_checks import check_predicate, expression_columns
 from weir.specs.keyed import DeclaredState, KeyedSpec
+from weir.specs.window_updates import WindowUpdates
 from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 
-WindowKind = Literal["tumbling", "sliding", "cumulative", "session"]
+WindowKind = Literal["tumbling", "sliding", "cumulative", "session", "global"]
 WindowTime = Literal["event", "processing"]
 #: Columns that every result of a window has, after the key columns: int64, ms since 1970, never null.
 WINDOW_BOUNDS = (WINDOW_START, WINDOW_END) = ("window_start", "window_end")
@@ -62,6 +64,7 @@ class WindowAggregateSpec(KeyedSpec):
     aggregates: tuple[WindowAggregate, ...]
     #: Key columns and what is aggregated, as they come in: a window may fire before any row has come.
     input_schema: pa.Schema
+    updates: WindowUpdates = field(default=WindowUpdates(), metadata={"came_later": True})
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -70,15 +73,33 @@ class WindowAggregateSpec(KeyedSpec):
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""
-        return window_schema(step, self.key_columns, self.aggregates, inputs[0])
+        schema = window_schema(step, self.key_columns, self.aggregates, inputs[0])
+        early = self.updates.early
+        if early is not None and early.where is not None:
+            check_predicate(f"{step}: where of early", early.where, inputs[0])
+        parts = aggregate_parts(self.aggregates)
+        if parts and self.updates.results != "accumulating":
+            raise GraphError(
+                f"step {step!r}: counts of different values and quantiles cannot be told with "
+                f"results={self.updates.results!r}; use results='accumulating'"
+            )
+        return changelog_schema(step, list(schema)) if self.updates.results == "changelog" else schema
 
     def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
         """Late rows, as they come in."""
-        return () if self.window.time == "processing" else (SideOutput("late", inputs[0]),)
+        return (
+            ()
+            if self.window.time == "processing" or self.window.kind == "global"
+            else (SideOutput("late", inputs[0]),)
+        )
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated and what conditions look at; see :class:`OperatorSpec`."""
-        return aggregated_columns(self.aggregates, schema) | {*self.key_columns}
+        read = aggregated_columns(self.aggregates, schema) | {*self.key_columns}
+        early = self.updates.early
+        if early is None or early.where is None:
+            return read
+        return read | expression_columns([early.where], schema)
 
 
 @dataclass(frozen=True)

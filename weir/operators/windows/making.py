@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from weir.operators.windows.session_aggregates import SessionAggregateOperator
+from weir.operators.windows.updated_windows import UpdatedWindowOperator
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregateSpec
 
 
@@ -11,4 +13,6 @@ def make_window_operator(spec: WindowAggregateSpec) -> WindowAggregateOperator:
     """That of sessions, or that of windows which are made of panes."""
     if spec.window.kind == "session":
         return SessionAggregateOperator(spec)
+    if spec.updates != WindowUpdates():
+        return UpdatedWindowOperator(spec)
     return WindowAggregateOperator(spec)

@@ -27,7 +27,7 @@ from weir.records import (
     without_key_hash,
 )
 from weir.side_outputs import SideRows
-from weir.specs.windows import WindowAggregateSpec, window_schema
+from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables import window_kernels as kernels
 from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowEntries, WindowTable
 
@@ -79,7 +79,7 @@ class WindowAggregateOperator(TimedOperator):
         )
         self._folds = self._make_folds()
         self._key_types = [spec.input_schema.field(name).type for name in spec.key_columns]
-        self._schema = window_schema(self._step, spec.key_columns, spec.aggregates, spec.input_schema)
+        self._schema = spec.output_schema(self._step, (spec.input_schema,))
         tables = declared_tables(context)
         self._table = tables.windows(self._folds.cell_count)
         self._parts = WindowParts(self._folds.parts, tables)
@@ -131,6 +131,11 @@ class WindowAggregateOperator(TimedOperator):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
             parts = [mask[start:stop] for mask in masks]
             folds.take(slots, Cells(table.cells, table.presence), piece, parts)
+            yield from self._taken(start, stop, slots)
+
+    def _taken(self, start: int, stop: int, slots: np.ndarray) -> Iterable[pa.RecordBatch]:
+        """What leaves because some of the rows of a batch that are not late have been taken, at these slots."""
+        return ()
 
     def _times(self, batch: pa.RecordBatch) -> np.ndarray:
         if self._by_clock:
@@ -147,6 +152,12 @@ class WindowAggregateOperator(TimedOperator):
         return times_ms
 
     def _find_ends(self, times_ms: np.ndarray, hashes: np.ndarray, ends_ms: np.ndarray) -> int:
+        """Find the end of each row's pane; the smallest time for late rows, whose number this returns."""
+        return self._ends(times_ms, hashes, self.table.places_ms, ends_ms)
+
+    def _ends(
+        self, times_ms: np.ndarray, hashes: np.ndarray, closed_ms: np.ndarray, ends_ms: np.ndarray
+    ) -> int:
         panes = self._panes
         return kernels.pane_ends(
             times_ms,
@@ -156,7 +167,7 @@ class WindowAggregateOperator(TimedOperator):
             panes.shift_ms,
             panes.grid_ms,
             panes.offset_ms,
-            self.table.places_ms,
+            closed_ms,
             ends_ms,
         )
 
@@ -194,7 +205,7 @@ class WindowAggregateOperator(TimedOperator):
 
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
         """Results of the windows that end up to a time and have not fired."""
-        table, panes = self.table, self._panes
+        table = self.table
         if self._next_end_ms() <= until_ms:
             last_ms = NOTHING_MS
             if self._rolling is not None and self._rolling.begin(table, until_ms):
@@ -210,11 +221,15 @@ class WindowAggregateOperator(TimedOperator):
                 # Rows that a later run of the job brings are not late.
                 until_ms = last_ms
             else:
-                table.drop(panes.dead_until(until_ms))
-                self._parts.drop(panes.dead_until(until_ms))
+                table.drop(self._dead_until(until_ms))
+                self._parts.drop(self._dead_until(until_ms))
         if until_ms != WATERMARK_MAX_MS:
             table.advance(until_ms)
             self._parts.advance(until_ms)
+
+    def _dead_until(self, fired_ms: int) -> int:
+        """No pane that ends here or before is needed when windows have fired up to this time."""
+        return self._panes.dead_until(fired_ms)
 
     def _fire_entries(self, until_ms: int) -> Generator[pa.RecordBatch, None, int]:
         """Results of windows that are put together from their panes; returns the end of the last one with a pane."""
@@ -279,12 +294,18 @@ class WindowAggregateOperator(TimedOperator):
         cells: np.ndarray,
         presence: np.ndarray,
         times_ms: np.ndarray | None = None,
+        changes: pa.Array | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Results as they leave the step, in batches of the usual size; ``times_ms``: None: the last ms of windows."""
+        """Results as they leave the step, in batches of the usual size; ``times_ms``: None: the last ms of windows.
+
+        ``changes``: of a step whose results are changes, their kind.
+        """
         if not len(ends_ms):
             return
         values = self._folds.results(cells, presence)[: len(self._spec.aggregates)]
         columns = [*keys, pa.array(starts_ms), pa.array(ends_ms), *values]
+        if changes is not None:
+            columns.append(changes)
         times_ms = ends_ms - 1 if times_ms is None else times_ms
         batch = with_times(
             pa.RecordBatch.from_arrays(columns, schema=self._schema), times_ms, self._clock.now_us()

@@ -28,12 +28,17 @@ _MEND = "start without the checkpoint, or give the step another name if it may b
 def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
     """What a spec needs."""
     schema = spec.input_schema
-    return {
+    codec: dict[str, Json] = {
         "values": FORMAT_VERSION,
         "keys": [[name, key_form(schema, name)] for name in spec.key_columns],
         "aggregates": [[stored_function(a), a.column, stored_number(schema, a)] for a in spec.aggregates],
         "window": asdict(spec.window),
     }
+    if spec.window.kind == "global" or spec.updates.keeps_told:
+        # Cells besides those of the aggregates.
+        where = spec.updates.early is not None and spec.updates.early.where is not None
+        codec["told"] = [spec.updates.results, "where"] if where else [spec.updates.results]
+    return codec
 
 
 def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], needed: Mapping[str, Any]) -> None:
@@ -43,7 +48,8 @@ def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], neede
         StateMismatchError: not all of it; the message has what is stored and what the job needs.
     """
     for snapshot in snapshots:
-        for part, stored in snapshot["codec"].items():
+        for part in {**snapshot["codec"], **needed}:
+            stored = snapshot["codec"].get(part)
             if stored != needed.get(part):
                 raise StateMismatchError(
                     f"step {step!r}: the checkpoint's state has {part} {stored}; the job now needs "

@@ -255,6 +255,10 @@ class WindowTable(CellTable):
         for group in np.flatnonzero(stored).tolist():
             yield self._with_stored(group, slots[groups == group], after_ms, until_ms)
 
+    def entries_at(self, slots: np.ndarray) -> WindowEntries:
+        """Copies of the entries at these slots, which are none of them twice."""
+        return self._cached(slots, self._groups(slots))
+
     def _cached(self, slots: np.ndarray, groups: np.ndarray) -> WindowEntries:
         data, lengths = self._table.keys_of(slots)
         return _made(data, lengths, groups, self._table.cells[slots], self._table.presence[slots])
@@ -455,7 +459,7 @@ def _made(
 def entry_keys(
     ends_ms: np.ndarray, hashes: np.ndarray, keys: weir_keys.KeyColumn
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Hashes, key bytes and offsets of entries."""
+    """Hashes, key bytes and offsets of entries, as :meth:`CellTable.read` takes them."""
     rows = len(ends_ms)
     size_bytes = int(keys.offsets[-1]) - int(keys.offsets[0]) + kernels.END_BYTES * rows
     data = np.empty(size_bytes, dtype=np.uint8)

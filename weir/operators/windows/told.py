@@ -1,0 +1,104 @@
+"""What entries keep of the results that have been told, in cells after those of the aggregates.
+
+``rows`` is the number of rows, ``told`` what it was when the window was last told. Discarding ones are emptied then. Of
+changes, copies of the aggregates' cells say what was told; ``hits`` counts rows that make a window tell its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from weir.operators.aggregation.rows import Cells
+from weir.operators.windows.fold import Fold
+from weir.operators.windows.folds import Folds
+from weir.records import EVENT_TIME_COLUMN
+from weir.specs.windows import WindowAggregate, WindowAggregateSpec
+
+#: Cells that take no rows.
+_NO_ROWS = pl.lit(value=False)
+#: Of windows that never end: first and last event time.
+_TIMES = (
+    WindowAggregate("first", "min", EVENT_TIME_COLUMN),
+    WindowAggregate("last", "max", EVENT_TIME_COLUMN),
+)
+
+
+class ToldCells:
+    """Reads and writes these cells of one step."""
+
+    def __init__(self, spec: WindowAggregateSpec) -> None:
+        updates, early = spec.updates, spec.updates.early
+        self.is_global = spec.window.kind == "global"
+        self.is_kept = updates.keeps_told
+        self._discards = updates.results == "discarding"
+        self._is_changelog = updates.results == "changelog"
+        self.has_hits = early is not None and early.where is not None
+        shown = (*spec.aggregates, *(_TIMES if self.is_global else ()))
+        added: list[WindowAggregate] = []
+        if self.is_kept:
+            added += [WindowAggregate("rows", "count"), WindowAggregate("told", "count", None, _NO_ROWS)]
+        if self.has_hits:
+            assert early is not None
+            added.append(WindowAggregate("hits", "count", None, early.where))
+        copies = []
+        if self._is_changelog:
+            copies = [WindowAggregate(a.output, a.function, a.column, _NO_ROWS, a.parameters) for a in shown]
+        schema = spec.input_schema.append(pa.field(EVENT_TIME_COLUMN, pa.int64()))
+        self.folds = Folds((*shown, *added, *copies), schema)
+        folds, count = self.folds.folds, len(shown)
+        self._shown, self._copies = folds[:count], folds[count + len(added) :]
+        #: Cells.
+        self.first = folds[count - 2].cell
+        self.last = folds[count - 1].cell
+        self.rows, self.told = (folds[count + number].cell for number in (0, 1)) if self.is_kept else (-1, -1)
+        self.hits = folds[count + 2].cell if self.has_hits else -1
+
+    def has_more(self, cells: np.ndarray) -> np.ndarray:
+        """Of which entries more rows have come than were told; bool."""
+        more: np.ndarray = cells[:, self.rows] > cells[:, self.told]
+        return more
+
+    def note_told(self, cells: Cells) -> None:
+        """All rows of these entries have been told; changes them."""
+        integers, presence = cells
+        if self._discards:
+            integers[:] = 0
+            presence[:] = 0
+            return
+        integers[:, self.told] = integers[:, self.rows]
+        if self.has_hits:
+            integers[:, self.hits] = 0
+        for shown, copy in zip(self._shown, self._copies, strict=False):
+            _copy(cells, cells, shown, copy)
+
+    def before(self, cells: Cells) -> Cells:
+        """Cells as they were told; copies."""
+        found = Cells(cells.integers.copy(), cells.presence.copy())
+        for shown, copy in zip(self._shown, self._copies, strict=True):
+            _copy(cells, found, copy, shown)
+        return found
+
+
+def _copy(source: Cells, target: Cells, whence: Fold, where: Fold) -> None:
+    """Copy the cells of one fold to the place of another one of the same function."""
+    for number in range(whence.width):
+        old, new = whence.cell + number, where.cell + number
+        target.integers[:, new] = source.integers[:, old]
+        bits = (source.presence[:, old // 8] >> np.uint8(old % 8)) & 1
+        kept = target.presence[:, new // 8] & np.uint8(0xFF ^ (1 << new % 8))
+        target.presence[:, new // 8] = kept | (bits << np.uint8(new % 8))
+
+
+def interleaved(before: np.ndarray, count: int) -> np.ndarray:
+    """The order of rows of which some have one before them: numbers into first those before, then all ``count``.
+
+    Args:
+        before: numbers of the rows that have one, ascending.
+        count: rows.
+    """
+    places: Sequence[np.ndarray] = (before * 2, np.arange(count, dtype=np.int64) * 2 + 1)
+    return np.argsort(np.concatenate(places), kind="stable")

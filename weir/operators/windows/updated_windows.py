@@ -1,0 +1,341 @@
+"""The operator of windows that tell their results early, or again when late rows have come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.changes import INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from weir.operators.aggregation.rows import Cells
+from weir.operators.base import OperatorContext
+from weir.operators.keyed.keyed_rows import row_hashes
+from weir.operators.windows.folds import Folds
+from weir.operators.windows.told import ToldCells, interleaved
+from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.records import WATERMARK_MAX_MS
+from weir.side_outputs import SideRows
+from weir.specs.windows import WindowAggregateSpec
+from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowEntries, entry_keys
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class UpdatedWindowOperator(WindowAggregateOperator):
+    """Windows with several results. Late rows within the allowed lateness are told with the batch that brings them.
+
+    What has been told is part of each entry's state (``told``), so a job that starts again goes on from there. Of
+    windows of several panes each has such a state; which windows have it, follows.
+    """
+
+    def __init__(self, spec: WindowAggregateSpec) -> None:
+        super().__init__(spec)
+        self._updates = spec.updates
+        self._lateness_ms = spec.updates.lateness_ms
+        early = spec.updates.early
+        self._interval_ms = None if early is None else early.interval_ms
+        self._rows_max = None if early is None else early.rows
+        self._by_events = early is not None and early.time == "event"
+        #: Of the rows that are being taken, which belong to windows that have fired; bool.
+        self._is_closed = np.empty(0, dtype=np.bool_)
+        #: Entries that late rows have changed, as :func:`_identities`.
+        self._changed: list[np.ndarray] = []
+        self._changed_groups: list[np.ndarray] = []
+        #: Entries that were told, to be written when all have been.
+        self._rewritten: list[WindowEntries] = []
+        #: When windows are told next, epoch ms; None: not before rows come.
+        self._early_ms: int | None = 0
+        self._ownership = 0
+
+    def _make_folds(self) -> Folds:
+        self._told = ToldCells(self._spec)
+        return self._told.folds
+
+    def open(self, context: OperatorContext) -> None:
+        """See :class:`WindowAggregateOperator`."""
+        super().open(context)
+        # What was restored may not have been told.
+        self._plan_early()
+
+    # --- rows come in ---
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+        """See :class:`WindowAggregateOperator`; also tells what late rows change, and what triggers say."""
+        for part in self._rounds(batch) if self._rows_max is not None else (batch,):
+            yield from super().process(part)
+        if self._changed:
+            yield from self._late_windows()
+        if self._early_ms is None:
+            self._plan_early()
+
+    def _rounds(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Parts of a batch in each of which no window gets more rows than it tells at once."""
+        assert self._rows_max is not None
+        table = self.table
+        table.look()
+        keys = weir_keys.key_bytes(batch, self._spec.key_columns)
+        hashes, ends_ms = row_hashes(batch, keys), np.empty(batch.num_rows, dtype=np.int64)
+        self._find_ends(self._times(batch), hashes, ends_ms)
+        live = np.flatnonzero(ends_ms != NOTHING_MS)
+        mixed, data, offsets = entry_keys(ends_ms[live], hashes[live], weir_keys.select_keys(keys, live))
+        entries = weir_keys.KeyColumn(data, offsets)
+        firsts, _, position = weir_keys.distinct_keys(mixed, entries)
+        distinct = weir_keys.select_keys(entries, firsts)
+        cells, _ = table.read(mixed[firsts], distinct.data, distinct.offsets)
+        pending = cells[:, self._told.rows] - cells[:, self._told.told]
+        order = np.argsort(position, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(position, minlength=len(firsts)))])[:-1]
+        occurrence = np.empty(len(live), dtype=np.int64)
+        occurrence[order] = np.arange(len(live)) - starts[position[order]]
+        rounds = np.zeros(batch.num_rows, dtype=np.int64)
+        rounds[live] = (pending[position] + occurrence) // self._rows_max
+        if not rounds.any():
+            yield batch
+            return
+        for number in np.unique(rounds).tolist():
+            yield batch.filter(pa.array(rounds == number))
+
+    def _find_ends(self, times_ms: np.ndarray, hashes: np.ndarray, ends_ms: np.ndarray) -> int:
+        table = self.table
+        places_ms = table.places_ms
+        if not self._lateness_ms:
+            late = super()._find_ends(times_ms, hashes, ends_ms)
+        else:
+            late = self._ends(times_ms, hashes, self._closed_until(places_ms), ends_ms)
+        taken = ends_ms != NOTHING_MS
+        groups = weir_keys.key_groups(hashes[taken], len(places_ms))
+        self._is_closed = ends_ms[taken] <= places_ms[groups]
+        return late
+
+    def _closed_until(self, places_ms: np.ndarray) -> np.ndarray:
+        """Windows that end up to here take no more rows."""
+        return np.where(places_ms == NOTHING_MS, NOTHING_MS, places_ms - self._lateness_ms)
+
+    def _dead_until(self, fired_ms: int) -> int:
+        if fired_ms == NOTHING_MS:
+            return NOTHING_MS
+        return super()._dead_until(fired_ms - self._lateness_ms)
+
+    def _taken(self, start: int, stop: int, slots: np.ndarray) -> Iterable[pa.RecordBatch]:
+        is_closed = self._is_closed[start:stop]
+        if self._lateness_ms and is_closed.any():
+            late = np.unique(slots[is_closed])
+            if self._panes.is_single:
+                yield from self._tell_slots(late)
+            else:
+                entries = self.table.entries_at(late)
+                self._changed.append(_identities(entries))
+                self._changed_groups.append(entries.groups)
+        if self._rows_max is not None or self._told.has_hits:
+            slots = np.unique(slots[~is_closed])
+            cells, told = self.table.cells, self._told
+            if self._rows_max is not None:
+                is_due = cells[slots, told.rows] - cells[slots, told.told] >= self._rows_max
+            else:
+                is_due = cells[slots, told.hits] > 0
+            yield from self._tell_slots(slots[is_due])
+
+    def _tell_slots(self, slots: np.ndarray) -> Iterator[pa.RecordBatch]:
+        if not len(slots):
+            return
+        table = self.table
+        entries = table.entries_at(slots)
+        yield from self._tell(entries)
+        if self._told.is_kept:
+            cells = Cells(entries.cells, entries.presence)
+            self._told.note_told(cells)
+            table.cells[slots], table.presence[slots] = cells
+
+    def _late_windows(self) -> Iterator[pa.RecordBatch]:
+        """Windows of several panes that have fired, and have changed since."""
+        table, changed = self.table, np.concatenate(self._changed)
+        self._changed.clear()
+        places_ms = table.places_ms
+        closed_ms = self._closed_until(places_ms)
+        after_ms = self._dead_until(table.fired_ms())
+        groups = np.unique(np.concatenate(self._changed_groups))
+        self._changed_groups.clear()
+        for entries in table.entries(after_ms, int(places_ms.max()), groups):
+            is_changed = np.isin(_identities(entries), changed)
+            if is_changed.any():
+                bounds_ms = closed_ms[entries.groups], places_ms[entries.groups]
+                yield from self._windows_of(entries, is_changed, *bounds_ms)
+
+    # --- results ---
+
+    def _tell(self, entries: WindowEntries) -> Iterator[pa.RecordBatch]:
+        """Results of entries each of which is a window."""
+        cells = Cells(entries.cells, entries.presence)
+        if not self._parts.single_is_whole:
+            cells = Cells(entries.cells.copy(), entries.presence.copy())
+            self._parts.fill(self._parts.load(entries), np.arange(len(entries), dtype=np.int64), cells)
+        if self._told.is_global:
+            starts_ms = cells.integers[:, self._told.first].copy()
+            ends_ms = cells.integers[:, self._told.last] + 1
+        else:
+            starts_ms, ends_ms = entries.ends_ms - self._panes.size_ms, entries.ends_ms
+        keys = weir_keys.decode_keys(entries.keys, self._key_types)
+        if self._updates.results != "changelog":
+            yield from self._made(keys, starts_ms, ends_ms, *cells)
+            return
+        told_before = cells.integers[:, self._told.told] > 0
+        changed = np.flatnonzero(self._told.has_more(cells.integers))
+        before = np.flatnonzero(told_before[changed])
+        order = interleaved(before, len(changed))
+        rows = np.concatenate([changed[before], changed])[order]
+        is_before = order < len(before)
+        old = self._told.before(cells)
+        chosen = Cells(
+            np.where(is_before[:, None], old.integers[rows], cells.integers[rows]),
+            np.where(is_before[:, None], old.presence[rows], cells.presence[rows]),
+        )
+        if self._told.is_global:
+            starts_ms, ends_ms = (
+                chosen.integers[:, self._told.first].copy(),
+                chosen.integers[:, self._told.last] + 1,
+            )
+        else:
+            starts_ms, ends_ms = starts_ms[rows], ends_ms[rows]
+        kinds = np.where(is_before, 1, np.where(told_before[rows], 2, 0)).astype(np.int8)
+        changes = pa.array([INSERT, UPDATE_BEFORE, UPDATE_AFTER], pa.string()).take(pa.array(kinds))
+        taken = [key.take(pa.array(rows)) for key in keys]
+        yield from self._made(taken, starts_ms, ends_ms, *chosen, changes=changes)
+
+    def _single(self, entries: WindowEntries, places_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
+        if not self._told.is_kept:
+            yield from super()._single(entries, places_ms)
+            return
+        cells, told = entries.cells, self._told
+        is_new = entries.ends_ms > places_ms
+        accumulates = self._updates.results == "accumulating"
+        is_new &= cells[:, told.rows] > 0 if accumulates else told.has_more(cells)
+        rows = np.flatnonzero(is_new)
+        part = entries.part(rows[np.argsort(entries.ends_ms[rows], kind="stable")])
+        yield from self._tell(part)
+        if self._lateness_ms:
+            self._note_told(part)
+
+    def _note_told(self, entries: WindowEntries) -> None:
+        self._told.note_told(Cells(entries.cells, entries.presence))
+        self._rewritten.append(entries)
+
+    def _rewrite(self, after_ms: int) -> None:
+        """Write what was told of entries, unless they are gone."""
+        for entries in self._rewritten:
+            rows = np.flatnonzero(entries.ends_ms > after_ms)
+            kept = entries if len(rows) == len(entries) else entries.part(rows)
+            self.table.put(kept.ends_ms, kept.keys, kept.cells, kept.presence)
+        self._rewritten.clear()
+
+    def _windows_of(
+        self, entries: WindowEntries, is_changed: np.ndarray, after_ms: np.ndarray, until_ms: np.ndarray
+    ) -> Iterator[pa.RecordBatch]:
+        """Windows that have changed panes.
+
+        Args:
+            entries: all panes of the keys.
+            is_changed: bool, by entry.
+            after_ms: by entry: windows that end after this time,
+            until_ms: and up to this one.
+        """
+        panes, ends_ms, parts = self._panes, entries.ends_ms, self._parts.load(entries)
+        firsts, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(entries.keys), entries.keys)
+        keys = [key.take(pa.array(firsts)) for key in weir_keys.decode_keys(entries.keys, self._key_types)]
+        after_ms, until_ms = after_ms[firsts], until_ms[firsts]
+        changed_ends = np.unique(ends_ms[is_changed]).tolist()
+        for end_ms in panes.ends(changed_ends, int(until_ms.max()), int(after_ms.min())):
+            inside = (ends_ms > panes.start_of(end_ms)) & (ends_ms <= end_ms)
+            wanted = np.zeros(len(firsts), dtype=np.bool_)
+            wanted[position[inside & is_changed]] = True
+            wanted &= (after_ms < end_ms) & (end_ms <= until_ms)
+            rows = np.flatnonzero(wanted)
+            if len(rows):
+                index = np.where(inside & wanted[position], position, -1)
+                cells, presence = self._folds.merged(index, entries.cells, entries.presence, len(firsts))
+                self._parts.fill(parts, index, Cells(cells, presence))
+                starts, ends = (
+                    np.full(len(rows), bound, dtype=np.int64) for bound in (panes.start_of(end_ms), end_ms)
+                )
+                taken = [key.take(pa.array(rows)) for key in keys]
+                yield from self._made(taken, starts, ends, cells[rows], presence[rows])
+
+    # --- windows fire ---
+
+    def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
+        yield from super()._fire(until_ms)
+        if until_ms == WATERMARK_MAX_MS:
+            self._rewritten.clear()
+            if self._lateness_ms and self.table.fired_ms() not in (NOTHING_MS, NEVER_MS):
+                # Their rows are gone.
+                until_ms = int(self.table.places_ms.max()) + self._lateness_ms
+                self.table.advance(until_ms)
+                self._parts.advance(until_ms)
+        else:
+            self._rewrite(self._dead_until(until_ms))
+
+    def _tell_early(self) -> Iterator[pa.RecordBatch]:
+        """What windows have that are not complete, if it is more than was told."""
+        table = self.table
+        places_ms, fired_ms = table.places_ms, table.fired_ms()
+        after_ms = fired_ms
+        if not self._panes.is_single and fired_ms != NOTHING_MS:
+            after_ms = super()._dead_until(fired_ms)
+        for entries in table.entries(after_ms, NEVER_MS):
+            more = self._told.has_more(entries.cells)
+            if self._panes.is_single:
+                part = entries.part(np.flatnonzero(more & (entries.ends_ms > places_ms[entries.groups])))
+                if len(part):
+                    yield from self._tell(part)
+            else:
+                forever = np.full(len(entries), NEVER_MS - 1, dtype=np.int64)
+                if more.any():
+                    yield from self._windows_of(entries, more, places_ms[entries.groups], forever)
+                part = entries.part(np.flatnonzero(more))
+            self._note_told(part)
+        self._rewrite(NOTHING_MS)
+
+    # --- early results by time ---
+
+    def _plan_early(self) -> None:
+        if self._interval_ms is None or self._by_events:
+            self._early_ms = None
+        else:
+            self._early_ms = (self._clock.now_us() // 1000 // self._interval_ms + 1) * self._interval_ms
+
+    def due_us(self) -> int:
+        """See :class:`TimedOperator`."""
+        due_us = super().due_us()
+        return due_us if self._early_ms is None else min(due_us, self._early_ms * 1000)
+
+    def on_time(self) -> Iterator[pa.RecordBatch]:
+        """Fire what is due, then tell what is not complete."""
+        has_new = self.table.has_new_groups
+        yield from super().on_time()
+        if self._early_ms is not None and self._clock.now_us() >= self._early_ms * 1000:
+            self._early_ms = None
+            yield from self._tell_early()
+        if has_new and self._early_ms is None:
+            self._plan_early()
+
+    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
+        """Fire, and tell what is not complete if the watermark has come to the next multiple of the interval."""
+        before_ms = self._watermark_ms
+        yield from super().on_watermark(time_ms)
+        interval_ms = self._interval_ms if self._by_events else None
+        if interval_ms is not None and self._watermark_ms // interval_ms > before_ms // interval_ms:
+            yield from self._tell_early()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The input has ended: windows are complete; of those that never end, what is left is told."""
+        if self._told.is_global:
+            yield from self._tell_early()
+        else:
+            yield from super().finish()
+
+
+def _identities(entries: WindowEntries) -> np.ndarray:
+    """A number for each entry; that of another one is hardly ever the same, and would only tell it once more."""
+    ends: np.ndarray = entries.ends_ms.view(np.uint64)
+    return weir_keys.hash_keys(entries.keys) ^ (ends * _MIX)
