@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         UserSource,
     )
     from weir.errors import GraphError, WeirError
+    from weir.kafka_connectors import Kafka
     from weir.keyed_process import KeyedProcess
     from weir.keyed_streams import KeyedStream
     from weir.local.running import run
@@ -96,6 +97,7 @@ __all__ = [
     "GraphError",
     "JsonLines",
     "JsonLinesSink",
+    "Kafka",
     "KeyContext",
     "KeyedProcess",
     "KeyedStream",
@@ -198,6 +200,7 @@ _MODULES = {
         "GraphError",
         "WeirError",
     ),
+    "kafka_connectors": ("Kafka",),
     "keyed_process": ("KeyedProcess",),
     "nexmark.specs": ("Nexmark",),
     "local.running": ("run",),

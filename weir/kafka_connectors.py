@@ -1,0 +1,186 @@
+"""Kafka as job authors write it. Inert: nothing is opened here, and the client library is not loaded."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from weir.connectors import AnySource
+from weir.errors import GraphError
+from weir.json_paths import column_paths
+from weir.schemas import to_schema
+from weir.specs.kafka import (
+    DISCOVER_MS,
+    HEADER_TYPE,
+    RESERVED_PROPERTIES,
+    ClientProperties,
+    KafkaSpec,
+    OnTruncation,
+    RecordPart,
+    ValueFormat,
+)
+
+#: Types that a column with a part of a record may have.
+_PART_TYPES: dict[str, tuple[pa.DataType, ...]] = {
+    "key": (pa.string(), pa.large_string(), pa.binary()),
+    "topic": (pa.string(), pa.large_string()),
+    "partition": (pa.int32(), pa.int64()),
+    "offset": (pa.int64(),),
+    "timestamp": (pa.int64(),),
+    "headers": (HEADER_TYPE,),
+}
+_RAW_TYPES = (pa.string(), pa.large_string(), pa.binary())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kafka(AnySource):
+    """Records of Kafka topics, each once. Needs ``pip install 'weir[kafka]'``.
+
+    Each partition is read in order by one subtask, and has a watermark of its own. Offsets are in checkpoints.
+
+    Attributes:
+        bootstrap: addresses of brokers: ``"broker-1:9092,broker-2:9092"``.
+        topics: a name, or several.
+        pattern: instead of ``topics``: a regular expression of whole names; topics that turn up later are read too.
+        value: "json" decodes one JSON object a record, as :class:`weir.JsonLines` does; "raw" has the whole value in
+            the one column of the schema that is not among ``parts``, as bytes or text.
+        paths: where the values of a column are, as in :class:`weir.JsonLines`.
+        parts: columns of the schema with something else than the value: ``{"user": "key", "at": "timestamp"}``; one
+            of "key", "topic", "partition", "offset", "timestamp" (ms since 1970), "headers".
+        start: where a start without a checkpoint begins: "earliest"; "latest"; a ``datetime`` with a time zone: the
+            first record from then on; or offsets: ``{"topic": {0: 17}}``, with the others from the earliest on.
+            Partitions that turn up later are read from their beginning.
+        bounded: end where each partition ends, once it was read to there; else the source never ends.
+        discover_ms: how often to look for new topics and partitions; None: never. A bounded source does not look.
+        on_truncation: what to do if a partition does not have the offset at which to go on, because its records have
+            expired or the topic was made anew: "fail", or go on at its "earliest" or "latest" record.
+        properties: of librdkafka, such as ``{"sasl.password": os.environ["PASSWORD"]}``.
+            With ``group.id`` offsets are committed for that group after each checkpoint, for tools that watch its lag.
+            ``isolation.level`` is "read_committed" unless it is set.
+    """
+
+    bootstrap: str
+    topics: str | Sequence[str] = ()
+    pattern: str | None = None
+    value: ValueFormat = "json"
+    paths: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    parts: Mapping[str, RecordPart] = field(default_factory=dict)
+    start: Literal["earliest", "latest"] | dt.datetime | Mapping[str, Mapping[int, int]] = "earliest"
+    bounded: bool = False
+    discover_ms: float | None = DISCOVER_MS
+    on_truncation: OnTruncation = "fail"
+    properties: Mapping[str, object] = field(default_factory=dict)
+
+    def to_spec(self) -> KafkaSpec:
+        """The frozen description that the graph holds."""
+        self._check()
+        schema = to_schema(self.schema)
+        parts = self._checked_parts(schema)
+        topics, pattern = self._checked_topics()
+        if self.on_truncation not in get_args(OnTruncation):
+            raise GraphError(f"on_truncation is {self.on_truncation!r}; it is 'fail', 'earliest' or 'latest'")
+        if self.discover_ms is not None and not self.discover_ms > 0:
+            raise GraphError(f"discover_ms is {self.discover_ms!r}; it must be above 0, or None")
+        values = pa.schema([column for column in schema if column.name not in parts])
+        is_json = self.value == "json" and len(values) > 0
+        if self.paths and not is_json:
+            raise GraphError('paths are for value="json"; leave them out')
+        settings: dict[str, Any] = {**self._settings(), "schema": schema}
+        return KafkaSpec(
+            factory=KafkaSpec,
+            bootstrap=check_bootstrap(self.bootstrap),
+            topics=topics,
+            pattern=pattern,
+            value=self.value,
+            paths=column_paths(values, self.paths) if is_json else (),
+            parts=tuple(parts.items()),
+            start=self._checked_start(),
+            bounded=self.bounded,
+            discover_ms=None if self.bounded else self.discover_ms,
+            on_truncation=self.on_truncation,
+            properties=check_properties(self.properties),
+            **settings,
+        )
+
+    def _checked_topics(self) -> tuple[tuple[str, ...], str]:
+        topics = (self.topics,) if isinstance(self.topics, str) else tuple(self.topics)
+        if bool(topics) == (self.pattern is not None):
+            raise GraphError("give either topics or a pattern of their names")
+        if not all(isinstance(name, str) and name for name in topics) or len(set(topics)) < len(topics):
+            raise GraphError(f"topics is {self.topics!r}; give different names")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise GraphError(f"pattern {self.pattern!r} is no regular expression: {error}") from None
+        return tuple(sorted(topics)), self.pattern or ""
+
+    def _checked_parts(self, schema: pa.Schema) -> dict[str, RecordPart]:
+        for name, part in self.parts.items():
+            if name not in schema.names:
+                raise GraphError(f"parts: there is no column {name!r} in the schema")
+            if part not in _PART_TYPES:
+                raise GraphError(f"parts: {name!r} is {part!r}; it is one of {', '.join(_PART_TYPES)}")
+            if schema.field(name).type not in _PART_TYPES[part]:
+                known = " or ".join(map(str, _PART_TYPES[part]))
+                raise GraphError(
+                    f"parts: column {name!r} with the {part} is {known}, not {schema.field(name).type}"
+                )
+        if self.value not in get_args(ValueFormat):
+            raise GraphError(f"value is {self.value!r}; it is 'json' or 'raw'")
+        rest = [column for column in schema if column.name not in self.parts]
+        if self.value == "raw" and (len(rest) != 1 or rest[0].type not in _RAW_TYPES):
+            raise GraphError(
+                'value="raw" needs one column of bytes or text for the value, besides those in parts; the schema has '
+                + (", ".join(f"{column.name}: {column.type}" for column in rest) or "none")
+            )
+        return dict(self.parts)
+
+    def _checked_start(self) -> Any:
+        if isinstance(self.start, dt.datetime):
+            if self.start.tzinfo is None:
+                raise GraphError(f"start is {self.start}; give it a time zone: tzinfo=datetime.UTC")
+            return int(self.start.timestamp() * 1000)
+        if isinstance(self.start, Mapping):
+            places = [
+                (topic, number, offset)
+                for topic, by_number in self.start.items()
+                for number, offset in by_number.items()
+            ]
+            if not all(isinstance(n, int) and n >= 0 for place in places for n in place[1:]):
+                raise GraphError('start: offsets are given as {"topic": {partition: offset}}')
+            return tuple(sorted(places))
+        if self.start not in ("earliest", "latest"):
+            raise GraphError(
+                f"start is {self.start!r}; it is 'earliest', 'latest', a datetime or a mapping of offsets"
+            )
+        return self.start
+
+
+def check_bootstrap(bootstrap: object) -> str:
+    """Addresses of brokers.
+
+    Raises:
+        GraphError: they have another form.
+    """
+    hosts = bootstrap.split(",") if isinstance(bootstrap, str) else []
+    if not hosts or not all(re.fullmatch(r"[^\s:]+:\d+|\[[^\s\]]+\]:\d+", host.strip()) for host in hosts):
+        raise GraphError(f"bootstrap is {bootstrap!r}; give addresses of brokers: 'host:9092,host:9092'")
+    return ",".join(host.strip() for host in hosts)
+
+
+def check_properties(properties: Mapping[str, object]) -> ClientProperties:
+    """Settings of the client.
+
+    Raises:
+        GraphError: one is not the user's to set.
+    """
+    for name in properties:
+        if name in RESERVED_PROPERTIES:
+            raise GraphError(f"properties: {name} is set by Weir; take it out")
+    return ClientProperties(properties)

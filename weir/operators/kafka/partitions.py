@@ -1,0 +1,216 @@
+"""What one subtask reads of Kafka: a client for all of its partitions, and the records that wait, by partition."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+
+from weir.clock import Clock
+from weir.errors import InputError
+from weir.operators.kafka.records import Message
+from weir.specs.kafka import KafkaSpec
+
+log = logging.getLogger(__name__)
+
+Partition = tuple[str, int]
+
+#: Records that are asked for at a time, and that wait at most before more are asked for.
+RECORDS_MAX = 16_384
+_WAITING_BYTES_MAX = 8 << 20
+_ANSWER_TIMEOUT_S = 30.0
+_TOLD_EVERY_S = 10.0
+#: Bytes that the client fetches ahead.
+_QUEUED_KIB_MAX = 32 << 10
+_WRONG = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the user may not read it; grant READ and DESCRIBE",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "the user may not use the group; grant READ on it",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "it is gone; create it again, or take it out of the source",
+    KafkaError._UNKNOWN_TOPIC: "it is gone; create it again, or take it out of the source",
+    KafkaError._UNKNOWN_PARTITION: "it is gone; start without the checkpoint, which names it",
+}
+_CONFIGURATION = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
+
+
+class KafkaPartitions:
+    """Reads partitions from given positions on. All methods are called by one thread.
+
+    Raises:
+        InputError: the client refuses a property.
+    """
+
+    def __init__(self, spec: KafkaSpec, step: str, clock: Clock) -> None:
+        self._spec, self._step, self._clock = spec, step, clock
+        self._error: KafkaError | None = None
+        self._told_s = -_TOLD_EVERY_S
+        #: Not given out yet; of every partition that is read.
+        self._waiting: dict[Partition, deque[Message]] = {}
+        self._waiting_count = 0
+        self._waiting_bytes = 0
+        self._ended: set[Partition] = set()
+        settings: dict[str, Any] = {
+            "group.id": f"weir-{step}",
+            "queued.max.messages.kbytes": _QUEUED_KIB_MAX,
+            "fetch.wait.max.ms": 50,
+            **spec.properties,
+            "bootstrap.servers": spec.bootstrap,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error" if spec.on_truncation == "fail" else spec.on_truncation,
+            "enable.partition.eof": True,
+            "error_cb": self._note_error,
+        }
+        settings.setdefault("isolation.level", "read_committed")
+        try:
+            self._consumer = Consumer(settings, logger=log)
+        except KafkaException as error:
+            raise InputError(f"source {step}: {error.args[0].str()}; correct properties") from None
+
+    def partitions(self) -> list[Partition]:
+        """Every partition of the source's topics, in order.
+
+        Raises:
+            InputError: a topic is not there, or may not be read.
+            ConnectionError: no broker answers.
+        """
+        try:
+            found = self._consumer.list_topics(timeout=_ANSWER_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise self._failure(error.args[0]) from None
+        names = sorted(found) if self._spec.pattern else self._spec.topics
+        chosen = [name for name in names if self._is_chosen(name)]
+        for name in chosen:
+            if name not in found or found[name].error is not None:
+                raise InputError(
+                    f"source {self._step}: topic {name} is not at {self._spec.bootstrap}; create it, or correct topics"
+                )
+        return [(name, number) for name in chosen for number in sorted(found[name].partitions)]
+
+    def _is_chosen(self, name: str) -> bool:
+        return not self._spec.pattern or re.fullmatch(self._spec.pattern, name) is not None
+
+    def start_of(self, partition: Partition, is_new: bool) -> int:
+        """The offset from which to read a partition that was not read before.
+
+        Args:
+            partition: topic and number.
+            is_new: it was not there when the job started: all of it is read.
+        """
+        start = self._spec.start
+        asked = TopicPartition(*partition)
+        try:
+            if not is_new and isinstance(start, int):
+                asked.offset = start
+                (found,) = self._consumer.offsets_for_times([asked], timeout=_ANSWER_TIMEOUT_S)
+                if found.offset >= 0:
+                    return int(found.offset)
+                start = "latest"
+            if not is_new and isinstance(start, tuple):
+                for topic, number, offset in start:
+                    if (topic, number) == partition:
+                        return offset
+            first, stop = self._consumer.get_watermark_offsets(asked, timeout=_ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._failure(error.args[0]) from None
+        return int(stop if start == "latest" and not is_new else first)
+
+    def add(self, partition: Partition, offset: int) -> None:
+        """Read a partition, too, from this offset on."""
+        self._waiting[partition] = deque()
+        assert offset not in (OFFSET_BEGINNING, OFFSET_END)
+        self._consumer.incremental_assign([TopicPartition(*partition, offset)])
+
+    def remove(self, partition: Partition) -> None:
+        """Read it no more."""
+        self._count_out(self._waiting.pop(partition))
+        self._consumer.incremental_unassign([TopicPartition(*partition)])
+
+    def fetch(self) -> set[Partition]:
+        """Take what the client has at hand; returns the partitions of which records wait.
+
+        Raises:
+            InputError: a partition cannot be read any further, whatever happens.
+        """
+        if self._waiting and self._waiting_count < RECORDS_MAX and self._waiting_bytes < _WAITING_BYTES_MAX:
+            for message in self._consumer.consume(RECORDS_MAX, timeout=0):
+                error = message.error()
+                partition = (str(message.topic()), int(message.partition() or 0))
+                if error is None:
+                    if partition in self._waiting:
+                        self._waiting[partition].append(message)
+                        self._waiting_count += 1
+                        self._waiting_bytes += len(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self._ended.add(partition)
+                else:
+                    self._note_failure(partition, error)
+            if self._waiting_count:
+                self._error = None
+            elif self._error is not None:
+                self._tell_error()
+        return {partition for partition, waiting in self._waiting.items() if waiting}
+
+    def take(self, partition: Partition, count_max: int) -> list[Message]:
+        """The next records of a partition that wait."""
+        waiting = self._waiting[partition]
+        taken = [waiting.popleft() for _ in range(min(count_max, len(waiting)))]
+        self._count_out(taken)
+        return taken
+
+    def _count_out(self, messages: Collection[Message]) -> None:
+        self._waiting_count -= len(messages)
+        self._waiting_bytes -= sum(map(len, messages))
+
+    def has_ended(self, partition: Partition) -> bool:
+        """Whether the partition was read to where it ended, once."""
+        return partition in self._ended and not self._waiting[partition]
+
+    def note_positions(self, positions: Mapping[Partition, int]) -> None:
+        """Commit positions for tools that look at the lag of a group; nobody reads them here, and none is awaited."""
+        if positions and "group.id" in self._spec.properties:
+            offsets = [TopicPartition(*partition, offset) for partition, offset in positions.items()]
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    def close(self) -> None:
+        """Release the client."""
+        self._consumer.close()
+
+    # --- errors ---
+
+    def _note_error(self, error: KafkaError) -> None:
+        """Called by the client, within its other methods, when brokers cannot be reached."""
+        self._error = error
+
+    def _tell_error(self) -> None:
+        assert self._error is not None
+        if self._error.code() in _CONFIGURATION or self._error.fatal():
+            raise self._failure(self._error)
+        now_s = self._clock.monotonic_s()
+        if now_s - self._told_s >= _TOLD_EVERY_S:
+            self._told_s = now_s
+            log.warning(
+                "source %s: Kafka at %s is awaited: %s", self._step, self._spec.bootstrap, self._error.str()
+            )
+
+    def _note_failure(self, partition: Partition, error: KafkaError) -> None:
+        name = f"source {self._step}: {partition[0]}[{partition[1]}]"
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise InputError(
+                f"{name} does not have the offset at which to go on ({error.str()}): the topic was cut off, "
+                'and rows are lost; go on with on_truncation="earliest" or "latest", or start without the checkpoint'
+            )
+        if error.code() in _WRONG:
+            raise InputError(f"{name}: {_WRONG[error.code()]} ({error.str()})")
+        self._error = error
+
+    def _failure(self, error: KafkaError) -> Exception:
+        where = f"source {self._step}: Kafka at {self._spec.bootstrap}"
+        if error.code() in _CONFIGURATION:
+            return InputError(
+                f"{where}: {error.str()}; correct the user, password or certificates in properties"
+            )
+        return ConnectionError(f"{where} does not answer: {error.str()}")

@@ -1,0 +1,121 @@
+"""The Kafka source: partitions are splits, offsets their positions; the rest is that of sources that users write.
+
+Guarantee: every committed record once, also after restarts with other subtasks, since the offsets are in checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from weir.errors import InputError
+from weir.operators.base import Json, OperatorContext, Poll
+from weir.operators.kafka.partitions import RECORDS_MAX, KafkaPartitions, Partition
+from weir.operators.kafka.records import RecordDecoder
+from weir.operators.sources.source import Source
+from weir.operators.sources.user_source import UserSourceReader
+from weir.specs.kafka import KafkaSpec
+
+#: How soon, and how late, the client is asked again when it had nothing.
+_WAIT_US_MIN, _WAIT_US_MAX = 2_000, 32_000
+
+
+class KafkaReader(UserSourceReader):
+    """Reads one subtask's partitions."""
+
+    def __init__(self, spec: KafkaSpec) -> None:
+        self._records = _KafkaSource(spec)
+        super().__init__(spec, self._records)
+        self._wait_us = 0
+
+    def _next_batch(self) -> pa.RecordBatch | None:
+        ready = self._records.partitions.fetch()
+        self._wait_us = 0 if ready else min(max(2 * self._wait_us, _WAIT_US_MIN), _WAIT_US_MAX)
+        for split in self._open_splits:
+            if split.iterator is None or _partition(split.split) in ready:
+                split.wake_us = 0
+        batch = super()._next_batch()
+        self.rejected += self._records.pop_rejected()
+        return batch
+
+    def _nothing_now(self) -> Poll:
+        polled = super()._nothing_now()
+        if polled.finished:
+            return polled
+        return self._with_times_of_all(Poll(next_poll_us=self._clock.now_us() + self._wait_us))
+
+
+class _KafkaSource(Source):
+    """A split is ``{"topic": ..., "partition": ...}``, a position the offset of the next record."""
+
+    partitions: KafkaPartitions
+
+    def __init__(self, spec: KafkaSpec) -> None:
+        self._spec = spec
+        self._decoder = RecordDecoder(spec, RECORDS_MAX)
+        self._rejected = 0
+        #: Those that were there when the job started; None: it goes on from a checkpoint.
+        self._first: set[Partition] | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Connect."""
+        self._context = context
+        self._is_restart = bool(context.restored)
+        self.partitions = KafkaPartitions(self._spec, context.operator_name, context.clock)
+
+    def splits(self) -> Sequence[Json]:
+        """Every partition that there is now."""
+        found = self.partitions.partitions()
+        if self._first is None:
+            self._first = set() if self._is_restart else set(found)
+        return [{"topic": topic, "partition": number} for topic, number in found]
+
+    def read(self, split: Json, position: Json) -> Iterator[tuple[pa.RecordBatch, Json] | None]:
+        """See the base class."""
+        partition = _partition(split)
+        if position is None:
+            is_new = self._first is not None and partition not in self._first
+            position = self.partitions.start_of(partition, is_new)
+            # In checkpoints from now on: after a restart "latest" would be another place.
+            yield pa.RecordBatch.from_pylist([], schema=self._spec.schema_read), position
+        self.partitions.add(partition, position)
+        try:
+            while True:
+                records = self.partitions.take(partition, RECORDS_MAX)
+                if records:
+                    rows, bad = self._decoder.decode(records)
+                    for record in bad:
+                        self._reject(partition, records[record.number].offset(), record.reason, record.raw)
+                    yield rows, records[-1].offset() + 1
+                elif self._spec.bounded and self.partitions.has_ended(partition):
+                    return
+                else:
+                    yield None
+        finally:
+            self.partitions.remove(partition)
+
+    def pop_rejected(self) -> int:
+        """Records put aside since the last call."""
+        rejected, self._rejected = self._rejected, 0
+        return rejected
+
+    def close(self) -> None:
+        """Release the client."""
+        if hasattr(self, "partitions"):
+            self.partitions.close()
+
+    def _reject(self, partition: Partition, offset: int, reason: str, raw: bytes) -> None:
+        self._rejected += 1
+        origin = f"{partition[0]}[{partition[1]}]"
+        if self._spec.on_bad_record == "fail":
+            raise InputError(
+                f"{origin} offset {offset}: {reason}; correct it, or let the source {self._context.operator_name} put "
+                'bad records aside with on_bad_record="dead_letter"'
+            )
+        if self._context.dead_letters is not None:
+            self._context.dead_letters.reject(origin, offset, reason, raw)
+
+
+def _partition(split: Json) -> Partition:
+    return split["topic"], split["partition"]

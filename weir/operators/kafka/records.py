@@ -1,0 +1,166 @@
+"""From records of one partition to a batch: values by the decoder of JSON lines, other parts as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from weir.operators.byte_access import PADDING_BYTES
+from weir.operators.sources.json_decode import JsonDecoder
+from weir.specs.kafka import KafkaSpec, RecordPart
+from weir.specs.sources import LINE_BYTES_MAX
+
+#: ``confluent_kafka.Message``; its methods are all that is used of it.
+Message = Any
+
+_NO_VALUE = "the record has no value"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that is no row: its place among those given, why, and its value."""
+
+    number: int
+    reason: str
+    raw: bytes
+
+
+class RecordDecoder:
+    """Decodes records for one source. Not thread-safe: the decoder of values keeps scratch arrays.
+
+    Args:
+        spec: of the source; columns that nobody reads are not decoded.
+        records_max: that one call gets at most.
+    """
+
+    def __init__(self, spec: KafkaSpec, records_max: int) -> None:
+        self._schema = spec.schema_read
+        parts = dict(spec.parts)
+        self._parts = [(field, parts[field.name]) for field in self._schema if field.name in parts]
+        self._fields = [field for field in self._schema if field.name not in parts]
+        self._json: JsonDecoder | None = None
+        if spec.value == "json" and self._fields:
+            names = {field.name for field in self._fields}
+            self._json = JsonDecoder(
+                pa.schema(self._fields),
+                [name for name in names if name == spec.event_time_column],
+                LINE_BYTES_MAX,
+                lines_max=records_max,
+                paths={name: path for name, path in spec.paths if name in names},
+            )
+
+    def decode(self, records: Sequence[Message]) -> tuple[pa.RecordBatch, list[BadRecord]]:
+        """The good records as rows, in their order, and the others.
+
+        Args:
+            records: of one partition, in order; at least one and at most ``records_max``.
+        """
+        bad: dict[int, str] = {}
+        columns = {field.name: _part_column(records, field, part, bad) for field, part in self._parts}
+        rows = np.arange(len(records))
+        values: pa.RecordBatch | None = None
+        if self._json is not None:
+            values, rows = _json_values(self._json, records, bad)
+        elif self._fields:
+            (field,) = self._fields
+            columns[field.name] = _column([record.value() for record in records], field, bad, _NO_VALUE)
+        is_good = np.ones(len(records), dtype=np.bool_)
+        is_good[list(bad)] = False
+        kept = is_good[rows]
+        if values is not None and not kept.all():
+            values = values.filter(pa.array(kept))
+        numbers = rows[kept]
+        all_good = len(numbers) == len(records)
+        arrays = [
+            values.column(field.name)
+            if values is not None and field.name not in columns
+            else columns[field.name]
+            if all_good
+            else columns[field.name].take(pa.array(numbers))
+            for field in self._schema
+        ]
+        letters = [BadRecord(n, bad[n], records[n].value() or b"") for n in sorted(bad)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), letters
+
+
+def _json_values(
+    decoder: JsonDecoder, records: Sequence[Message], bad: dict[int, str]
+) -> tuple[pa.RecordBatch, np.ndarray]:
+    """Decode values, one line each; what is none is noted in ``bad``.
+
+    Returns:
+        The rows, and the number of each one's record; int64, shape (rows,).
+    """
+    texts = [record.value() or b"" for record in records]
+    data = bytearray(b"\n").join(texts)
+    if data.count(b"\n") >= len(texts):
+        # White space between tokens, and as wrong within texts as the newline was.
+        texts = [text.replace(b"\n", b"\t") for text in texts]
+        data = bytearray(b"\n").join(texts)
+    stop = len(data) + 1
+    data += b"\n" + bytes(PADDING_BYTES)
+    buffer = np.frombuffer(data, dtype=np.uint8)
+    starts = np.zeros(len(texts) + 1, dtype=np.int64)
+    np.cumsum([len(text) + 1 for text in texts], out=starts[1:])
+    decoded = decoder.decode(buffer, 0, stop)
+    assert decoded.next_start == stop
+    rejected = np.array([rejection.start for rejection in decoded.rejections], dtype=np.int64)
+    for number, rejection in zip(np.searchsorted(starts, rejected).tolist(), decoded.rejections, strict=True):
+        bad.setdefault(number, rejection.reason)
+    gave_row = np.ones(len(texts), dtype=np.bool_)
+    gave_row[np.searchsorted(starts, rejected)] = False
+    if decoded.batch.num_rows < gave_row.sum():
+        # Blank lines are passed over; a record is none.
+        for number, text in enumerate(texts):
+            if not text.strip(b" \t\r"):
+                gave_row[number] = False
+                bad.setdefault(number, _NO_VALUE if not text else "the value is blank")
+    return decoded.batch, np.flatnonzero(gave_row)
+
+
+def _part_column(
+    records: Sequence[Message], field: pa.Field, part: RecordPart, bad: dict[int, str]
+) -> pa.Array:
+    """A column of what is not in the values, for all records; what is of no use is null, and noted in ``bad``."""
+    values: list[Any]
+    if part == "key":
+        return _column([record.key() for record in records], field, bad, "the record has no key")
+    if part == "topic":
+        values = [record.topic() for record in records]
+    elif part == "partition":
+        values = [record.partition() for record in records]
+    elif part == "offset":
+        values = [record.offset() for record in records]
+    elif part == "timestamp":
+        values = [record.timestamp()[1] for record in records]
+    else:
+        values = [
+            [{"key": key, "value": value} for key, value in record.headers() or ()] for record in records
+        ]
+    return pa.array(values, type=field.type)
+
+
+def _column(values: list[bytes | None], field: pa.Field, bad: dict[int, str], absent: str) -> pa.Array:
+    """Bytes as they are, or as text that must be UTF-8."""
+    if not field.nullable:
+        for number, value in enumerate(values):
+            if value is None:
+                bad.setdefault(number, f"{absent}, and field {field.name} may not be null")
+    column = pa.array(values, type=pa.binary())
+    if field.type == pa.binary():
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid:
+        texts: list[str | None] = []
+        for number, value in enumerate(values):
+            try:
+                texts.append(None if value is None else value.decode())
+            except UnicodeDecodeError as error:
+                bad.setdefault(number, f"field {field.name}: not UTF-8 at byte {error.start}")
+                texts.append(None)
+        return pa.array(texts, type=field.type)
