@@ -12,7 +12,8 @@ from typing import Protocol
 from task_manager.checkpoints.checkpoint_parts import Publisher
 from task_manager.state.store_opening import open_job_store, rocksdb_settings
 from task_manager.topology import Topology
-from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.checkpoint_store import SINKS, CheckpointStore
+from weir.checkpoints.files import uri_below
 from weir.checkpoints.rows import load_rows, rows_of_subtask
 from weir.config import TaskManagerConfig
 from weir.errors import StateError
@@ -77,11 +78,13 @@ class JobState:
         restored_store: CheckpointStore | None,
         restored: Iterable[SubtaskId],
         restored_id: int = 0,
+        sinks_uri: str = "",
     ) -> None:
         """``restored``: the subtasks here that the plan is for; those that a rescale adds begin with nothing.
 
-        ``restored_id``: the checkpoint that the plan is of; 0: none.
+        ``restored_id``: the checkpoint that the plan is of; 0: none. ``sinks_uri``: where the folders of sinks are.
         """
+        self._sinks_uri = sinks_uri
         self.restored_id = restored_id
         self.store = store
         self.checkpoint_store = checkpoint_store
@@ -99,6 +102,10 @@ class JobState:
     def restored(self, subtask: SubtaskId, step: str) -> Mapping[int, Json]:
         """What the subtasks of a step told the checkpoint, for a subtask that was restored."""
         return self._plan.operators.get(step, {}) if subtask in self._restored else {}
+
+    def durable_uri(self, step: str) -> str:
+        """The folder of a sink in the checkpoint store; empty: there is no store."""
+        return uri_below(self._sinks_uri, step) if self._sinks_uri else ""
 
     def forget(self, subtasks: Iterable[SubtaskId]) -> None:
         """A rescale has ended these: a later one of the same number takes nothing from the checkpoint."""
@@ -194,12 +201,15 @@ def open_job_state(
     checkpoint_store = CheckpointStore.open(checkpoint_uri, job_id) if checkpoint_uri else None
     if checkpoint_store is None:
         return JobState(open_job_store(config), None, None, None, RestorePlan(), None, ())
+    sinks_uri = uri_below(checkpoint_uri, job_id, SINKS)
     if restore is None:
         # A store in memory has a directory too, for the images of it.
         images = Images(checkpoint_store, Path(config.rocksdb_path), rocksdb_settings(config))
         store = images.open_main(None)
         publisher = _publisher(checkpoint_store, store, config)
-        return JobState(store, checkpoint_store, publisher, images, RestorePlan(), None, ())
+        return JobState(
+            store, checkpoint_store, publisher, images, RestorePlan(), None, (), sinks_uri=sinks_uri
+        )
     uri, folder, manifest_path = restore
     restored_store = CheckpointStore.open(uri, folder)
     manifest = restored_store.read_manifest(manifest_path)
@@ -217,7 +227,15 @@ def open_job_state(
         store.close()
         raise
     return JobState(
-        store, checkpoint_store, publisher, images, plan, restored_store, here, manifest.checkpoint_id
+        store,
+        checkpoint_store,
+        publisher,
+        images,
+        plan,
+        restored_store,
+        here,
+        manifest.checkpoint_id,
+        sinks_uri,
     )
 
 

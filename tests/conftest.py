@@ -3,7 +3,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from experiments.ports import SHARE_VARIABLE
+from experiments.ports import SHARE_VARIABLE, free_port
+from services import jars, kafka
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,3 +28,13 @@ def pytest_runtest_setup(item):
         os.environ["WEIR_CONTROLPLANE_LEASE_TIMEOUT_MS"] = str(LEASE_TIMEOUT_MS)
     else:
         os.environ.pop("WEIR_CONTROLPLANE_LEASE_TIMEOUT_MS", None)
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(tmp_path_factory):
+    """Addresses of a real broker that all tests share."""
+    if missing := jars.missing_program():
+        pytest.skip(missing)
+    directory = tmp_path_factory.mktemp("kafka") / "broker"
+    yield kafka.start(directory, base_port=free_port())
+    kafka.stop(directory, wipe=True)

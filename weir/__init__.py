@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         UserSource,
     )
     from weir.errors import GraphError, WeirError
-    from weir.kafka_connectors import Kafka
+    from weir.kafka_connectors import Kafka, KafkaSink
     from weir.keyed_process import KeyedProcess
     from weir.keyed_streams import KeyedStream
     from weir.local.running import run
@@ -98,6 +98,7 @@ __all__ = [
     "JsonLines",
     "JsonLinesSink",
     "Kafka",
+    "KafkaSink",
     "KeyContext",
     "KeyedProcess",
     "KeyedStream",
@@ -200,7 +201,10 @@ _MODULES = {
         "GraphError",
         "WeirError",
     ),
-    "kafka_connectors": ("Kafka",),
+    "kafka_connectors": (
+        "Kafka",
+        "KafkaSink",
+    ),
     "keyed_process": ("KeyedProcess",),
     "nexmark.specs": ("Nexmark",),
     "local.running": ("run",),

@@ -19,6 +19,8 @@ from weir.specs.kafka import (
     HEADER_TYPE,
     RESERVED_PROPERTIES,
     ClientProperties,
+    Delivery,
+    KafkaSinkSpec,
     KafkaSpec,
     OnTruncation,
     RecordPart,
@@ -35,6 +37,62 @@ _PART_TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "headers": (HEADER_TYPE,),
 }
 _RAW_TYPES = (pa.string(), pa.large_string(), pa.binary())
+
+
+def KafkaSink(
+    topic: str,
+    *,
+    bootstrap: str,
+    key: str | None = None,
+    value: str | None = None,
+    key_in_value: bool = True,
+    headers: str | None = None,
+    partition: str | None = None,
+    delivery: Delivery = "exactly_once",
+    transaction_timeout_ms: int = 60_000,
+    properties: Mapping[str, object] | None = None,
+) -> KafkaSinkSpec:
+    """A sink that writes each row as a record of a topic. Needs ``pip install 'weir[kafka]'``.
+
+    With "exactly_once" records are in transactions: readers with ``isolation.level=read_committed`` see them when the
+    checkpoint that covers them is complete. The rows of open transactions are in the checkpoint store, too, so that
+    a transaction that the brokers have given up is written again.
+
+    Args:
+        topic: its name; it must be there, or the brokers must make topics.
+        bootstrap: addresses of brokers: ``"broker-1:9092,broker-2:9092"``.
+        key: column with the key; records without a key are spread over the partitions. As with Kafka's own client the
+            key's bytes (of a number: its digits) choose the partition.
+        value: column with the value, text or bytes; null makes a tombstone. Else a JSON object of the columns.
+        key_in_value: whether the key's column is in the JSON object.
+        headers: column with the headers, a list of ``{"key": text, "value": bytes}``.
+        partition: integer column with the partition.
+        delivery: "exactly_once" or "at_least_once" (idempotent producers; restarts send rows again).
+        transaction_timeout_ms: after so long the brokers abort a transaction; more than checkpoints take, and at most
+            ``transaction.max.timeout.ms`` of the brokers.
+        properties: of librdkafka.
+
+    Raises:
+        GraphError: a setting is wrong.
+    """
+    if not isinstance(topic, str) or not topic:
+        raise GraphError(f"topic is {topic!r}; give a name")
+    if delivery not in get_args(Delivery):
+        raise GraphError(f"delivery is {delivery!r}; it is 'exactly_once' or 'at_least_once'")
+    if not isinstance(transaction_timeout_ms, int) or transaction_timeout_ms < 1000:
+        raise GraphError(f"transaction_timeout_ms is {transaction_timeout_ms!r}; it must be at least 1000")
+    return KafkaSinkSpec(
+        bootstrap=check_bootstrap(bootstrap),
+        topic=topic,
+        key=key,
+        value=value,
+        key_in_value=key_in_value,
+        headers=headers,
+        partition=partition,
+        delivery=delivery,
+        transaction_timeout_ms=transaction_timeout_ms,
+        properties=check_properties(properties or {}),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

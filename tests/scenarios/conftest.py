@@ -64,7 +64,7 @@ def make_cluster(tmp_path, environment):
 def run_disturbed(make_cluster, release):
     """Runs a held flow to its end through a rescale, the loss of a task manager and another rescale."""
 
-    def run(flow, parameters, *, stage, parallelisms, rows, settings=None):
+    def run(flow, parameters, *, stage, parallelisms, rows, settings=None, end=None):
         """Start ``flow`` with two task managers; gives the cluster, whose job is finished.
 
         Args:
@@ -74,6 +74,7 @@ def run_disturbed(make_cluster, release):
             parallelisms: of the stage, before the loss and after it.
             rows: that the job must have written before the first rescale, and more after each of the other events.
             settings: besides those that make checkpoints frequent and the loss soon noticed.
+            end: called with the cluster at last, for a job that does not end by itself.
         """
         quick = {
             "taskManager.operator_quota": 20,
@@ -104,6 +105,9 @@ def run_disturbed(make_cluster, release):
         rescale(cluster, stage, parallelisms[1])
         write_more()
         release.touch()
+        if end is not None:
+            end(cluster)
+            return cluster
         status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
         assert (status["state"], status["cause"]) == ("FINISHED", "")
         return cluster

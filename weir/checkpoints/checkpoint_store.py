@@ -38,6 +38,8 @@ from weir.protocol.retention import expired
 log = logging.getLogger(__name__)
 
 MANIFESTS, FILES = "manifests", "files"
+#: Durable rows of sinks that are not delivered yet; the sinks write and remove them.
+SINKS = "sinks"
 _SUFFIX = ".json"
 _ID_DIGITS = 12
 
@@ -321,7 +323,7 @@ class CheckpointStore:
         """Delete all checkpoints of the job, manifests first; called when it has ended and needs none any more."""
         paths = self.list_manifests()
         self._do(MANIFESTS, lambda: self._place.delete(paths))
-        for folder in (FILES, MANIFESTS):
+        for folder in (SINKS, FILES, MANIFESTS):
             self._do(folder, functools.partial(self._place.delete_folder, folder))
         self._named.clear()
 

@@ -106,6 +106,12 @@ def open_place(uri: str, *below: str) -> FilePlace:
     return open_arrow_files(uri, below)
 
 
+def uri_below(uri: str, *below: str) -> str:
+    """The directory or URI of a folder below another; options of a URI stay at its end."""
+    path, mark, options = uri.partition("?") if "://" in uri else (uri, "", "")
+    return "/".join([path.rstrip("/") or "/", *below]) + mark + options
+
+
 def check_path(path: str) -> str:
     """The path, if it stays below the place: manifests come from outside.
 

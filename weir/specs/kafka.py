@@ -8,12 +8,16 @@ from typing import ClassVar, Literal
 
 import pyarrow as pa
 
+from weir.errors import GraphError
+from weir.specs.sinks import SinkSpec
 from weir.specs.sources import UserSourceSpec
 
 ValueFormat = Literal["json", "raw"]
 #: What a column of a record has that is not in its value.
 RecordPart = Literal["key", "topic", "partition", "offset", "timestamp", "headers"]
+Delivery = Literal["exactly_once", "at_least_once"]
 OnTruncation = Literal["fail", "earliest", "latest"]
+_TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 DISCOVER_MS = 30_000.0
 HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 #: What a user may not set: positions are in checkpoints, and reader and sink depend on the others.
@@ -73,3 +77,48 @@ class KafkaSpec(UserSourceSpec):
     properties: ClientProperties = field(default_factory=ClientProperties)
     #: Columns that are decoded; None: all.
     reads: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class KafkaSinkSpec(SinkSpec):
+    """Write each row as a record of a topic."""
+
+    kind: ClassVar[str] = "kafka_sink"
+    runtime: ClassVar[str] = "weir.operators.kafka.sink:create_kafka_sink"
+    bootstrap: str
+    topic: str
+    #: Column; None: records have no key.
+    key: str | None = None
+    #: Column with the whole value, text or bytes; None: a JSON object of the other columns.
+    value: str | None = None
+    #: Whether the column of the key is a field of the JSON object, too.
+    key_in_value: bool = True
+    headers: str | None = None
+    partition: str | None = None
+    delivery: Delivery = "exactly_once"
+    transaction_timeout_ms: int = 60_000
+    properties: ClientProperties = field(default_factory=ClientProperties)
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """The columns of the input; see the base class."""
+        schema = super().output_schema(step, inputs)
+        for what, name, types in (
+            ("key", self.key, ()),
+            ("value", self.value, _TEXT_TYPES),
+            ("headers", self.headers, (HEADER_TYPE,)),
+            ("partition", self.partition, (pa.int32(), pa.int64())),
+        ):
+            if name is None:
+                continue
+            if name not in schema.names:
+                raise GraphError(f"step {step!r}: {what} is {name!r}; there is {', '.join(schema.names)}")
+            found = schema.field(name).type
+            if (types and found not in types) or pa.types.is_nested(found) != (what == "headers"):
+                known = " or ".join(map(str, types)) or "a plain value"
+                raise GraphError(
+                    f"step {step!r}: {what} is the column {name!r} of type {found}; it must be {known}"
+                )
+        apart = {self.headers, self.partition} | (set() if self.key_in_value else {self.key})
+        if self.value is None and not set(schema.names) - apart:
+            raise GraphError(f"step {step!r}: no column is left for the value")
+        return schema

@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from weir.clock import Clock
 from weir.errors import InputError
+from weir.operators.kafka.client_errors import is_refusal, unreachable
 from weir.operators.kafka.records import Message
 from weir.specs.kafka import KafkaSpec
 
@@ -33,7 +34,6 @@ _WRONG = {
     KafkaError._UNKNOWN_TOPIC: "it is gone; create it again, or take it out of the source",
     KafkaError._UNKNOWN_PARTITION: "it is gone; start without the checkpoint, which names it",
 }
-_CONFIGURATION = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
 
 
 class KafkaPartitions:
@@ -74,8 +74,7 @@ class KafkaPartitions:
         """Every partition of the source's topics, in order.
 
         Raises:
-            InputError: a topic is not there, or may not be read.
-            ConnectionError: no broker answers.
+            InputError: a topic is not there, or may not be read; or no broker answers, which is waited for.
         """
         try:
             found = self._consumer.list_topics(timeout=_ANSWER_TIMEOUT_S).topics
@@ -187,7 +186,7 @@ class KafkaPartitions:
 
     def _tell_error(self) -> None:
         assert self._error is not None
-        if self._error.code() in _CONFIGURATION or self._error.fatal():
+        if is_refusal(self._error) or self._error.fatal():
             raise self._failure(self._error)
         now_s = self._clock.monotonic_s()
         if now_s - self._told_s >= _TOLD_EVERY_S:
@@ -207,10 +206,5 @@ class KafkaPartitions:
             raise InputError(f"{name}: {_WRONG[error.code()]} ({error.str()})")
         self._error = error
 
-    def _failure(self, error: KafkaError) -> Exception:
-        where = f"source {self._step}: Kafka at {self._spec.bootstrap}"
-        if error.code() in _CONFIGURATION:
-            return InputError(
-                f"{where}: {error.str()}; correct the user, password or certificates in properties"
-            )
-        return ConnectionError(f"{where} does not answer: {error.str()}")
+    def _failure(self, error: KafkaError) -> InputError:
+        return unreachable(f"source {self._step}", self._spec.bootstrap, error)

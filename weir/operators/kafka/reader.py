@@ -19,6 +19,8 @@ from weir.specs.kafka import KafkaSpec
 
 #: How soon, and how late, the client is asked again when it had nothing.
 _WAIT_US_MIN, _WAIT_US_MAX = 2_000, 32_000
+#: Records that a paced source takes of one partition before it looks at the next: all shall advance.
+_PACED_RECORDS = 256
 
 
 class KafkaReader(UserSourceReader):
@@ -55,6 +57,7 @@ class _KafkaSource(Source):
         self._spec = spec
         self._decoder = RecordDecoder(spec, RECORDS_MAX)
         self._rejected = 0
+        self._records_max = RECORDS_MAX if spec.rate is None else _PACED_RECORDS
         #: Those that were there when the job started; None: it goes on from a checkpoint.
         self._first: set[Partition] | None = None
 
@@ -82,7 +85,7 @@ class _KafkaSource(Source):
         self.partitions.add(partition, position)
         try:
             while True:
-                records = self.partitions.take(partition, RECORDS_MAX)
+                records = self.partitions.take(partition, self._records_max)
                 if records:
                     rows, bad = self._decoder.decode(records)
                     for record in bad:

@@ -1,0 +1,202 @@
+"""Records become rows as lines of JSON do; what is none is told with its place, and no row moves for it."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import weir
+from weir.operators.kafka.records import RecordDecoder
+from weir.operators.kafka.values import record_values
+from weir.specs.kafka import HEADER_TYPE
+
+
+class Record:
+    """What the decoder asks of a message of the client library."""
+
+    def __init__(self, value, key=None, offset=0, headers=None):
+        self._parts = value, key, offset, headers
+
+    def value(self):
+        return self._parts[0]
+
+    def key(self):
+        return self._parts[1]
+
+    def offset(self):
+        return self._parts[2]
+
+    def headers(self):
+        return self._parts[3]
+
+    def topic(self):
+        return "words"
+
+    def partition(self):
+        return 7
+
+    def timestamp(self):
+        return 1, 1_700_000_000_000
+
+
+def decoder(**settings):
+    return RecordDecoder(weir.Kafka(bootstrap="b:1", topics="words", **settings).to_spec(), 100)
+
+
+def test_every_part_of_a_record_may_be_a_column():
+    schema = {"id": int, "k": weir.Nullable(str), "t": str, "p": int, "o": int, "at": int}
+    parts = {"k": "key", "t": "topic", "p": "partition", "o": "offset", "at": "timestamp"}
+    rows, bad = decoder(schema=schema, parts=parts).decode(
+        [Record(b'{"id": 1}', b"a", 5), Record(b'{"id": 2}', None, 6)]
+    )
+    common = {"t": "words", "p": 7, "at": 1_700_000_000_000}
+    assert bad == []
+    assert rows.to_pylist() == [{"id": 1, "k": "a", "o": 5} | common, {"id": 2, "k": None, "o": 6} | common]
+
+
+def test_headers_and_raw_values():
+    schema = pa.schema([("text", pa.binary()), ("h", HEADER_TYPE)])
+    rows, bad = decoder(schema=schema, value="raw", parts={"h": "headers"}).decode(
+        [Record(b"\xff\n", headers=[("a", b"1"), ("a", None)]), Record(None)]
+    )
+    headers = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    assert rows.to_pylist() == [{"text": b"\xff\n", "h": headers}, {"text": None, "h": []}]
+    assert bad == []
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                b'{"id": 4}',
+                b'{\n"id":\r\n 4\n}',
+                b"nope",
+                b"",
+                b" \t",
+                None,
+                b'{"id": "x"}',
+                b"\n",
+                b'{"id": 1}\n',
+                b'{"id": 1}\n{"id": 2}',
+                b'{"id": 1, "s": "a\nb"}',
+                b'{"id": null}',
+                b"[]",
+                b'{"id": 5, "id": 5}',
+            ]
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.data(),
+)
+def test_a_record_is_good_or_told_by_itself(values, data):
+    keys = [data.draw(st.sampled_from([b"a", b"\xff", None])) for _ in values]
+    schema = {"id": int, "k": str, "o": int}
+    decode = decoder(schema=schema, parts={"k": "key", "o": "offset"}).decode
+    rows, bad = decode([Record(v, k, n) for n, (v, k) in enumerate(zip(values, keys, strict=True))])
+    good = []
+    for number, (value, key) in enumerate(zip(values, keys, strict=True)):
+        try:
+            parsed = json.loads(value) if value else None
+            pairs = json.loads(value, object_pairs_hook=list) if value else []
+        except ValueError:
+            parsed, pairs = None, []
+        is_row = (
+            isinstance(parsed, dict)
+            and isinstance(parsed.get("id"), int)
+            and len({k for k, _ in pairs}) == len(pairs)
+        )
+        if is_row and key == b"a":
+            good.append({"id": parsed["id"], "k": "a", "o": number})
+    assert rows.to_pylist() == good
+    assert sorted([row["o"] for row in good] + [record.number for record in bad]) == list(range(len(values)))
+    assert all(record.reason and record.raw == (values[record.number] or b"") for record in bad)
+
+
+def test_what_is_not_read_is_not_decoded():
+    spec = weir.Kafka(
+        bootstrap="b:1", topics="words", schema={"id": int, "o": int}, parts={"o": "offset"}
+    ).to_spec()
+    rows, bad = RecordDecoder(spec.reading(frozenset({"o"})), 10).decode([Record(b"nope", offset=3)])
+    assert (rows.to_pylist(), bad) == ([{"o": 3}], [])
+
+
+def test_rows_become_records():
+    rows = pa.RecordBatch.from_pylist(
+        [
+            {"k": 5, "text": "a\nb", "h": [{"key": "x", "value": b"1"}], "p": 2, "_event_time_ms": 1},
+            {"k": None, "text": None, "h": None, "p": 0, "_event_time_ms": 2},
+        ],
+        schema=pa.schema(
+            [
+                ("k", pa.int64()),
+                ("text", pa.string()),
+                ("h", HEADER_TYPE),
+                ("p", pa.int32()),
+                ("_event_time_ms", pa.int64()),
+            ]
+        ),
+    )
+    spec = weir.KafkaSink("t", bootstrap="b:1", key="k", key_in_value=False, headers="h", partition="p")
+    made = record_values(rows, spec)
+    assert [json.loads(value) for value in made.values] == [{"text": "a\nb"}, {"text": None}]
+    assert (made.keys, made.headers, made.partitions) == ([b"5", None], [[("x", b"1")], []], [2, 0])
+    raw = record_values(rows, weir.KafkaSink("t", bootstrap="b:1", value="text"))
+    assert (raw.values, raw.keys) == ([b"a\nb", None], None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"topics": ()}, "either topics or a pattern"),
+        ({"pattern": "a"}, "either topics or a pattern"),
+        ({"topics": (), "pattern": "("}, "no regular expression"),
+        ({"bootstrap": "broker"}, "addresses of brokers"),
+        ({"parts": {"x": "key"}}, "no column 'x'"),
+        ({"parts": {"id": "keys"}}, "'keys'; it is one of key"),
+        ({"parts": {"id": "key"}}, "column 'id' with the key is string or large_string or binary, not int64"),
+        ({"value": "raw"}, "one column of bytes or text"),
+        ({"value": "avro"}, "it is 'json' or 'raw'"),
+        ({"start": "begin"}, "it is 'earliest'"),
+        ({"start": {"t": {0: -1}}}, "offsets are given"),
+        ({"on_truncation": "skip"}, "it is 'fail'"),
+        ({"properties": {"auto.offset.reset": "latest"}}, "set by Weir"),
+        ({"discover_ms": 0}, "above 0"),
+    ],
+)
+def test_wrong_settings_of_the_source(settings, message):
+    with pytest.raises(weir.GraphError, match=message):
+        weir.Kafka(**{"bootstrap": "b:1", "topics": "words", "schema": {"id": int}} | settings).to_spec()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"topic": ""}, "topic is ''"),
+        ({"delivery": "twice"}, "'exactly_once' or 'at_least_once'"),
+        ({"transaction_timeout_ms": 10}, "at least 1000"),
+        ({"key": "no"}, "key is 'no'"),
+        ({"key": "h"}, "it must be a plain value"),
+        ({"value": "id"}, "it must be string"),
+        ({"partition": "s"}, "it must be int32 or int64"),
+        ({"headers": "s"}, "it must be list"),
+    ],
+)
+def test_wrong_settings_of_the_sink(settings, message):
+    flow = weir.Dataflow("job")
+    schema = pa.schema([("id", pa.int64()), ("s", pa.string()), ("h", pa.list_(pa.int64()))])
+    rows = flow.source("rows", weir.JsonLines("rows.jsonl", schema=schema))
+    with pytest.raises(weir.GraphError, match=message):
+        rows.sink("out", weir.KafkaSink(**{"topic": "t", "bootstrap": "b:1"} | settings))
+
+
+def test_passwords_are_in_no_plan():
+    properties = {"sasl.password": "hush"}
+    source = weir.Kafka(bootstrap="b:1", topics="t", schema={"id": int}, properties=properties).to_spec()
+    sink = weir.KafkaSink("t", bootstrap="b:1", properties=properties)
+    for spec in (source, sink):
+        assert "hush" not in str(spec.describe())
+        assert "hush" not in repr(spec)
+        assert spec.properties["sasl.password"] == "hush"

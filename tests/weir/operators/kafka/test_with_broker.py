@@ -1,0 +1,243 @@
+"""Against a real broker: transactions that other processes finish, and positions that are not there any more."""
+
+import json
+import uuid
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+import weir
+from experiments.ports import free_port
+from services import kafka
+from tests.kafka_topics import make_topics
+from weir.errors import FailureKind, InputError
+from weir.operators.base import OperatorContext
+from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.registry import create_operator, create_reader
+
+pytestmark = [pytest.mark.scenario, pytest.mark.service]
+
+
+@pytest.fixture
+def topic(kafka_bootstrap):
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    make_topics(kafka_bootstrap, name, partitions=2)
+    return name
+
+
+def rows(*numbers):
+    return pa.RecordBatch.from_pylist(
+        [{"id": number, "_event_time_ms": 1, "_ingest_time_us": 1} for number in numbers]
+    )
+
+
+def sink(kafka_bootstrap, topic, directory, generation=1, restored=None, index=0, indices=(0,)):
+    operator = create_operator(weir.KafkaSink(topic, bootstrap=kafka_bootstrap))
+    context = OperatorContext(
+        "job", "out", 1, index, len(indices), generation=generation, durable_uri=str(directory),
+        restored=restored or {}, subtask_indices=indices, is_sink=True,
+    )  # fmt: skip
+    operator.open(context)
+    return operator
+
+
+def delivered(kafka_bootstrap, topic):
+    """Ids that readers of committed records see, up to a record that is written after all else."""
+    producer = Producer({"bootstrap.servers": kafka_bootstrap})
+    for partition in (0, 1):
+        producer.produce(topic, b"null", partition=partition)
+    assert producer.flush(30) == 0
+    ended, found = [], []
+    settings = {
+        "bootstrap.servers": kafka_bootstrap,
+        "group.id": uuid.uuid4().hex,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(settings | {"isolation.level": "read_committed"})
+    consumer.subscribe([topic])
+    while len(ended) < 2:
+        message = consumer.poll(60)
+        assert message is not None, "a transaction is still open"
+        value = json.loads(message.value())
+        ended.append(1) if value is None else found.append(value["id"])
+    consumer.close()
+    return sorted(found)
+
+
+def through_json(value):
+    return json.loads(json.dumps(value))
+
+
+def test_a_transaction_is_committed_once_by_whoever_comes_next(kafka_bootstrap, topic, tmp_path):
+    first = sink(kafka_bootstrap, topic, tmp_path)
+    first.process(rows(1, 2))
+    listed = first.snapshot(1)
+    first.process(rows(3))
+    # The process dies here: 1 and 2 are in the checkpoint, 3 is not.
+    second = sink(kafka_bootstrap, topic, tmp_path, 2, {0: through_json(listed)})
+    second.process(rows(3))
+    kept = second.snapshot(2)
+    second.commit(2)
+    # It dies before it could say so: a third one must see that it was committed.
+    third = sink(kafka_bootstrap, topic, tmp_path, 3, {0: through_json(kept)})
+    # The first one wakes up, and is too late.
+    with pytest.raises(InputError, match="another process writes under the same transactional id") as late:
+        first.commit(1)
+    assert late.value.failure_kind is FailureKind.OUTAGE
+    third.process(rows(4))
+    third.snapshot(0)
+    third.commit(0)
+    assert delivered(kafka_bootstrap, topic) == [1, 2, 3, 4]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_of_a_transaction_that_timed_out_are_written_again(kafka_bootstrap, topic, tmp_path):
+    first = sink(kafka_bootstrap, topic, tmp_path)
+    first.process(rows(1))
+    listed = first.snapshot(1)
+    # What the brokers do after transaction_timeout_ms: somebody else ends it.
+    usurper = Producer({"bootstrap.servers": kafka_bootstrap, "transactional.id": f"{listed['group']}/0"})
+    usurper.init_transactions(30)
+    with pytest.raises(InputError, match="transaction_timeout_ms"):
+        first.commit(1)
+    second = sink(kafka_bootstrap, topic, tmp_path, 2, {0: through_json(listed)})
+    second.commit(0)
+    assert delivered(kafka_bootstrap, topic) == [1]
+
+
+def test_several_transactions_wait_at_the_same_time_and_keep_their_order(kafka_bootstrap, topic, tmp_path):
+    first = sink(kafka_bootstrap, topic, tmp_path)
+    for checkpoint in (1, 2, 3):
+        first.process(rows(checkpoint))
+        listed = first.snapshot(checkpoint)
+    first.commit(1)
+    second = sink(kafka_bootstrap, topic, tmp_path, 2, {0: through_json(listed)})
+    second.commit(0)
+    assert delivered(kafka_bootstrap, topic) == [1, 2, 3]
+
+
+def test_subtasks_that_are_gone_have_heirs_and_others_keep_their_own(kafka_bootstrap, topic, tmp_path):
+    listed = {}
+    for index in (0, 1, 2):
+        writer = sink(kafka_bootstrap, topic, tmp_path, index=index, indices=(0, 1, 2))
+        writer.process(rows(index))
+        listed[index] = through_json(writer.snapshot(1))
+    for index in (0, 1):
+        sink(kafka_bootstrap, topic, tmp_path, 2, listed, index, (0, 1))
+    assert delivered(kafka_bootstrap, topic) == [0, 1, 2]
+
+
+class Reading:
+    """One subtask of a source."""
+
+    def __init__(self, kafka_bootstrap, topic, tmp_path, restored=None, **settings):
+        self.letters = DeadLetterFile(tmp_path / "dead", "job", "words", 0)
+        spec = weir.Kafka(bootstrap=kafka_bootstrap, topics=topic, schema={"id": int}, **settings).to_spec()
+        self.reader = create_reader(spec)
+        self.reader.open(
+            OperatorContext(
+                "job",
+                "words",
+                0,
+                0,
+                1,
+                dead_letters=self.letters,
+                restored=restored or {},
+                subtask_indices=(0,),
+            )
+        )
+        self.ids = []
+
+    def read(self, count):
+        while len(self.ids) < count:
+            polled = self.reader.poll(3)
+            if polled.batch is not None:
+                self.ids += polled.batch.column("id").to_pylist()
+            assert not polled.finished
+        return self
+
+    def stop(self):
+        snapshot = through_json(self.reader.snapshot())
+        self.reader.close()
+        self.letters.close()
+        return {0: snapshot}
+
+
+def produce(kafka_bootstrap, topic, *values):
+    producer = Producer({"bootstrap.servers": kafka_bootstrap})
+    for value in values:
+        producer.produce(topic, value if isinstance(value, bytes) else json.dumps({"id": value}), partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_it_goes_on_where_it_was_with_bad_records_told_once(kafka_bootstrap, topic, tmp_path):
+    produce(kafka_bootstrap, topic, 1, b"bad", 2, 3, 4, 5)
+    first = Reading(kafka_bootstrap, topic, tmp_path).read(3)
+    restored = first.stop()
+    produce(kafka_bootstrap, topic, 6, b"worse", 7)
+    second = Reading(kafka_bootstrap, topic, tmp_path, restored).read(4)
+    second.stop()
+    assert first.ids + second.ids == [1, 2, 3, 4, 5, 6, 7]
+    letters = [json.loads(line) for path in (tmp_path / "dead").rglob("*.jsonl") for line in path.open()]
+    assert [(letter["source"], letter["position"]) for letter in letters] == [
+        (f"{topic}[0]", 1),
+        (f"{topic}[0]", 7),
+    ]
+
+
+def test_latest_stays_where_it_was_when_the_job_began(kafka_bootstrap, topic, tmp_path):
+    produce(kafka_bootstrap, topic, 1, 2)
+    first = Reading(kafka_bootstrap, topic, tmp_path, start="latest")
+    for _ in range(4):
+        first.reader.poll(3)
+    restored = first.stop()
+    produce(kafka_bootstrap, topic, 3, 4)
+    second = Reading(kafka_bootstrap, topic, tmp_path, restored, start="latest").read(2)
+    second.stop()
+    assert second.ids == [3, 4]
+
+
+def test_records_that_have_expired_are_an_error_or_what_was_chosen(kafka_bootstrap, topic, tmp_path):
+    produce(kafka_bootstrap, topic, *range(10))
+    first = Reading(kafka_bootstrap, topic, tmp_path).read(3)
+    restored = first.stop()
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    admin.delete_records([TopicPartition(topic, 0, 8)])[TopicPartition(topic, 0)].result(30)
+    again = Reading(kafka_bootstrap, topic, tmp_path, restored)
+    with pytest.raises(InputError, match="on_truncation"):
+        again.read(1)
+    again.reader.close()
+    chosen = Reading(kafka_bootstrap, topic, tmp_path, restored, on_truncation="earliest").read(2)
+    chosen.stop()
+    assert chosen.ids == [8, 9]
+
+
+def test_new_partitions_are_found_and_read_from_their_beginning(kafka_bootstrap, topic, tmp_path):
+    from confluent_kafka.admin import NewPartitions
+
+    produce(kafka_bootstrap, topic, 1)
+    reading = Reading(kafka_bootstrap, topic, tmp_path, start="latest", discover_ms=50)
+    reading.reader.poll(3)
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": kafka_bootstrap, "topic.metadata.refresh.interval.ms": 100})
+    producer.produce(topic, b'{"id": 9}', partition=2)
+    assert producer.flush(30) == 0
+    assert reading.read(1).ids == [9]
+    reading.stop()
+
+
+def test_what_is_not_there_is_named(kafka_bootstrap, tmp_path):
+    with pytest.raises(InputError, match="topic no-such is not at"):
+        Reading(kafka_bootstrap, "no-such", tmp_path).reader.poll(1)
+    with pytest.raises(InputError, match="No such configuration property"):
+        Reading(kafka_bootstrap, "t", tmp_path, properties={"no.such": 1})
+
+
+def test_a_job_waits_for_brokers_that_are_away(tmp_path, monkeypatch):
+    monkeypatch.setattr("weir.operators.kafka.partitions._ANSWER_TIMEOUT_S", 1.0)
+    with pytest.raises(InputError, match="does not answer") as away:
+        Reading(f"{kafka.HOST}:{free_port()}", "t", tmp_path)
+    assert away.value.failure_kind is FailureKind.OUTAGE

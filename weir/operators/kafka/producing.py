@@ -1,0 +1,222 @@
+"""A producer of the client library, with errors as ours, and a bounded queue."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from tenacity import Retrying, retry_if_exception, stop_after_attempt
+
+from weir.errors import FailureKind, InputError
+from weir.operators.kafka.client_errors import unreachable
+from weir.operators.kafka.values import record_values
+from weir.specs.kafka import KafkaSinkSpec
+
+log = logging.getLogger(__name__)
+
+_ANSWER_TIMEOUT_S = 30.0
+_ATTEMPTS_MAX = 10
+#: Properties that a user may set and a consumer does not know.
+_PRODUCER_ONLY = ("linger.ms", "compression.type", "partitioner", "acks", "message.timeout.ms", "batch.size")
+#: Records that the client holds until a broker has them.
+_QUEUED_KIB_MAX = 64 << 10
+#: Keys go where Kafka's own producer puts them.
+_DEFAULTS = {"linger.ms": 5, "compression.type": "lz4", "partitioner": "murmur2_random"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The number of a transaction as an offset of a consumer group: Kafka commits it with the records, or neither."""
+
+    group: str
+    topic: str
+    value: int
+
+    def offset(self) -> TopicPartition:
+        """For the client."""
+        return TopicPartition(self.topic, 0, self.value)
+
+
+class Marks:
+    """Reads the marks of one group."""
+
+    def __init__(self, spec: KafkaSinkSpec, step: str, group: str) -> None:
+        self._spec, self._step, self._group = spec, step, group
+        settings = {**spec.properties, "bootstrap.servers": spec.bootstrap, "group.id": group}
+        kept = {name: value for name, value in settings.items() if name not in _PRODUCER_ONLY}
+        #: For the client: names the group.
+        self.consumer = Consumer({**kept, "enable.auto.commit": False}, logger=log)
+
+    def latest(self) -> int:
+        """The largest mark that is committed; -1: none is. No transaction of the group may be open.
+
+        Raises:
+            InputError: no broker answers.
+        """
+        try:
+            (found,) = self.consumer.committed(
+                [TopicPartition(self._spec.topic, 0)], timeout=_ANSWER_TIMEOUT_S
+            )
+        except KafkaException as error:
+            raise unreachable(f"sink {self._step}", self._spec.bootstrap, error.args[0]) from None
+        return max(-1, int(found.offset))
+
+    def close(self) -> None:
+        """Release the client."""
+        self.consumer.close()
+
+
+def _again(ask: Callable[[], None]) -> None:
+    """Ask again when the client says that this helps; it waits itself."""
+    for attempt in Retrying(
+        retry=retry_if_exception(lambda e: isinstance(e, KafkaException) and e.args[0].retriable()),
+        stop=stop_after_attempt(_ATTEMPTS_MAX),
+        reraise=True,
+    ):
+        with attempt:
+            ask()
+
+
+class RecordProducer:
+    """Produces the rows of one subtask. One thread at a time calls it.
+
+    Args:
+        spec: of the sink.
+        step: its name, for messages.
+        transactional_id: what its transactions are of; "": it has none. A new producer of an id ends the transaction
+            that an older one has left open, and whatever the older one does from now on fails.
+
+    Raises:
+        InputError: the client refuses a property, or no broker answers.
+    """
+
+    def __init__(self, spec: KafkaSinkSpec, step: str, transactional_id: str = "") -> None:
+        self._spec, self._step = spec, step
+        self._failure: KafkaError | None = None
+        settings: dict[str, Any] = {
+            **_DEFAULTS,
+            "queue.buffering.max.kbytes": _QUEUED_KIB_MAX,
+            **spec.properties,
+            "bootstrap.servers": spec.bootstrap,
+            "enable.idempotence": True,
+        }
+        if transactional_id:
+            settings["transactional.id"] = transactional_id
+            settings["transaction.timeout.ms"] = spec.transaction_timeout_ms
+        try:
+            self._producer = Producer(settings, logger=log)
+            if transactional_id:
+                self._producer.init_transactions(_ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from None
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from None
+
+    def produce(self, batch: pa.RecordBatch) -> None:
+        """Hand rows to the client, which sends them soon; waits while its queue is full.
+
+        Raises:
+            InputError: earlier ones could not be sent.
+        """
+        records = record_values(batch, self._spec)
+        produce, topic, note = self._producer.produce, self._spec.topic, self._note
+        for number, value in enumerate(records.values):
+            extra: dict[str, Any] = {}
+            if records.headers is not None:
+                extra["headers"] = records.headers[number]
+            if records.partitions is not None:
+                extra["partition"] = records.partitions[number]
+            key = None if records.keys is None else records.keys[number]
+            while True:
+                try:
+                    produce(topic, value, key, on_delivery=note, **extra)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+                    self._check()
+                except KafkaException as error:
+                    raise self._refused(error.args[0]) from None
+        self._producer.poll(0)
+        self._check()
+
+    def flush(self) -> None:
+        """Return when the brokers have everything.
+
+        Raises:
+            InputError: something could not be sent.
+        """
+        try:
+            # The client gives each record up after its own time-out, so this ends.
+            while self._producer.flush(1.0):
+                self._check()
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from None
+        self._check()
+
+    def commit(self, mark: Mark, consumer: Consumer) -> None:
+        """Commit the transaction, and with it its mark.
+
+        Raises:
+            InputError: it is not known to be committed.
+        """
+        try:
+            _again(
+                lambda: self._producer.send_offsets_to_transaction(
+                    [mark.offset()], consumer.consumer_group_metadata(), _ANSWER_TIMEOUT_S
+                )
+            )
+            _again(lambda: self._producer.commit_transaction(_ANSWER_TIMEOUT_S))
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from None
+
+    def abort(self) -> None:
+        """Drop the open transaction; an error is told, as it ends by itself later."""
+        try:
+            self._producer.purge()
+            self._producer.abort_transaction(_ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            log.warning(
+                "sink %s: a transaction stays until it times out: %s", self._step, error.args[0].str()
+            )
+
+    def _note(self, error: KafkaError | None, _: object) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._refused(self._failure)
+
+    def _refused(self, error: KafkaError) -> InputError:
+        if error.code() in (
+            KafkaError._FENCED,
+            KafkaError.PRODUCER_FENCED,
+            KafkaError.INVALID_PRODUCER_EPOCH,
+        ):
+            fenced = InputError(
+                f"sink {self._step}: another process writes under the same transactional id, or a transaction was open "
+                f"for more than transaction_timeout_ms ({self._spec.transaction_timeout_ms} ms); its rows come again"
+            )
+            fenced.failure_kind = FailureKind.OUTAGE
+            return fenced
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return InputError(
+                f"sink {self._step}: a record is larger than the topic takes ({error.str()}); raise message.max.bytes "
+                "in properties, and max.message.bytes of the topic"
+            )
+        return unreachable(f"sink {self._step}", self._spec.bootstrap, error)

@@ -1,0 +1,61 @@
+"""From rows to what records have: values, keys, headers, partitions; the columns at once, no row by itself."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from weir.records import user_columns
+from weir.specs.kafka import KafkaSinkSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RecordValues:
+    """Of each row; lists of the same length. None: no record has any."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None
+    headers: Sequence[list[tuple[str, bytes]]] | None
+    partitions: Sequence[int] | None
+
+
+def record_values(batch: pa.RecordBatch, spec: KafkaSinkSpec) -> RecordValues:
+    """What the records of these rows have.
+
+    Args:
+        batch: at least one row; system columns are left out.
+        spec: says which column is what; all others are fields of the JSON objects.
+    """
+    keys = None if spec.key is None else _bytes(batch.column(spec.key))
+    headers = None
+    if spec.headers is not None:
+        rows = batch.column(spec.headers).to_pylist()
+        headers = [[(item["key"], item["value"]) for item in row or ()] for row in rows]
+    partitions = None if spec.partition is None else batch.column(spec.partition).to_pylist()
+    if spec.value is not None:
+        return RecordValues(_bytes(batch.column(spec.value)), keys, headers, partitions)
+    apart = {spec.headers, spec.partition} | ({spec.key} if not spec.key_in_value else set())
+    names = [name for name in user_columns(batch.schema) if name not in apart]
+    return RecordValues(_json_objects(batch.select(names)), keys, headers, partitions)
+
+
+def _json_objects(rows: pa.RecordBatch) -> list[bytes | None]:
+    frame: Any = pl.from_arrow(rows)
+    out = io.BytesIO()
+    frame.write_ndjson(out)
+    # Newlines within texts are escaped.
+    return list(out.getvalue().split(b"\n")[:-1])
+
+
+def _bytes(column: pa.Array) -> list[bytes | None]:
+    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            column = column.cast(pa.string())
+        column = column.cast(pa.binary() if pa.types.is_string(column.type) else pa.large_binary())
+    found: list[bytes | None] = column.to_pylist()
+    return found
