@@ -5,16 +5,19 @@ Guarantee: every committed record once, also after restarts with other subtasks,
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from weir.errors import InputError
 from weir.operators.base import Json, OperatorContext, Poll
 from weir.operators.kafka.partitions import RECORDS_MAX, KafkaPartitions, Partition
 from weir.operators.kafka.records import RecordDecoder
+from weir.operators.sources.positions import SourceCounts
 from weir.operators.sources.source import Source
-from weir.operators.sources.user_source import UserSourceReader
+from weir.operators.sources.user_source import OpenSplit, UserSourceReader
 from weir.specs.kafka import KafkaSpec
 
 #: How soon, and how late, the client is asked again when it had nothing.
@@ -41,6 +44,30 @@ class KafkaReader(UserSourceReader):
         self.rejected += self._records.pop_rejected()
         return batch
 
+    def _position(self, counts: SourceCounts) -> Json:
+        """Records that are not given out yet are told to be bad again after a restart, and count then."""
+        if self._given is not None:
+            again = int(np.count_nonzero(self._records.bad_offsets >= self._next_offset()))
+            counts = dataclasses.replace(counts, rejected=counts.rejected - again)
+        return super()._position(counts)
+
+    def _describe(self, split: OpenSplit) -> list[Json]:
+        """With the offset of the next row: a number of rows would miss those that have expired until a restart."""
+        number, key, position, rows, skip, checked, time_ms = super()._describe(split)
+        if self._given is not None and self._given.split is split:
+            position, rows, skip, checked = self._next_offset(), rows + skip, 0, 0
+        return [number, key, position, rows, skip, checked, time_ms]
+
+    def _next_offset(self) -> int:
+        """Of the next row of what was read last."""
+        assert self._given is not None
+        return int(self._records.offsets[self._given.good[self._batch_offset]])
+
+    def _place_of_row(self, row: int) -> tuple[str, int, str]:
+        assert self._given is not None
+        topic, number = _partition(self._given.split.split)
+        return f"{topic}[{number}]", int(self._records.offsets[self._given.good[row]]), ""
+
     def _nothing_now(self) -> Poll:
         polled = super()._nothing_now()
         if polled.finished:
@@ -58,6 +85,8 @@ class _KafkaSource(Source):
         self._decoder = RecordDecoder(spec, RECORDS_MAX)
         self._rejected = 0
         self._records_max = RECORDS_MAX if spec.rate is None else _PACED_RECORDS
+        #: Of the rows that were read last, and of the bad records among them; int64.
+        self.offsets = self.bad_offsets = np.empty(0, dtype=np.int64)
         #: Those that were there when the job started; None: it goes on from a checkpoint.
         self._first: set[Partition] | None = None
 
@@ -88,8 +117,11 @@ class _KafkaSource(Source):
                 records = self.partitions.take(partition, self._records_max)
                 if records:
                     rows, bad = self._decoder.decode(records)
+                    offsets = np.array([record.offset() for record in records], dtype=np.int64)
+                    numbers = [record.number for record in bad]
+                    self.offsets, self.bad_offsets = np.delete(offsets, numbers), offsets[numbers]
                     for record in bad:
-                        self._reject(partition, records[record.number].offset(), record.reason, record.raw)
+                        self._reject(partition, int(offsets[record.number]), record.reason, record.raw)
                     yield rows, records[-1].offset() + 1
                 elif self._spec.bounded and self.partitions.has_ended(partition):
                     return

@@ -41,8 +41,8 @@ _WAIT_US_MIN, _WAIT_US_MAX = 5_000, 500_000
 
 
 @dataclass(eq=False)
-class _OpenSplit:
-    """A split that is this subtask's and has not ended."""
+class OpenSplit:
+    """A split that is a subtask's and has not ended."""
 
     number: int
     split: Json
@@ -64,6 +64,7 @@ class _OpenSplit:
 
     @property
     def key(self) -> str:
+        """The same text for the same split, in every process."""
         return _key(self.split)
 
 
@@ -77,7 +78,7 @@ class _Position(SourceCounts):
 class _Given:
     """What was read last: rows of one split, some of which may not be given out yet."""
 
-    split: _OpenSplit
+    split: OpenSplit
     position: Json
     rows: int
     #: Numbers, in what was read, of the rows that are given out; int64.
@@ -94,8 +95,8 @@ class UserSourceReader(BatchSource):
         time_column = spec.event_time_column
         self._required = [f.name for f in spec.schema_read if not f.nullable or f.name == time_column]
         #: Splits that are read in turn, and those whose turn comes when one of these ends.
-        self._open_splits: deque[_OpenSplit] = deque()
-        self._waiting: deque[_OpenSplit] = deque()
+        self._open_splits: deque[OpenSplit] = deque()
+        self._waiting: deque[OpenSplit] = deque()
         self._discovery: Discovery | None = None
         self._next_discovery_us = 0
         self._listed_count = 0
@@ -127,7 +128,7 @@ class UserSourceReader(BatchSource):
         shares = [list(listed.items())[rank :: self._subtasks] for rank in range(self._subtasks)]
         self._assigned = [bool(share) for share in shares]
         for number, split in shares[self._rank]:
-            self._waiting.append(_OpenSplit(number, split))
+            self._waiting.append(OpenSplit(number, split))
         self._fill()
 
     def _list_splits(self) -> dict[int, Json]:
@@ -150,7 +151,7 @@ class UserSourceReader(BatchSource):
         listed = {_key(split): split for split in self._list_splits().values()}
         unfinished = {split.key for split in (*self._open_splits, *self._waiting)}
         for key in self._discovery.new(list(listed), unfinished):
-            self._waiting.append(_OpenSplit(self._listed_count, listed[key]))
+            self._waiting.append(OpenSplit(self._listed_count, listed[key]))
             self._listed_count += 1
         self._fill()
 
@@ -195,7 +196,7 @@ class UserSourceReader(BatchSource):
         next_us = 0 if next_us <= self._clock.now_us() else next_us
         return self._with_times_of_all(Poll(next_poll_us=next_us))
 
-    def _pull(self, split: _OpenSplit, now_us: int) -> pa.RecordBatch | None:
+    def _pull(self, split: OpenSplit, now_us: int) -> pa.RecordBatch | None:
         """Ask a split for rows; None: it has none now, or none of them is good, or it has ended."""
         self._letters_bytes = self._letters_position()
         if split.iterator is None:
@@ -219,7 +220,7 @@ class UserSourceReader(BatchSource):
         split.wait_us = split.wake_us = 0
         return self._take_in(split, *item)
 
-    def _take_in(self, split: _OpenSplit, rows: Rows, position: Json) -> pa.RecordBatch | None:
+    def _take_in(self, split: OpenSplit, rows: Rows, position: Json) -> pa.RecordBatch | None:
         try:
             checked = checked_rows(rows, self._spec.schema_read, self._required)
         except TypeError as error:
@@ -237,7 +238,7 @@ class UserSourceReader(BatchSource):
         batch = checked.batch
         return batch.slice(batch.num_rows - len(good)) if len(good) < batch.num_rows else batch
 
-    def _reject(self, split: _OpenSplit, number: int, reason: str, raw: bytes) -> None:
+    def _reject(self, split: OpenSplit, number: int, reason: str, raw: bytes) -> None:
         self.rejected += 1
         origin = f"{self._context.operator_name}:{split.key}"
         if self._spec.on_bad_record == "fail":
@@ -320,7 +321,7 @@ class UserSourceReader(BatchSource):
         self._assigned = [bool(share) or self._spec.discover_ms is not None for share in shares]
         for number, split, position, rows, skip, checked, event_time_ms in shares[self._rank]:
             time_ms = WATERMARK_MIN_MS if event_time_ms is None else event_time_ms
-            self._waiting.append(_OpenSplit(number, split, position, rows, skip, checked, time_ms))
+            self._waiting.append(OpenSplit(number, split, position, rows, skip, checked, time_ms))
         self._listed_count = 1 + max((s[0] for p in positions.values() for s in p.splits), default=-1)
         if self._spec.discover_ms is not None:
             self._resume_discovery(same)
@@ -358,7 +359,7 @@ class UserSourceReader(BatchSource):
                 f"source {self._context.operator_name}: splits and positions must be JSON values: {error}"
             ) from error
 
-    def _describe(self, split: _OpenSplit) -> list[Json]:
+    def _describe(self, split: OpenSplit) -> list[Json]:
         skip = split.skip
         if self._given is not None and self._given.split is split:
             skip = int(self._given.good[self._batch_offset])

@@ -1,6 +1,7 @@
 """Against a real broker: transactions that other processes finish, and positions that are not there any more."""
 
 import json
+import time
 import uuid
 
 import pyarrow as pa
@@ -150,12 +151,14 @@ class Reading:
         )
         self.ids = []
 
-    def read(self, count):
+    def read(self, count, timeout_s=30):
+        deadline_s = time.monotonic() + timeout_s
         while len(self.ids) < count:
             polled = self.reader.poll(3)
             if polled.batch is not None:
                 self.ids += polled.batch.column("id").to_pylist()
             assert not polled.finished
+            assert time.monotonic() < deadline_s, f"only {self.ids}"
         return self
 
     def stop(self):
@@ -180,7 +183,11 @@ def test_it_goes_on_where_it_was_with_bad_records_told_once(kafka_bootstrap, top
     second = Reading(kafka_bootstrap, topic, tmp_path, restored).read(4)
     second.stop()
     assert first.ids + second.ids == [1, 2, 3, 4, 5, 6, 7]
-    letters = [json.loads(line) for path in (tmp_path / "dead").rglob("*.jsonl") for line in path.open()]
+    letters = [
+        json.loads(line)
+        for path in (tmp_path / "dead").rglob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     assert [(letter["source"], letter["position"]) for letter in letters] == [
         (f"{topic}[0]", 1),
         (f"{topic}[0]", 7),
