@@ -39,7 +39,7 @@ class JoinOptions:
 
     state_bytes: float = 1e9
     payload_bytes: int = 1024
-    rate: float = 20_000
+    rate: float = 10_000
     #: Offered after the orders that fill the state; the request or the kill comes ``before_s`` after ``settle_s``.
     duration_s: float = 40
     settle_s: float = 3

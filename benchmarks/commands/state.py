@@ -121,7 +121,7 @@ def joins(
     json: Json = None,
     state_bytes: StateBytes = 1e9,
     payload_bytes: PayloadBytes = 1024,
-    rate: OfferedRate = 20_000,
+    rate: OfferedRate = 10_000,
     duration_s: Annotated[float, typer.Option(min=2, help="Offered after the prefill.")] = 40,
     before_s: Annotated[float, typer.Option(min=0.1, help="Measured before the disturbance.")] = 5,
     settle_s: SettleS = 3,
