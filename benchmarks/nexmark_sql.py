@@ -43,6 +43,11 @@ SQL = {
                     SELECT auction, explode(sequence(
                         date_time - date_time % 2000 - 8000, date_time - date_time % 2000, 2000)) AS window_start
                     FROM bid) GROUP BY auction, window_start)) WHERE place = 1""",
+    "q6": f"""
+        SELECT seller, avg(price) AS average FROM (
+            SELECT *, row_number() OVER (PARTITION BY seller ORDER BY bid_time DESC) AS recent FROM (
+                SELECT *, row_number() OVER (PARTITION BY id ORDER BY price DESC, bid_time) AS place FROM ({_VALID}))
+            WHERE place = 1) WHERE recent <= 10 GROUP BY seller""",
     "q7": """
         SELECT auction, price, bidder, date_time FROM (
             SELECT *, rank() OVER (PARTITION BY date_time - date_time % 10000 ORDER BY price DESC) AS place FROM bid)

@@ -31,6 +31,7 @@ from weir.specs import (
     TopSpec,
 )
 from weir.specs.broadcast import BroadcastProcessSpec
+from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.joins import JoinedColumns, joined_columns
 from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
@@ -83,6 +84,9 @@ class KeyedStream(Stream):
     ) -> Self:
         """Running aggregates of the key: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
 
+        Over a changelog the result is a changelog too, with one row for each key that has rows: its key columns and the
+        aggregates of the rows that are there (count, sum, mean, min, max). A batch tells each key once.
+
         Args:
             name: the step's name; its state belongs to it.
             emit: "per_event": each row, values after it; "per_batch": each key's last row of a batch.
@@ -110,6 +114,8 @@ class KeyedStream(Stream):
             Aggregate(output, call.function, call.column, call.condition, call.parameters)
             for output, call in aggregates.items()
         )
+        if is_changelog(self.schema):
+            return self._same_kind(name, ChangelogAggregateSpec(self.key_columns, listed), parallelism)
         return self._same_kind(name, KeyedAggregateSpec(self.key_columns, listed, emit), parallelism)
 
     def deduplicate(

@@ -22,6 +22,7 @@ QUERIES: dict[str, Query] = {
     "q3": nexmark_joins.q3,
     "q4": nexmark_tables.q4,
     "q5": nexmark_windows.q5,
+    "q6": nexmark_tables.q6,
     "q7": nexmark_windows.q7,
     "q8": nexmark_windows.q8,
     "q9": nexmark_tables.q9,

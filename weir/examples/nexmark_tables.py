@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import polars as pl
 import pyarrow as pa
 
@@ -20,6 +23,43 @@ def q4(auction: Auction) -> weir.Stream:
     )
     average = pl.col("total").cast(pl.Float64) / pl.col("n")
     return totals.with_columns("average", average=average).select("told", "category", "total", "n", "average")
+
+
+def q6(auction: Auction) -> weir.Stream:
+    """Average price of the last ten auctions of each seller that are over, by the time of the winning bid."""
+    columns = {"seller": int, "price": int, "bid_time": int}
+    valid = _valid(auction, "id", "seller").select(
+        "prices", "id", "seller", "price", "date_time_right", "expires"
+    )
+    closed = valid.key_by("id").process("closed", Winner, columns | {"id": int}).select("sold", *columns)
+    last = closed.key_by("seller").top("last", by="bid_time", rows=10)
+    return last.key_by("seller").aggregate("average", average=weir.mean("price"))
+
+
+class Winner(weir.KeyedProcess):
+    """Of an auction's bids the highest, of equal ones the first, when the auction is over."""
+
+    best = weir.ValueState(pl.Struct({"seller": pl.Int64, "price": pl.Int64, "bid_time": pl.Int64}))
+
+    def process(
+        self, key: tuple[int], row: dict[str, Any], context: weir.KeyContext
+    ) -> Iterable[dict[str, Any]]:
+        """Remember the bid if it is better; bids may come out of order."""
+        best = self.best.value
+        price, bid_time = row["price"], row["date_time_right"]
+        if best is None or (price, -bid_time) > (best["price"], -best["bid_time"]):
+            self.best.value = {"seller": row["seller"], "price": price, "bid_time": bid_time}
+        if best is None:
+            # At this time a bid may still come.
+            context.timers.register(row["expires"] + 1)
+        return ()
+
+    def on_timer(self, key: tuple[int], time_ms: int, context: weir.KeyContext) -> Iterable[dict[str, Any]]:
+        """The winning bid."""
+        best = self.best.value
+        assert best is not None
+        self.best.clear()
+        yield {"id": key[0], **best}
 
 
 def q9(auction: Auction) -> weir.Stream:

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from weir.changes import CHANGE_COLUMN, CHANGES
-from weir.errors import InputError
+from weir.changes import CHANGE_COLUMN
+from weir.operators.change_codes import CHANGE_VALUES, change_codes
 from weir.operators.joins import change_kernels as kernels
 from weir.operators.joins.join_operator import JoinOperator
 from weir.operators.joins.kept_rows import NEVER_MS, Block, NewRows
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
 
-_CHANGE_VALUES = pa.array(CHANGES, pa.string())
 #: Of each change the one that does the same alone.
 _WITHOUT_UPDATES = np.array([kernels.INSERT, kernels.DELETE, kernels.INSERT, kernels.DELETE], dtype=np.uint8)
 #: What is told by each kind because of left rows, and because of right rows.
@@ -151,7 +149,7 @@ class ChangeJoinOperator(JoinOperator):
         if spec.how not in ("semi", "anti") or side == 1:
             others = zip(self._joined.columns[1 - side], decoded, strict=True)
             found |= {output: array.take(positions) for (_, output), array in others}
-        found[CHANGE_COLUMN] = _CHANGE_VALUES.take(pa.array(change))
+        found[CHANGE_COLUMN] = CHANGE_VALUES.take(pa.array(change))
         return self._joined.batch(found, times_ms, batch.column(INGEST_TIME_COLUMN).take(pa.array(row)))
 
     def _alone(self, side: int, batch: pa.RecordBatch, times_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
@@ -159,21 +157,5 @@ class ChangeJoinOperator(JoinOperator):
         if batch.num_rows:
             # The other half of an update may have a key.
             codes = _WITHOUT_UPDATES[change_codes(batch)]
-            change = {CHANGE_COLUMN: _CHANGE_VALUES.take(pa.array(codes))}
+            change = {CHANGE_COLUMN: CHANGE_VALUES.take(pa.array(codes))}
             yield self._joined.alone(side, batch, times_ms, change)
-
-
-def change_codes(batch: pa.RecordBatch) -> np.ndarray:
-    """The position of each row's change in ``CHANGES``; plain rows are added. uint8, shape (rows,).
-
-    Raises:
-        InputError: a value is none of them.
-    """
-    if CHANGE_COLUMN not in batch.schema.names:
-        return np.zeros(batch.num_rows, dtype=np.uint8)
-    found = pc.index_in(batch.column(CHANGE_COLUMN), _CHANGE_VALUES)
-    if found.null_count:
-        wrong = batch.column(CHANGE_COLUMN).filter(found.is_null())[0]
-        raise InputError(f"{CHANGE_COLUMN} is {wrong.as_py()!r}; it must be one of {', '.join(CHANGES)}")
-    codes: np.ndarray = found.to_numpy(zero_copy_only=False).astype(np.uint8)
-    return codes

@@ -1,0 +1,187 @@
+"""Aggregates over a changelog, against Polars' group_by over the rows that are there."""
+
+from collections import Counter
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import weir
+from weir import testing
+from weir.changes import folded
+from weir.errors import GraphError
+from weir.operators.base import OperatorContext
+from weir.operators.registry import create_operator
+from weir.records import with_times
+from weir.specs import Aggregate
+from weir.specs.changelog_aggregates import ChangelogAggregateSpec
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.opened import StateTables
+
+SCHEMA = {"k": int, "n": weir.Nullable(int), "x": weir.Nullable(float), "_change": str}
+ROWS = st.tuples(
+    st.integers(0, 2), st.one_of(st.none(), st.integers(-3, 3)), st.sampled_from([None, -1.5, 0.25, 2.0])
+)
+STEPS = st.lists(
+    st.one_of(
+        st.just("savepoint"),
+        st.lists(
+            st.one_of(
+                st.tuples(st.just("insert"), ROWS),
+                st.tuples(st.just("delete"), st.integers(0, 9)),
+                st.tuples(st.just("update"), st.integers(0, 9), ROWS),
+            ),
+            max_size=8,
+        ),
+    ),
+    max_size=8,
+)
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def flow_of():
+    flow = weir.Dataflow("aggregates", max_parallelism=4)
+    rows = flow.source("rows", weir.JsonLines("/absent", schema=SCHEMA))
+    totals = rows.key_by("k").aggregate(
+        "totals",
+        parallelism=2,
+        rows=weir.count(),
+        total=weir.sum("n"),
+        mean=weir.mean("n"),
+        low=weir.min("n"),
+        high=weir.max("x"),
+        float_total=weir.sum("x"),
+        positive=weir.count().where(pl.col("n") > 0),
+    )
+    totals.sink("out", weir.Collect())
+    return flow
+
+
+def expected(rows):
+    frame = pl.DataFrame(rows, schema={"k": pl.Int64, "n": pl.Int64, "x": pl.Float64}, orient="row")
+    n, x = pl.col("n"), pl.col("x")
+    found = frame.group_by("k").agg(
+        rows=pl.len().cast(pl.Int64),
+        total=pl.when(n.count() > 0).then(n.sum()),
+        mean=n.mean(),
+        low=n.min(),
+        high=x.max(),
+        float_total=pl.when(x.count() > 0).then(x.sum()),
+        positive=(n > 0).sum().cast(pl.Int64),
+    )
+    return Counter(found.rows())
+
+
+def changes_of(batch, table):
+    found = []
+    for step in batch:
+        match step:
+            case "insert", row:
+                table.append(row)
+                found.append((*row, "insert"))
+            case "delete", position if table:
+                found.append((*table.pop(position % len(table)), "delete"))
+            case "update", position, row if table:
+                found.append((*table.pop(position % len(table)), "update_before"))
+                table.append(row)
+                found.append((*row, "update_after"))
+    return [dict(zip(SCHEMA, row, strict=True)) for row in found]
+
+
+@QUICK
+@given(steps=STEPS)
+def test_the_result_is_that_of_the_rows_that_are_there(steps):
+    table, told = [], []
+    job = testing.start(flow_of())
+    try:
+        for step in steps:
+            if step == "savepoint":
+                savepoint = job.savepoint()
+                told += job.rows("totals").to_dicts()
+                job.stop()
+                job = testing.start(flow_of(), from_savepoint=savepoint)
+                continue
+            job.push("rows", changes_of(step, table))
+            now = told + job.rows("totals").to_dicts()
+            found = folded(pl.DataFrame(now, infer_schema_length=None)).rows() if now else []
+            assert Counter(found) == expected(table)
+    finally:
+        job.stop()
+
+
+def test_each_key_is_told_once_for_a_batch_and_not_if_nothing_changes():
+    names = list(SCHEMA)
+    with testing.start(flow_of()) as job:
+        rows = [(1, 1, 0.5, "insert"), (1, 2, 0.5, "insert"), (2, 1, None, "insert")]
+        job.push("rows", [dict(zip(names, row, strict=True)) for row in rows])
+        job.push(
+            "rows", [dict(zip(names, (1, 2, 0.5, change), strict=True)) for change in ("delete", "insert")]
+        )
+        job.push("rows", [dict(zip(names, (1, 2, 0.5, "delete"), strict=True))])
+        job.push("rows", [dict(zip(names, (1, 1, 0.5, "delete"), strict=True))])
+        found = job.finish()["totals"].to_polars()
+    of_key = found.filter(pl.col("k") == 1)
+    assert of_key.select("rows", "total", "_change").rows() == [
+        (2, 3, "insert"),
+        (2, 3, "update_before"),
+        (1, 1, "update_after"),
+        (1, 1, "delete"),
+    ]
+
+
+def test_what_cannot_be_taken_back_is_refused():
+    flow = weir.Dataflow("aggregates")
+    rows = flow.source("rows", weir.JsonLines("/absent", schema=SCHEMA)).key_by("k")
+    with pytest.raises(
+        GraphError, match="step 'a': v: variance cannot take rows back, and the input is a changelog"
+    ):
+        rows.aggregate("a", v=weir.variance("x"))
+    with pytest.raises(GraphError, match="step 'a': sum over 'y': there is no such column"):
+        rows.aggregate("a", v=weir.sum("y"))
+
+
+#: Version 1; two rows; of each aggregate the number of values and their sum: count, mean of n, max of x (two values);
+#: the values, ascending, then how often each is there.
+GOLDEN = (
+    "01" + "0200000000000000"
+    + "0200000000000000" + "00" * 8
+    + "0200000000000000" + "0300000000000000"
+    + "0200000000000000" + "00" * 8
+    + "02000000" + "000000000000e03f" + "000000000000f03f" + "0100000000000000" * 2
+)  # fmt: skip
+
+
+def test_golden_bytes():
+    source = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("_change", pa.string())])
+    aggregates = (Aggregate("rows", "count"), Aggregate("mean", "mean", "n"), Aggregate("high", "max", "x"))
+    spec = ChangelogAggregateSpec(("k",), aggregates)
+
+    def opened(store):
+        tables = StateTables(store, 1 << 16, 4)
+        operator = create_operator(spec)
+        schema = spec.output_schema("a", (source,))
+        context = OperatorContext(
+            *("job", "a", 0, 0, 1), max_parallelism=4, tables=tables.of("a", {"totals": 0}), schema=schema
+        )
+        operator.open(context)
+        return operator, tables
+
+    def batch_of(*rows):
+        plain = pa.RecordBatch.from_pylist(
+            [dict(zip(source.names, row, strict=True)) for row in rows], schema=source
+        )
+        return with_times(plain, np.zeros(len(rows), dtype=np.int64), 7)
+
+    store = MemoryBackend()
+    operator, tables = opened(store)
+    list(operator.process(batch_of((1, 1, 0.5, "insert"), (1, 2, 1.0, "insert"))))
+    tables.flush()
+    ((_, value),) = store.scan()
+    assert value.hex() == GOLDEN
+    operator, _ = opened(store)
+    (told,) = operator.process(batch_of((1, 2, 1.0, "delete")))
+    assert told.column("high").to_pylist() == [1.0, 0.5]
+    assert told.column("mean").to_pylist() == [1.5, 1.0]

@@ -1,0 +1,30 @@
+"""How rows of a changelog change its table, as numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.changes import CHANGE_COLUMN, CHANGES
+from weir.errors import InputError
+
+#: The texts of all changes; a code is a position in them.
+CHANGE_VALUES = pa.array(CHANGES, pa.string())
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(len(CHANGES))
+
+
+def change_codes(batch: pa.RecordBatch) -> np.ndarray:
+    """The position of each row's change in ``CHANGES``; plain rows are added. uint8, shape (rows,).
+
+    Raises:
+        InputError: a value is none of them.
+    """
+    if CHANGE_COLUMN not in batch.schema.names:
+        return np.zeros(batch.num_rows, dtype=np.uint8)
+    found = pc.index_in(batch.column(CHANGE_COLUMN), CHANGE_VALUES)
+    if found.null_count:
+        wrong = batch.column(CHANGE_COLUMN).filter(found.is_null())[0]
+        raise InputError(f"{CHANGE_COLUMN} is {wrong.as_py()!r}; it must be one of {', '.join(CHANGES)}")
+    codes: np.ndarray = found.to_numpy(zero_copy_only=False).astype(np.uint8)
+    return codes

@@ -1,0 +1,315 @@
+"""Aggregates over a changelog, as a changelog: vectorised for the keys of a batch.
+
+A key has one value in the store, version 1:
+
+==========  =============================================================================================
+bytes       field
+==========  =============================================================================================
+1           version
+8           rows that are there, little endian; below 0 while some were taken away before they came
+16 each     of each aggregate: how many values count, and the sum of them (int64, or float64 of floats)
+the rest    of each ``min`` and ``max``: 4 bytes, how many different values there are; the values in ascending
+            order, 8 bytes each, as int64 or float64; then how often each of them is there, 8 bytes each
+==========  =============================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.changes import CHANGE_FIELD
+from weir.errors import StateMismatchError
+from weir.operators.aggregation.columns import array_of, numbers, rows_that_count
+from weir.operators.aggregation.conditions import Conditions
+from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.change_codes import (
+    CHANGE_VALUES,
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    change_codes,
+)
+from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
+from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
+from weir.records import SYSTEM_COLUMNS
+from weir.specs.changelog_aggregates import ChangelogAggregateSpec
+from weir.specs.keyed import Aggregate
+from weir.state.handles.block import Keys
+from weir.state.tables.values import ValueTable
+
+_VERSION = 1
+_EXTREMES = ("min", "max")
+
+
+@dataclass
+class _Totals:
+    """What the keys of a batch have; arrays have the shape (keys,) or (keys, aggregates)."""
+
+    rows: np.ndarray
+    counts: np.ndarray
+    #: int64, or the bits of float64.
+    sums: np.ndarray
+    #: By extreme: values and how often each is there, for each key.
+    values: dict[int, list[tuple[np.ndarray, np.ndarray]]]
+
+    def copy(self) -> _Totals:
+        """Of the arrays; pairs of values are replaced, not changed."""
+        values = {index: list(pairs) for index, pairs in self.values.items()}
+        return _Totals(self.rows.copy(), self.counts.copy(), self.sums.copy(), values)
+
+
+class ChangelogAggregateOperator(Operator):
+    """Count, sum, mean, min and max of the rows that are there, one row for each key.
+
+    Input: a changelog. Output: the columns of ``ChangelogAggregateSpec.output_schema``, then both time columns, those
+    of the key's last row in the batch. A batch tells each key once: its first result, the results before and after, or
+    that the key's last row went. Nulls are skipped; an aggregate without values is null, a count is 0.
+    """
+
+    def __init__(self, spec: ChangelogAggregateSpec) -> None:
+        self._spec = spec
+        self._extremes = [index for index, each in enumerate(spec.aggregates) if each.function in _EXTREMES]
+        self._conditions = Conditions(spec.aggregates)
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the state.
+
+        Raises:
+            StateError: there is no store.
+            StateMismatchError: a checkpoint's state cannot be read with this spec.
+        """
+        assert context.schema is not None
+        self._fields = [context.schema.field(each.output) for each in self._spec.aggregates]
+        self._codec: dict[str, Json] = {
+            "keys": [[name, str(context.schema.field(name).type)] for name in self._spec.key_columns],
+            "aggregates": [
+                [each.function, each.column, str(field.type), str(each.condition)]
+                for each, field in zip(self._spec.aggregates, self._fields, strict=True)
+            ],
+        }
+        for value in kept_snapshots(context, self._spec.kind).values():
+            if value["codec"] != self._codec:
+                raise StateMismatchError(
+                    f"step {context.operator_name!r}: the checkpoint's aggregates are {value['codec']}, the job now "
+                    f"needs {self._codec}; start without the checkpoint, or give the step another name if it may "
+                    "begin empty"
+                )
+        #: Whether values are summed as floats; the mean of integers is that of their exact sum. Known from the input.
+        self._sums_are_floats = [False] * len(self._fields)
+        self._table: ValueTable = declared_tables(context).values("totals")
+        self._max_parallelism = context.max_parallelism
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """What the changes of the batch change.
+
+        Raises:
+            InputError: a value of ``_change`` is unknown.
+            StateError: the store cannot be read or written.
+            WeirError: a value does not fit 64 bits.
+        """
+        for index, aggregate in enumerate(self._spec.aggregates):
+            if aggregate.column is not None:
+                dtype = batch.schema.field(aggregate.column).type
+                self._sums_are_floats[index] = pa.types.is_floating(dtype)
+        column = weir_keys.key_bytes(batch, self._spec.key_columns)
+        keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
+        state_keys = keys.distinct.state_keys(self._table)
+        stored = self._table.get_stored(state_keys)
+        before = self._read(stored)
+        after = before.copy()
+        self._add(batch, keys.inverse, after)
+        self._write(state_keys, stored, after)
+        yield from self._told(batch, keys.last_rows, before, after)
+
+    def _add(self, batch: pa.RecordBatch, inverse: np.ndarray, totals: _Totals) -> None:
+        codes = change_codes(batch)
+        signs = np.where((codes == INSERT) | (codes == UPDATE_AFTER), 1, -1).astype(np.int64)
+        np.add.at(totals.rows, inverse, signs)
+        masks = self._conditions.masks(batch)
+        for index, (aggregate, mask) in enumerate(zip(self._spec.aggregates, masks, strict=True)):
+            values, valid = self._values(batch, aggregate, mask)
+            keys, own = inverse, signs
+            if len(valid):
+                taken = np.flatnonzero(valid)
+                keys, own = inverse[taken], signs[taken]
+                values = values[taken] if values is not None else None
+            np.add.at(totals.counts[:, index], keys, own)
+            if values is None:
+                continue
+            if aggregate.function in _EXTREMES:
+                self._add_values(totals.values[index], keys, values, own)
+            elif self._sums_are_floats[index]:
+                np.add.at(totals.sums[:, index].view(np.float64), keys, values * own)
+            else:
+                np.add.at(totals.sums[:, index], keys, values * own)
+
+    def _values(
+        self, batch: pa.RecordBatch, aggregate: Aggregate, mask: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray]:
+        """Values of a column (None: only their number counts), and which rows count (of length 0: all)."""
+        column = None if aggregate.column is None else batch.column(aggregate.column)
+        if aggregate.function == "count" or column is None:
+            return None, mask if column is None else rows_that_count(column, mask)
+        target = pa.int64() if pa.types.is_integer(column.type) else pa.float64()
+        return numbers(aggregate, column, mask, target)
+
+    @staticmethod
+    def _add_values(
+        pairs: list[tuple[np.ndarray, np.ndarray]], keys: np.ndarray, values: np.ndarray, signs: np.ndarray
+    ) -> None:
+        """Add values of keys to those that each has."""
+        if not len(keys):
+            return
+        order = np.argsort(keys, kind="stable")
+        found, firsts = np.unique(keys[order], return_index=True)
+        for key, rows in zip(found.tolist(), np.split(order, firsts[1:]), strict=True):
+            old_values, old_counts = pairs[key]
+            merged, places = np.unique(
+                np.concatenate([old_values.view(values.dtype), values[rows]]), return_inverse=True
+            )
+            counts = np.zeros(len(merged), dtype=np.int64)
+            np.add.at(counts, places, np.concatenate([old_counts, signs[rows]]))
+            stays = counts != 0
+            pairs[key] = merged[stays].view(np.int64), counts[stays]
+
+    # --- the store ---
+
+    def _read(self, stored: list[bytes | None]) -> _Totals:
+        count, width = len(stored), len(self._spec.aggregates)
+        fixed_bytes = 9 + 16 * width
+        empty = bytes([_VERSION]) + bytes(fixed_bytes - 1)
+        heads = [empty if value is None else value[:fixed_bytes] for value in stored]
+        table = np.frombuffer(b"".join(heads), dtype=np.uint8).reshape(count, fixed_bytes)
+        if (table[:, 0] != _VERSION).any():
+            wrong = int(table[table[:, 0] != _VERSION, 0][0])
+            raise StateMismatchError(f"aggregates have format version {wrong}, this program reads {_VERSION}")
+        cells = np.ascontiguousarray(table[:, 1:]).view(np.int64)
+        none = np.empty(0, dtype=np.int64)
+        values: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {index: [] for index in self._extremes}
+        for value in stored if self._extremes else ():
+            at = fixed_bytes
+            for index in self._extremes:
+                if value is None:
+                    values[index].append((none, none))
+                    continue
+                size = int.from_bytes(value[at : at + 4], "little")
+                numbers_at, at = at + 4, at + 4 + 16 * size
+                both = np.frombuffer(value[numbers_at:at], dtype=np.int64)
+                values[index].append((both[:size], both[size:]))
+        return _Totals(
+            cells[:, 0].copy(), cells[:, 1::2].copy(order="F"), cells[:, 2::2].copy(order="F"), values
+        )
+
+    def _write(self, state_keys: list[bytes], stored: list[bytes | None], totals: _Totals) -> None:
+        count, width = totals.counts.shape
+        cells = np.empty((count, 1 + 2 * width), dtype=np.int64)
+        cells[:, 0], cells[:, 1::2], cells[:, 2::2] = totals.rows, totals.counts, totals.sums
+        version = bytes([_VERSION])
+        # What is left of a sum of floats when all are gone is what rounding left.
+        is_empty = (totals.rows == 0) & (totals.counts == 0).all(axis=1)
+        for index in range(width):
+            if not self._sums_are_floats[index] and index not in self._extremes:
+                is_empty &= totals.sums[:, index] == 0
+        for pairs in totals.values.values():
+            is_empty &= np.array([not len(values) for values, _ in pairs], dtype=bool)
+        puts, deletes = [], []
+        for position, (key, row, gone) in enumerate(zip(state_keys, cells, is_empty.tolist(), strict=True)):
+            if gone:
+                if stored[position] is not None:
+                    deletes.append(key)
+                continue
+            parts = [version, row.tobytes()]
+            for index in self._extremes:
+                values, counts = totals.values[index][position]
+                parts += [len(values).to_bytes(4, "little"), values.tobytes(), counts.tobytes()]
+            puts.append((key, b"".join(parts)))
+        self._table.write_stored(puts, deletes)
+
+    # --- the result ---
+
+    def _results(self, totals: _Totals) -> list[pa.Array]:
+        """The columns of the aggregates."""
+        found = []
+        for index, (aggregate, field) in enumerate(zip(self._spec.aggregates, self._fields, strict=True)):
+            counts = totals.counts[:, index]
+            if aggregate.function == "count":
+                found.append(pa.array(np.maximum(counts, 0)))
+                continue
+            valid = counts > 0
+            if aggregate.function in _EXTREMES:
+                found.append(self._extreme(aggregate, field.type, totals.values[index]))
+                continue
+            sums = np.ascontiguousarray(totals.sums[:, index])
+            if self._sums_are_floats[index]:
+                sums = sums.view(np.float64)
+            if aggregate.function == "mean":
+                sums = sums / np.where(valid, counts, 1)
+            found.append(array_of(sums, valid))
+        return found
+
+    @staticmethod
+    def _extreme(
+        aggregate: Aggregate, dtype: pa.DataType, pairs: list[tuple[np.ndarray, np.ndarray]]
+    ) -> pa.Array:
+        place = 0 if aggregate.function == "min" else -1
+        out = np.zeros(len(pairs), dtype=np.int64)
+        valid = np.zeros(len(pairs), dtype=bool)
+        for key, (values, counts) in enumerate(pairs):
+            there = values[counts > 0]
+            if len(there):
+                out[key], valid[key] = there[place], True
+        return array_of(out.view(np.float64) if pa.types.is_floating(dtype) else out, valid)
+
+    def _told(
+        self, batch: pa.RecordBatch, last_rows: np.ndarray, before: _Totals, after: _Totals
+    ) -> Iterator[pa.RecordBatch]:
+        old, new = self._results(before), self._results(after)
+        was, is_now = before.rows > 0, after.rows > 0
+        differs = np.zeros(len(was), dtype=bool)
+        for left, right in zip(old, new, strict=True):
+            differs |= ~_equal(left, right)
+        tells_before = was & (~is_now | differs)
+        tells_after = is_now & (~was | differs)
+        # The row before a change, then the one after it, key by key.
+        keys = np.repeat(np.arange(len(was)), 2)
+        told = np.flatnonzero(np.stack([tells_before, tells_after], axis=1).ravel())
+        if not len(told):
+            return
+        changes = np.stack(
+            [np.where(is_now, UPDATE_BEFORE, DELETE), np.where(was, UPDATE_AFTER, INSERT)], axis=1
+        ).ravel()[told]
+        keys, is_after = keys[told], told % 2
+        rows = pa.array(last_rows[keys])
+        names = [*self._spec.key_columns]
+        columns = [batch.column(name).take(rows) for name in names]
+        fields = [batch.schema.field(name) for name in names]
+        places = pa.array(keys + is_after * len(was))
+        for left, right, field in zip(old, new, self._fields, strict=True):
+            columns.append(pa.concat_arrays([left, right]).take(places))
+            fields.append(field)
+        columns.append(CHANGE_VALUES.take(pa.array(changes)))
+        fields.append(CHANGE_FIELD)
+        for field in batch.schema:
+            if field.name in SYSTEM_COLUMNS:
+                columns.append(batch.column(field.name).take(rows))
+                fields.append(field)
+        yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """What the bytes of the state mean."""
+        return keyed_snapshot(self._spec.kind, self._codec)
+
+
+def _equal(left: pa.Array, right: pa.Array) -> np.ndarray:
+    """Where both are equal, or both null; bits of floats are compared, so that a NaN is itself."""
+    valid = left.is_valid().to_numpy(zero_copy_only=False)
+    both = valid == right.is_valid().to_numpy(zero_copy_only=False)
+    bits = [np.ascontiguousarray(array.fill_null(0).to_numpy()).view(np.int64) for array in (left, right)]
+    same: np.ndarray = both & ((bits[0] == bits[1]) | ~valid)
+    return same

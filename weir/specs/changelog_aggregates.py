@@ -1,0 +1,48 @@
+"""The spec of aggregates over a changelog: results that rows enter and leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from weir.changes import CHANGE_COLUMN, changelog_schema
+from weir.errors import GraphError
+from weir.specs.aggregate_functions import aggregated_columns
+from weir.specs.keyed import Aggregate, KeyedSpec, aggregate_schema
+
+#: Functions from which a value can be taken away again.
+RETRACTABLE = ("count", "sum", "mean", "min", "max")
+
+
+@dataclass(frozen=True)
+class ChangelogAggregateSpec(KeyedSpec):
+    """Aggregates of the rows of each key that are there now, as a changelog of one row per key."""
+
+    kind: ClassVar[str] = "changelog_aggregate"
+    runtime: ClassVar[str] = "weir.operators.keyed.changelog_aggregates:ChangelogAggregateOperator"
+    takes_changes: ClassVar[bool] = True
+    aggregates: tuple[Aggregate, ...]
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The accumulators of each key."""
+        return ("totals",)
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """Key columns, one column for each aggregate, ``_change``; see :class:`OperatorSpec`."""
+        schema = inputs[0]
+        for aggregate in self.aggregates:
+            if aggregate.function not in RETRACTABLE:
+                raise GraphError(
+                    f"step {step!r}: {aggregate.output}: {aggregate.function} cannot take rows back, and the input is "
+                    f"a changelog (it has column {CHANGE_COLUMN!r}); over one there are {', '.join(RETRACTABLE)}"
+                )
+        found = aggregate_schema(step, self.aggregates, schema)
+        keys = [schema.field(name) for name in self.key_columns]
+        return changelog_schema(step, [*keys, *list(found)[len(schema) :]])
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Keys, what is aggregated, and how rows change the input's table; see :class:`OperatorSpec`."""
+        return frozenset({*self.key_columns, CHANGE_COLUMN}) | aggregated_columns(self.aggregates, schema)
