@@ -38,9 +38,11 @@ KERNEL_MODULES = (
     "weir.operators.keyed.row_kernels",
     "weir.operators.stateless.busy",
     "weir.operators.byte_access",
+    "weir.operators.kernel_types",
     "weir.operators.sources.json_scan",
     "weir.operators.sources.json_late",
     "weir.operators.sources.csv_scan",
+    "weir.operators.sources.parquet_kernels",
     "weir.operators.sinks.latency_format",
     "weir.operators.sources.line_shapes",
     "weir.state.tables.slot_layout",
@@ -58,6 +60,7 @@ _ONLY_INLINED = frozenset(
     {
         "weir.kernels",
         "weir.operators.byte_access",
+        "weir.operators.kernel_types",
         "weir.operators.sources.csv_tokens",
         "weir.operators.sources.json_tokens",
         "weir.state.tables.slot_layout",
@@ -65,7 +68,7 @@ _ONLY_INLINED = frozenset(
 )
 #: Packages that may hold kernels.
 _PACKAGES = ("weir", "task_manager", "jobs")
-_IMPORTS_NUMBA = re.compile(r"^(import|from) numba\b", re.MULTILINE)
+_IMPORTS_NUMBA = re.compile(r"^(import numba|from (numba|weir\.operators\.kernel_types))\b", re.MULTILINE)
 _CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 _INDEX_SUFFIX = ".nbi"
 
@@ -214,7 +217,7 @@ def _log_progress(progress: KernelProgress) -> None:
 
 
 def kernel_modules() -> Iterator[str]:
-    """Names of all modules whose source imports numba; the others are not imported."""
+    """Names of all modules whose source imports numba or its types; the others are not imported."""
     for package in _PACKAGES:
         spec = find_spec(package)
         for path in (spec.submodule_search_locations or []) if spec else []:

@@ -45,6 +45,18 @@ def load8(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @_intrinsic
+def load4(typing_context: Any, array: Any, index: Any) -> Any:
+    """Four bytes from any address, little endian, as uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = context.get_value_type(numba.types.uint32)
+        pointer = builder.bitcast(_byte_pointer(context, builder, signature, args), word.as_pointer())
+        return builder.zext(builder.load(pointer, align=1), context.get_value_type(numba.types.uint64))
+
+    return numba.types.uint64(array, numba.types.int64), codegen
+
+
+@_intrinsic
 def byte_at(typing_context: Any, array: Any, index: Any) -> Any:
     """One byte as int64; unlike ``array[index]`` without care for negative indices."""
 

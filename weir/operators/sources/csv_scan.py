@@ -10,12 +10,10 @@ is taken to be its first line; a record that is too long, too. Empty lines are p
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
 from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end
+from weir.operators.kernel_types import BOOL, BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
 from weir.operators.sources.csv_tokens import (
     BAD_FIELDS,
     BAD_NULL,
@@ -220,21 +218,10 @@ def _scan_record(
     return at + 1, why, about, late_count
 
 
-#: Untyped, because numba types only a part of it.
-_types: Any = numba.types
-_BYTES = numba.types.Array(numba.types.uint8, 1, "C")
-_INTS = numba.types.Array(numba.types.int64, 1, "C")
-_INTS_2D = numba.types.Array(numba.types.int64, 2, "C")
-_FLOATS = numba.types.Array(numba.types.float64, 1, "C")
-_OFFSETS = numba.types.Array(numba.types.int32, 1, "C")
-_INT = numba.types.int64
-_BOOL = numba.types.boolean
-
-
 @kernel(
-    _types.UniTuple(_INT, 4)(
-        *(_BYTES, _INT, _INT, _INT, _INT, _INT, _INT, _BOOL, _BOOL, _INTS, _INTS_2D, _BYTES, _INTS, _BOOL),
-        *(_INTS, _FLOATS, _OFFSETS, _BYTES, _BYTES, _INTS_2D, _INTS_2D, _INTS),
+    TYPES.UniTuple(INT, 4)(
+        *(BYTES, INT, INT, INT, INT, INT, INT, BOOL, BOOL, INTS, INTS_2D, BYTES, INTS, BOOL),
+        *(INTS, FLOATS, OFFSETS, BYTES, BYTES, INTS_2D, INTS_2D, INTS),
     )
 )
 def scan_records(

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.operators.byte_access import PADDING_BYTES, kernel, load8, store8
+from weir.operators.kernel_types import BYTES, INT, INTS, TYPES
 from weir.operators.sources.json_scan import ENTRY_KIND, ENTRY_SLOT, KIND_FLOAT
 from weir.operators.sources.json_strict import StrictDecoder
 
-_types: Any = numba.types
-_BYTES = numba.types.Array(numba.types.uint8, 1, "C")
-_INTS = numba.types.Array(numba.types.int64, 1, "C")
-_INT = numba.types.int64
 _BEFORE, _AFTER = b'{"v":', b"}\n"
 
 
-@kernel(_types.void(_BYTES, _INTS, _INTS, _INT, _INT, _BYTES, _INTS))
+@kernel(TYPES.void(BYTES, INTS, INTS, INT, INT, BYTES, INTS))
 def _gather(
     data: np.ndarray,
     starts: np.ndarray,

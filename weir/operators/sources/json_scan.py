@@ -14,12 +14,10 @@ beyond ASCII is checked two or four characters at once.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
 from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end, load8
+from weir.operators.kernel_types import BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
 from weir.operators.sources.json_tokens import (
     copy_string,
     literal,
@@ -276,35 +274,25 @@ def _scan_object(
     return at + 1, late_count, filled
 
 
-#: Untyped, because numba types only a part of it.
-_types: Any = numba.types
-_BYTES = numba.types.Array(numba.types.uint8, 1, "C")
-_INTS = numba.types.Array(numba.types.int64, 1, "C")
-_INTS_2D = numba.types.Array(numba.types.int64, 2, "C")
-_FLOATS = numba.types.Array(numba.types.float64, 1, "C")
-_OFFSETS = numba.types.Array(numba.types.int32, 1, "C")
-_INT = numba.types.int64
-
-
 @kernel(
-    _types.UniTuple(_INT, 4)(
-        _BYTES,
-        _INT,
-        _INT,
-        _INT,
-        _INT,
-        _BYTES,
-        _INTS,
-        _INTS_2D,
-        _INTS_2D,
-        _INTS,
-        _FLOATS,
-        _OFFSETS,
-        _BYTES,
-        _BYTES,
-        _INTS_2D,
-        _INTS_2D,
-        _INTS,
+    TYPES.UniTuple(INT, 4)(
+        BYTES,
+        INT,
+        INT,
+        INT,
+        INT,
+        BYTES,
+        INTS,
+        INTS_2D,
+        INTS_2D,
+        INTS,
+        FLOATS,
+        OFFSETS,
+        BYTES,
+        BYTES,
+        INTS_2D,
+        INTS_2D,
+        INTS,
     )
 )
 def scan_lines(

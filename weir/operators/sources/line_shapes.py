@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
 from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end
+from weir.operators.kernel_types import BYTES, INT, INTS_2D, TYPES
 
 #: A line nested deeper than this is never parsed: parsers recurse.
 DEPTH_MAX = 128
 
-#: Untyped, because numba types only a part of it.
-_types: Any = numba.types
-_BYTES = numba.types.Array(numba.types.uint8, 1, "C")
-_INTS_2D = numba.types.Array(numba.types.int64, 2, "C")
-_INT = numba.types.int64
 
-
-@kernel(_types.UniTuple(_INT, 2)(_BYTES, _INT, _INT, _INT, _INTS_2D))
+@kernel(TYPES.UniTuple(INT, 2)(BYTES, INT, INT, INT, INTS_2D))
 def cut_lines(data: np.ndarray, start: int, stop: int, lines_max: int, lines: np.ndarray) -> tuple[int, int]:
     """Find line ends, in the form of :func:`scan_lines` with no line certain.
 
@@ -84,7 +76,7 @@ def _line_shape(data: np.ndarray, at: int, stop: int) -> int:
     return SHAPE_OTHER if odd or in_string or not closed else SHAPE_OBJECT
 
 
-@kernel(numba.types.void(_BYTES, _INTS_2D, _INT, _INT, _BYTES))
+@kernel(TYPES.void(BYTES, INTS_2D, INT, INT, BYTES))
 def line_shapes(
     data: np.ndarray, lines: np.ndarray, count: int, line_bytes_max: int, shapes: np.ndarray
 ) -> None:

@@ -175,7 +175,9 @@ class ParquetReader(ColumnarReader):
         first = file.metadata.row_group(index).num_rows - group.rows
         # Both time columns are in a batch, too.
         bytes_max = BATCH_BYTES_MAX - 16 * min(self.rows_decoded_max, BATCH_BYTES_MAX >> 8)
-        batches = read_group(file, index, names, first, self.rows_decoded_max, bytes_max)
+        source = self._files.arrow_source(group.path)
+        local_path = source if isinstance(source, str) else None
+        batches = read_group(file, index, names, first, self.rows_decoded_max, bytes_max, local_path)
         return _readable(group.path, (batch.cast(nullable) for batch in batches))
 
     def _open_file(self, path: str, names: Sequence[str]) -> pq.ParquetFile:

@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weir.conditions import Range
+from weir.operators.sources.parquet_columns import direct_batches
+from weir.operators.sources.parquet_headers import DamagedPageError
+from weir.operators.sources.parquet_pages import UnsupportedPageError
 from weir.records import batch_bytes
 
 #: Rows that are decoded to learn how long they are.
@@ -52,7 +55,13 @@ def open_parquet(open_source: Callable[[], Any], names: Collection[str]) -> pq.P
 
 
 def read_group(
-    file: pq.ParquetFile, index: int, names: Sequence[str], first_row: int, rows_max: int, bytes_max: int
+    file: pq.ParquetFile,
+    index: int,
+    names: Sequence[str],
+    first_row: int,
+    rows_max: int,
+    bytes_max: int,
+    local_path: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a group from one on.
 
@@ -63,6 +72,7 @@ def read_group(
         first_row: number within the group of the first row that is wanted.
         rows_max: rows of a batch.
         bytes_max: about so many bytes has a batch at most, unless it is one row; pages of the file can be larger.
+        local_path: of a local file, whose pages are then read without pyarrow's decoder where that can be.
 
     Yields:
         Batches with these columns, in this order.
@@ -70,6 +80,23 @@ def read_group(
     Raises:
         OSError, pa.ArrowException: the file cannot be read.
     """
+    given = first_row
+    if local_path is not None:
+        try:
+            for batch in direct_batches(local_path, file, index, names, first_row, rows_max, bytes_max):
+                given += batch.num_rows
+                yield batch
+            return
+        except (UnsupportedPageError, DamagedPageError):
+            # Whether the file is right, and what is wrong with it, pyarrow says.
+            pass
+    yield from _decoded(file, index, names, given, rows_max, bytes_max)
+
+
+def _decoded(
+    file: pq.ParquetFile, index: int, names: Sequence[str], first_row: int, rows_max: int, bytes_max: int
+) -> Iterator[pa.RecordBatch]:
+    """As :func:`read_group`, by pyarrow's decoder."""
     group = file.metadata.row_group(index)
     rows, is_probe = _rows_at_first(group, _column_indices(file.metadata, names), rows_max, bytes_max)
     given = first_row

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from weir.operators.sources.parquet_columns import direct_batches
+from weir.operators.sources.parquet_headers import DamagedPageError, read_header
+from weir.operators.sources.parquet_pages import UnsupportedPageError
+from weir.operators.sources.parquet_rows import open_parquet, read_group
+
+NAMES = ["id", "name", "payload", "level", "day", "raw"]
+
+
+def table_of(draw, rows, nulls):
+    def column(data_type, make):
+        values = [None if nulls and draw.random() < nulls else make() for _ in range(rows)]
+        return pa.array(values, type=data_type)
+
+    long = draw.choice([5, 300, 5000])
+    return pa.table(
+        {
+            "id": pa.array(range(rows), type=pa.int64()),
+            "name": column(pa.string(), lambda: f"server-{draw.randrange(50)}"),
+            "payload": column(
+                pa.large_string(), lambda: draw.choice(["", "ü", "日本"]) + "x" * draw.randrange(long)
+            ),
+            "level": column(pa.float64(), lambda: draw.choice([draw.random(), 1.5])),
+            "day": column(pa.date32(), lambda: draw.randrange(20_000)),
+            "raw": column(pa.binary(), lambda: draw.randbytes(draw.randrange(40))),
+        }
+    )
+
+
+def write(path, table, draw):
+    pq.write_table(
+        table,
+        path,
+        compression=draw.choice(["none", "snappy", "zstd", "gzip"]),
+        use_dictionary=draw.choice([True, False, ["name", "level"]]),
+        data_page_version=draw.choice(["1.0", "2.0"]),
+        data_page_size=draw.choice([100, 4096, 1 << 20]),
+        dictionary_pagesize_limit=draw.choice([200, 1 << 20]),
+        write_statistics=draw.random() < 0.7,
+        row_group_size=draw.choice([7, 500, 10_000]),
+    )
+
+
+def rows_of(table, names):
+    """Rows with 32-bit offsets, as they are read."""
+    small = {pa.large_string(): pa.string()}
+    fields = [
+        pa.field(name, small.get(table.schema.field(name).type, table.schema.field(name).type))
+        for name in names
+    ]
+    return table.select(names).cast(pa.schema(fields)).combine_chunks()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_are_those_that_pyarrow_reads(tmp_path, seed):
+    draw = random.Random(seed)
+    path = str(tmp_path / "a.parquet")
+    table = table_of(draw, draw.choice([1, 40, 3000]), draw.choice([0, 0.01, 0.6, 1.0]))
+    write(path, table, draw)
+    names = draw.sample(NAMES, draw.randint(1, len(NAMES)))
+    file = open_parquet(lambda: path, names)
+    bytes_max = draw.choice([1, 10_000, 1 << 20])
+    first_row = draw.choice([0, 3])
+    for index in range(file.num_row_groups):
+        whole = file.read_row_group(index, columns=names)
+        if first_row >= whole.num_rows:
+            continue
+        batches = list(direct_batches(path, file, index, names, first_row, 600, bytes_max))
+        for batch in batches:
+            batch.validate(full=True)
+            assert batch.num_rows == 1 or batch.nbytes <= 2 * bytes_max
+        assert pa.Table.from_batches(batches).combine_chunks() == rows_of(whole.slice(first_row), names)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damaged_pages_are_left_to_pyarrow(tmp_path, seed):
+    """Whatever the bytes say, nothing beyond the page is read; pyarrow finds the same values, or says what is wrong."""
+    draw = random.Random(seed)
+    path = tmp_path / "a.parquet"
+    table = table_of(draw, 800, draw.choice([0, 0.3]))
+    pq.write_table(
+        table,
+        path,
+        compression=draw.choice(["none", "snappy"]),
+        data_page_version=draw.choice(["1.0", "2.0"]),
+        data_page_size=2000,
+    )
+    data = bytearray(path.read_bytes())
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    for _ in range(draw.choice([1, 5, 50])):
+        data[draw.randrange(4, end)] = draw.randrange(256)
+    path.write_bytes(data)
+    file = open_parquet(lambda: str(path), NAMES)
+    try:
+        for batch in direct_batches(str(path), file, 0, NAMES, 0, 500, 100_000):
+            batch.validate()
+            assert batch.num_rows
+    except (UnsupportedPageError, DamagedPageError, OSError):
+        pass
+
+
+def test_pyarrow_goes_on_where_a_page_has_another_form(tmp_path):
+    path = str(tmp_path / "a.parquet")
+    table = pa.table({"id": range(5000), "name": [f"n{n}" for n in range(5000)]})
+    pq.write_table(
+        table, path, use_dictionary=False, column_encoding={"id": "DELTA_BINARY_PACKED", "name": "PLAIN"}
+    )
+    file = open_parquet(lambda: path, ["id", "name"])
+    with pytest.raises(UnsupportedPageError):
+        next(direct_batches(path, file, 0, ["id", "name"], 0, 500, 1 << 20))
+    batches = read_group(file, 0, ["id", "name"], 0, 500, 1 << 20, path)
+    assert pa.Table.from_batches(batches).combine_chunks() == table.combine_chunks()
+
+
+def test_a_long_text_after_short_ones_ends_a_batch(tmp_path):
+    path = str(tmp_path / "a.parquet")
+    texts = ["x"] * 50 + ["y" * 5000] + ["z"] * 50
+    pq.write_table(pa.table({"name": texts}), path)
+    file = open_parquet(lambda: path, ["name"])
+    batches = list(direct_batches(path, file, 0, ["name"], 0, 1000, 1000))
+    assert [len(batch.column(0)) for batch in batches] == [50, 1, 50]
+    assert [text for batch in batches for text in batch.column(0).to_pylist()] == texts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_header_of_any_bytes_is_none_or_damaged(seed):
+    data = random.Random(seed).randbytes(200)
+    try:
+        found = read_header(data, 0)
+    except DamagedPageError:
+        return
+    assert found is None or found[0].compressed_bytes >= 0

@@ -1,0 +1,20 @@
+"""Names of the Numba types in kernels' signatures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+
+#: Untyped, because numba types only a part of it.
+TYPES: Any = numba.types
+
+INT = TYPES.int64
+WORD = TYPES.uint64
+BOOL = TYPES.boolean
+#: Flat arrays: uint8, int32, int64, float64; and a table of int64.
+BYTES = TYPES.Array(TYPES.uint8, 1, "C")
+OFFSETS = TYPES.Array(TYPES.int32, 1, "C")
+INTS = TYPES.Array(TYPES.int64, 1, "C")
+FLOATS = TYPES.Array(TYPES.float64, 1, "C")
+INTS_2D = TYPES.Array(TYPES.int64, 2, "C")

@@ -1,0 +1,267 @@
+"""Rows of a Parquet row group straight from its pages: each text is copied once, to where its batch is.
+
+A value of 200 bytes costs pyarrow's decoder three times what copying it takes. This is for flat columns of numbers and
+texts in local files; pyarrow reads everything else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from weir.operators.byte_access import PADDING_BYTES
+from weir.operators.sources.parquet_headers import DamagedPageError
+from weir.operators.sources.parquet_kernels import append_found, append_plain
+from weir.operators.sources.parquet_pages import CODECS, Page, PageReader, UnsupportedPageError
+
+_ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY", "BIT_PACKED"}
+#: Types whose values lie in the file as in memory, by how the file calls them. None: texts.
+_TYPES: dict[str, dict[pa.DataType, np.dtype | None]] = {
+    "INT64": {pa.int64(): np.dtype("<i8")},
+    "INT32": {pa.int32(): np.dtype("<i4"), pa.date32(): np.dtype("<i4")},
+    "DOUBLE": {pa.float64(): np.dtype("<f8")},
+    "FLOAT": {pa.float32(): np.dtype("<f4")},
+    "BYTE_ARRAY": dict.fromkeys((pa.string(), pa.binary(), pa.large_string(), pa.large_binary())),
+}
+_NONE = np.empty(0, dtype=np.uint8)
+#: No batch needs 64-bit offsets.
+_SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+
+class _Column:
+    """One column of a row group, from its first row on."""
+
+    def __init__(self, field: pa.Field, pages: PageReader, size_bytes: int, *, is_text: bool) -> None:
+        self.field = field
+        self.is_text = is_text
+        #: In the file.
+        self.size_bytes = size_bytes
+        #: Of a row in memory, but for texts.
+        self.row_bytes = 4 if is_text else field.type.bit_width // 8
+        self._reader = pages
+        self._page: Page | None = None
+        #: Decoded, but not taken: another column had no more rows for a batch.
+        self._left: pa.Array | None = None
+
+    def skip(self, rows: int) -> None:
+        """Pass over rows."""
+        while rows > 0:
+            page = self._current()
+            passed = min(rows, page.rows_left)
+            if page.at >= 0:
+                self._append(page, passed, _Texts(passed, page.data_bytes))
+            page.next_row += passed
+            rows -= passed
+
+    def take(self, rows: int, bytes_max: int) -> pa.Array:
+        """So many of the next rows as texts do not have more bytes, at least 1; :meth:`keep` follows."""
+        if self._left is not None:
+            taken, self._left = self._left, None
+            return taken
+        return self._texts(rows, bytes_max) if self.is_text else self._numbers(rows)
+
+    def keep(self, taken: pa.Array, rows: int) -> pa.Array:
+        """Of what was taken the first rows; the others are taken next."""
+        if len(taken) <= rows:
+            return taken
+        self._left = taken.slice(rows)
+        return taken.slice(0, rows)
+
+    def _texts(self, rows: int, bytes_max: int) -> pa.Array:
+        texts = _Texts(rows, bytes_max)
+        valid = _Valid(rows)
+        while texts.filled < rows:
+            page = self._current()
+            first, wanted = page.next_row, min(rows - texts.filled, page.rows_left)
+            count = self._append(page, wanted, texts)
+            if not count and not texts.filled:
+                # One that is longer than all of them may be.
+                texts = _Texts(rows, page.data_bytes)
+                count = self._append(page, 1, texts)
+                rows = 1
+            valid.note(page, texts.filled - count, first, count)
+            page.next_row += count
+            if count < wanted:
+                break
+        return texts.array(self.field.type, *valid.bitmap(texts.filled))
+
+    @staticmethod
+    def _append(page: Page, rows: int, texts: _Texts) -> int:
+        """Append as many rows of a page as fit; returns how many."""
+        if page.at < 0:
+            count = append_found(
+                *(page.data, page.starts, page.lengths, page.next_row, rows),
+                *(texts.offsets, texts.filled, texts.out, texts.bytes_max),
+            )
+        else:
+            valid = _NONE if page.valid is None else page.valid.view(np.uint8)
+            count, at = append_plain(
+                *(page.data, page.at, rows, valid, page.next_row),
+                *(texts.offsets, texts.filled, texts.out, texts.bytes_max),
+            )
+            if at < 0:
+                raise DamagedPageError("a page has fewer values than it says")
+            page.at = at
+        texts.filled += count
+        return count
+
+    def _numbers(self, rows: int) -> pa.Array:
+        valid = _Valid(rows)
+        parts: list[np.ndarray] = []
+        done = 0
+        while done < rows:
+            page = self._current()
+            first, count = page.next_row, min(rows - done, page.rows_left)
+            assert page.numbers is not None
+            parts.append(page.numbers[first : first + count])
+            valid.note(page, done, first, count)
+            page.next_row += count
+            done += count
+        # What is small does not keep its page.
+        values = parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
+        bitmap, nulls = valid.bitmap(rows)
+        return pa.Array.from_buffers(self.field.type, rows, [bitmap, pa.py_buffer(values)], nulls)
+
+    def _current(self) -> Page:
+        while self._page is None or not self._page.rows_left:
+            self._page = None
+            self._page = self._reader.next_page()
+        return self._page
+
+
+class _Texts:
+    """Texts that are being put together."""
+
+    def __init__(self, rows: int, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.filled = 0
+        self.offsets = np.zeros(rows + 1, dtype=np.int32)
+        self.out = np.empty(bytes_max + PADDING_BYTES, dtype=np.uint8)
+
+    def array(self, data_type: pa.DataType, bitmap: pa.Buffer | None, nulls: int) -> pa.Array:
+        """What there is."""
+        size_bytes = int(self.offsets[self.filled])
+        # Little in much memory is copied: it may be kept for long.
+        is_little = size_bytes < self.bytes_max // 2
+        out = self.out[:size_bytes].copy() if is_little else self.out[:size_bytes]
+        buffers = [bitmap, pa.py_buffer(self.offsets[: self.filled + 1]), pa.py_buffer(out)]
+        return pa.Array.from_buffers(data_type, self.filled, buffers, nulls)
+
+
+class _Valid:
+    """Which rows have a value, as their pages say."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._valid: np.ndarray | None = None
+
+    def note(self, page: Page, row: int, first: int, count: int) -> None:
+        """``count`` rows from ``row`` on are those of a page from its row ``first`` on."""
+        if page.valid is not None:
+            if self._valid is None:
+                self._valid = np.ones(self._rows, dtype=np.bool_)
+            self._valid[row : row + count] = page.valid[first : first + count]
+
+    def bitmap(self, rows: int) -> tuple[pa.Buffer | None, int]:
+        """As Arrow has it, and how many are null."""
+        if self._valid is None:
+            return None, 0
+        valid = self._valid[:rows]
+        return pa.py_buffer(np.packbits(valid, bitorder="little")), rows - int(np.count_nonzero(valid))
+
+
+class DirectGroup:
+    """The wanted columns of one row group of a local file."""
+
+    def __init__(self, descriptor: int, file: pq.ParquetFile, index: int, names: Sequence[str]) -> None:
+        """Reads nothing yet; ``descriptor`` belongs to the caller.
+
+        Raises:
+            UnsupportedPageError: a column is to be read by pyarrow.
+        """
+        group = file.metadata.row_group(index)
+        schema = file.schema_arrow
+        places = {group.column(place).path_in_schema: place for place in range(group.num_columns)}
+        self._columns = []
+        for name in names:
+            field = schema.field(name)
+            place = places.get(name, -1)
+            if place < 0 or "." in name:
+                raise UnsupportedPageError(f"column {name} is nested")
+            chunk, declared = group.column(place), file.schema.column(place)
+            types = _TYPES.get(chunk.physical_type, {})
+            if field.type not in types or declared.max_repetition_level or declared.max_definition_level > 1:
+                raise UnsupportedPageError(f"column {name} has type {field.type}")
+            if chunk.file_path or chunk.compression not in CODECS or not set(chunk.encodings) <= _ENCODINGS:
+                raise UnsupportedPageError(f"column {name} has another compression or encoding")
+            may_be_null = declared.max_definition_level == 1
+            dtype = types[field.type]
+            pages = PageReader(descriptor, chunk, dtype, may_be_null=may_be_null)
+            given = pa.field(name, _SMALL.get(field.type, field.type))
+            size_bytes = chunk.total_uncompressed_size
+            self._columns.append(_Column(given, pages, size_bytes, is_text=dtype is None))
+        self._schema = pa.schema([column.field for column in self._columns])
+        self.rows = group.num_rows
+
+    def batches(self, first_row: int, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+        """The rows from one on; batches have about ``bytes_max`` at most, unless it is one row.
+
+        Raises:
+            UnsupportedPageError, DamagedPageError: pyarrow is to go on, from the first row that was not given.
+            OSError: the file cannot be read.
+        """
+        fixed_bytes = sum(column.row_bytes for column in self._columns)
+        is_mixed = any(column.is_text for column in self._columns)
+        rows_max = max(1, min(rows_max, bytes_max // fixed_bytes // (2 if is_mixed else 1)))
+        # Long texts decide how many rows a batch has.
+        by_size = sorted(self._columns, key=lambda column: (column.is_text, column.size_bytes), reverse=True)
+        texts_max = max(1, bytes_max - rows_max * fixed_bytes)
+        limits = _shares([column.size_bytes * column.is_text for column in by_size], texts_max)
+        for column in self._columns:
+            column.skip(first_row)
+        row = first_row
+        while row < self.rows:
+            rows = min(rows_max, self.rows - row)
+            arrays: dict[str, pa.Array] = {}
+            for column, limit in zip(by_size, limits, strict=True):
+                array = arrays[column.field.name] = column.take(rows, limit)
+                rows = min(rows, len(array))
+            taken = [column.keep(arrays[column.field.name], rows) for column in self._columns]
+            row += rows
+            yield pa.RecordBatch.from_arrays(taken, schema=self._schema)
+
+
+def _shares(sizes: Sequence[int], total: int) -> list[int]:
+    """Share bytes out among the texts: half evenly, half by what they have in the file, where a dictionary hides some.
+
+    ``sizes``: 0 of a column that has no texts.
+    """
+    whole, count = max(1, sum(sizes)), max(1, sum(size > 0 for size in sizes))
+    return [max(1, (total * size // whole + total // count) // 2) for size in sizes]
+
+
+def direct_batches(
+    path: str,
+    file: pq.ParquetFile,
+    index: int,
+    names: Sequence[str],
+    first_row: int,
+    rows_max: int,
+    bytes_max: int,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a row group of a local file; see :class:`DirectGroup`.
+
+    Raises:
+        UnsupportedPageError, DamagedPageError, OSError: see there.
+    """
+    if not names:
+        raise UnsupportedPageError("no column is wanted")
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield from DirectGroup(descriptor, file, index, names).batches(first_row, rows_max, bytes_max)
+    finally:
+        os.close(descriptor)

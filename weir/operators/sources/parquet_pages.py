@@ -1,0 +1,255 @@
+"""Pages of one column of a Parquet row group: read, decompressed, and looked through for where values lie.
+
+What is read: flat columns of numbers and texts, plain or with a dictionary, in data pages of both forms. Everything
+else is :class:`UnsupportedPageError`, and the caller takes pyarrow instead.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from weir.operators.sources.parquet_headers import (
+    DATA_PAGE,
+    DATA_PAGE_V2,
+    DICTIONARY_PAGE,
+    PLAIN,
+    PLAIN_DICTIONARY,
+    RLE,
+    RLE_DICTIONARY,
+    DamagedPageError,
+    PageHeader,
+    read_header,
+)
+from weir.operators.sources.parquet_kernels import all_present, decode_hybrid, find_texts, look_up_texts
+
+#: As the file calls them, and as pyarrow does.
+CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip"}
+#: So many bytes are read to find a header; statistics in it may be longer.
+_HEADER_BYTES, _HEADER_BYTES_MAX = 1 << 10, 16 << 20
+#: An index of more bits is none.
+_WIDTH_MAX = 31
+_LEVEL_SIZE_BYTES = 4
+_no_bytes, _no_places = partial(np.empty, 0, np.uint8), partial(np.empty, 0, np.int32)
+
+
+class UnsupportedPageError(Exception):
+    """A page has a form that is not read here."""
+
+
+@dataclass(slots=True)
+class Page:
+    """Rows of one data page; those before ``next_row`` were taken."""
+
+    rows: int
+    #: Which rows have a value: bool, shape (rows,); None: all.
+    valid: np.ndarray | None
+    #: Numbers, shape (rows,), anything where there is none; None: of texts.
+    numbers: np.ndarray | None
+    #: Of texts: uint8, in which they lie.
+    data: np.ndarray = field(default_factory=_no_bytes)
+    #: Plain texts: where that of the next row is, or the next one that there is.
+    at: int = -1
+    #: Others: int32, shape (rows,), where each lies.
+    starts: np.ndarray = field(default_factory=_no_places)
+    lengths: np.ndarray = field(default_factory=_no_places)
+    next_row: int = 0
+
+    @property
+    def data_bytes(self) -> int:
+        """No text of the page has more."""
+        return len(self.data)
+
+    @property
+    def rows_left(self) -> int:
+        """Rows that were not taken."""
+        return self.rows - self.next_row
+
+
+class PageReader:
+    """The data pages of one column chunk, one after the other."""
+
+    def __init__(
+        self, descriptor: int, chunk: pq.ColumnChunkMetaData, dtype: np.dtype | None, *, may_be_null: bool
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            descriptor: of the open file; it belongs to the caller.
+            chunk: where the column lies.
+            dtype: of its values; None: texts.
+            may_be_null: whether there are definition levels.
+        """
+        self._descriptor = descriptor
+        self._dtype = dtype
+        self._may_be_null = may_be_null
+        name = CODECS[chunk.compression]
+        self._codec = None if name is None else pa.Codec(name)
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page and chunk.dictionary_page_offset:
+            start = min(start, chunk.dictionary_page_offset)
+        self._at, self._stop = start, start + chunk.total_compressed_size
+        self._rows_max = chunk.num_values
+        #: No page is larger.
+        self._page_bytes_max = chunk.total_uncompressed_size
+        self._scratch = np.empty(0, dtype=np.uint8)
+        self._dictionary: Page | None = None
+
+    def next_page(self) -> Page:
+        """The next page with rows.
+
+        Raises:
+            UnsupportedPageError: it is to be read in another way.
+            DamagedPageError: there is none, or it is not what it says.
+            OSError: the file cannot be read.
+        """
+        while True:
+            header = self._header()
+            if header.kind == DICTIONARY_PAGE:
+                if header.encoding not in (PLAIN, PLAIN_DICTIONARY):
+                    raise UnsupportedPageError(f"a dictionary with encoding {header.encoding}")
+                self._dictionary = self._found(self._body(header, 0), header.values)
+            elif header.kind not in (DATA_PAGE, DATA_PAGE_V2):
+                self._at += header.compressed_bytes
+            else:
+                page = self._data_page(header)
+                if page.rows:
+                    return page
+
+    def _header(self) -> PageHeader:
+        wanted = _HEADER_BYTES
+        while self._at < self._stop:
+            data = os.pread(self._descriptor, min(wanted, self._stop - self._at), self._at)
+            found = read_header(data, 0)
+            if found is not None and found[1] <= len(data):
+                header, size = found
+                self._at += size
+                if header.compressed_bytes > self._stop - self._at:
+                    raise DamagedPageError("a page goes on after the end of its column")
+                if header.uncompressed_bytes > self._page_bytes_max:
+                    raise DamagedPageError("a page is larger than its column")
+                return header
+            if len(data) < wanted or wanted > _HEADER_BYTES_MAX:
+                break
+            wanted *= 16
+        raise DamagedPageError("the column has fewer rows than its row group")
+
+    def _body(self, header: PageHeader, apart_bytes: int) -> np.ndarray:
+        """The page after the header, decompressed but for its first bytes; uint8."""
+        size = header.uncompressed_bytes
+        if self._codec is None or not header.is_compressed:
+            if header.compressed_bytes != size:
+                raise DamagedPageError("a page that is not compressed has two sizes")
+            return self._read(np.empty(size, dtype=np.uint8))
+        if len(self._scratch) < header.compressed_bytes:
+            self._scratch = np.empty(header.compressed_bytes, dtype=np.uint8)
+        packed = self._read(self._scratch[: header.compressed_bytes])
+        if header.compressed_bytes == apart_bytes:
+            return packed.copy()
+        rest = self._codec.decompress(pa.py_buffer(packed[apart_bytes:]), size - apart_bytes)
+        body = np.frombuffer(rest, dtype=np.uint8)
+        return np.concatenate([packed[:apart_bytes], body]) if apart_bytes else body
+
+    def _read(self, into: np.ndarray) -> np.ndarray:
+        view = into.data
+        while view:
+            read = os.preadv(self._descriptor, [view], self._at)
+            if not read:
+                raise DamagedPageError("the file ends within a page")
+            self._at += read
+            view = view[read:]
+        return into
+
+    def _data_page(self, header: PageHeader) -> Page:
+        rows = header.values
+        if rows > self._rows_max:
+            raise DamagedPageError("a page has more rows than its column")
+        apart = max(0, header.definition_bytes) + header.repetition_bytes
+        body = self._body(header, apart)
+        at, valid = 0, None
+        if header.definition_bytes >= 0:
+            if self._may_be_null:
+                start = header.repetition_bytes
+                valid = self._levels(body, start, start + header.definition_bytes, rows)
+            at = apart
+        elif self._may_be_null:
+            if header.level_encoding != RLE:
+                raise UnsupportedPageError(f"levels with encoding {header.level_encoding}")
+            if len(body) < _LEVEL_SIZE_BYTES:
+                raise DamagedPageError("a page is too short for its levels")
+            at = _LEVEL_SIZE_BYTES + int.from_bytes(body[:_LEVEL_SIZE_BYTES].tobytes(), "little")
+            valid = self._levels(body, _LEVEL_SIZE_BYTES, at, rows)
+        if header.encoding == PLAIN:
+            return self._plain(body, at, rows, valid)
+        if header.encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY):
+            return self._looked_up(body, at, rows, valid)
+        raise UnsupportedPageError(f"values with encoding {header.encoding}")
+
+    def _levels(self, body: np.ndarray, start: int, stop: int, rows: int) -> np.ndarray | None:
+        if stop > len(body):
+            raise DamagedPageError("the levels of a page are damaged")
+        if all_present(body, start, stop, rows):
+            return None
+        levels = np.empty(rows, dtype=np.int32)
+        if decode_hybrid(body, start, stop, 1, levels, rows) < 0:
+            raise DamagedPageError("the levels of a page are damaged")
+        valid = levels.astype(np.bool_)
+        return None if valid.all() else valid
+
+    def _plain(self, body: np.ndarray, at: int, rows: int, valid: np.ndarray | None) -> Page:
+        count = rows if valid is None else int(np.count_nonzero(valid))
+        if self._dtype is not None:
+            size_bytes = count * self._dtype.itemsize
+            if size_bytes > len(body) - at:
+                raise DamagedPageError("a page has fewer values than it says")
+            values = np.frombuffer(body[at : at + size_bytes], dtype=self._dtype)
+            return Page(rows, valid, _spread(values, valid, rows))
+        return Page(rows, valid, None, body, at)
+
+    def _found(self, body: np.ndarray, count: int) -> Page:
+        """A dictionary."""
+        if self._dtype is not None:
+            return self._plain(body, 0, count, None)
+        if count > len(body):
+            raise DamagedPageError("a dictionary has fewer values than it says")
+        starts, lengths = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
+        if find_texts(body, 0, len(body), starts, lengths, count) < 0:
+            raise DamagedPageError("a dictionary has fewer values than it says")
+        return Page(count, None, None, body, -1, starts, lengths)
+
+    def _looked_up(self, body: np.ndarray, at: int, rows: int, valid: np.ndarray | None) -> Page:
+        count = rows if valid is None else int(np.count_nonzero(valid))
+        dictionary = self._dictionary
+        indices = np.zeros(count, dtype=np.int32)
+        if count:
+            width = int(body[at]) if at < len(body) else _WIDTH_MAX + 1
+            if dictionary is None or width > _WIDTH_MAX:
+                raise DamagedPageError("a page has indices without a dictionary")
+            if decode_hybrid(body, at + 1, len(body), width, indices, count) < 0:
+                raise DamagedPageError("the indices of a page are damaged")
+        if dictionary is None:
+            dictionary = self._found(np.empty(0, dtype=np.uint8), 0)
+        if dictionary.numbers is not None:
+            if count and not 0 <= indices.min() <= indices.max() < len(dictionary.numbers):
+                raise DamagedPageError("an index is beyond the dictionary")
+            return Page(rows, valid, _spread(dictionary.numbers[indices], valid, rows))
+        starts, lengths = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
+        if not look_up_texts(dictionary.starts, dictionary.lengths, indices, count, starts, lengths):
+            raise DamagedPageError("an index is beyond the dictionary")
+        if valid is not None:
+            starts, lengths = _spread(starts, valid, rows), _spread(lengths, valid, rows)
+        return Page(rows, valid, None, dictionary.data, -1, starts, lengths)
+
+
+def _spread(values: np.ndarray, valid: np.ndarray | None, rows: int) -> np.ndarray:
+    """Values to the rows that have one."""
+    if valid is None:
+        return values
+    spread = np.zeros(rows, dtype=values.dtype)
+    spread[valid] = values
+    return spread
