@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import time
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from experiments.cluster import FINAL_STATES, Cluster
+from experiments.ports import free_port
 from experiments.processes import ClusterError
 
 #: How often a run is looked at: a look costs the control plane a few ms of CPU.
 _POLL_S = 0.1
+#: How often the metrics of stores are looked at, where they are.
+_STORES_S = 1.0
 _NOT_STARTED = frozenset({"WAITING_FOR_TASK_MANAGERS", "DEPLOYING"})
 
 
@@ -30,6 +35,8 @@ class EngineSetup:
     timeout_s: float = 600.0
     #: How often the running job is looked at.
     look_s: float = _POLL_S
+    #: Also look at the metrics of the stores, every second: how much state there is.
+    measures_state: bool = False
 
 
 @dataclass
@@ -48,6 +55,9 @@ class EngineRun:
     peak_rss_bytes: dict[str, int]
     #: (seconds since the job's start, resident bytes by process) at every look.
     rss_samples: list[tuple[float, dict[str, int]]]
+    #: The most that all stores held at one look: on disk, and in memory (caches, memory tables); 0: not measured.
+    peak_disk_bytes: int = 0
+    peak_state_bytes: int = 0
 
     @property
     def events_in(self) -> int:
@@ -83,9 +93,20 @@ class _Watcher:
         self._began_s = time.monotonic()
         self.cpu_before_s = 0.0
         self.rss_samples: list[tuple[float, dict[str, int]]] = []
+        self.metrics_ports: list[int] = []
+        self._next_stores_s = 0.0
+        self.peak_disk_bytes = self.peak_state_bytes = 0
 
     def cpu_s(self) -> float:
         return sum(process.cpu_s for process in self._cluster.processes.values())
+
+    def look_at_stores(self) -> None:
+        now_s = time.monotonic()
+        if self.metrics_ports and now_s >= self._next_stores_s:
+            self._next_stores_s = now_s + _STORES_S
+            disk_bytes, memory_bytes = map(sum, zip(*map(_store_bytes, self.metrics_ports), strict=True))
+            self.peak_disk_bytes = max(self.peak_disk_bytes, disk_bytes)
+            self.peak_state_bytes = max(self.peak_state_bytes, disk_bytes + memory_bytes)
 
     def look(self, status: dict[str, Any]) -> None:
         for process in self._cluster.processes.values():
@@ -98,6 +119,7 @@ class _Watcher:
         self._cluster.poll_s = self._look_s
         sizes = {name: process.rss_bytes for name, process in self._cluster.processes.items()}
         self.rss_samples.append((time.monotonic() - self._began_s, sizes))
+        self.look_at_stores()
         if self._on_events is not None:
             self._on_events(int(status["totals"]["events_in"]))
 
@@ -122,9 +144,16 @@ def run_engine(
         cluster.start_control_plane(
             setup.job, setup.parameters, exit_when_finished=False, cpus=setup.control_plane_cpus
         )
-        for _ in range(setup.task_managers):
-            cluster.start_task_manager(cpus=setup.task_manager_cpus)
         watcher = _Watcher(cluster, setup.look_s, on_events)
+        for _ in range(setup.task_managers):
+            settings: dict[str, object] = {}
+            if setup.measures_state:
+                watcher.metrics_ports.append(free_port())
+                settings = {
+                    "prometheus.enabled": "true",
+                    "prometheus.prometheus_port": watcher.metrics_ports[-1],
+                }
+            cluster.start_task_manager(cpus=setup.task_manager_cpus, settings=settings)
         status = cluster.wait_for(
             lambda status: status["state"] in FINAL_STATES,
             "the end of the job",
@@ -148,4 +177,19 @@ def run_engine(
         total_cpu_s=total_cpu_s,
         peak_rss_bytes={name: process.peak_rss_bytes for name, process in cluster.processes.items()},
         rss_samples=watcher.rss_samples,
+        peak_disk_bytes=watcher.peak_disk_bytes,
+        peak_state_bytes=watcher.peak_state_bytes,
     )
+
+
+def _store_bytes(metrics_port: int) -> tuple[int, int]:
+    """Bytes of a task manager's stores, on disk and in memory; 0 where it does not answer in time."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=_STORES_S) as reply:
+            page = reply.read().decode()
+    except OSError:
+        return 0, 0
+    found = {"disk": 0, "memory": 0}
+    for kind, value in re.findall(r"^weir_store_(disk|memory)_bytes\{.*\} (\S+)$", page, re.MULTILINE):
+        found[kind] += int(float(value))
+    return found["disk"], found["memory"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import stat
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,6 @@ COMPARED_EVENTS_PER_SECOND = 1_000
 #: Of the event time of measured runs.
 EVENTS_PER_SECOND = 10_000
 _PARALLELISM = 2
-#: How often the files of the state are looked at.
-_LOOK_S = 1.0
 #: What each query must reach.
 _EVENTS_PER_SECOND_MIN = {
     **dict.fromkeys(("q0", "q1", "q2", "q14", "q21", "q22"), 1_000_000),
@@ -99,51 +95,19 @@ def _setup(query: str, events: int, events_per_second: int, output: str = "") ->
     return EngineSetup(JOB, parameters, settings={"taskManager.operator_quota": 32})
 
 
-class _StateSize:
-    """The most bytes that the stores of a run's task managers had on disk at any look."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._next_s = 0.0
-        self.bytes_max = 0
-
-    def look(self) -> None:
-        """Look, if it is time."""
-        now_s = time.monotonic()
-        if now_s >= self._next_s:
-            self._next_s = now_s + _LOOK_S
-            self.bytes_max = max(
-                self.bytes_max, sum(map(_size_bytes, self._directory.glob("**/data.db*/**/*")))
-            )
-
-
-def _size_bytes(path: Path) -> int:
-    """Of a file; 0 if it is none, or is gone."""
-    try:
-        status = path.stat()
-    except OSError:
-        return 0
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0
-
-
 def _measure(
     query: str, events: int, directory: Path, label: str, report: Callable[[str, float], None]
 ) -> dict[str, Any]:
     report(label, 0.0)
-    size = _StateSize(directory)
-
-    def on_events(done: int) -> None:
-        size.look()
-        report(label, done / events)
-
-    engine = run_engine(_setup(query, events, EVENTS_PER_SECOND), directory, on_events)
-    size.look()
+    setup = replace(_setup(query, events, EVENTS_PER_SECOND), measures_state=True)
+    engine = run_engine(setup, directory, lambda done: report(label, done / events))
     figures = engine.figures()
     kept = ("events", "events_per_second", "cores", "cpu_seconds_per_million_events", "peak_rss_bytes_max")
     return {
         **{name: figures[name] for name in kept},
         "events_per_second_per_core": figures["events_per_second"] / figures["cores"],
-        "peak_state_bytes": size.bytes_max,
+        "peak_state_bytes": engine.peak_state_bytes,
+        "peak_state_disk_bytes": engine.peak_disk_bytes,
         "rows": engine.events_out,
     }
 

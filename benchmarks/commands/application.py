@@ -20,6 +20,7 @@ python -m benchmarks sinks --sink parquet
 python -m benchmarks latency --rate 0
 python -m benchmarks wide_job --rate 200
 python -m benchmarks wide_rows
+python -m benchmarks watermark_lag
 python -m benchmarks state --keys 10000000
 python -m benchmarks functions
 python -m benchmarks nexmark --query q1 --query q22

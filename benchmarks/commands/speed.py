@@ -156,6 +156,29 @@ def wide_job(
     execute(measure, json)
 
 
+@app.command("watermark_lag")
+def watermark_lag(
+    json: Json = None,
+    rate: Annotated[float, typer.Option(min=1, help="Events per second, open loop.")] = 10_000,
+    duration_s: Annotated[float, typer.Option(min=8, help="Length of a run.")] = 20,
+    out_of_orderness_ms: Annotated[int, typer.Option(min=0, help="Of the source's watermark.")] = 0,
+    repeat: Repeat = 3,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+) -> None:
+    """How far the watermark at the sink is behind the clock, less the out-of-orderness, over five stages."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import watermark_lag as benchmark
+
+        options = benchmark.LagOptions(
+            rate, duration_s, out_of_orderness_ms, repeat, parallelism, task_managers
+        )
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
 @app.command()
 def nexmark(
     json: Json = None,

@@ -11,6 +11,7 @@ from weir.operators.base import Json, OperatorContext, SourceReader
 from weir.operators.chain import check_is_json, name_step, naming_step
 from weir.protocol.source_watermark import SourceWatermark
 from weir.protocol.watermark_drift import WatermarkDrift
+from weir.protocol.watermark_forward import WatermarkTimes
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.watermarks import WatermarkStrategy
 
@@ -41,7 +42,7 @@ class SourceSubtask(Subtask):
         #: What keeps it from running ahead of other sources; None: nothing does.
         self._drift = None if alignment is None else WatermarkDrift(alignment.group, alignment.max_drift_ms)
         self._last_data_s = 0.0
-        self._next_watermark_s = 0.0
+        self._times = WatermarkTimes(parts.timers.watermark_interval_ms)
         self._idle = False
         #: Name of the reader's step, once it is open.
         self._step = ""
@@ -127,14 +128,14 @@ class SourceSubtask(Subtask):
             if polled.finished:
                 return
             deadline_s = self._housekeeping()
-            self._make_watermark()
+            self._make_watermark(is_calm=polled.next_poll_us > 0)
             self.mailbox.run_commands()
             wait_us = polled.next_poll_us - self._clock.now_us() if polled.next_poll_us else 0
             if wait_us > 0:
                 until_s = self._clock.monotonic_s() + wait_us / 1e6
                 # A machine that is busy with small batches gets fewer and larger ones.
                 # An idle source has no watermark to tell before its next row.
-                watermark_s = float("inf") if self._idle else self._next_watermark_s
+                watermark_s = float("inf") if self._idle else self._times.next_s
                 self._poll(min(max(until_s, self._pace.next_s), deadline_s, watermark_s))
 
     def _process_ahead(self, part: PartAhead, size_bytes: int) -> None:
@@ -164,16 +165,13 @@ class SourceSubtask(Subtask):
             self._last_data_s = self._clock.monotonic_s()
             deadline_s = self._housekeeping()
             self._make_watermark()
-            self._poll(min(deadline_s, self._next_watermark_s))
+            self._poll(min(deadline_s, self._times.next_s))
         self.progress.is_held_back = False
 
-    def _make_watermark(self) -> None:
+    def _make_watermark(self, *, is_calm: bool = False) -> None:
         now_s = self._clock.monotonic_s()
-        if now_s < self._next_watermark_s:
+        if not self._times.take(now_s, self._clock.now_us(), self.progress.records_in, is_calm=is_calm):
             return
-        # At the same moments in all sources, so that the combined watermark rises once in an interval.
-        interval_us = self._timers.watermark_interval_ms * 1e3
-        self._next_watermark_s = now_s + (interval_us - self._clock.now_us() % interval_us) / 1e6
         is_idle = (now_s - self._last_data_s) * 1e3 >= self._idle_timeout_ms
         early, output = self._chain.early_sides, self._chain.output
         time_ms = self._watermark.time_ms

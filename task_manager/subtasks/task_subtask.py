@@ -322,7 +322,7 @@ class TaskSubtask(Subtask):
         self._end_idleness()
         if self._chain.assigns_times:
             self._forward_assigned()
-        elif self._forward.take(self._shown_ms, self._clock.monotonic_s()):
+        elif self._forward.take(self._shown_ms, self._clock.monotonic_s(), self.progress.records_in):
             self._chain.output.broadcast(Watermark(self._shown_ms))
 
     def _forward_early(self, sides: Collection[str]) -> None:
@@ -335,13 +335,15 @@ class TaskSubtask(Subtask):
         if self._early_idle:
             self._early_idle = False
             self._early_forward.again()
-        if self._early_forward.take(self._shown_ms, self._clock.monotonic_s()):
+        if self._early_forward.take(self._shown_ms, self._clock.monotonic_s(), self.progress.records_in):
             self._chain.output.tell_sides(sides, Watermark(self._shown_ms))
 
     def _forward_assigned(self) -> None:
         """As :meth:`_forward_watermark`, where a step assigns event times; parked rows may have earlier ones."""
         has_parked = self._ownership is not None and self._ownership.has_parked_rows
-        if not has_parked and self._forward.take(self._chain.assigned_ms, self._clock.monotonic_s()):
+        if not has_parked and self._forward.take(
+            self._chain.assigned_ms, self._clock.monotonic_s(), self.progress.records_in
+        ):
             time_ms = self._chain.tell_assigned()
             self.progress.watermark_ms = time_ms
             self._chain.output.broadcast(Watermark(time_ms), but=self._chain.early_sides)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weir.protocol.watermark_forward import WatermarkForward
+from weir.protocol.watermark_forward import WatermarkForward, WatermarkTimes
 
 INTERVAL_MS = 800.0
 
@@ -40,3 +40,25 @@ def test_after_idleness_the_same_watermark_is_sent_again():
     assert forward.take(100, now_s=0.0)
     forward.again()
     assert forward.take(100, now_s=1.0)
+
+
+def test_where_many_rows_pass_watermarks_follow_sooner():
+    forward = WatermarkForward(300)
+    assert forward.take(1, 1.0, 0)
+    assert not forward.take(2, 1.03, 31)
+    assert forward.due_s == pytest.approx(1.1)
+    assert forward.take(2, 1.03, 32)
+    assert not forward.take(3, 1.04, 100)
+    assert forward.due_s == pytest.approx(1.055)
+
+
+def test_a_source_sends_at_round_moments_and_sooner_only_with_many_rows_when_it_is_calm():
+    times = WatermarkTimes(200)
+    assert times.take(10.0, 1_003_000, 0, is_calm=False)
+    assert times.next_s == pytest.approx(10.197)
+    assert not times.take(10.05, 1_053_000, 500, is_calm=False), "it reads as fast as it can"
+    assert not times.take(10.05, 1_053_000, 31, is_calm=True), "few rows"
+    assert not times.take(10.02, 1_023_000, 500, is_calm=True), "too soon"
+    assert times.take(10.022, 1_025_000, 500, is_calm=True)
+    assert not times.take(10.03, 1_033_000, 531, is_calm=True)
+    assert times.take(10.198, 1_200_500, 531, is_calm=False), "once in an interval in any case"
