@@ -112,6 +112,20 @@ class WindowTopPartSpec(OperatorSpec):
     rows: int
     ties: bool
 
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """The input's; see :class:`OperatorSpec`."""
+        schema = inputs[0]
+        for column in schema:
+            is_other = column.name != self.by
+            if (self.ties and is_other) or not _is_nested(column.type):
+                continue
+            what = "equal rows go by column" if is_other else "it goes by column"
+            raise GraphError(
+                f"step {step!r}: {what} {column.name!r}, which is {column.type} and has no order; "
+                + ("drop it before, or set ties=True" if is_other else "go by a number, a time or text")
+            )
+        return schema
+
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """All of them; see :class:`OperatorSpec`."""
         return names
@@ -192,3 +206,8 @@ def checked_window(step: str | None, window: object) -> Window:
             f"step {step!r}: expected a window such as weir.tumbling('60s'), got {type(window).__name__}"
         )
     return window
+
+
+def _is_nested(dtype: pa.DataType) -> bool:
+    """Whether values of a type are no single ones, and so have no order."""
+    return bool(pa.types.is_nested(dtype) or pa.types.is_dictionary(dtype) or pa.types.is_null(dtype))

@@ -8,6 +8,7 @@ import pytest
 import weir
 from weir import testing
 from weir.errors import GraphError, WeirError
+from weir.windowed_streams import WindowResults
 
 SCHEMA = {"user": str, "at": int, "n": int}
 
@@ -222,3 +223,20 @@ def test_late_rows_leave_by_the_side_output_with_all_their_columns(window):
         result = job.finish()
     assert [tuple(row.values()) for row in result["late"]] == [("ann", 9, 7)]
     assert [row["n"] for row in result["out"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("by", "ties", "message"),
+    [
+        ("tags", True, "it goes by column 'tags', which is list<item: int64> and has no order"),
+        ("at", False, "equal rows go by column 'tags', which is list"),
+    ],
+)
+def test_what_has_no_order_is_refused_when_the_graph_is_built(by, ties, message):
+    flow = weir.Dataflow("top")
+    schema = {"at": int, "tags": pl.List(pl.Int64), "window_start": int, "window_end": int}
+    rows = flow.source("rows", weir.JsonLines("in", schema=schema), event_time="at")
+    results = WindowResults(rows.flow, rows.node)
+    with pytest.raises(weir.GraphError, match=f"step 'best.part': {message}"):
+        results.window_top("best", by=by, ties=ties)
+    assert ties is False or results.window_top("other", by="at", ties=True)
