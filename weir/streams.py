@@ -41,6 +41,8 @@ from weir.watermarks import WatermarkStrategy, checked_strategy
 
 if TYPE_CHECKING:
     from weir.keyed_streams import KeyedStream
+    from weir.specs.windows import Window
+    from weir.windowed_streams import AllRowsWindowedStream
 
 #: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
 Columns: TypeAlias = Mapping[str, object] | pa.Schema
@@ -370,6 +372,20 @@ class Stream:
         exchange = replace(self._exchange(Exchange.HASH, columns), stage_boundary=bool(own_stage))
         return KeyedStream(self.flow, self.node, exchange, columns)
 
+    def window_all(self, window: Window) -> AllRowsWindowedStream:
+        """Divide all rows by time, without a key: ``window_all(weir.tumbling("60s")).aggregate("n", n=weir.count())``.
+
+        Args:
+            window: ``weir.tumbling``, ``weir.sliding``, ``weir.cumulative`` or ``weir.session``.
+
+        Raises:
+            GraphError: it cannot be used.
+        """
+        # The module needs this one.
+        from weir.windowed_streams import AllRowsWindowedStream
+
+        return AllRowsWindowedStream(self, window)
+
     def rebalance(self) -> Stream:
         """Give batches to the subtasks of the next step in turn (ROUND_ROBIN)."""
         return Stream(self.flow, self.node, self._exchange(Exchange.ROUND_ROBIN))
@@ -418,6 +434,10 @@ class Stream:
     def _same_kind(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> Self:
         """Add a step that leaves rows where they are, so that a keyed stream stays one."""
         return self._like(self._node(name, spec, parallelism))
+
+    def added_step(self, name: str | None, spec: OperatorSpec, parallelism: int | None = None) -> Stream:
+        """Add a step; for modules that make one of several."""
+        return self._step(name, spec, parallelism)
 
     def _step(
         self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import polars as pl
 import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.errors import GraphError
+from weir.graph import Exchange
 from weir.keyed_streams import KeyedStream
 from weir.specs.expression_checks import expression_columns
+from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec, part_conflict
 from weir.specs.window_updates import ResultMode, Trigger, WindowUpdates, check_updates
 from weir.specs.windows import (
     WINDOW_BOUNDS,
@@ -18,9 +23,10 @@ from weir.specs.windows import (
     WindowTopPartSpec,
     WindowTopSpec,
     checked_window,
+    window_schema,
 )
 from weir.spelling import did_you_mean
-from weir.streams import type_name
+from weir.streams import Stream, type_name
 from weir.windows import Duration, lateness_ms
 
 
@@ -44,7 +50,12 @@ class WindowedStream:
         check_updates(name, window, self._updates)
 
     def aggregate(
-        self, name: str | None, *, parallelism: int | None = None, **aggregates: AggregateCall
+        self,
+        name: str | None,
+        *,
+        parallelism: int | None = None,
+        pre_aggregate: bool = False,
+        **aggregates: AggregateCall,
     ) -> WindowResults:
         """Aggregates of each key in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
 
@@ -56,30 +67,99 @@ class WindowedStream:
         Args:
             name: the step's name; its state belongs to it.
             parallelism: subtasks; None: as many as the producer has.
+            pre_aggregate: add up the rows of each batch before they are sent, in a step ``name.part``, where keys
+                repeat within a batch. Late rows are then counted, but there is no side output of them.
             aggregates: output column -> function, with ``.where(...)`` over some of the rows.
+
+        Raises:
+            GraphError: there is no aggregate, or one cannot be computed; or adding up before could change a result.
+        """
+        stream = self._stream
+        early = self._updates.early
+        others = () if early is None or early.where is None else (early.where,)
+        listed, read_schema = read_by_aggregates(name, stream, stream.key_columns, aggregates, others)
+        spec = WindowAggregateSpec(stream.key_columns, self._window, listed, read_schema, self._updates)
+        if pre_aggregate and stream.input.exchange is Exchange.HASH:
+            stream = added_up_before(name, stream, spec)
+            spec = replace(spec, takes_parts=True)
+        made = stream.keyed_step(name, spec, parallelism)
+        return WindowResults(made.flow, made.node, None, made.key_columns)
+
+
+class AllRowsWindowedStream:
+    """A stream whose rows belong to windows, without a key; made by :meth:`weir.Stream.window_all`."""
+
+    def __init__(self, stream: Stream, window: Window) -> None:
+        self._stream = stream
+        self._window = checked_window(stream.node.name, window)
+        check_updates(stream.node.name, self._window, WindowUpdates())
+
+    def aggregate(self, name: str, **aggregates: AggregateCall) -> Stream:
+        """Aggregates of all rows in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
+
+        In two levels: each subtask adds up the rows of a batch (in a step ``name.part``), and one subtask adds up what
+        all of them have. The result has ``window_start``, ``window_end`` and one column for each aggregate, as that of
+        :meth:`WindowedStream.aggregate`. Late rows are counted. Floats are added up in no certain order.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            aggregates: output column -> function, with ``.where(...)`` over some of the rows. The rows that different
+                values and quantiles are taken from all go to the one subtask.
 
         Raises:
             GraphError: there is no aggregate, or one cannot be computed.
         """
-        stream = self._stream
-        for output, call in aggregates.items():
-            if not isinstance(call, AggregateCall):
-                raise GraphError(
-                    f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
-                )
-        listed = tuple(
-            WindowAggregate(output, call.function, call.column, call.condition, call.parameters)
-            for output, call in aggregates.items()
-        )
-        read = {*stream.key_columns, *(each.column for each in listed)}
-        conditions = [each.condition for each in listed if isinstance(each.condition, pl.Expr)]
-        if self._updates.early is not None and self._updates.early.where is not None:
-            conditions.append(self._updates.early.where)
-        read |= expression_columns(conditions, stream.schema)
-        read_schema = pa.schema([field for field in stream.schema if field.name in read])
-        spec = WindowAggregateSpec(stream.key_columns, self._window, listed, read_schema, self._updates)
-        made = stream.keyed_step(name, spec, parallelism)
-        return WindowResults(made.flow, made.node, None, made.key_columns)
+        stream, window = self._stream, self._window
+        listed, read_schema = read_by_aggregates(name, stream, (), aggregates)
+        window_schema(name, (), listed, stream.schema)
+        part = stream.added_step(f"{name}.part", WindowPartSpec((), window, listed, read_schema))
+        keyed = part.key_by(ALL_ROWS_KEY)
+        given = read_schema.append(keyed.schema.field(ALL_ROWS_KEY))
+        spec = WindowAggregateSpec((ALL_ROWS_KEY,), window, listed, given, takes_parts=True, is_keyless=True)
+        return keyed.added_step(name, spec, parallelism=1)
+
+
+def read_by_aggregates(
+    name: str | None,
+    stream: Stream,
+    keys: tuple[str, ...],
+    aggregates: Mapping[str, AggregateCall],
+    others: tuple[pl.Expr, ...] = (),
+) -> tuple[tuple[WindowAggregate, ...], pa.Schema]:
+    """The aggregates of a step, and the columns of its input that these, ``keys`` and ``others`` read."""
+    for output, call in aggregates.items():
+        if not isinstance(call, AggregateCall):
+            raise GraphError(
+                f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
+            )
+    listed = tuple(
+        WindowAggregate(output, call.function, call.column, call.condition, call.parameters)
+        for output, call in aggregates.items()
+    )
+    read = {*keys, *(each.column for each in listed)}
+    conditions = [each.condition for each in listed if isinstance(each.condition, pl.Expr)] + [*others]
+    read |= expression_columns(conditions, stream.schema)
+    return listed, pa.schema([field for field in stream.schema if field.name in read])
+
+
+def added_up_before(name: str | None, stream: KeyedStream, spec: WindowAggregateSpec) -> KeyedStream:
+    """The stream with a step before its exchange that adds up rows.
+
+    Raises:
+        GraphError: that could change results.
+    """
+    # What is wrong with the aggregates themselves is told first.
+    window_schema(str(name), spec.key_columns, spec.aggregates, stream.schema)
+    conflict = part_conflict(spec.aggregates, stream.schema)
+    if spec.updates != WindowUpdates():
+        conflict = "early results and late rows are told row by row"
+    if spec.window.kind == "session" and spec.window.time == "processing":
+        conflict = "sessions by the clock need the time of each row"
+    if conflict is not None:
+        raise GraphError(f"step {name!r}: pre_aggregate could change results: {conflict}; leave it out")
+    part = WindowPartSpec(spec.key_columns, spec.window, spec.aggregates, spec.input_schema)
+    before = Stream(stream.flow, stream.node)
+    return before.added_step(name and f"{name}.part", part).key_by(*spec.key_columns)
 
 
 class WindowResults(KeyedStream):

@@ -23,6 +23,8 @@ from weir.specs.keyed import DeclaredState, KeyedSpec
 from weir.specs.window_updates import WindowUpdates
 from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 
+#: What rows have that stand for several: their accumulators. Null: it is a row as it came.
+WINDOW_PART = "window_part"
 WindowKind = Literal["tumbling", "sliding", "cumulative", "session", "global"]
 WindowTime = Literal["event", "processing"]
 #: Columns that every result of a window has, after the key columns: int64, ms since 1970, never null.
@@ -65,6 +67,15 @@ class WindowAggregateSpec(KeyedSpec):
     #: Key columns and what is aggregated, as they come in: a window may fire before any row has come.
     input_schema: pa.Schema
     updates: WindowUpdates = field(default=WindowUpdates(), metadata={"came_later": True})
+    #: Rows come that stand for several: ``weir.specs.window_parts``.
+    takes_parts: bool = field(default=False, metadata={"came_later": True})
+    #: The windows are over all keys: the key is none of the author's columns.
+    is_keyless: bool = field(default=False, metadata={"came_later": True})
+
+    @property
+    def shown_keys(self) -> tuple[str, ...]:
+        """Key columns of results."""
+        return () if self.is_keyless else self.key_columns
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -73,7 +84,7 @@ class WindowAggregateSpec(KeyedSpec):
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""
-        schema = window_schema(step, self.key_columns, self.aggregates, inputs[0])
+        schema = window_schema(step, self.shown_keys, self.aggregates, inputs[0])
         early = self.updates.early
         if early is not None and early.where is not None:
             check_predicate(f"{step}: where of early", early.where, inputs[0])
@@ -87,15 +98,14 @@ class WindowAggregateSpec(KeyedSpec):
 
     def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
         """Late rows, as they come in."""
-        return (
-            ()
-            if self.window.time == "processing" or self.window.kind == "global"
-            else (SideOutput("late", inputs[0]),)
-        )
+        # Of rows that were added up there is only the sum.
+        has_late = self.window.time == "event" and self.window.kind != "global" and not self.takes_parts
+        return (SideOutput("late", inputs[0]),) if has_late else ()
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated and what conditions look at; see :class:`OperatorSpec`."""
-        read = aggregated_columns(self.aggregates, schema) | {*self.key_columns}
+        parts = {WINDOW_PART} if self.takes_parts else set()
+        read = aggregated_columns(self.aggregates, schema) | {*self.key_columns, *parts}
         early = self.updates.early
         if early is None or early.where is None:
             return read

@@ -34,6 +34,11 @@ _TIMES = (
 )
 
 
+def session_folds(aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> Folds:
+    """Accumulators of sessions: those of the aggregates over columns of ``schema``, first and last event time."""
+    return Folds((*aggregates, *_TIMES), schema.append(pa.field(EVENT_TIME_COLUMN, pa.int64())))
+
+
 class SessionAggregateOperator(WindowAggregateOperator):
     """Aggregates per key and session. A session ends ``gap`` after its last row, and fires at a watermark after that.
 
@@ -54,8 +59,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         super().open(context)
 
     def _make_folds(self) -> Folds:
-        schema = self._spec.input_schema.append(pa.field(EVENT_TIME_COLUMN, pa.int64()))
-        return Folds((*self._spec.aggregates, *_TIMES), schema)
+        return session_folds(self._spec.aggregates, self._spec.input_schema)
 
     # --- rows come in ---
 

@@ -15,6 +15,7 @@ from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of
+from weir.operators.windows.part_rows import PartRows, split_parts
 from weir.operators.windows.rolling import RollingWindows
 from weir.operators.windows.window_codec import check_window_codecs, window_codec
 from weir.operators.windows.window_parts import WindowParts
@@ -114,6 +115,12 @@ class WindowAggregateOperator(TimedOperator):
         """
         table, folds = self.table, self._folds
         table.look()
+        if self._spec.takes_parts:
+            batch, rows_added_up = split_parts(batch, self._spec.input_schema, folds.cell_count)
+            if rows_added_up is not None:
+                self._take_parts(rows_added_up)
+            if not batch.num_rows:
+                return
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
         hashes = row_hashes(batch, keys)
         ends_ms = np.empty(batch.num_rows, dtype=np.int64)
@@ -136,6 +143,24 @@ class WindowAggregateOperator(TimedOperator):
     def _taken(self, start: int, stop: int, slots: np.ndarray) -> Iterable[pa.RecordBatch]:
         """What leaves because some of the rows of a batch that are not late have been taken, at these slots."""
         return ()
+
+    def _take_parts(self, rows: PartRows) -> None:
+        """Take in rows that stand for several; all of these are late, or none is."""
+        table, batch, ends_ms = self.table, rows.batch, np.empty(rows.batch.num_rows, dtype=np.int64)
+        keys = weir_keys.key_bytes(batch, self._spec.key_columns)
+        hashes, cells = row_hashes(batch, keys), rows.cells
+        if self._find_ends(self._times(batch), hashes, ends_ms):
+            self.late_rows += int(rows.counts[ends_ms == NOTHING_MS].sum())
+            kept = np.flatnonzero(ends_ms != NOTHING_MS)
+            keys, hashes, ends_ms = weir_keys.select_keys(keys, kept), hashes[kept], ends_ms[kept]
+            cells = Cells(cells.integers[kept], cells.presence[kept])
+        if self._rolling is not None:
+            self._rolling.note(ends_ms)
+        for start, stop, slots in table.update(ends_ms, hashes, keys):
+            into = Cells(table.cells, table.presence)
+            self._folds.merge_into(
+                slots.astype(np.int64), cells.integers[start:stop], cells.presence[start:stop], into
+            )
 
     def _times(self, batch: pa.RecordBatch) -> np.ndarray:
         if self._by_clock:
@@ -303,7 +328,7 @@ class WindowAggregateOperator(TimedOperator):
         if not len(ends_ms):
             return
         values = self._folds.results(cells, presence)[: len(self._spec.aggregates)]
-        columns = [*keys, pa.array(starts_ms), pa.array(ends_ms), *values]
+        columns = [*(() if self._spec.is_keyless else keys), pa.array(starts_ms), pa.array(ends_ms), *values]
         if changes is not None:
             columns.append(changes)
         times_ms = ends_ms - 1 if times_ms is None else times_ms

@@ -1,0 +1,97 @@
+"""The operator that adds up rows before the exchange of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.operators.aggregation.rows import Cells
+from weir.operators.base import Operator
+from weir.operators.windows.folds import Folds
+from weir.operators.windows.panes import panes_of
+from weir.operators.windows.part_rows import packed
+from weir.operators.windows.session_aggregates import session_folds
+from weir.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS, int64_column, system_schema, without_key_hash
+from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
+
+#: Of a batch with more different keys and panes than this share of its rows nothing is added up.
+_GROUPS_SHARE = 0.5
+#: After such a batch so many pass without a look.
+_PASSED = 15
+
+
+class WindowPartOperator(Operator):
+    """Adds up the rows of a batch that go to one pane of one key. Keeps nothing from one batch to the next.
+
+    Where most keys come once in a batch, rows pass as they are: looking at keys then costs more than it saves.
+    """
+
+    def __init__(self, spec: WindowPartSpec) -> None:
+        self._spec = spec
+        self._folds = part_folds(spec)
+        self._schema = system_schema(spec.output_schema(spec.kind, (spec.input_schema,)))
+        panes = panes_of(spec.window)
+        # Whether a row is late for sessions depends on its very time.
+        is_session = spec.window.kind == "session"
+        self._pane_ms, self._offset_ms = (1, 0) if is_session else (panes.pane_ms, panes.offset_ms)
+        # By the clock rows belong to the pane in which they arrive.
+        self._is_one_pane = spec.window.time == "processing" or spec.window.kind == "global"
+        self._passed = 0
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """One batch, with as many rows or fewer."""
+        if not batch.num_rows:
+            return ()
+        batch = without_key_hash(batch)
+        if not self._spec.key_columns:
+            keys = pa.array(np.zeros(batch.num_rows, dtype=np.int8))
+            batch = batch.append_column(pa.field(ALL_ROWS_KEY, pa.int8(), nullable=False), keys)
+        if not self._spec.can_combine or self._passed > 0:
+            self._passed -= 1
+            return (self._as_they_came(batch),)
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+        panes = pa.array(times_ms * 0 if self._is_one_pane else (times_ms - self._offset_ms) // self._pane_ms)
+        columns = [*(batch.column(name) for name in self._spec.result_keys), panes]
+        names = [*self._spec.result_keys, "pane"]
+        groups = weir_keys.key_bytes(pa.RecordBatch.from_arrays(columns, names), names)
+        firsts, _, inverse = weir_keys.distinct_keys(weir_keys.hash_keys(groups), groups)
+        if len(firsts) > max(1, _GROUPS_SHARE * batch.num_rows):
+            self._passed = _PASSED
+            return (self._as_they_came(batch),)
+        return (self._added_up(batch, firsts, inverse),)
+
+    def _as_they_came(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        nothing = pa.nulls(batch.num_rows, pa.binary())
+        names = self._schema.names
+        columns = [batch.column(name) if name in batch.schema.names else nothing for name in names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _added_up(self, batch: pa.RecordBatch, firsts: np.ndarray, inverse: np.ndarray) -> pa.RecordBatch:
+        count, folds = len(firsts), self._folds
+        cells = Cells(
+            np.zeros((count, folds.cell_count), dtype=np.int64),
+            np.zeros((count, -(-folds.cell_count // 8)), dtype=np.uint8),
+        )
+        folds.take(inverse.astype(np.int32), cells, batch, folds.masks(batch))
+        parts = packed(np.bincount(inverse, minlength=count), cells)
+        taken = pa.array(firsts)
+        kept = {*self._spec.result_keys, *SYSTEM_COLUMNS}
+        columns = []
+        for field in self._schema:
+            if field.name in kept:
+                columns.append(batch.column(field.name).take(taken))
+            elif field.name in batch.schema.names:
+                columns.append(pa.nulls(count, field.type))
+            else:
+                columns.append(parts)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def part_folds(spec: WindowPartSpec) -> Folds:
+    """The accumulators of a step."""
+    if spec.window.kind == "session":
+        return session_folds(spec.aggregates, spec.input_schema)
+    return Folds(spec.aggregates, spec.input_schema)

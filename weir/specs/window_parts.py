@@ -1,0 +1,81 @@
+"""The step before the exchange of windows that adds up the rows of a batch that go to one window of one key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.specs.aggregate_functions import aggregate_parts, aggregated_columns
+from weir.specs.base import OperatorSpec
+from weir.specs.windows import WINDOW_PART, Window, WindowAggregate
+
+#: The key of windows over all keys: 0 in every row.
+ALL_ROWS_KEY = "window_all"
+
+
+@dataclass(frozen=True)
+class WindowPartSpec(OperatorSpec):
+    """Of the rows of a batch that go to one pane of one key, one row with their accumulators, where that saves rows."""
+
+    kind: ClassVar[str] = "window_part"
+    runtime: ClassVar[str] = "weir.operators.windows.window_part:WindowPartOperator"
+    #: (): of windows over all keys.
+    key_columns: tuple[str, ...]
+    window: Window
+    aggregates: tuple[WindowAggregate, ...]
+    #: Columns of the input that it reads.
+    input_schema: pa.Schema
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        """Key columns of its output."""
+        return self.key_columns or (ALL_ROWS_KEY,)
+
+    @property
+    def can_combine(self) -> bool:
+        """Whether accumulators are all that aggregates keep; otherwise rows leave as they came."""
+        by_clock = self.window.kind == "session" and self.window.time == "processing"
+        return not (by_clock or aggregate_parts(self.aggregates))
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """What is read, null in rows that stand for several, and their accumulators; see :class:`OperatorSpec`."""
+        for name in (WINDOW_PART, ALL_ROWS_KEY):
+            if name in self.input_schema.names:
+                raise GraphError(
+                    f"step {step!r}: column {name!r} has a name that it needs itself; rename the column"
+                )
+        fields = [
+            field.with_nullable(field.nullable or field.name not in self.key_columns)
+            for field in self.input_schema
+        ]
+        if not self.key_columns:
+            fields.append(pa.field(ALL_ROWS_KEY, pa.int8(), nullable=False))
+        return pa.schema([*fields, pa.field(WINDOW_PART, pa.binary())])
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Keys, what is aggregated and what conditions look at; see :class:`OperatorSpec`."""
+        return aggregated_columns(self.aggregates, schema) | {*self.key_columns}
+
+    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Key columns; see :class:`OperatorSpec`."""
+        return names.intersection(self.key_columns)
+
+
+def part_conflict(aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> str | None:
+    """Why rows of these aggregates cannot be added up before the exchange without changing results; None: they can.
+
+    Sums of floats depend on the order in which they are added.
+    """
+    for aggregate in aggregates:
+        if aggregate_parts((aggregate,)):
+            return f"{aggregate.output} is a {aggregate.function}, which is not made of sums"
+        if aggregate.function in ("variance", "stddev"):
+            return f"{aggregate.output} is a {aggregate.function}, whose last digits depend on the order of additions"
+        if aggregate.function in ("sum", "mean"):
+            dtype = schema.field(str(aggregate.column)).type
+            if not pa.types.is_integer(dtype):
+                return f"{aggregate.output} adds {dtype}, whose sum depends on the order of additions"
+    return None
