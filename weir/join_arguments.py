@@ -14,7 +14,15 @@ from weir.ttl import duration_ms
 
 
 def join_bounds(
-    step: str, left: pa.Schema, right: pa.Schema, within: Any, between: Any, window: Any, ttl: Any
+    step: str,
+    left: pa.Schema,
+    right: pa.Schema,
+    within: Any,
+    between: Any,
+    window: Any,
+    ttl: Any,
+    *,
+    ttl_name: str = "ttl",
 ) -> JoinBounds | None:
     """The bounds of a join; None: rows with equal keys belong together, whatever their times.
 
@@ -26,6 +34,7 @@ def join_bounds(
         between: two columns of one side.
         window: a tumbling window: both are in the same one.
         ttl: a duration: the two times are not farther apart.
+        ttl_name: what the author calls it.
 
     Raises:
         GraphError: more than one is given, or one is wrong.
@@ -38,7 +47,7 @@ def join_bounds(
         try:
             length_ms = duration_ms(ttl)
         except GraphError as error:
-            raise GraphError(f"step {step!r}: ttl: {error}") from error
+            raise GraphError(f"step {step!r}: {ttl_name}: {error}") from error
         return JoinBounds(0, lower_ms=-length_ms, upper_ms=length_ms)
     if window is not None:
         return _window_bounds(step, window)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.joins import JoinedColumns, joined_columns
 from weir.specs.key_checks import check_key_columns
+from weir.specs.multi_joins import INPUTS_MAX, MultiJoinSpec, columns_of_all
 from weir.state_types import describe
 from weir.states import declared_states
 from weir.streams import Columns, GraphUnderConstruction, Stream, checked_callable, type_name
@@ -284,7 +285,61 @@ class KeyedStream(Stream):
         is_updated = how not in ("inner", "semi") or is_changelog(self.schema) or is_changelog(right.schema)
         kind = ChangeJoinSpec if bounds is None and is_updated else JoinSpec
         spec = kind(self.key_columns, right.key_columns, how, bounds, *columns)
-        return self._joined(name, spec, right, parallelism)
+        return self._joined(name, spec, (right,), parallelism)
+
+    def join_all(
+        self,
+        name: str | None,
+        *others: KeyedStream,
+        within: str | dt.timedelta | None = None,
+        window: Window | None = None,
+        suffixes: Sequence[str] | None = None,
+        parallelism: int | None = None,
+    ) -> KeyedStream:
+        """Combine rows of this stream with those of several others that have the same key; see docs/joins.md.
+
+        The result is that of inner joins one after the other, but it is one step: the rows of each stream are kept, not
+        the results of joins between.
+
+        Args:
+            name: the step's name; the rows that it keeps belong to it.
+            others: keyed streams, two at least; their key columns may have other names.
+            within: only if no two event times are farther apart than this.
+            window: only if all are in the same tumbling window.
+            suffixes: for each of the others what is added to names that are there already; None: ``_2``, ``_3`` ...
+            parallelism: subtasks; None: as many as this stream's producer has.
+
+        Raises:
+            GraphError: they cannot be joined.
+        """
+        for other in others:
+            self._check_right(name, other)
+        if not 2 <= len(others) < INPUTS_MAX:
+            raise GraphError(
+                f"step {name!r}: join_all takes 2 to {INPUTS_MAX - 1} other streams, not {len(others)}; two streams "
+                "are joined with join"
+            )
+        if within is not None and window is not None:
+            raise GraphError(f"step {name!r}: within and window are given; give one of them")
+        given = tuple(suffixes or (f"_{number}" for number in range(2, len(others) + 2)))
+        if len(given) != len(others):
+            raise GraphError(
+                f"step {name!r}: {len(given)} suffixes are given for {len(others)} other streams; give one for each"
+            )
+        # A duration on both sides of a row's time, as of a join of two streams.
+        bounds = join_bounds(
+            str(name), self.schema, self.schema, None, None, window, within, ttl_name="within"
+        )
+        streams = (self, *others)
+        keys = [stream.key_columns for stream in streams]
+        columns = columns_of_all(str(name), [stream.schema for stream in streams], keys, given)
+        spec = MultiJoinSpec(
+            *(keys[0], keys[1], "inner", None, columns[0], columns[1], tuple(keys[2:]), tuple(columns[2:])),
+            span_ms=None if bounds is None else bounds.upper_ms,
+            window_ms=None if bounds is None else bounds.window_ms,
+            offset_ms=0 if bounds is None else bounds.offset_ms,
+        )
+        return self._joined(name, spec, others, parallelism)
 
     def join_as_of(
         self,
@@ -313,7 +368,7 @@ class KeyedStream(Stream):
         self._check_right(name, right)
         columns = self._joined_columns(name, right, how, suffix)
         spec = AsOfJoinSpec(self.key_columns, right.key_columns, how, None, *columns)
-        return self._joined(name, spec, right, parallelism)
+        return self._joined(name, spec, (right,), parallelism)
 
     def _check_right(self, name: str | None, right: KeyedStream) -> None:
         if not isinstance(right, KeyedStream) or right.flow is not self.flow:
@@ -328,13 +383,13 @@ class KeyedStream(Stream):
         )
 
     def _joined(
-        self, name: str | None, spec: JoinSpec, right: KeyedStream, parallelism: int | None
+        self, name: str | None, spec: JoinSpec, others: tuple[KeyedStream, ...], parallelism: int | None
     ) -> KeyedStream:
-        left: KeyedStream = self._partitioned()
-        node = left._node(name, spec, parallelism, (right._partitioned(),))
+        left: KeyedStream = self.partitioned()
+        node = left._node(name, spec, parallelism, tuple(other.partitioned() for other in others))
         return KeyedStream(self.flow, node, None, self.key_columns)
 
-    def _partitioned(self) -> KeyedStream:
+    def partitioned(self) -> KeyedStream:
         """This stream, whose rows go to the next step by HASH."""
         if self.input.exchange is Exchange.HASH:
             return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
@@ -68,6 +69,16 @@ class JoinSpec(KeyedSpec):
     left_columns: tuple[tuple[str, str], ...]
     right_columns: tuple[tuple[str, str], ...]
 
+    #: Fields that say what the state means, beside the columns.
+    persisted_fields: ClassVar[tuple[str, ...]] = ("how", "bounds")
+    #: Names of the side outputs of late rows, by input.
+    late_outputs: ClassVar[tuple[str, ...]] = tuple(f"late_{side}" for side in SIDES)
+
+    @property
+    def inputs_count(self) -> int:
+        """How many streams are joined."""
+        return len(SIDES)
+
     @property
     def state_names(self) -> tuple[str, ...]:
         """The rows that are kept, and when they can match no more."""
@@ -111,7 +122,7 @@ class JoinSpec(KeyedSpec):
         """Late rows of each input as they come in, where there can be some."""
         if self.bounds is None:
             return ()
-        return tuple(SideOutput(f"late_{side}", schema) for side, schema in zip(SIDES, inputs, strict=True))
+        return tuple(SideOutput(name, schema) for name, schema in zip(self.late_outputs, inputs, strict=True))
 
     def read_columns_of(self, index: int, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, bounds, and what is wanted."""
@@ -211,25 +222,7 @@ def check_join(step: str, spec: JoinSpec, inputs: tuple[pa.Schema, ...]) -> None
         raise GraphError(f"step {step!r}: a join has 2 inputs, not {len(inputs)}")
     if spec.how not in spec.hows:
         raise GraphError(f"step {step!r}: how is {spec.how!r}; it is one of {', '.join(spec.hows)}")
-    lefts, rights = spec.key_columns, spec.right_key_columns
-    if len(lefts) != len(rights):
-        raise GraphError(
-            f"step {step!r}: the left side has {len(lefts)} key columns ({', '.join(lefts)}), the right one "
-            f"{len(rights)} ({', '.join(rights)}); give both sides as many in key_by"
-        )
-    for left, right in zip(lefts, rights, strict=True):
-        types = []
-        for side, name, schema in zip(SIDES, (left, right), inputs, strict=True):
-            if name not in schema.names:
-                raise GraphError(
-                    f"step {step!r}: the {side} side has no key column {name!r}{did_you_mean(name, schema.names)}"
-                )
-            types.append(schema.field(name).type)
-        if types[0] != types[1]:
-            raise GraphError(
-                f"step {step!r}: key column {left!r} of the left side is {types[0]}, {right!r} of the right one is "
-                f"{types[1]}; cast one of them before key_by"
-            )
+    check_keys(step, SIDES, (spec.key_columns, spec.right_key_columns), inputs)
     if spec.bounds is None:
         if spec.how not in spec.hows_without_bounds:
             raise GraphError(
@@ -238,6 +231,35 @@ def check_join(step: str, spec: JoinSpec, inputs: tuple[pa.Schema, ...]) -> None
             )
     else:
         _check_bounds(step, spec.bounds, inputs[spec.bounds.side])
+
+
+def check_keys(
+    step: str, names: Sequence[str], keys: Sequence[tuple[str, ...]], inputs: Sequence[pa.Schema]
+) -> None:
+    """Refuse keys of different types, or that an input lacks; ``names`` are what inputs are called in messages.
+
+    Raises:
+        GraphError: one line that names the step, the columns and the mend.
+    """
+    for own in keys:
+        if len(own) != len(keys[0]):
+            raise GraphError(
+                f"step {step!r}: the {names[0]} side has {len(keys[0])} key columns ({', '.join(keys[0])}), the "
+                f"{names[keys.index(own)]} one {len(own)} ({', '.join(own)}); give all sides as many in key_by"
+            )
+    for place in range(len(keys[0])):
+        for side, (own, schema) in enumerate(zip(keys, inputs, strict=True)):
+            if own[place] not in schema.names:
+                raise GraphError(
+                    f"step {step!r}: the {names[side]} side has no key column {own[place]!r}"
+                    f"{did_you_mean(own[place], schema.names)}"
+                )
+            found, first = schema.field(own[place]).type, inputs[0].field(keys[0][place]).type
+            if found != first:
+                raise GraphError(
+                    f"step {step!r}: key column {keys[0][place]!r} of the {names[0]} side is {first}, {own[place]!r} "
+                    f"of the {names[side]} one is {found}; cast one of them before key_by"
+                )
 
 
 def _check_bounds(step: str, bounds: JoinBounds, schema: pa.Schema) -> None:

@@ -36,7 +36,6 @@ from weir.records import (
 )
 from weir.side_outputs import SideRows
 from weir.specs import JoinSpec
-from weir.specs.joins import SIDES
 from weir.state.handles.block import Keys
 from weir.state.tables.opened import OperatorTables
 from weir.state.tables.time_first import user_key_of
@@ -65,7 +64,7 @@ class JoinOperator(Operator):
         #: A left row leaves with its first match.
         self._is_once = spec.how in ("semi", "anti")
         self._watermark_ms = WATERMARK_MIN_MS
-        self._input_watermarks_ms = [WATERMARK_MIN_MS, WATERMARK_MIN_MS]
+        self._input_watermarks_ms = [WATERMARK_MIN_MS] * spec.inputs_count
         #: Rows that came too late, also before the checkpoint that the job started from; other threads read it.
         self.late_rows = 0
 
@@ -116,7 +115,7 @@ class JoinOperator(Operator):
             if not in_time.all():
                 late = batch.filter(pa.array(~in_time))
                 self.late_rows += late.num_rows
-                yield SideRows(f"late_{SIDES[input_index]}", without_key_hash(late))
+                yield SideRows(self._spec.late_outputs[input_index], without_key_hash(late))
                 batch = batch.filter(pa.array(in_time))
         has_key = _has_key(batch, self._spec.keys_of_input(input_index))
         if has_key is not None:
@@ -298,10 +297,9 @@ class JoinOperator(Operator):
                         self._joined.columns[side], self._joined.types[side], strict=True
                     )
                 ]
-                for side in range(2)
+                for side in range(self._spec.inputs_count)
             ],
-            "how": self._spec.how,
-            "bounds": described["bounds"],
+            **{name: described[name] for name in self._spec.persisted_fields},
         }
 
     def _check_codec(self, stored: dict[str, Any]) -> None:

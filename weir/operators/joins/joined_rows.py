@@ -21,7 +21,8 @@ class JoinedRows:
         self._schema = system_schema(schema)
         #: Of each side: name in the input, name in the result.
         self.columns = [
-            [pair for pair in spec.columns_of_input(side) if pair[1] in schema.names] for side in range(2)
+            [pair for pair in spec.columns_of_input(side) if pair[1] in schema.names]
+            for side in range(spec.inputs_count)
         ]
         self.types = [[schema.field(output).type for _, output in columns] for columns in self.columns]
         self.key_types = [schema.field(name).type for name in spec.key_columns]
@@ -65,6 +66,26 @@ class JoinedRows:
         found = dict(zip(self._spec.key_columns, keys, strict=True))
         found |= {output: array for (_, output), array in zip(self.columns[side], kept, strict=True)}
         return self.batch(found, times_ms, pa.array(np.full(len(times_ms), now_us)))
+
+    def combinations(
+        self,
+        side: int,
+        new: pa.RecordBatch,
+        kept: Mapping[int, Sequence[pa.Array]],
+        times_ms: np.ndarray,
+    ) -> pa.RecordBatch:
+        """New rows of a side, each with a kept one of every other side.
+
+        Args:
+            side: that of the new rows.
+            new: one for each combination.
+            kept: by side, columns of the kept rows, of its codec.
+            times_ms: event times of the result, int64.
+        """
+        found = self._of_new(side, new)
+        for other, arrays in kept.items():
+            found |= {output: array for (_, output), array in zip(self.columns[other], arrays, strict=True)}
+        return self.batch(found, times_ms, new.column(INGEST_TIME_COLUMN))
 
     def versions(
         self,
