@@ -7,6 +7,7 @@ by reference (:class:`LocalChannel`).
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from task_manager.exchange.credits import CreditGate
 from weir import threads
-from weir.records import JOINED_BYTES, Element, Watermark, batch_bytes
+from weir.records import JOINED_BYTES, Barrier, Element, Watermark, batch_bytes
 from weir.types import ChannelId
 
 
@@ -85,6 +86,16 @@ def take_rows(
 _MANY = 1 << 62
 
 
+class Wave(enum.Enum):
+    """Why :meth:`Inbox.await_wave` returned."""
+
+    WHOLE = enum.auto()
+    #: Something is missing, perhaps everything.
+    TORN = enum.auto()
+    #: Somebody called :meth:`Inbox.wake`.
+    WOKEN = enum.auto()
+
+
 class Inbox:
     """Input of one subtask: elements of all channels in arrival order. One consumer, many producers."""
 
@@ -96,18 +107,38 @@ class Inbox:
         self._enough = 0
         #: Elements that had gathered when the consumer looked last, and were not taken yet: it does not wait for these.
         self._gathered = 0
+        #: The channels whose watermark of this wave has come, and those with a barrier; the consumer waits for so many.
+        self._heard: tuple[set[ChannelId], set[ChannelId]] = set(), set()
+        self._wave_inputs = 0
         #: Part of the consumer's time that goes into rows (0 to 1); written by the consumer, read with each release.
         self.busy_share = 1.0
 
     def __len__(self) -> int:
         return len(self._elements)
 
+    @property
+    def has_gathered(self) -> bool:
+        """Whether there is something left of what had gathered, which the consumer takes without waiting."""
+        return bool(self._elements) and self._gathered > 0
+
     def put(self, delivery: Delivery) -> None:
         """Append; never blocks, because the producers' credits bound the inbox."""
         with self._condition:
             self._elements.append(delivery)
-            if len(self._elements) >= self._enough:
+            if not isinstance(delivery.element, pa.RecordBatch):
+                self._hear(delivery)
+            if len(self._elements) >= self._enough or (self._wave_inputs and self._is_wave_here()):
                 self._condition.notify()
+
+    def _hear(self, delivery: Delivery) -> None:
+        watermarks, barriers = self._heard
+        if isinstance(delivery.element, Watermark):
+            watermarks.add(delivery.channel)
+        elif isinstance(delivery.element, Barrier):
+            barriers.add(delivery.channel)
+
+    def _is_wave_here(self) -> bool:
+        return any(len(channels) >= self._wave_inputs for channels in self._heard)
 
     def wake(self) -> None:
         """Let :meth:`poll` or :meth:`wait` return."""
@@ -130,6 +161,43 @@ class Inbox:
         """Let elements gather, until there are ``enough``, or :meth:`wake`."""
         with self._condition:
             self._gather(wait_s, enough)
+
+    def await_wave(self, rest_s: float, timeout_s: float, wave_s: float, inputs: int) -> Wave:
+        """Sleep until so many channels have each brought a watermark, or each a barrier.
+
+        Without all of them, what is there counts ``wave_s`` after the first of it came, but not before ``rest_s``.
+
+        Args:
+            rest_s: sleep so long where they do not all come.
+            timeout_s: and so long until something comes.
+            wave_s: and so long for the others.
+            inputs: how many channels there are to wait for.
+        """
+        with self._condition:
+            if self._elements and self._gathered > 0:
+                return Wave.WHOLE
+            self._wave_inputs, self._enough = inputs, _MANY
+            self._wait_for_wave(rest_s)
+            self._enough = 0
+            if not self._elements:
+                self._wait_for_wave(timeout_s)
+            self._enough = _MANY
+            if self._elements:
+                self._wait_for_wave(wave_s)
+            is_whole = self._is_wave_here()
+            self._wave_inputs = self._enough = 0
+            if self._woken:
+                self._woken = False
+                return Wave.WOKEN
+            self._gathered = len(self._elements)
+            for channels in self._heard:
+                if len(channels) >= inputs:
+                    channels.clear()
+            return Wave.WHOLE if is_whole else Wave.TORN
+
+    def _wait_for_wave(self, wait_s: float) -> None:
+        if wait_s > 0 and not self._woken and not self._is_wave_here():
+            self._condition.wait(wait_s)
 
     def rest(self, wait_s: float) -> None:
         """Sleep whatever comes, until :meth:`wake`; not at all if there is something left that had gathered earlier."""

@@ -6,6 +6,11 @@ than a bound, subtasks with small batches wait longer for the next one, and less
 two bounds. Where few rows come to many subtasks, they are to cost a small part of a core; in a job of few stages a row
 meets few threads, and is to be quick. Where many rows come, they are to be quick too, and are left alone until the
 process comes near the one core that its GIL gives it.
+
+A trickle travels in *waves*. Its sources read at the same moments of the wall clock, those at which they also make
+their watermarks, in all processes alike. The subtasks after them wait for the first thing that comes, and then until
+all inputs have brought their watermark. So each subtask works once in a wave, whatever the number of its inputs, and a
+row waits for long at its source only.
 """
 
 from __future__ import annotations
@@ -23,6 +28,10 @@ TRICKLE_ROWS_PER_S = 400.0
 _SUBTASKS_FEW, _SUBTASKS_MANY = 3, 8
 _WAIT_S_FIRST, _GROWTH, _DECLINE = 0.002, 3.0, 0.8
 _LOOK_INTERVAL_S = 0.2
+#: The moments at which sources of a trickle read are so far apart: each period has those of all longer ones.
+_TURNS_US = (200_000, 100_000, 50_000, 25_000)
+#: So long a subtask waits for the rest of a wave, at most: where it comes with watermarks, and where it may not.
+_WAVE_S_MAX, _WAVE_S_SHORT = 0.05, 0.012
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,7 @@ class Bound:
         return wait_s
 
 
-_TRICKLE = Bound(less_below=0.075, more_above=0.1, wait_s_max=0.08)
+_TRICKLE = Bound(less_below=0.05, more_above=0.075, wait_s_max=0.1)
 _SMALL = Bound(less_below=0.55, more_above=0.7, wait_s_max=0.05)
 
 
@@ -75,11 +84,23 @@ class Gathering:
         # Two threads that look at once do no harm: the second one sees a short time, and the next look mends it.
         if now_s - self._looked_s >= _LOOK_INTERVAL_S:
             self._look(now_s)
-        wait_s = self._small_s if rows_mean < SMALL_ROWS else 0.0
-        if rows_per_s < TRICKLE_ROWS_PER_S:
-            wait_s = max(wait_s, self._trickle_s)
-        self._least_s = min(self._least_s, wait_s)
-        return wait_s
+        small_s = self._small_s if rows_mean < SMALL_ROWS else 0.0
+        trickle_s = self._trickle_s if rows_per_s < TRICKLE_ROWS_PER_S else 0.0
+        # A wave is not to wait between processes.
+        self._least_s = min(self._least_s, small_s)
+        return max(small_s, trickle_s)
+
+    def wave_s(self, rows_per_s: float) -> float:
+        """How long a subtask with so many rows a second waits for the rest of a wave; 0: it has more than a trickle."""
+        if rows_per_s >= TRICKLE_ROWS_PER_S:
+            return 0.0
+        is_slowest = self._trickle_s >= _TRICKLE.wait_s_max
+        return _WAVE_S_MAX if is_slowest else min(self._trickle_s, _WAVE_S_SHORT)
+
+    def turn_us(self, rows_per_s: float) -> int:
+        """The time between two moments at which a source with so many rows a second reads; 0: it reads at any time."""
+        longest_us = 2e6 * self._trickle_s if rows_per_s < TRICKLE_ROWS_PER_S else 0.0
+        return next((turn_us for turn_us in _TURNS_US if turn_us <= longest_us), 0)
 
     def _look(self, now_s: float) -> None:
         used_s = self._cpu_s()

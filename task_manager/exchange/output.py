@@ -63,8 +63,10 @@ class OutputEdge:
                 queues.append(ChannelQueue(SubtaskId(self.edge.consumer_stage, index), rows, age_s))
         return queues
 
-    def pump(self, now_s: float, *, everything: bool = False) -> None:
+    def pump(self, now_s: float, *, everything: bool = False, holds: bool = False) -> None:
         """Send what is due and has credit; with ``everything``, whatever has credit.
+
+        With ``holds``, what goes to other processes waits for :meth:`flush`.
 
         What goes to other processes goes before a consumer of this one is woken: that takes the GIL, for which whoever
         has written to a connection would wait.
@@ -76,10 +78,17 @@ class OutputEdge:
                 break
             writer.pump(now_s, everything=everything)
             remote += 1
-        for writer in writers[:remote]:
-            writer.channel.flush()
+        if not holds:
+            for writer in writers[:remote]:
+                writer.channel.flush()
         for writer in writers[remote:]:
             writer.pump(now_s, everything=everything)
+
+    def flush(self) -> None:
+        """Let what was held go."""
+        for writer in self.writers:
+            if writer.channel.is_remote:
+                writer.channel.flush()
 
     @property
     def consumer_indices(self) -> list[int]:
@@ -215,6 +224,8 @@ class Output:
         self._wait = wait
         self._clock = clock
         self._finished = False
+        #: What is sent to other processes waits for :meth:`let_go`: rows and the watermark after them are one message.
+        self.is_held = False
         self.rows = 0
         self.batches = 0
         #: Seconds spent waiting for credit.
@@ -287,7 +298,7 @@ class Output:
         now_s = self._clock.monotonic_s()
         next_s = float("inf")
         for edge in self._edges:
-            edge.pump(now_s)
+            edge.pump(now_s, holds=self.is_held)
             for writer in edge.writers:
                 if writer.deadline_s <= now_s:
                     # No credit: the next release wakes the subtask.
@@ -295,11 +306,18 @@ class Output:
                 next_s = min(next_s, writer.deadline_s)
         return next_s
 
+    def let_go(self) -> None:
+        """End a hold, and send what was held."""
+        self.is_held = False
+        for edge in self._edges:
+            edge.flush()
+
     def finish(self) -> None:
         """Send everything and the end of the stream; waits for credit.
 
         No channel ends before all rows were sent on all of them: until then a reroute can move rows to any channel.
         """
+        self.is_held = False
         self._settle(lambda writer: writer.is_empty, everything=True)
         self._finished = True
         self.broadcast(EndOfStream())
@@ -313,6 +331,7 @@ class Output:
         retired: Sequence[int],
     ) -> None:
         """Switch one edge to other consumers."""
+        self.is_held = False
         for output_edge in self._edges:
             if output_edge.edge == edge:
                 output_edge.reroute(version, group_to_subtask, added, retired)
@@ -333,10 +352,12 @@ class Output:
             now_s = self._clock.monotonic_s()
             waiting = False
             for edge in self._edges:
-                edge.pump(now_s, everything=everything)
+                edge.pump(now_s, everything=everything, holds=self.is_held)
                 waiting = waiting or not all(map(done, edge.writers))
             if not waiting:
                 break
+            if self.is_held:
+                self.let_go()
             self._wait(_WAIT_S)
             # After each wait: a subtask that is held back for long shows it while it lasts.
             self.waited_s += self._clock.monotonic_s() - now_s

@@ -29,6 +29,8 @@ _MEAN_WEIGHT = 0.05
 #: where it hardly counts, and only now and then as long as it does not pay.
 _WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0006, 0.02
 _WINDOW_WEIGHT, _WINDOW_PAYS, _WINDOW_TRIES = 0.1, 0.4, 32
+#: The least time to wait for the rest of a wave.
+_WAVE_S_MIN = 0.012
 
 
 class Pace:
@@ -58,6 +60,7 @@ class Pace:
         self._ended_s = 0.0
         #: Part of the windows in which another element came, and how many were left out since the last one.
         self._window_gain, self._windows_left_out = 1.0, 0
+        self._wave_s_max = float("inf")
 
     def window_s(self, now_s: float) -> float:
         """How long the first small batch of some waits for the others; 0: not at all."""
@@ -68,6 +71,21 @@ class Pace:
             return 0.0
         self._windows_left_out = 0
         return _WINDOW_S
+
+    @property
+    def wave_s(self) -> float:
+        """How long whatever comes first waits for the rest of a wave (see ``gathering``); 0: rows are no trickle."""
+        wave_s = 0.0 if self._gathering is None else self._gathering.wave_s(self._rows_per_s)
+        return min(wave_s, self._wave_s_max)
+
+    def saw_wave(self, *, whole: bool) -> None:
+        """All of a wave came before :attr:`wave_s` was over, or not: then something may not come with each one."""
+        self._wave_s_max = float("inf") if whole else max(self.wave_s / 2, _WAVE_S_MIN)
+
+    def turn_s(self, now_s: float, now_us: int) -> float:
+        """The monotonic second at which a source reads next, now being that and epoch µs; the past: at any time."""
+        turn_us = 0 if self._gathering is None else self._gathering.turn_us(self._rows_per_s)
+        return now_s + (turn_us - now_us % turn_us) / 1e6 if turn_us else self.next_s
 
     def gathered(self, elements: int) -> None:
         """So many were there after such a wait."""
@@ -94,6 +112,6 @@ class Pace:
         self.next_s = began_s + rest_s if rows < min(SMALL_ROWS, self.rows_max) else 0.0
 
     def looked(self, at_s: float) -> None:
-        """Note that a control element was taken: in a busy process the next ones gather too."""
-        if self._gathering is not None:
+        """Note that a control element was taken: in a busy process the next ones gather too, or come in waves."""
+        if self._gathering is not None and not self.wave_s:
             self.next_s = max(self.next_s, at_s + self._gathering.wait_s(self._rows_mean, self._rows_per_s))

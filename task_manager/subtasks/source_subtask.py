@@ -128,15 +128,23 @@ class SourceSubtask(Subtask):
             if polled.finished:
                 return
             deadline_s = self._housekeeping()
-            self._make_watermark(is_calm=polled.next_poll_us > 0)
+            # A barrier goes before the watermark, at which consumers look whether all of a wave is there.
             self.mailbox.run_commands()
-            wait_us = polled.next_poll_us - self._clock.now_us() if polled.next_poll_us else 0
+            self._make_watermark(is_calm=polled.next_poll_us > 0)
+            now_us = self._clock.now_us()
+            wait_us = polled.next_poll_us - now_us if polled.next_poll_us else 0
             if wait_us > 0:
-                until_s = self._clock.monotonic_s() + wait_us / 1e6
+                now_s = self._clock.monotonic_s()
+                turn_s = self._pace.turn_s(now_s, now_us)
+                until_s = max(now_s + wait_us / 1e6, turn_s)
                 # A machine that is busy with small batches gets fewer and larger ones.
                 # An idle source has no watermark to tell before its next row.
                 watermark_s = float("inf") if self._idle else self._times.next_s
-                self._poll(min(max(until_s, self._pace.next_s), deadline_s, watermark_s))
+                self._poll(min(until_s, deadline_s, watermark_s))
+                # Rows and the watermark after them leave together, when it waits again.
+                self._chain.output.is_held = turn_s > now_s
+            elif self._chain.output.is_held:
+                self._chain.output.let_go()
 
     def _process_ahead(self, part: PartAhead, size_bytes: int) -> None:
         """Rows are due that the first operators have seen before."""

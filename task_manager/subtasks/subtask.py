@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
-from task_manager.exchange.channels import Delivery, Inbox
+from task_manager.exchange.channels import Delivery, Inbox, Wave
 from task_manager.exchange.credits import CancelledError
 from task_manager.exchange.gathering import Gathering
 from task_manager.exchange.output import Output
@@ -393,7 +393,18 @@ class Subtask(ABC):
         began_s = self._clock.monotonic_s()
         timeout_s = min(until_s - began_s, _SLEEP_S_MAX)
         inbox = self.mailbox.inbox
-        if gather_until_s > 0:
+        is_woken = False
+        if self._chain.output.is_held and not inbox.has_gathered:
+            self._chain.output.let_go()
+        wave_s = self._pace.wave_s if gather_until_s > 0 else 0.0
+        if wave_s > 0:
+            rest_s = min(gather_until_s - began_s, timeout_s)
+            wave = inbox.await_wave(rest_s, timeout_s - max(rest_s, 0.0), wave_s, inputs)
+            if len(inbox):
+                self._pace.saw_wave(whole=wave is Wave.WHOLE)
+            is_woken = wave is Wave.WOKEN
+            timeout_s = 0.0
+        elif gather_until_s > 0:
             if gather_until_s - began_s > _LONG_REST_S:
                 # What comes before is not looked at: to be woken by the first of it would only cost.
                 inbox.rest(min(gather_until_s - began_s, timeout_s))
@@ -401,8 +412,10 @@ class Subtask(ABC):
             if inbox.wait_for_one(timeout_s):
                 self._gather(inbox, min(gather_until_s, until_s), inputs)
             timeout_s = 0.0
-        delivery = inbox.poll(timeout_s)
+        delivery = None if is_woken else inbox.poll(timeout_s)
         self.progress.idle_s += self._clock.monotonic_s() - began_s
+        # The next call lets it go: what a wave leads to leaves as one message.
+        self._chain.output.is_held = wave_s > 0
         self.mailbox.run_commands()
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)

@@ -162,7 +162,7 @@ class TaskSubtask(Subtask):
             until_s = min(
                 due_s, self._barriers.overdue_s, self._forward.due_s, self._early_forward.due_s, idle_s
             )
-            polled = self._poll(until_s, self._pace.next_s, self._watermarks.open_count)
+            polled = self._poll(until_s, self._pace.next_s, self._watermarks.active_count)
             # A command may have given a checkpoint up meanwhile: then what was put aside for it is older.
             return None if polled is None else self._barriers.in_turn(polled)
         self.mailbox.run_commands()

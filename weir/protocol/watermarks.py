@@ -32,9 +32,9 @@ class WatermarkTracker:
         return name in self._watermarks_ms
 
     @property
-    def open_count(self) -> int:
-        """How many they are."""
-        return len(self._watermarks_ms)
+    def active_count(self) -> int:
+        """How many of them are not idle."""
+        return len(self._watermarks_ms) - len(self._idle)
 
     @property
     def all_idle(self) -> bool:

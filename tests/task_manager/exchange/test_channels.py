@@ -8,12 +8,12 @@ import time
 import pyarrow as pa
 import pytest
 
-from task_manager.exchange.channels import Delivery, Inbox, LocalChannel, RowsWanted, no_release
+from task_manager.exchange.channels import Delivery, Inbox, LocalChannel, RowsWanted, Wave, no_release
 from task_manager.exchange.credits import CancelledError, ChannelLimits, CreditGate
 from task_manager.subtasks.mailbox import Mailbox
 from weir.clock import Clock, SystemClock
 from weir.errors import ConnectionLostError
-from weir.records import Watermark
+from weir.records import Barrier, Watermark
 from weir.testing.manual_clock import ManualClock
 from weir.types import ChannelId, SubtaskId
 
@@ -268,3 +268,59 @@ def test_rows_of_other_inputs_are_left_where_the_input_counts():
         1,
         0,
     ]
+
+
+OTHER = ChannelId(SubtaskId(0, 1), SubtaskId(1, 0))
+
+
+def put(inbox, element, channel=CHANNEL):
+    inbox.put(Delivery(channel, element, no_release))
+
+
+@pytest.mark.parametrize("element", [Watermark(7), Barrier(1)])
+def test_a_wave_is_whole_when_every_channel_has_brought_its_watermark_or_its_barrier(element):
+    inbox = Inbox()
+    put(inbox, batch(1))
+    put(inbox, element)
+    # Twice the same channel is not two channels.
+    put(inbox, element)
+    timer = threading.Timer(0.05, put, (inbox, element, OTHER))
+    timer.start()
+    assert inbox.await_wave(0.0, 10.0, 10.0, 2) is Wave.WHOLE
+    timer.join()
+    # What was there is taken without another wait.
+    for _ in range(4):
+        assert inbox.await_wave(10.0, 10.0, 10.0, 2) is Wave.WHOLE
+        assert inbox.poll(0.0) is not None
+    # It counts once.
+    assert inbox.await_wave(0.0, 0.0, 0.0, 2) is Wave.TORN
+
+
+def test_a_wave_ends_a_rest_and_other_elements_do_not():
+    inbox = Inbox()
+    put(inbox, batch(1))
+    began_s = time.monotonic()
+    assert inbox.await_wave(0.1, 0.0, 0.0, 1) is Wave.TORN
+    assert time.monotonic() - began_s >= 0.09
+    inbox.poll(0.0)
+    put(inbox, Watermark(7))
+    assert inbox.await_wave(10.0, 0.0, 0.0, 1) is Wave.WHOLE
+
+
+def test_what_was_missing_in_a_wave_makes_it_whole_later():
+    inbox = Inbox()
+    put(inbox, Watermark(7))
+    assert inbox.await_wave(0.0, 0.0, 0.0, 2) is Wave.TORN
+    inbox.poll(0.0)
+    put(inbox, Watermark(7), OTHER)
+    assert inbox.await_wave(10.0, 10.0, 10.0, 2) is Wave.WHOLE
+
+
+def test_a_wake_up_ends_the_wait_for_a_wave_and_takes_nothing():
+    inbox = Inbox()
+    put(inbox, batch(1))
+    inbox.wake()
+    assert inbox.await_wave(10.0, 10.0, 10.0, 2) is Wave.WOKEN
+    assert not inbox.has_gathered
+    assert inbox.await_wave(0.0, 0.0, 0.0, 2) is Wave.TORN
+    assert inbox.has_gathered

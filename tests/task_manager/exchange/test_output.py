@@ -353,6 +353,28 @@ def test_rows_have_left_for_other_processes_before_a_consumer_here_is_woken():
     assert done == ["flushed", "RecordBatch", "flushed", "Barrier"]
 
 
+def test_what_is_held_leaves_for_other_processes_as_one():
+    remote, inbox = channel(0)
+    flushed = []
+    remote.is_remote, remote.flush = True, lambda: flushed.append(len(inbox))
+    output = Output(
+        [OutputEdge(edge_of(Exchange.BROADCAST), {0: remote}, BatchPolicy(1000, 10_000.0))],
+        never_waits,
+        SystemClock(),
+    )
+    output.is_held = True
+    output.emit(batch(["a"]))
+    output.broadcast(Watermark(7))
+    assert flushed == []
+    output.let_go()
+    assert flushed == [2]
+    output.is_held = True
+    output.emit(batch(["b"]))
+    # The end is not held.
+    output.finish()
+    assert flushed[-1] == 4
+
+
 def test_a_second_hash_exchange_replaces_the_hash_of_the_first():
     link, inbox = channel()
     edge = OutputEdge(

@@ -68,6 +68,7 @@ def source(request):
         pump=lambda: float("inf"),
         close=lambda: None,
         waited_s=0.0,
+        is_held=False,
         has_channels=False,
         batches=0,
         bytes_sent=0,
