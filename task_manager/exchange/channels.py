@@ -176,6 +176,8 @@ class Inbox:
         with self._condition:
             if self._elements and self._gathered > 0:
                 return Wave.WHOLE
+            # Where all are idle, the first that is not makes a wave.
+            inputs = max(1, inputs)
             self._wave_inputs, self._enough = inputs, _MANY
             self._wait_for_wave(rest_s)
             self._enough = 0

@@ -324,3 +324,10 @@ def test_a_wake_up_ends_the_wait_for_a_wave_and_takes_nothing():
     assert not inbox.has_gathered
     assert inbox.await_wave(0.0, 0.0, 0.0, 2) is Wave.TORN
     assert inbox.has_gathered
+
+
+def test_where_all_inputs_are_idle_it_is_waited_for_the_first():
+    inbox = Inbox()
+    began_s = time.monotonic()
+    assert inbox.await_wave(0.0, 0.05, 0.0, 0) is Wave.TORN
+    assert time.monotonic() - began_s >= 0.04
