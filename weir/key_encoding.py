@@ -121,9 +121,9 @@ def key_bytes(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyColumn:
         raise GraphError("key_by needs at least one key column")
     if len(columns) == 1 and (index := batch.schema.get_field_index(columns[0])) >= 0:
         # The commonest case, ahead of everything else: small batches pay for every look at a type.
-        array = batch.column(index)
-        if array.type.id in _PLAIN_BYTES_IDS and not array.null_count:
-            return KeyColumn(*_views(array))
+        keys = plain_key_bytes(batch.column(index))
+        if keys is not None:
+            return keys
     arrays = [_column(batch, name) for name in columns]
     if len(arrays) > 1:
         return _composite(arrays)
@@ -142,6 +142,13 @@ def key_bytes(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyColumn:
     if array.null_count:
         array = pc.fill_null(array.cast(pa.large_binary()), NULL_KEY)
     return KeyColumn(*_views(array))
+
+
+def plain_key_bytes(array: pa.Array) -> KeyColumn | None:
+    """As :func:`key_bytes`, of the only key column; None if it is not strings or binary without nulls."""
+    if array.type.id in _PLAIN_BYTES_IDS and not array.null_count:
+        return KeyColumn(*_views(array))
+    return None
 
 
 def is_bytes_like(data_type: pa.DataType) -> bool:
@@ -187,9 +194,8 @@ def _views(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     _, offsets_buffer, data_buffer = array.buffers()
     if len(array) == 0 or offsets_buffer is None:
         return np.empty(0, dtype=np.uint8), np.zeros(len(array) + 1, dtype=np.int64)
-    offsets = np.frombuffer(offsets_buffer, dtype=offset_type, count=array.offset + len(array) + 1)[
-        array.offset :
-    ]
+    width_bytes = 8 if offset_type is np.int64 else 4
+    offsets = np.frombuffer(offsets_buffer, offset_type, len(array) + 1, width_bytes * array.offset)
     data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, dtype=np.uint8)
     return data, offsets
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from weir import key_kernels as kernels
 from weir.key_decoding import decode_keys
-from weir.key_encoding import NULL_KEY, KeyColumn, check_key_type, key_bytes
+from weir.key_encoding import NULL_KEY, KeyColumn, check_key_type, key_bytes, plain_key_bytes
 from weir.types import MAX_PARALLELISM_MAX
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "key_bytes",
     "key_groups",
     "partition_hashes",
+    "plain_key_bytes",
     "select_keys",
 ]
 

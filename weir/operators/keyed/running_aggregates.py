@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.keyed import aggregate_kernels as kernels
 from weir.operators.keyed.aggregate_functions import Accumulator, cell_count, make_accumulators
 from weir.operators.keyed.keyed_parts import KeyedParts
-from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
+from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.state_codec import (
     AggregateCodec,
     aggregate_codec,
@@ -24,7 +24,7 @@ from weir.operators.keyed.state_codec import (
     kept_snapshots,
     keyed_snapshot,
 )
-from weir.records import user_columns
+from weir.records import KEY_HASH_COLUMN, user_columns
 from weir.specs import KeyedAggregateSpec
 from weir.state.tables.cells import CellTable
 
@@ -50,6 +50,8 @@ class KeyedAggregateOperator(Operator):
         self._input_schema: pa.Schema | None = None
         self._accumulators: list[Accumulator] = []
         self._needs_times = True
+        #: Where the key is, if it is one column, and its hash; -1: nowhere.
+        self._only_key = self._hash = -1
         #: Of the aggregates' columns, by name, as they came last.
         self._fields: dict[str, pa.Field] = {}
         #: Where the aggregates stand: after the user columns.
@@ -115,8 +117,8 @@ class KeyedAggregateOperator(Operator):
             self._accumulators = make_accumulators(self._spec.aggregates, batch.schema)
             self._needs_times = any(accumulator.needs_times for accumulator in self._accumulators)
             self._user_columns = len(user_columns(batch.schema))
-        keys = weir_keys.key_bytes(batch, self._spec.key_columns)
-        hashes = row_hashes(batch, keys)
+            self._only_key, self._hash = _places(batch.schema, self._spec.key_columns)
+        keys, hashes = self._keys(batch)
         masks = self._parts.take(batch, self._conditions.masks(batch), hashes, keys)
         for start, stop, slots in state.pieces(hashes, keys.data, keys.offsets):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
@@ -131,6 +133,15 @@ class KeyedAggregateOperator(Operator):
                 rows = pa.array(self._last_rows(slots))
                 piece, columns = piece.take(rows), [column.take(rows) for column in columns]
             yield self._with_columns(piece, columns)
+
+    def _keys(self, batch: pa.RecordBatch) -> tuple[weir_keys.KeyColumn, np.ndarray]:
+        """Keys and their hashes, uint64; small batches pay for every look at a schema."""
+        keys = None if self._only_key < 0 else weir_keys.plain_key_bytes(batch.column(self._only_key))
+        if keys is None:
+            keys = weir_keys.key_bytes(batch, self._spec.key_columns)
+        if self._hash < 0:
+            return keys, weir_keys.hash_keys(keys)
+        return keys, batch.column(self._hash).to_numpy(zero_copy_only=True)
 
     def _column(self, piece: pa.RecordBatch, accumulator: Accumulator) -> pa.Array | None:
         name = accumulator.aggregate.column
@@ -162,6 +173,12 @@ class KeyedAggregateOperator(Operator):
         """Let go of the table, which the runtime flushes before and closes after."""
         self._keys_at_close = self.distinct_keys
         self._state = None
+
+
+def _places(schema: pa.Schema, key_columns: Sequence[str]) -> tuple[int, int]:
+    """Where the key is, if it is one column, and its hash; -1: nowhere."""
+    only = schema.get_field_index(key_columns[0]) if len(key_columns) == 1 else -1
+    return only, schema.get_field_index(KEY_HASH_COLUMN)
 
 
 def _knows_types(codec: AggregateCodec) -> bool:

@@ -212,7 +212,9 @@ class CellTable(StateTable):
                 self._evict(missing - table.new_count)
             row = table.insert_missing(hashes, key_data, key_offsets, row, slots, new_slots)
         new_slots = new_slots[: table.new_count]
-        self.keys_created += len(new_slots) - self._stored.load(new_slots, self._groups(new_slots))
+        has_none = self._stored.has_none_of(new_slots)
+        stored = 0 if has_none else self._stored.load(new_slots, self._groups(new_slots))
+        self.keys_created += len(new_slots) - stored
         if not changes:
             table.mark_clean(new_slots)
         return slots

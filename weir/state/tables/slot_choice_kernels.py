@@ -74,6 +74,16 @@ def slots_in_groups(flags: Any, slot_hashes: Any, bits: Any, wanted: Any, found:
     return count
 
 
+@kernel(types.boolean(U64, I32, U8, types.uint8))
+def are_in_groups_of(slot_hashes: Any, slots: Any, statuses: Any, status: Any) -> bool:
+    """Whether the key groups of all these slots have this status; ``statuses`` has that of each group."""
+    others = 0
+    for slot in slots:
+        if statuses[group_of(slot_hashes[slot], statuses.size)] != status:
+            others += 1
+    return others == 0
+
+
 @kernel(types.int64(U8, U64, U32, I64, I32))
 def changed_in_groups(flags: Any, slot_hashes: Any, stamps: Any, marks: Any, found: Any) -> int:
     """Slots stamped later than the mark of their key group, if that is not negative; returns how many."""

@@ -316,6 +316,10 @@ class SlotTable:
         bits = USED | DIRTY if dirty_only else USED
         return found[: choice.slots_in_groups(self._flags, self.hashes, bits, wanted, found)]
 
+    def are_in_groups_of(self, slots: np.ndarray, statuses: np.ndarray, status: int) -> bool:
+        """Whether the key groups of all these slots have this status; ``statuses``: uint8, shape (max_parallelism,)."""
+        return bool(choice.are_in_groups_of(self.hashes, slots, statuses, status))
+
     def recent_in_groups(self, wanted: np.ndarray, count_max: int) -> np.ndarray:
         """The slots of these key groups that were used last, ``count_max`` at most."""
         slots = self.slots_in_groups(wanted, dirty_only=False)

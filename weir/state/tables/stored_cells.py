@@ -49,15 +49,16 @@ class StoredCells:
         self._is_mixed = False
         self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
 
+    def has_none_of(self, new_slots: np.ndarray) -> bool:
+        """Whether it is known at once that the store has nothing of new slots; :meth:`load` is in vain then."""
+        return self._slots.are_in_groups_of(new_slots, self._group_status, _ALL_CACHED)
+
     def load(self, new_slots: np.ndarray, groups: np.ndarray) -> int:
         """Fill new slots of these key groups with what the store has; returns how many keys it has.
 
         Raises:
             StateError: the store cannot be read, or holds values of another form.
         """
-        if (self._group_status[groups] == _ALL_CACHED).all():
-            # Most batches: what follows costs more than the rest of a small one.
-            return 0
         self.check_groups(groups)
         stored = self.may_be_stored(new_slots, groups)
         if not stored.any():
