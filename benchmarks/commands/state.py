@@ -234,12 +234,26 @@ def windows(
     events: Annotated[int, typer.Option(min=1, help="Rows of one run.")] = 5_000_000,
     keys: Keys = 100_000,
     events_per_s: Annotated[int, typer.Option(min=1, help="Rows of a second of event time.")] = 300_000,
+    sessions: Annotated[
+        bool,
+        typer.Option("--sessions", help="Instead: sessions of many keys for some time, memory and disk."),
+    ] = False,
+    rate: Annotated[
+        int, typer.Option(min=10, help="With --sessions: rows of a second of event time.")
+    ] = 100_000,
+    seconds: Annotated[int, typer.Option(min=10, help="With --sessions: event time of the run.")] = 60,
+    gap_s: Annotated[int, typer.Option(min=1, help="With --sessions: gap that ends a session.")] = 10,
+    session_keys: Annotated[int, typer.Option(min=1, help="With --sessions: number of keys.")] = 1_000_000,
 ) -> None:
     """Sliding, session and tumbling windows in one subtask: CPU for each event, results and cache."""
 
     def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import sessions as session_benchmark
         from benchmarks import windows as benchmark
 
+        if sessions:
+            options = session_benchmark.SessionOptions(session_keys, rate, seconds, gap_s)
+            return session_benchmark.run(options, report)
         report("windows", 0.0)
         return benchmark.run(events, keys, events_per_s)
 

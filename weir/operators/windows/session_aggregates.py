@@ -9,7 +9,7 @@ dropped are merged into its first pane that stays: however long it is, it has a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from weir import keys as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import NEVER_US, OperatorContext
 from weir.operators.windows import fold_kernels
+from weir.operators.windows.closing_sessions import ClosingSessions
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS
@@ -57,6 +58,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         """See :class:`WindowAggregateOperator`."""
         self._never_late = np.full(context.max_parallelism, NOTHING_MS, dtype=np.int64)
         super().open(context)
+        self._closing = ClosingSessions(self.table, self._folds, self._gap_ms)
 
     def _make_folds(self) -> Folds:
         return session_folds(self._spec.aggregates, self._spec.input_schema)
@@ -77,10 +79,18 @@ class SessionAggregateOperator(WindowAggregateOperator):
         places_ms = self.table.places_ms
         late = times_ms + gap_ms < places_ms[weir_keys.key_groups(hashes, len(places_ms))]
         ends_ms[late] = NOTHING_MS
+        #: Of the rows that are taken next, which belong to the pane that is listed; bool.
+        self._is_listed = (ends_ms if not late.any() else ends_ms[~late]) == self._closing.listed_ms
         if not late.all():
             first_ms = int(times_ms.min() if not late.any() else times_ms[~late].min())
             self._due_ms = min(self._due_ms, first_ms + gap_ms + 1)
         return int(late.sum())
+
+    def _taken(self, start: int, stop: int, slots: np.ndarray) -> Iterable[pa.RecordBatch]:
+        is_listed = self._is_listed[start:stop]
+        if is_listed.any():
+            self._closing.note(slots[is_listed])
+        return ()
 
     # --- sessions fire ---
 
@@ -93,7 +103,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         return NEVER_US if self.table.first_ms() == NEVER_MS else max(self._due_ms, 0) * 1000
 
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
-        table, gap_ms = self.table, self._gap_ms
+        table = self.table
         if table.has_new_groups:
             self._due_ms = NOTHING_MS
         if table.first_ms() == NEVER_MS or self._due_ms > until_ms:
@@ -101,6 +111,22 @@ class SessionAggregateOperator(WindowAggregateOperator):
                 table.advance(until_ms)
                 self._parts.advance(until_ms)
             return
+        if until_ms == WATERMARK_MAX_MS or self._parts or not self._closing.applies(until_ms):
+            self._closing.forget()
+            yield from self._fire_all(until_ms)
+            return
+        for complete in self._closing.close(until_ms):
+            columns = weir_keys.decode_keys(complete.keys, self._key_types)
+            times_ms = complete.cells.integers[:, self._folds.cell_count - 2 :].copy()
+            ends_ms = times_ms[:, 1] + self._gap_ms
+            yield from self._made(columns, times_ms[:, 0].copy(), ends_ms, *complete.cells, times_ms=ends_ms)
+        table.drop(until_ms - self._gap_ms)
+        self._due_ms = self._closing.due_ms(until_ms)
+        table.advance(until_ms)
+
+    def _fire_all(self, until_ms: int) -> Iterator[pa.RecordBatch]:
+        """Put all sessions together that begin before a watermark, and fire those that are complete."""
+        table, gap_ms = self.table, self._gap_ms
         is_end = until_ms == WATERMARK_MAX_MS
         due_ms, last_ms = NEVER_MS, NOTHING_MS
         gone_ms = until_ms if is_end else until_ms - gap_ms

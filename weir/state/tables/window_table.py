@@ -106,9 +106,10 @@ class WindowTable(CellTable):
         self._backend = backend
         #: By key group: no entry that is in the store alone has a later end.
         self._stored_last_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
-        self._stored = _StoredPanes(
+        self._stored_panes = _StoredPanes(
             backend, state_id, self._table, max_parallelism, cell_count, self._stored_last_ms
         )
+        self._stored = self._stored_panes
         self._writes.on_write = self._note_written
         #: By key group: up to where its windows have fired, and what the table's entry says of it.
         self.places_ms = np.full(max_parallelism, NOTHING_MS, dtype=np.int64)
@@ -254,6 +255,26 @@ class WindowTable(CellTable):
         slots, groups = slots[apart], groups[apart]
         for group in np.flatnonzero(stored).tolist():
             yield self._with_stored(group, slots[groups == group], after_ms, until_ms)
+
+    def peek(self, end_ms: int, keys: weir_keys.KeyColumn) -> tuple[np.ndarray, np.ndarray]:
+        """Cells and presence of the entries of keys in one pane, zero where there is none; copies.
+
+        Unlike :meth:`read` it takes no room in the cache for keys that have no entry.
+        """
+        count = len(keys.offsets) - 1
+        hashes, data, offsets = entry_keys(np.full(count, end_ms), weir_keys.hash_keys(keys), keys)
+        slots, missing = self._table.probe(hashes, data, offsets, changes=False)
+        self._latest_read = None
+        cells, presence = self._table.cells[slots], self._table.presence[slots]
+        if missing:
+            absent = np.flatnonzero(slots < 0)
+            cells[absent], presence[absent] = 0, 0
+            groups = weir_keys.key_groups(hashes[absent], self._max_parallelism)
+            absent = absent[self._stored_panes.may_have(groups, end_ms)]
+            if len(absent):
+                column = weir_keys.select_keys(weir_keys.KeyColumn(data, offsets), absent)
+                cells[absent], presence[absent] = self.read(hashes[absent], column.data, column.offsets)
+        return cells, presence
 
     def entries_at(self, slots: np.ndarray) -> WindowEntries:
         """Copies of the entries at these slots, which are none of them twice."""
@@ -430,6 +451,13 @@ class _StoredPanes(StoredCells):
         """``last_ms``: int64, by key group; the table changes it."""
         super().__init__(backend, state_id, slots, max_parallelism, cell_count, 0)
         self._last_ms = last_ms
+
+    def may_have(self, groups: np.ndarray, end_ms: int) -> np.ndarray:
+        """Of which of these key groups the store may have entries of a pane that are not cached; bool."""
+        self.check_groups(groups)
+        held = np.array([self.holds(group) for group in range(len(self._last_ms))])
+        found: np.ndarray = held[groups] & (end_ms <= self._last_ms[groups])
+        return found
 
     def may_be_stored(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """See :class:`StoredCells`."""

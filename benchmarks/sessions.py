@@ -1,0 +1,118 @@
+"""Sessions of many keys, most of which have one row: what a watermark costs, and whether memory and disk stay flat.
+
+One subtask in this process with a RocksDB store. Each row has a key at random, event time goes on at ``rate`` rows a
+second, a watermark comes twice a second of it, and the state is flushed every second of it, as for a checkpoint. The
+input is not paced: ``s_per_s`` is the CPU time that a second of event time takes, and has to be below 1 to keep up.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+
+import weir
+from benchmarks.results import BenchmarkResult
+from weir import keys as weir_keys
+from weir.operators.base import OperatorContext
+from weir.operators.windows.making import make_window_operator
+from weir.records import KEY_HASH_COLUMN, with_times
+from weir.specs.windows import WindowAggregate, WindowAggregateSpec
+from weir.state.stores.rocksdb import open_store
+from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.state.tables.opened import StateTables
+
+_SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
+_SUMS = (WindowAggregate("n", "count"), WindowAggregate("total", "sum", "value"))
+#: A watermark comes so often in a second of event time.
+_STEPS_PER_S = 2
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What is measured."""
+
+    keys: int = 1_000_000
+    rate: int = 100_000
+    seconds: int = 60
+    gap_s: int = 10
+    cache_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True)
+class SessionFigures:
+    """Of a tenth of the run."""
+
+    until_s: int
+    results: int
+    s_per_s: float
+    #: The longest firing, wall clock.
+    firing_ms_max: float
+    rss_bytes: int
+    cache_bytes: int
+    disk_bytes: int
+
+
+def measure(options: SessionOptions, report: Callable[[str, float], None]) -> list[SessionFigures]:
+    """Run once; figures of each tenth."""
+    window = weir.session(f"{options.gap_s}s")
+    operator = make_window_operator(WindowAggregateSpec(("key",), window, _SUMS, _SCHEMA))
+    found: list[SessionFigures] = []
+    with tempfile.TemporaryDirectory() as directory:
+        store = open_store(Path(directory) / "store", RocksDbSettings(), fresh=True)
+        tables = StateTables(store, options.cache_bytes, 128)
+        operator.open(OperatorContext("bench", "w", 1, 0, 1, tables=tables.of("w", {"": 1})))
+        random = np.random.default_rng(5)
+        tenth_s = max(1, options.seconds // 10)
+        results, longest_s, began_s = 0, 0.0, time.process_time()
+        for step in range(options.seconds * _STEPS_PER_S):
+            list(operator.process(_batch(random, options, step)))
+            now_s = (step + 1) // _STEPS_PER_S
+            firing_s = time.perf_counter()
+            results += sum(each.num_rows for each in operator.on_watermark((step + 1) * 1000 // _STEPS_PER_S))
+            longest_s = max(longest_s, time.perf_counter() - firing_s)
+            if (step + 1) % _STEPS_PER_S:
+                continue
+            tables.flush()
+            if now_s % tenth_s == 0:
+                spent_s = time.process_time() - began_s
+                found.append(
+                    SessionFigures(
+                        now_s,
+                        results,
+                        spent_s / tenth_s,
+                        longest_s * 1000,
+                        psutil.Process().memory_info().rss,
+                        tables.stats().memory_bytes,
+                        sum(path.stat().st_size for path in Path(directory).rglob("*") if path.is_file()),
+                    )
+                )
+                report(f"sessions: {now_s} s", now_s / options.seconds)
+                results, longest_s, began_s = 0, 0.0, time.process_time()
+        operator.close()
+        tables.close()
+        store.close()
+    return found
+
+
+def _batch(random: np.random.Generator, options: SessionOptions, step: int) -> pa.RecordBatch:
+    rows = options.rate // _STEPS_PER_S
+    arrays = [pa.array(random.integers(0, options.keys, rows)), pa.array(random.integers(0, 1000, rows))]
+    times_ms = (step * rows + np.arange(rows)) * 1000 // options.rate
+    batch = with_times(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA), times_ms, 0)
+    hashes = weir_keys.hash_keys(weir_keys.key_bytes(batch, ("key",)))
+    field = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
+    return batch.append_column(field, pa.array(hashes))
+
+
+def run(options: SessionOptions, report: Callable[[str, float], None]) -> dict[str, Any]:
+    """The figures as the JSON file has them."""
+    measured = {f"until {each.until_s} s": asdict(each) for each in measure(options, report)}
+    return BenchmarkResult("sessions", asdict(options), [{"sessions": measured}]).as_json()
