@@ -117,6 +117,10 @@ class TaskManagerCalls(Protocol):
         """Let owners fetch their state from a store."""
         ...
 
+    async def query(self, request: control_pb2.QueryRequest) -> control_pb2.QueryReply:
+        """Ask a question to the state there; cancelled, it ends there, too."""
+        ...
+
     async def close(self) -> None:
         """Free the connection."""
         ...

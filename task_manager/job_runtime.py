@@ -15,6 +15,8 @@ from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.job_state import JobState
 from task_manager.metrics import TaskManagerMetrics
+from task_manager.queries.answers import Answers
+from task_manager.queries.checkpoint_reading import OpenCheckpoints
 from task_manager.rescale.rescaling import RescaleParticipant
 from task_manager.subtasks.progress import FINAL_STATES, SubtaskProgress, SubtaskState
 from task_manager.subtasks.progress_reports import current_progress
@@ -65,6 +67,12 @@ class JobRuntime:
         self.fence = EpochFence()
         self.checkpoints = checkpoints
         self.rescaling = rescaling
+        self.answers = Answers(
+            inboxes.topology.graph,
+            running,
+            OpenCheckpoints(state.read_manifest, state.images_beside, clock),
+            clock,
+        )
         self._address = address
         self._state = state
         self._inboxes = inboxes
@@ -300,6 +308,7 @@ class JobRuntime:
             if running.isolation is not None:
                 running.isolation.close()
         self.rescaling.close()
+        self.answers.close()
         # First, so that nobody waits for an image of a peer that is paused or cut off.
         self._network.close()
         self.checkpoints.close()

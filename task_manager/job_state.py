@@ -16,8 +16,8 @@ from weir.checkpoints.checkpoint_store import SINKS, CheckpointStore
 from weir.checkpoints.files import uri_below
 from weir.checkpoints.rows import load_rows, rows_of_subtask
 from weir.config import TaskManagerConfig
-from weir.errors import StateError
-from weir.protocol.manifest import Json, StoreImage
+from weir.errors import CheckpointError, StateError
+from weir.protocol.manifest import Json, Manifest, StoreImage
 from weir.protocol.restore_plan import RestorePlan, restore_plan
 from weir.records import InputRows
 from weir.state.api import StateBackend
@@ -140,6 +140,22 @@ class JobState:
             Adoption(tuple(listed), location, {g: tombstones[g] for g in listed}, keeps_own)
             for (location, keeps_own), listed in alike.items()
         ]
+
+    def read_manifest(self, path: str) -> Manifest:
+        """A checkpoint that this job has made.
+
+        Raises:
+            CheckpointError: it is absent or damaged.
+        """
+        if self.checkpoint_store is None:
+            raise CheckpointError("the job makes no checkpoints")
+        return self.checkpoint_store.look_at_manifest(path)
+
+    def images_beside(self) -> Images | None:
+        """For images of checkpoints that the job makes; to be closed before the job's state. None: it makes none."""
+        if self.checkpoint_store is None or not isinstance(self._images, Images):
+            return None
+        return self._images.beside(self.checkpoint_store)
 
     def image_client(self, address: str) -> RemoteStateClient | None:
         """Access to an image under the address that ``adoptions`` gives; None: it is the address of a peer."""

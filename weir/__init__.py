@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from weir.broadcast_process import BroadcastProcess
     from weir.builder import Dataflow
+    from weir.client import connect
     from weir.connectors import (
         ArrowIpc,
         Blackhole,
@@ -135,6 +136,7 @@ __all__ = [
     "__version__",
     "approx_distinct",
     "bounded_out_of_orderness",
+    "connect",
     "count",
     "count_distinct",
     "cumulative",
@@ -181,6 +183,7 @@ _MODULES = {
     ),
     "broadcast_process": ("BroadcastProcess",),
     "builder": ("Dataflow",),
+    "client": ("connect",),
     "connectors": (
         "ArrowIpc",
         "Blackhole",

@@ -8,6 +8,7 @@ from typing import TypeVar
 import grpc
 
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.protocol.queries import TIMEOUT_S
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import (
     CONTROL_MESSAGE_BYTES_MAX,
@@ -28,6 +29,8 @@ _GONE_TIMEOUT_S = 0.3
 _REROUTE_TIMEOUT_S = 660.0
 #: Owners begin to fetch; nobody waits for the state itself.
 _PULL_TIMEOUT_S = 10.0
+#: A task manager ends a question before that.
+_QUERY_TIMEOUT_S = TIMEOUT_S + 2
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -121,6 +124,10 @@ class TaskManagerClient:
     async def pull_state(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
         """Let owners fetch their state from a store; raises like :meth:`deploy`."""
         return await self._ask(self._stub.PullState, request, _PULL_TIMEOUT_S)
+
+    async def query(self, request: control_pb2.QueryRequest) -> control_pb2.QueryReply:
+        """Ask a question; raises like :meth:`deploy`."""
+        return await self._ask(self._stub.Query, request, _QUERY_TIMEOUT_S)
 
     async def close(self) -> None:
         """Free the connection; calls that wait for an answer raise ConnectionLostError."""

@@ -20,6 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 import weir
 from control_plane.composition import ControlPlane
 from control_plane.web.guard import GuardMiddleware, admission
+from control_plane.web.state_pages import add_state_pages
 from control_plane.web.status_views import plan_view, routing_views, status_view
 from control_plane.web.views import (
     AcceptedView,
@@ -97,6 +98,7 @@ def create_app(
     _add_drain_pages(app, control_plane)
     _add_checkpoint_pages(app, control_plane)
     _add_restore_page(app, control_plane)
+    add_state_pages(app, control_plane)
     return app
 
 

@@ -180,6 +180,10 @@ class WorldClient:
             raise
         return reply
 
+    async def query(self, request: control_pb2.QueryRequest) -> control_pb2.QueryReply:
+        """Nobody asks in a simulation."""
+        raise NotImplementedError
+
     async def pull_state(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
         """Let owners fetch their state."""
         reply: control_pb2.PullStateReply = await self._call("PullState", request, 10.0)

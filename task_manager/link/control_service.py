@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 import grpc
+import orjson
 
 from task_manager.job_slot import JobSlot
 from task_manager.rescale.cached_wire import entries_of
@@ -19,6 +20,7 @@ from weir.errors import (
 )
 from weir.operators.chain import StepError
 from weir.protocol.cache_copy import CopyArrived
+from weir.protocol.queries import QueryError, question_from_json
 from weir.protocol.rescale_owner import HandoverReceived
 from weir.protocol.routing import GroupMove
 from weir.rpc import control_pb2, control_pb2_grpc
@@ -224,6 +226,28 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         with _errors_to(context):
             rescaling = self._slot.current(handshake_from_proto(request.handshake)).rescaling
             return control_pb2.PullStateReply(groups_left=rescaling.pull(request.address))
+
+    def Query(
+        self, request: control_pb2.QueryRequest, context: grpc.ServicerContext
+    ) -> control_pb2.QueryReply:
+        """Answer a question to the state here, with a status as of HTTP."""
+        try:
+            runtime = self._slot.current(handshake_from_proto(request.handshake))
+            question = question_from_json(orjson.loads(request.question_json))
+            status, answer, group = runtime.answers.answer(
+                question, request.state_id, request.manifest_path, context.is_active
+            )
+        except QueryError as error:
+            status, answer, group = error.status, {"error": str(error)}, 0
+        except WeirError as error:
+            # Another deployment is here, or what is here is being closed.
+            status, answer, group = 503, {"error": f"{error}: try again"}, 0
+        except (ValueError, TypeError) as error:
+            status, answer, group = 400, {"error": f"malformed question: {error}"}, 0
+        except Exception as error:
+            log.exception("a question could not be answered")
+            status, answer, group = 500, {"error": f"{type(error).__name__}: {error}"}, 0
+        return control_pb2.QueryReply(status=status, answer_json=orjson.dumps(answer), key_group=group)
 
 
 def _groups_of(groups: Iterable[control_pb2.OwnedGroup]) -> dict[int, int]:

@@ -167,6 +167,9 @@ class Connection:
     async def pull_state(self, request):
         return await self._ask("pull", request)
 
+    async def query(self, request):
+        return await self._ask("query", request)
+
     async def close(self):
         self.is_closed = True
         for answered in self._waiting:

@@ -175,13 +175,17 @@ class CheckpointStore:
         Raises:
             CheckpointError: it is absent, damaged, or of a newer version of Weir.
         """
-        data = self._do(path, lambda: self._place.read(check_path(path)))
-        try:
-            manifest = manifest_from_json(orjson.loads(data))
-        except (ValueError, CheckpointError) as error:
-            raise CheckpointError(f"checkpoint store {self.location}, file {path}: {error}") from error
+        manifest = self.look_at_manifest(path)
         self._named[manifest.checkpoint_id] = frozenset(manifest.paths)
         return manifest
+
+    def look_at_manifest(self, path: str) -> Manifest:
+        """As :meth:`read_manifest`, for whoever goes on with nothing that it names."""
+        data = self._do(path, lambda: self._place.read(check_path(path)))
+        try:
+            return manifest_from_json(orjson.loads(data))
+        except (ValueError, CheckpointError) as error:
+            raise CheckpointError(f"checkpoint store {self.location}, file {path}: {error}") from error
 
     def list_manifests(self) -> list[str]:
         """Paths of all manifests, the oldest first; damaged ones too."""

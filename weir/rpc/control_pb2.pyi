@@ -60,6 +60,28 @@ STATE_MOVE_SHIPPED: StateMove
 STATE_MOVE_LEFT: StateMove
 STATE_MOVE_FETCHED: StateMove
 
+class QueryRequest(_message.Message):
+    __slots__ = ("handshake", "question_json", "state_id", "manifest_path")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_JSON_FIELD_NUMBER: _ClassVar[int]
+    STATE_ID_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_PATH_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    question_json: bytes
+    state_id: int
+    manifest_path: str
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., question_json: _Optional[bytes] = ..., state_id: _Optional[int] = ..., manifest_path: _Optional[str] = ...) -> None: ...
+
+class QueryReply(_message.Message):
+    __slots__ = ("status", "answer_json", "key_group")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_JSON_FIELD_NUMBER: _ClassVar[int]
+    KEY_GROUP_FIELD_NUMBER: _ClassVar[int]
+    status: int
+    answer_json: bytes
+    key_group: int
+    def __init__(self, status: _Optional[int] = ..., answer_json: _Optional[bytes] = ..., key_group: _Optional[int] = ...) -> None: ...
+
 class RegisterRequest(_message.Message):
     __slots__ = ("protocol_version", "address", "incarnation", "operator_quota", "job_id", "generation")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]

@@ -401,6 +401,11 @@ class TaskManagerStub:
                 request_serializer=weir_dot_rpc_dot_control__pb2.PullStateRequest.SerializeToString,
                 response_deserializer=weir_dot_rpc_dot_control__pb2.PullStateReply.FromString,
                 _registered_method=True)
+        self.Query = channel.unary_unary(
+                '/weir.v1.TaskManager/Query',
+                request_serializer=weir_dot_rpc_dot_control__pb2.QueryRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.QueryReply.FromString,
+                _registered_method=True)
 
 
 class TaskManagerServicer:
@@ -507,6 +512,13 @@ class TaskManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Query(self, request, context):
+        """A question to running state; docs/design/0005.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -579,6 +591,11 @@ def add_TaskManagerServicer_to_server(servicer, server):
                     servicer.PullState,
                     request_deserializer=weir_dot_rpc_dot_control__pb2.PullStateRequest.FromString,
                     response_serializer=weir_dot_rpc_dot_control__pb2.PullStateReply.SerializeToString,
+            ),
+            'Query': grpc.unary_unary_rpc_method_handler(
+                    servicer.Query,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.QueryRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.QueryReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -960,6 +977,33 @@ class TaskManager:
             '/weir.v1.TaskManager/PullState',
             weir_dot_rpc_dot_control__pb2.PullStateRequest.SerializeToString,
             weir_dot_rpc_dot_control__pb2.PullStateReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Query(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/Query',
+            weir_dot_rpc_dot_control__pb2.QueryRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.QueryReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -79,6 +79,15 @@ class Images:
         self._open_lock = threading.Lock()
         self._closed = False
 
+    def beside(self, store: CheckpointStore) -> Images:
+        """Images of another checkpoint store (or of later checkpoints), below the same directory; to be closed first.
+
+        Called after :meth:`open_main`.
+        """
+        other = Images(store, self._directory, None)
+        other._stores, other._is_claimed = self._stores, True
+        return other
+
     def register(self, images: Iterable[StoreImage]) -> None:
         """Tell which images there are; called before :meth:`connect` with those of the manifest."""
         with self._lock:

@@ -16,6 +16,7 @@ from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
+from weir.state.packed import split_rows
 from weir.state.tables import accumulators
 from weir.state.tables.cached_entries import CachedEntries, CachedPart
 from weir.state.tables.capture import Capture
@@ -60,6 +61,7 @@ class CellTable(StateTable):
         expiry: Expiry | None = None,
     ) -> None:
         self.state_id = state_id
+        self._backend = backend
         self._cell_count = cell_count
         self._value_bytes = accumulators.value_bytes(cell_count)
         self._max_parallelism = max_parallelism
@@ -337,6 +339,29 @@ class CellTable(StateTable):
         if len(cached):
             self._table.remove(cached)
         return [key for key, is_dirty in zip(keys, dirty.tolist(), strict=True) if not is_dirty]
+
+    def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values as the store would have them, by state keys, as they are now; nothing is cached for it.
+
+        For questions from outside; a key that was looked up before it had a state may have a value of zeros.
+        """
+        self._check_usable()
+        if not keys:
+            return []
+        column = weir_keys.KeyColumn.from_list([key[layout.NO_NAMESPACE_HEADER_BYTES :] for key in keys])
+        hashes = weir_keys.hash_keys(column)
+        slots, _ = self._table.probe(hashes, column.data, column.offsets, changes=False)
+        self._latest_read = None
+        missing = [key for key, slot in zip(keys, slots.tolist(), strict=True) if slot < 0]
+        found = dict(zip(missing, self._backend.get_many(missing), strict=True)) if missing else {}
+        cached = slots[slots >= 0]
+        if not len(cached):
+            return [found[key] for key in keys]
+        rows = split_rows(accumulators.encode_rows(self._table.cells[cached], self._table.presence[cached]))
+        values = iter(rows)
+        return [
+            found[key] if slot < 0 else next(values) for key, slot in zip(keys, slots.tolist(), strict=True)
+        ]
 
     # --- copies for a new owner --------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class RetainedTable(ValueTable):
 
     def cut_ms(self, clock: GroupClock) -> int:
         """Entries before this time are not there any more."""
-        return max(max(clock.stream_ms, self.expiry.now_ms) - self.retention_ms, UNDATED)
+        return retention_cut_ms(clock, self.expiry.now_ms, self.retention_ms)
 
     def write_entries(
         self,
@@ -109,7 +109,7 @@ class RetainedTable(ValueTable):
             self._note(clocks)
 
     def _clock_key(self, group: int) -> bytes:
-        return layout.key_prefix(group, self.state_id, _CLOCK)
+        return clock_key(group, self.state_id)
 
     def index_prefix(self, group: int) -> bytes:
         """What the index of a key group begins with; the time follows."""
@@ -147,6 +147,16 @@ def index_key(entry_key: bytes, time: bytes) -> bytes:
 def indexed_entry(key: bytes) -> bytes:
     """The key of the entry that a key of the index is about."""
     return key[:4] + b"\0" + key[NAMESPACE_STOP + 8 :]
+
+
+def clock_key(group: int, state_id: int) -> bytes:
+    """The key of a group's clock."""
+    return layout.key_prefix(group, state_id, _CLOCK)
+
+
+def retention_cut_ms(clock: GroupClock, watermark_ms: int, retention_ms: int) -> int:
+    """Entries before this time are not there any more; ``UNDATED`` stands for a watermark that is not known."""
+    return max(max(clock.stream_ms, watermark_ms) - retention_ms, UNDATED)
 
 
 def pack_clock(clock: GroupClock) -> bytes:

@@ -1,0 +1,85 @@
+"""``/state/{step}/{state}`` and ``/state/{step}/{state}/{key}``: questions to running state."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+
+from control_plane.composition import ControlPlane
+from control_plane.web.asking import Asking
+from control_plane.web.views import ErrorView
+from weir.protocol.queries import QueryError, parse_question
+
+#: Until then nobody looks whether the caller is still there; and between two looks.
+_PATIENCE_S = 0.1
+_PARAMETERS: list[dict[str, Any]] = [
+    {"name": name, "in": "query", "required": False, "description": text, "schema": {"type": kind}}
+    for name, kind, text in (
+        ("consistency", "string", "latest (one key only) or checkpoint"),
+        ("from", "string", "keys from here, or below a key times or map keys; inclusive"),
+        ("to", "string", "up to here; inclusive"),
+        ("prefix", "string", "keys that begin so"),
+        ("reverse", "boolean", "the last one first"),
+        ("limit", "integer", "rows of a page, at most 10000"),
+        ("as_of", "integer", "of a versioned state: the value that was in force at this time, ms"),
+        ("count", "boolean", "only how many keys there are; reads all of them"),
+        ("continuation", "string", "the next page of an answer that had this"),
+    )
+]
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorView, "description": "the question is malformed"},
+    404: {"model": ErrorView, "description": "no such step, state or key"},
+    410: {"model": ErrorView, "description": "the checkpoint of the continuation is not open any more"},
+    429: {"model": ErrorView, "description": "too many questions are being answered"},
+    501: {"model": ErrorView, "description": "this state cannot be asked so"},
+    503: {
+        "model": ErrorView,
+        "description": "not now (a rescale, a restart, a time-out); the error says why",
+    },
+}
+
+
+def add_state_pages(app: FastAPI, control_plane: ControlPlane) -> None:
+    """Add the pages."""
+    asking = Asking(control_plane)
+    more = {"parameters": _PARAMETERS}
+
+    @app.get(
+        "/state/{step}/{state}/{key:path}",
+        summary="What a state has for a key",
+        responses=_REFUSALS,
+        openapi_extra=more,
+    )
+    async def one(step: str, state: str, key: str, request: Request) -> Response:
+        return await _answer(asking, request, step, state, key)
+
+    @app.get(
+        "/state/{step}/{state}", summary="Keys of a state, a page", responses=_REFUSALS, openapi_extra=more
+    )
+    async def several(step: str, state: str, request: Request) -> Response:
+        return await _answer(asking, request, step, state, None)
+
+
+async def _answer(asking: Asking, request: Request, step: str, state: str, key: str | None) -> Response:
+    try:
+        question = parse_question(step, state, key, dict(request.query_params))
+        status, answer = await _while_wanted(asking.ask(question), request)
+    except QueryError as error:
+        status, answer = error.status, {"error": str(error)}
+    headers = {"Retry-After": "1"} if status in (429, 503) else None
+    return Response(orjson.dumps(answer), status, headers, "application/json")
+
+
+async def _while_wanted(work: Any, request: Request) -> Any:
+    """What the work returns; it is cancelled when the client goes."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=_PATIENCE_S))[0]:
+            if await request.is_disconnected():
+                raise QueryError(499, "the caller has gone")
+        return task.result()
+    finally:
+        task.cancel()

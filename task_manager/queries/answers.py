@@ -1,0 +1,211 @@
+"""Answers questions of the control plane from what is here; called by gRPC's threads, a few at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
+
+from task_manager.queries.checkpoint_reading import CheckpointReading, OpenCheckpoints
+from task_manager.queries.live_reading import LiveReading
+from task_manager.subtasks.running import RunningSubtask
+from weir.clock import Clock
+from weir.errors import CheckpointError
+from weir.graph import PhysicalGraph
+from weir.operators.queries.answering import AskedState, answer_one, answer_range, asked_state
+from weir.operators.queries.formats import ABSENT
+from weir.protocol.queries import TIMEOUT_S, QueryError, Question, continuation
+from weir.records import WATERMARK_MIN_MS
+from weir.state.tables.cells import CellTable
+from weir.state.tables.values import ValueTable
+from weir.types import SubtaskId
+
+#: Questions that are answered at a time.
+QUERIES_MAX = 8
+#: States whose format is remembered.
+_KNOWN_MAX = 1_000
+#: How long a subtask may take to come to a question: to the end of its batch.
+_OWNER_S = 2.0
+#: Another subtask owns the key's group.
+MOVED = 421
+
+
+class Answers:
+    """One for each job here."""
+
+    def __init__(
+        self,
+        graph: PhysicalGraph,
+        running: Mapping[SubtaskId, RunningSubtask],
+        checkpoints: OpenCheckpoints,
+        clock: Clock,
+    ) -> None:
+        """``running``: the subtasks here, as they are."""
+        self._graph = graph.logical
+        self._stage_of = {node.name: stage.index for stage in graph.stages for node in stage.nodes}
+        self._running = running
+        self._checkpoints = checkpoints
+        self._clock = clock
+        self._slots = threading.BoundedSemaphore(QUERIES_MAX)
+        self._known: dict[tuple[str, str], AskedState] = {}
+
+    def answer(
+        self, question: Question, state_id: int, manifest_path: str, is_wanted: Callable[[], bool]
+    ) -> tuple[int, dict[str, Any], int]:
+        """Status, what is answered, and the key group of the key that was asked for (0: none).
+
+        Args:
+            question: what is asked.
+            state_id: number of the state in the stores.
+            manifest_path: of the checkpoint; see ``OpenCheckpoints.using``.
+            is_wanted: whether the caller still waits.
+
+        Raises:
+            QueryError: it is not answered.
+        """
+        if not self._slots.acquire(blocking=False):
+            raise QueryError(429, f"{QUERIES_MAX} questions are being answered here: try again")
+        try:
+            asked = self._asked(question)
+            deadline_s = self._clock.monotonic_s() + TIMEOUT_S
+            if question.consistency == "latest":
+                return self._latest(asked, question, state_id)
+            return self._from_checkpoint(
+                asked, question, state_id, manifest_path, self._check(deadline_s, is_wanted)
+            )
+        except CheckpointError as error:
+            raise QueryError(
+                503, f"the checkpoint cannot be read, it may have expired: try again ({error})"
+            ) from error
+        finally:
+            self._slots.release()
+
+    def close(self) -> None:
+        """The job ends."""
+        self._checkpoints.close()
+
+    def _asked(self, question: Question) -> AskedState:
+        name = (question.step, question.state)
+        if name not in self._known:
+            found = asked_state(self._graph, question)
+            if len(self._known) < _KNOWN_MAX:
+                self._known[name] = found
+            return found
+        return self._known[name]
+
+    def _check(self, deadline_s: float, is_wanted: Callable[[], bool]) -> Callable[[], None]:
+        def check() -> None:
+            if not is_wanted():
+                raise QueryError(499, "the caller has gone")
+            if self._clock.monotonic_s() > deadline_s:
+                raise QueryError(
+                    503, f"the question takes longer than {TIMEOUT_S:g} s: ask for less, or with a limit"
+                )
+
+        return check
+
+    # --- as it is now ---
+
+    def _latest(
+        self, asked: AskedState, question: Question, state_id: int
+    ) -> tuple[int, dict[str, Any], int]:
+        assert question.key is not None
+        group = asked.group_of(asked.keys.encode(question.key))
+        for subtask, running in list(self._running.items()):
+            if subtask.stage_index == self._stage_of[question.step]:
+                answered = self._ask(running, asked, question, state_id, group)
+                if answered is not None:
+                    return (*answered, group)
+        return MOVED, {"error": f"key group {group} is owned by no subtask here"}, group
+
+    def _ask(
+        self, running: RunningSubtask, asked: AskedState, question: Question, state_id: int, group: int
+    ) -> tuple[int, dict[str, Any]] | None:
+        """What the subtask answers between two batches; None: it does not own the group.
+
+        Raises:
+            QueryError: it does not come to it in time, or the question does not fit the state.
+        """
+        given: Future[tuple[int, dict[str, Any]] | None] = Future()
+
+        def look() -> None:
+            # What is raised here would end the subtask.
+            if not given.set_running_or_notify_cancel():
+                return
+            try:
+                given.set_result(_look(running, asked, question, state_id, group))
+            except Exception as error:
+                given.set_exception(error)
+
+        if running.group_state is None or running.post(look) is None:
+            return None
+        try:
+            return given.result(_OWNER_S)
+        except FutureTimeoutError:
+            given.cancel()
+            raise QueryError(503, f"the owner of the key was busy for {_OWNER_S:g} s: try again") from None
+        except CancelledError:
+            raise QueryError(503, "the owner of the key has ended: try again") from None
+
+    # --- as it was ---
+
+    def _from_checkpoint(
+        self,
+        asked: AskedState,
+        question: Question,
+        state_id: int,
+        manifest_path: str,
+        check: Callable[[], None],
+    ) -> tuple[int, dict[str, Any], int]:
+        assert question.checkpoint_id is not None
+        checkpoint_id = question.checkpoint_id
+        with self._checkpoints.using(checkpoint_id, manifest_path) as checkpoint:
+            number = checkpoint.manifest.state_ids.get(asked.job_name, state_id)
+            reading = CheckpointReading(
+                checkpoint, question.step, question.state, asked.format.ttl, self._clock
+            )
+            shown: dict[str, Any] = {
+                "checkpoint": checkpoint_id,
+                "created_ms": checkpoint.manifest.created_ms,
+            }
+            if question.key is not None:
+                group = asked.group_of(asked.keys.encode(question.key))
+                return (
+                    *_shown_one(asked, question, answer_one(asked, reading, number, group, question), shown),
+                    group,
+                )
+            page = answer_range(asked, reading, number, range(asked.max_parallelism), question, check)
+            if page.count is not None:
+                return 200, {**shown, "count": page.count}, 0
+            after = None if page.after is None else continuation(checkpoint_id, page.after.hex())
+            order = "key" if asked.keys.is_ordered else "none"
+            return 200, {**shown, "rows": page.rows, "order": order, "continuation": after}, 0
+
+
+def _look(
+    running: RunningSubtask, asked: AskedState, question: Question, state_id: int, group: int
+) -> tuple[int, dict[str, Any]] | None:
+    """In the subtask's thread."""
+    assert running.group_state is not None
+    if group not in running.group_state.backend.ownership.epochs():
+        return None
+    table = next((table for table in running.chain.tables if table.state_id == state_id), None)
+    if not isinstance(table, CellTable | ValueTable):
+        raise QueryError(503, "the owner of the key has not opened its state yet, or has ended: try again")
+    watermark_ms = running.subtask.progress.watermark_ms
+    shown = {"watermark_ms": None if watermark_ms == WATERMARK_MIN_MS else watermark_ms}
+    return _shown_one(
+        asked, question, answer_one(asked, LiveReading(table), state_id, group, question), shown
+    )
+
+
+def _shown_one(
+    asked: AskedState, question: Question, found: Any, shown: dict[str, Any]
+) -> tuple[int, dict[str, Any]]:
+    assert question.key is not None
+    key = asked.keys.decode([asked.keys.encode(question.key)])[0]
+    if found is ABSENT:
+        return 404, {**shown, "key": key, "error": f"state {question.state!r} has nothing for this key"}
+    return 200, {**shown, "key": key, "value": found}

@@ -1,0 +1,198 @@
+"""Checkpoints that are open for questions: their images, read-only, one cut over all key groups."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from weir.clock import Clock
+from weir.protocol.manifest import GroupPlace, Manifest
+from weir.protocol.queries import QueryError
+from weir.state.images.image_client import image_address
+from weir.state.images.image_stores import Images
+from weir.state.placement.remote import RemoteStateClient
+from weir.state.tables.expiry import UNDATED
+from weir.ttl import Ttl
+
+#: Checkpoints that are open at a time; those that nobody has asked for so long are closed.
+OPEN_MAX = 3
+IDLE_S = 60.0
+
+
+class OpenCheckpoint:
+    """One checkpoint. Methods may be called from any thread."""
+
+    def __init__(self, manifest: Manifest, images: Images) -> None:
+        """``images`` are those of the manifest; they are closed with this object."""
+        self.manifest = manifest
+        self._images = images
+        self._clients: dict[str, RemoteStateClient] = {}
+        self._lock = threading.Lock()
+        self.uses = 0
+        self.used_s = 0.0
+
+    def places(self, step: str) -> Mapping[int, GroupPlace]:
+        """Where the state of a step's key groups is."""
+        stages = {stage for stage, names in self.manifest.operator_names.items() if step in names}
+        return {
+            group: place
+            for part in self.manifest.parts
+            if part.subtask.stage_index in stages
+            for group, place in part.groups.items()
+        }
+
+    def client(self, place: GroupPlace) -> RemoteStateClient:
+        """Access to the images of a key group.
+
+        Raises:
+            CheckpointError: they cannot be fetched, as they have expired meanwhile.
+        """
+        address = image_address(place.image_id, place.base_image_id)
+        with self._lock:
+            if address not in self._clients:
+                self._clients[address] = self._images.connect(address)
+            return self._clients[address]
+
+    def close(self) -> None:
+        """Close the images."""
+        for client in self._clients.values():
+            client.close()
+        self._images.close()
+
+
+class CheckpointReading:
+    """Implements ``weir.operators.queries.reading.StateReading`` over a checkpoint."""
+
+    def __init__(
+        self, checkpoint: OpenCheckpoint, step: str, state: str, ttl: Ttl | None, clock: Clock
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._places = checkpoint.places(step)
+        self._ttl = ttl
+        self._tombstones = {
+            group: frozenset(bytes.fromhex(key) for key in place.tombstones)
+            for group, place in self._places.items()
+        }
+        self.watermark_ms = self._since_ms = UNDATED
+        since = []
+        for part in checkpoint.manifest.parts:
+            kept = part.operators.get(step)
+            times = kept.get("times") if isinstance(kept, dict) else None
+            if times:
+                if times["watermark_ms"] is not None:
+                    self.watermark_ms = max(self.watermark_ms, times["watermark_ms"])
+                if state in times["since_ms"]:
+                    since.append(times["since_ms"][state])
+        self._since_ms = min(since, default=UNDATED)
+        is_processing = ttl is not None and ttl.time == "processing"
+        self._now_ms = clock.now_us() // 1000 if is_processing else self.watermark_ms
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See ``StateReading``; the keys are of one key group."""
+        if not keys:
+            return []
+        group = int.from_bytes(keys[0][:2], "big")
+        place = self._places.get(group)
+        if place is None:
+            return [None] * len(keys)
+        found = self._checkpoint.client(place).start_get(list(keys))()
+        gone = self._tombstones[group]
+        return [None if key in gone else value for key, value in zip(keys, found, strict=True)]
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """See ``StateReading``."""
+        group = int.from_bytes(start[:2], "big")
+        place = self._places.get(group)
+        if place is None:
+            return
+        gone = self._tombstones[group]
+        client = self._checkpoint.client(place)
+        for key, value in client.scan(start, stop, prefixes=[start[:4]], reverse=reverse):
+            if key not in gone:
+                yield key, value
+
+    def is_expired(self, stamp: int) -> bool:
+        """See ``StateReading``."""
+        if self._ttl is None or self._now_ms == UNDATED:
+            return False
+        written_ms = self._since_ms if stamp == UNDATED else stamp
+        return written_ms != UNDATED and written_ms <= self._now_ms - self._ttl.duration_ms
+
+
+class OpenCheckpoints:
+    """Those of one job on one task manager. Methods may be called from any thread."""
+
+    def __init__(
+        self,
+        read_manifest: Callable[[str], Manifest],
+        images_beside: Callable[[], Images | None],
+        clock: Clock,
+    ) -> None:
+        """``read_manifest``: of the job's checkpoint store; ``images_beside``: see ``JobState``."""
+        self._read_manifest = read_manifest
+        self._images_beside = images_beside
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: dict[int, OpenCheckpoint] = {}
+        self._is_closed = False
+
+    @contextmanager
+    def using(self, checkpoint_id: int, manifest_path: str) -> Iterator[OpenCheckpoint]:
+        """A checkpoint, which is opened if it is not; without a path it must be open.
+
+        Raises:
+            QueryError: 410: it is not open any more; 503: too many are in use.
+            CheckpointError: it cannot be read, as it has expired meanwhile.
+        """
+        with self._lock:
+            self._close_idle()
+            found = self._open.get(checkpoint_id)
+            if found is None:
+                found = self._opened(manifest_path)
+                self._open[checkpoint_id] = found
+            found.uses += 1
+        try:
+            yield found
+        finally:
+            with self._lock:
+                found.uses -= 1
+                found.used_s = self._clock.monotonic_s()
+                if self._is_closed and not found.uses:
+                    found.close()
+
+    def _opened(self, manifest_path: str) -> OpenCheckpoint:
+        if not manifest_path or self._is_closed:
+            raise QueryError(410, "the checkpoint of this continuation is not open any more: begin again")
+        images = self._images_beside()
+        if images is None:
+            raise QueryError(409, "the job makes no checkpoints: ask for consistency=latest")
+        self._make_room()
+        manifest = self._read_manifest(manifest_path)
+        images.register(image for part in manifest.parts for image in part.images)
+        return OpenCheckpoint(manifest, images)
+
+    def _close_idle(self) -> None:
+        now_s = self._clock.monotonic_s()
+        for checkpoint_id, found in list(self._open.items()):
+            if not found.uses and now_s - found.used_s > IDLE_S:
+                self._open.pop(checkpoint_id).close()
+
+    def _make_room(self) -> None:
+        """Close the one that was used longest ago, if there are too many."""
+        if len(self._open) < OPEN_MAX:
+            return
+        unused = [checkpoint_id for checkpoint_id, found in self._open.items() if not found.uses]
+        if not unused:
+            raise QueryError(503, f"{OPEN_MAX} checkpoints are being read: try again")
+        oldest = min(unused, key=lambda checkpoint_id: self._open[checkpoint_id].used_s)
+        self._open.pop(oldest).close()
+
+    def close(self) -> None:
+        """Close all that are not in use, the others when they are not any more; the job ends."""
+        with self._lock:
+            self._is_closed = True
+            for found in self._open.values():
+                if not found.uses:
+                    found.close()
+            self._open.clear()

@@ -1,0 +1,33 @@
+"""One state of a subtask as it is between two batches, its cache included; used in the subtask's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from weir.state.tables.cells import CellTable
+from weir.state.tables.expiry import UNDATED
+from weir.state.tables.values import ValueTable
+
+
+class LiveReading:
+    """Implements ``weir.operators.queries.reading.StateReading`` over a table."""
+
+    def __init__(self, table: CellTable | ValueTable) -> None:
+        self._table = table
+        self._expiry = table.expiry
+        if self._expiry is not None:
+            self._expiry.look()
+        self.watermark_ms = UNDATED if self._expiry is None else self._expiry.now_ms
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See ``StateReading``."""
+        return self._table.get_stored(keys)
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """See ``StateReading``; only of values of any length."""
+        assert isinstance(self._table, ValueTable)
+        return self._table.scan_stored(start, stop, reverse=reverse)
+
+    def is_expired(self, stamp: int) -> bool:
+        """See ``StateReading``."""
+        return self._expiry is not None and self._expiry.is_expired(stamp)

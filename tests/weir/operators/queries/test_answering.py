@@ -1,0 +1,259 @@
+"""Answers about every kind of state, from the bytes that its operator has written."""
+
+import datetime as dt
+import decimal
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import weir
+from tests.weir.state.retained_steps import Step
+from weir.operators.base import OperatorContext
+from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
+from weir.operators.queries.answering import answer_one, answer_range, asked_state
+from weir.operators.queries.formats import ABSENT
+from weir.operators.queries.key_text import KeyText, plain
+from weir.protocol.queries import QueryError, Question
+from weir.records import with_times
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.expiry import UNDATED
+from weir.state.tables.opened import StateTables
+from weir.states import declared_states
+
+GROUPS = 4
+
+
+class Everything(weir.KeyedProcess):
+    number = weir.ValueState(pl.Int64)
+    ratio = weir.ValueState(pl.Float64)
+    good = weir.ValueState(pl.Boolean)
+    day = weir.ValueState(pl.Date)
+    text = weir.ValueState(pl.String)
+    short = weir.ValueState(pl.Int64, ttl=weir.Ttl("10ms"))
+    items = weir.ListState(pl.Int64)
+    names = weir.MapState(pl.String, pl.Int64)
+    numbers = weir.MapState(pl.Int64, pl.String)
+    prices = weir.VersionedState(pl.Int64, retention="30ms")
+    windows = weir.WindowState(pl.Int64, retention="30ms")
+    visits = weir.SessionState(pl.Int64, retention="30ms")
+
+    def process(self, key, row, context):
+        return ()
+
+
+def build():
+    flow = weir.Dataflow("asked", max_parallelism=GROUPS)
+    source = weir.JsonLines("none", schema={"k": str, "v": int, "f": float})
+    keyed = flow.source("rows", source).key_by("k")
+    keyed.process("all", Everything, {"k": str}).sink("all_out", weir.Blackhole())
+    keyed.aggregate(
+        "sums", n=weir.count(), total=weir.sum("v"), least=weir.min("f"), mean=weir.mean("v")
+    ).sink("sums_out", weir.Blackhole())
+    return flow.build()
+
+
+class Reading:
+    """A store as it is."""
+
+    def __init__(self, backend, watermark_ms=UNDATED, expired=False):
+        self.get_many, self.watermark_ms = backend.get_many, watermark_ms
+        self._backend, self._expired = backend, expired
+
+    def scan(self, start, stop, *, reverse=False):
+        return self._backend.scan(start, stop, reverse=reverse)
+
+    def is_expired(self, stamp):
+        return self._expired
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return build()
+
+
+@pytest.fixture
+def written():
+    """A store with some keys in every state; and the number of each state."""
+    backend = MemoryBackend()
+    states = {state.name: state for state in declared_states(Everything)}
+    step = Step(backend, states, GROUPS)
+    handles = step.handles
+    for number, key in enumerate(("ann", "bob", "bea")):
+        with step.at(key):
+            handles["number"].value, handles["ratio"].value = number, number / 2
+            handles["good"].value, handles["text"].value = number == 1, f"text of {key}"
+            handles["day"].value, handles["short"].value = dt.date(2020, 1, 1 + number), 5
+            handles["items"].extend([number, 7])
+            handles["names"].update({"one": 1, "other": 2, "two": 3})
+            handles["numbers"].update({-1: "a", 3: "b", 20: "c"})
+            for at, price in ((0, 8), (4, 10), (17, 12), (38, 11), (53, 9)):
+                handles["prices"].put(price, at)
+                handles["windows"].put(price, at)
+                handles["visits"].put(price, at - 2, at)
+    step.tables.flush()
+    return backend, {name: 2 + index for index, name in enumerate(sorted(states))}
+
+
+def ask(graph, written, state, key, reading=None, **given):
+    backend, numbers = written
+    question = Question("all", state, key, **given)
+    asked = asked_state(graph, question)
+    group = asked.group_of(asked.keys.encode(key))
+    return answer_one(asked, reading or Reading(backend), numbers[state], group, question)
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "expected"),
+    [
+        ("number", {}, 1),
+        ("ratio", {}, 0.5),
+        ("good", {}, True),
+        ("day", {}, "2020-01-02"),
+        ("text", {}, "text of bob"),
+        ("short", {}, 5),
+        ("items", {}, [1, 7]),
+        (
+            "names",
+            {"prefix": "o", "reverse": True},
+            [{"key": "other", "value": 2}, {"key": "one", "value": 1}],
+        ),
+        (
+            "names",
+            {"first": "other", "last": "two"},
+            [{"key": "other", "value": 2}, {"key": "two", "value": 3}],
+        ),
+        ("numbers", {"first": "-1", "last": "3"}, [{"key": -1, "value": "a"}, {"key": 3, "value": "b"}]),
+        ("numbers", {"first": "4", "last": "1"}, ABSENT),
+        ("prices", {}, 9),
+        ("prices", {"as_of_ms": 52}, 11),
+        ("prices", {"as_of_ms": 23}, 12),
+        ("prices", {"as_of_ms": 22}, ABSENT),
+        (
+            "prices",
+            {"first": "37", "last": "53", "reverse": True},
+            [
+                {"value": 9, "valid_from": 53, "valid_to": None},
+                {"value": 11, "valid_from": 38, "valid_to": 53},
+                {"value": 12, "valid_from": 17, "valid_to": 38},
+            ],
+        ),
+        ("windows", {}, [{"start": 38, "value": 11}, {"start": 53, "value": 9}]),
+        ("windows", {"first": "17", "last": "38"}, [{"start": 38, "value": 11}]),
+        ("visits", {"last": "36"}, [{"start": 36, "end": 38, "value": 11}]),
+    ],
+)
+def test_one_key(graph, written, state, given, expected):
+    assert ask(graph, written, state, "bob", **given) == expected
+
+
+def test_what_is_not_there_and_what_has_expired_is_absent(graph, written):
+    for state in ("number", "text", "items", "names", "prices", "windows", "visits"):
+        assert ask(graph, written, state, "nobody") is ABSENT
+    assert ask(graph, written, "short", "bob", Reading(written[0], expired=True)) is ABSENT
+    assert ask(graph, written, "prices", "bob", Reading(written[0], 69), as_of_ms=38) is ABSENT
+    assert ask(graph, written, "windows", "bob", Reading(written[0], 84)) is ABSENT
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "status", "says"),
+    [
+        ("none", {}, 404, "it has day, good, items"),
+        ("number", {"first": "1"}, 400, "one value of each key"),
+        ("number", {"as_of_ms": 1}, 400, "one value of each key"),
+        ("items", {"limit": 1}, 413, "more than 1 entries"),
+        ("items", {"first": "1"}, 400, "answered whole"),
+        ("numbers", {"first": "x"}, 400, "no key of the map"),
+        ("prices", {"first": "x"}, 400, "no time"),
+        ("windows", {"as_of_ms": 1}, 400, "versioned"),
+    ],
+)
+def test_questions_that_do_not_fit(graph, written, state, given, status, says):
+    with pytest.raises(QueryError, match=says) as refused:
+        ask(graph, written, state, "bob", **given)
+    assert refused.value.status == status
+
+
+def page(graph, written, state, **given):
+    backend, numbers = written
+    question = Question("all", state, None, "checkpoint", **given)
+    asked = asked_state(graph, question)
+    return answer_range(asked, Reading(backend), numbers[state], range(GROUPS), question, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ["ann", "bea", "bob"]),
+        ({"reverse": True}, ["bob", "bea", "ann"]),
+        ({"first": "ann", "last": "bea"}, ["ann", "bea"]),
+        ({"first": "b"}, ["bea", "bob"]),
+        ({"prefix": "be"}, ["bea"]),
+        ({"first": "z", "last": "a"}, []),
+        ({"after": b"bea".hex()}, ["bob"]),
+        ({"after": b"bea".hex(), "reverse": True}, ["ann"]),
+    ],
+)
+@pytest.mark.parametrize("state", ["number", "text"])
+def test_ranges_over_keys(graph, written, state, given, expected):
+    assert [row["key"] for row in page(graph, written, state, **given).rows] == expected
+
+
+def test_pages_and_counts(graph, written):
+    first = page(graph, written, "number", limit=2)
+    assert ([row["value"] for row in first.rows], first.after) == ([0, 2], b"bea")
+    last = page(graph, written, "number", limit=2, after=first.after.hex())
+    assert ([row["value"] for row in last.rows], last.after) == ([1], None)
+    assert page(graph, written, "number", counts=True).count == 3
+    with pytest.raises(QueryError, match="ask for one key here"):
+        page(graph, written, "items")
+
+
+def test_aggregates(graph):
+    backend = MemoryBackend()
+    node = next(node for node in graph.nodes if node.name == "sums")
+    operator = KeyedAggregateOperator(node.spec)
+    tables = StateTables(backend, 1 << 20, GROUPS)
+    operator.open(
+        OperatorContext("asked", "sums", 1, 0, 1, max_parallelism=GROUPS, tables=tables.of("sums", {"": 9}))
+    )
+    batch = pa.RecordBatch.from_pydict(
+        {"k": ["a", "a", "b"], "v": pa.array([1, 4, None], pa.int64()), "f": [0.5, -1.5, 2.0]}
+    )
+    list(operator.process(with_times(batch, 0, 0)))
+    live = next(iter(tables))
+    for reading in (Reading(live_reader(live)), None):
+        if reading is None:
+            tables.flush()
+            reading = Reading(backend)
+        for state, a, b in (("n", 2, 1), ("total", 5, None), ("least", -1.5, 2.0), ("mean", 2.5, None)):
+            for key, expected in (("a", a), ("b", b), ("c", ABSENT)):
+                question = Question("sums", state, key)
+                asked = asked_state(graph, question)
+                group = asked.group_of(asked.keys.encode(key))
+                assert answer_one(asked, reading, 9, group, question) == expected, (state, key)
+
+
+def live_reader(table):
+    class Live:
+        get_many = staticmethod(table.get_stored)
+
+    return Live()
+
+
+def test_keys_as_text():
+    one = KeyText([pa.field("n", pa.int32())])
+    assert one.decode([one.encode("-7"), one.encode("12")]) == [-7, 12]
+    many = KeyText([pa.field("s", pa.string()), pa.field("n", pa.int64()), pa.field("d", pa.date32())])
+    assert many.decode([many.encode('["a", 5, "2020-02-03"]')]) == [["a", 5, "2020-02-03"]]
+    assert many.decode([many.encode('["a", null, null]')]) == [["a", None, None]]
+    for text in ("a", '["a", 5]', '["a", "x", "2020-02-03"]'):
+        with pytest.raises(QueryError):
+            many.encode(text)
+    with pytest.raises(QueryError, match=r"no int32 \(n\)"):
+        one.encode("twelve")
+
+
+def test_values_as_json():
+    given = {"at": dt.datetime(2020, 1, 1), "by": b"\xff", "of": [decimal.Decimal("1.50"), float("nan")]}
+    assert plain(given) == {"at": "2020-01-01T00:00:00", "by": "/w==", "of": ["1.50", "nan"]}

@@ -1,0 +1,225 @@
+"""Asks running jobs from Python: ``weir.connect("localhost:9008").state("count", "words").get("belgium")``.
+
+Called by users' programs, not by jobs. One connection, which is kept; not for several threads at a time.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import http.client
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, urlencode
+
+from weir.clock import SystemClock
+from weir.errors import ConnectionLostError, WeirError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    import polars as pl
+
+_PORT = 9008
+_PAUSE_S = 0.05
+
+
+class AskError(WeirError):
+    """A question was refused; ``status`` is that of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Connection:
+    """To the control plane of a job; made by :func:`connect`."""
+
+    def __init__(self, address: str, *, timeout_s: float = 10.0, patience_s: float = 10.0) -> None:
+        """See :func:`connect`."""
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            host, port = address, str(_PORT)
+        self._address = f"{host}:{port}"
+        self._connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout_s)
+        self._patience_s = patience_s
+        self._clock = SystemClock()
+
+    def state(self, step: str, state: str) -> StateQuestions:
+        """One state of a step: the name that it was declared with, of aggregates that of their column."""
+        return StateQuestions(self, step, state)
+
+    def ask(self, path: str, parameters: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+        """Status (200 or 404) and answer of a page; asks again while the answer is "try again".
+
+        Raises:
+            AskError: it was refused, or there was no answer in time.
+            ConnectionLostError: the control plane does not answer.
+        """
+        deadline_s = self._clock.monotonic_s() + self._patience_s
+        while True:
+            status, answer = self._get(f"{path}?{urlencode(parameters)}" if parameters else path)
+            if status in (200, 404):
+                return status, answer
+            if status not in (429, 503) or self._clock.monotonic_s() > deadline_s:
+                raise AskError(status, f"{self._address}: {answer.get('error', answer)}")
+            time.sleep(_PAUSE_S)
+
+    def _get(self, target: str) -> tuple[int, dict[str, Any]]:
+        for is_last in (False, True):
+            try:
+                self._connection.request("GET", target)
+                reply = self._connection.getresponse()
+                body = reply.read()
+            except (OSError, http.client.HTTPException) as error:
+                # The other side may have closed a connection that was idle.
+                self._connection.close()
+                if is_last:
+                    raise ConnectionLostError(
+                        f"the control plane at {self._address} does not answer: {error}"
+                    ) from error
+                continue
+            try:
+                return reply.status, json.loads(body)
+            except ValueError as error:
+                raise AskError(reply.status, f"{self._address} is no control plane of Weir") from error
+        raise AssertionError("one of two attempts returns or raises")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class StateQuestions:
+    """Questions to one state; made by :meth:`Connection.state`."""
+
+    def __init__(self, connection: Connection, step: str, state: str) -> None:
+        self._connection = connection
+        self._path = f"/state/{quote(step, safe='')}/{quote(state, safe='')}"
+
+    def get(
+        self,
+        key: Any,
+        *,
+        as_of: int | None = None,
+        first: Any = None,
+        last: Any = None,
+        prefix: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        consistency: Literal["latest", "checkpoint"] = "latest",
+        default: Any = None,
+    ) -> Any:
+        """What the state has for a key; ``default`` if nothing.
+
+        Args:
+            key: the value of the key column; a tuple of several.
+            as_of: of a versioned state: what was in force then, ms since the epoch.
+            first: of maps, windows, sessions and versions: from this map key or time on, inclusive.
+            last: up to this one, inclusive.
+            prefix: of maps whose keys are text.
+            reverse: the last one first.
+            limit: of elements below the key.
+            consistency: "latest": what the owner has now; "checkpoint": what the last checkpoint has.
+            default: what is returned if there is nothing.
+
+        Raises:
+            AskError: the question was refused; the message says why.
+            ConnectionLostError: the control plane does not answer.
+        """
+        given = {"as_of": as_of, "from": first, "to": last, "prefix": prefix, "limit": limit}
+        parameters = _texts(given) | {"consistency": consistency} | ({"reverse": "true"} if reverse else {})
+        status, answer = self._connection.ask(f"{self._path}/{quote(key_text(key), safe='')}", parameters)
+        if status == 404 and "key" not in answer:
+            raise AskError(404, str(answer.get("error", answer)))
+        return default if status == 404 else answer["value"]
+
+    def pages(
+        self,
+        first: Any = None,
+        last: Any = None,
+        *,
+        prefix: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Answers of a range over keys, page by page, all of one checkpoint; ``limit`` rows each. As :meth:`range`."""
+        given = {"from": first, "to": last, "prefix": prefix, "limit": limit}
+        parameters = _texts(given) | ({"reverse": "true"} if reverse else {})
+        while True:
+            status, answer = self._connection.ask(self._path, parameters)
+            if status == 404:
+                raise AskError(404, str(answer.get("error", answer)))
+            yield answer
+            if not answer["continuation"]:
+                return
+            parameters["continuation"] = answer["continuation"]
+
+    def range(
+        self, first: Any = None, last: Any = None, *, prefix: str | None = None, reverse: bool = False
+    ) -> pl.DataFrame:
+        """Keys and values from ``first`` to ``last``, both inclusive, as the last checkpoint has them; None: all.
+
+        Returns:
+            Columns ``key`` and ``value``, in the order of keys.
+
+        Raises:
+            AskError: the question was refused; the message says why.
+            ConnectionLostError: the control plane does not answer.
+        """
+        import polars as pl
+
+        pages = self.pages(first, last, prefix=prefix, reverse=reverse, limit=10_000)
+        rows = [row for page in pages for row in page["rows"]]
+        return pl.DataFrame(
+            {"key": [row["key"] for row in rows], "value": [row["value"] for row in rows]}, strict=False
+        )
+
+    def count(self) -> int:
+        """How many keys the last checkpoint has; reads all of them. Raises as :meth:`range`."""
+        status, answer = self._connection.ask(self._path, {"count": "true"})
+        if status == 404:
+            raise AskError(404, str(answer.get("error", answer)))
+        return int(answer["count"])
+
+
+def connect(address: str, *, timeout_s: float = 10.0, patience_s: float = 10.0) -> Connection:
+    """A connection to the control plane of a job; nothing is sent yet.
+
+    Args:
+        address: host and HTTP port, such as "localhost:9008".
+        timeout_s: for one answer.
+        patience_s: how long a question is asked again while the answer is "try again".
+    """
+    return Connection(address, timeout_s=timeout_s, patience_s=patience_s)
+
+
+def key_text(key: Any) -> str:
+    """A key as questions write it."""
+    if isinstance(key, tuple):
+        return json.dumps(
+            [part if part is None or isinstance(part, str | int) else _text(part) for part in key]
+        )
+    return _text(key)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return value.decode()
+    return value.isoformat() if isinstance(value, dt.date | dt.datetime | dt.time) else str(value)
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in given.items() if value is not None}

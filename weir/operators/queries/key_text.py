@@ -1,0 +1,102 @@
+"""Keys as text and as JSON: what a caller writes, and what an answer shows."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from weir import keys as weir_keys
+from weir.key_encoding import is_bytes_like
+from weir.protocol.queries import QueryError
+
+
+class KeyText:
+    """The key columns of a step."""
+
+    def __init__(self, columns: Sequence[pa.Field]) -> None:
+        """``columns``: names and types of the key columns, as they come in."""
+        self._columns = list(columns)
+        self._names = [column.name for column in columns]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the bytes of keys are in the order of their values."""
+        return len(self._columns) == 1
+
+    @property
+    def is_text(self) -> bool:
+        """Whether keys have prefixes that mean something."""
+        return self.is_ordered and is_bytes_like(self._columns[0].type)
+
+    def encode(self, text: str) -> bytes:
+        """The bytes of a key; of several columns the text is a JSON array.
+
+        Raises:
+            QueryError: it is no key of these types.
+        """
+        parts: Sequence[Any] = [text]
+        if len(self._columns) > 1:
+            try:
+                parts = json.loads(text)
+            except ValueError:
+                parts = ()
+            if not isinstance(parts, list) or len(parts) != len(self._columns):
+                raise QueryError(
+                    400,
+                    f"the key is of the columns {', '.join(self._names)}: write it as a JSON array of as many values",
+                )
+        arrays = [_array(part, column) for part, column in zip(parts, self._columns, strict=True)]
+        return weir_keys.key_bytes(pa.RecordBatch.from_arrays(arrays, names=self._names), self._names).key(0)
+
+    def decode(self, keys: Sequence[bytes]) -> list[Any]:
+        """What keys are in JSON: a value, or of several columns an array.
+
+        Raises:
+            StateError: the bytes are no keys of these types.
+        """
+        if not keys:
+            return []
+        column = weir_keys.KeyColumn.from_list(keys)
+        arrays = weir_keys.decode_keys(column, [column.type for column in self._columns])
+        rows = zip(*([plain(value) for value in array.to_pylist()] for array in arrays), strict=True)
+        return [row[0] if len(row) == 1 else list(row) for row in rows]
+
+
+def _array(part: Any, column: pa.Field) -> pa.Array:
+    dtype = column.type.value_type if pat.is_dictionary(column.type) else column.type
+    try:
+        if part is None:
+            return pa.array([None], dtype)
+        if pat.is_binary(dtype) or pat.is_large_binary(dtype):
+            return pa.array([str(part).encode()], dtype)
+        return pa.array([part if isinstance(part, str) else json.dumps(part)], pa.string()).cast(dtype)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise QueryError(400, f"key {part!r} is no {column.type} ({column.name})") from error
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: times as ISO 8601, decimals as text, bytes as base64, dataclasses as objects."""
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    return value

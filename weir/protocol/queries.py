@@ -1,0 +1,188 @@
+"""Questions to running state: from parameters to a question, what continues it, and what refuses it. Pure.
+
+Called by the control plane, which parses; task managers read the JSON form. docs/design/0005 has the decisions.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from weir.errors import WeirError
+from weir.protocol.job import JobState
+
+Consistency = Literal["latest", "checkpoint"]
+
+#: Rows of a page unless told otherwise, and at most; bytes of a page, about.
+PAGE_ROWS, PAGE_ROWS_MAX = 1_000, 10_000
+PAGE_BYTES_MAX = 4 << 20
+#: How long one question may take.
+TIMEOUT_S = 5.0
+_KEY_CHARACTERS_MAX = 8_192
+
+
+class QueryError(WeirError):
+    """A question that is not answered; ``status`` is that of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of one state. Keys and bounds are text as the caller wrote them."""
+
+    step: str
+    state: str
+    #: None: all keys.
+    key: str | None = None
+    consistency: Consistency = "latest"
+    #: Both inclusive: of keys; with a key of what is below it.
+    first: str | None = None
+    last: str | None = None
+    prefix: str | None = None
+    reverse: bool = False
+    limit: int = PAGE_ROWS
+    as_of_ms: int | None = None
+    #: Only how many keys there are.
+    counts: bool = False
+    #: Go on after this key (hexadecimal bytes of the key), in this checkpoint.
+    after: str = ""
+    checkpoint_id: int | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a range is asked for."""
+        return (self.first, self.last, self.prefix) != (None, None, None)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a task manager."""
+        return asdict(self)
+
+
+def question_from_json(value: Any) -> Question:
+    """What :meth:`Question.to_json` returned.
+
+    Raises:
+        QueryError: it has another form.
+    """
+    names = {field.name for field in fields(Question)}
+    if not isinstance(value, dict) or not {"step", "state"} <= value.keys() <= names:
+        raise QueryError(
+            400, "the question has fields that are not known here: run the same Weir version everywhere"
+        )
+    return Question(**value)
+
+
+def parse_question(step: str, state: str, key: str | None, given: Mapping[str, str]) -> Question:
+    """A question from the parameters of a request, all of which are text.
+
+    Raises:
+        QueryError: they are unknown, malformed, or do not go together; the message names them.
+    """
+    known = {
+        "consistency", "from", "to", "prefix", "reverse", "limit", "as_of", "count", "continuation",
+    }  # fmt: skip
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        raise QueryError(400, f"{unknown[0]!r} is no parameter; there are {', '.join(sorted(known))}")
+    if key is not None and len(key) > _KEY_CHARACTERS_MAX:
+        raise QueryError(400, f"the key has more than {_KEY_CHARACTERS_MAX:,} characters")
+    after, checkpoint_id = read_continuation(given["continuation"]) if "continuation" in given else ("", None)
+    is_range = key is None
+    consistency = given.get(
+        "consistency", "checkpoint" if is_range or checkpoint_id is not None else "latest"
+    )
+    if consistency not in ("latest", "checkpoint"):
+        raise QueryError(400, f"consistency is {consistency!r}; it must be latest or checkpoint")
+    if is_range and consistency == "latest":
+        raise QueryError(
+            400, "many keys are answered from a checkpoint: leave consistency out, or ask for one key"
+        )
+    if checkpoint_id is not None and consistency == "latest":
+        raise QueryError(400, "the continuation is of a checkpoint; leave consistency out")
+    if "prefix" in given and ("from" in given or "to" in given):
+        raise QueryError(400, "prefix and from or to exclude each other")
+    counts = _flag(given, "count")
+    if counts and not is_range:
+        raise QueryError(400, "count is for all keys, or a range of them: leave the key out")
+    if "as_of" in given and (is_range or "from" in given or "to" in given or "prefix" in given):
+        raise QueryError(400, "as_of is for one key, without a range")
+    return Question(
+        step=step,
+        state=state,
+        key=key,
+        consistency=consistency,  # type: ignore[arg-type]
+        first=given.get("from"),
+        last=given.get("to"),
+        prefix=given.get("prefix"),
+        reverse=_flag(given, "reverse"),
+        limit=_number(given, "limit", PAGE_ROWS, 1, PAGE_ROWS_MAX),
+        as_of_ms=_number(given, "as_of", 0, -(2**62), 2**62) if "as_of" in given else None,
+        counts=counts,
+        after=after,
+        checkpoint_id=checkpoint_id,
+    )
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "false").lower()
+    if text not in ("true", "false", "1", "0"):
+        raise QueryError(400, f"{name} is {text!r}; it must be true or false")
+    return text in ("true", "1")
+
+
+def _number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    if name not in given:
+        return default
+    try:
+        number = int(given[name])
+    except ValueError:
+        number = low - 1
+    if not low <= number <= high:
+        raise QueryError(400, f"{name} is {given[name]!r}; it must be a whole number from {low} to {high}")
+    return number
+
+
+def continuation(checkpoint_id: int, after: str) -> str:
+    """The token with which a range goes on after a key, in the same checkpoint."""
+    return base64.urlsafe_b64encode(json.dumps([checkpoint_id, after]).encode()).decode()
+
+
+def read_continuation(token: str) -> tuple[str, int]:
+    """The key and the checkpoint of a token.
+
+    Raises:
+        QueryError: it is none.
+    """
+    try:
+        checkpoint_id, after = json.loads(base64.urlsafe_b64decode(token.encode()))
+        bytes.fromhex(after)
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise QueryError(400, "the continuation is not one that an answer had") from error
+    if not isinstance(checkpoint_id, int):
+        raise QueryError(400, "the continuation is not one that an answer had")
+    return after, checkpoint_id
+
+
+#: States of the job in which subtasks answer.
+_ANSWERING = (JobState.RUNNING, JobState.FINISHING)
+_STARTING = (JobState.WAITING_FOR_TASK_MANAGERS, JobState.DEPLOYING, JobState.RESTARTING)
+
+
+def check_job(state: JobState) -> None:
+    """Refuse questions while the job does not run.
+
+    Raises:
+        QueryError: 503 while it starts or restarts, 409 when it is over.
+    """
+    if state in _ANSWERING:
+        return
+    if state in _STARTING:
+        raise QueryError(503, f"the job is {state.value}: its state is not there yet; try again")
+    raise QueryError(409, f"the job is {state.value}: no task manager has its state any more")
