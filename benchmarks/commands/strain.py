@@ -71,3 +71,31 @@ def bad_input(
         return benchmark.run(report, good=events, bad=bad).as_json()
 
     execute(measure, json)
+
+
+@app.command("queries")
+def queries(
+    json: Json = None,
+    rate: Annotated[float, typer.Option(min=1, help="Events per second of the job.")] = 300_000,
+    questions: Annotated[float, typer.Option(min=1, help="Questions per second.")] = 500,
+    duration_s: Annotated[float, typer.Option(min=1, help="Of each of the two phases.")] = 10,
+    keys: Keys = 100_000,
+    parallelism: Parallelism = 2,
+    task_managers: TaskManagers = 2,
+) -> None:
+    """Questions to running state: how quick answers are, and what they cost the job."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import queries as benchmark
+
+        options = benchmark.QueryOptions(
+            rate=rate,
+            questions_per_s=questions,
+            duration_s=duration_s,
+            keys=keys,
+            parallelism=parallelism,
+            task_managers=task_managers,
+        )
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
