@@ -157,3 +157,4 @@ class _Caller(threading.Thread):
                 self.failure = str(error)
                 return
             self.latencies_ms.append((time.monotonic() - due_s) * 1e3)
+        self._connection.close()

@@ -38,6 +38,7 @@ class Asker(threading.Thread):
             except AskError as error:
                 self.refused.append(error)
             time.sleep(0.002)
+        self.connection.close()
 
 
 def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path, write_events):
