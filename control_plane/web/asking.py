@@ -78,10 +78,11 @@ class Asking:
             address = self._address(stage_index, table, 0 if group is None else group)
             reply = await self._call(address, question, "")
             if reply.status != _MOVED:
-                self._remember(name, reply)
+                if reply.status == 200:
+                    self._remember(name, reply.key_group)
                 return reply.status, orjson.loads(reply.answer_json), table.version
-            self._remember(name, reply)
-            if group is None:
+            self._remember(name, reply.key_group)
+            if group != reply.key_group:
                 continue
             check_job(self._control_plane.job.state)
             if loop.time() > deadline_s:
@@ -96,11 +97,10 @@ class Asking:
             raise QueryError(501, "the step has no key groups of its own")
         return table
 
-    def _remember(self, name: tuple[str, str], reply: control_pb2.QueryReply) -> None:
-        if reply.status in (_MOVED, 200, 404) and name not in self._groups:
-            if len(self._groups) >= _GROUPS_MAX:
-                self._groups.pop(next(iter(self._groups)))
-            self._groups[name] = reply.key_group
+    def _remember(self, name: tuple[str, str], group: int) -> None:
+        if name not in self._groups and len(self._groups) >= _GROUPS_MAX:
+            self._groups.pop(next(iter(self._groups)))
+        self._groups[name] = group
 
     def _address(self, stage_index: int, table: RoutingTable, group: int) -> str:
         owner = self._control_plane.job.owner(stage_index, group)

@@ -113,11 +113,16 @@ class Answers:
     ) -> tuple[int, dict[str, Any], int]:
         assert question.key is not None
         group = asked.group_of(asked.keys.encode(question.key))
-        for subtask, running in list(self._running.items()):
-            if subtask.stage_index == self._stage_of[question.step]:
-                answered = self._ask(running, asked, question, state_id, group)
-                if answered is not None:
-                    return (*answered, group)
+        stage_index = self._stage_of[question.step]
+        here = [each for subtask, each in list(self._running.items()) if subtask.stage_index == stage_index]
+        if here and all(running.is_over for running in here):
+            raise QueryError(
+                503, "the step has reached the end of its input here: try again with consistency=checkpoint"
+            )
+        for running in here:
+            answered = self._ask(running, asked, question, state_id, group)
+            if answered is not None:
+                return (*answered, group)
         return MOVED, {"error": f"key group {group} is owned by no subtask here"}, group
 
     def _ask(

@@ -37,7 +37,7 @@ class OpenCheckpoint:
         stages = {stage for stage, names in self.manifest.operator_names.items() if step in names}
         return {
             group: place
-            for part in self.manifest.parts
+            for part in sorted(self.manifest.parts, key=lambda part: part.finished)
             if part.subtask.stage_index in stages
             for group, place in part.groups.items()
         }

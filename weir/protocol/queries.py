@@ -113,6 +113,12 @@ def parse_question(step: str, state: str, key: str | None, given: Mapping[str, s
         raise QueryError(400, "count is for all keys, or a range of them: leave the key out")
     if "as_of" in given and (is_range or "from" in given or "to" in given or "prefix" in given):
         raise QueryError(400, "as_of is for one key, without a range")
+    limit = _number(given, "limit", PAGE_ROWS, 1, PAGE_ROWS_MAX)
+    if consistency == "latest" and limit > PAGE_ROWS:
+        raise QueryError(
+            400,
+            f"limit is {limit}; of latest it is at most {PAGE_ROWS}, for rows wait: ask with consistency=checkpoint",
+        )
     return Question(
         step=step,
         state=state,
@@ -122,7 +128,7 @@ def parse_question(step: str, state: str, key: str | None, given: Mapping[str, s
         last=given.get("to"),
         prefix=given.get("prefix"),
         reverse=_flag(given, "reverse"),
-        limit=_number(given, "limit", PAGE_ROWS, 1, PAGE_ROWS_MAX),
+        limit=limit,
         as_of_ms=_number(given, "as_of", 0, -(2**62), 2**62) if "as_of" in given else None,
         counts=counts,
         after=after,

@@ -48,6 +48,7 @@ def test_parameters(key, given, expected):
         (None, {"consistency": "latest"}, "many keys are answered from a checkpoint"),
         (None, {"limit": "0"}, "from 1 to 10000"),
         (None, {"limit": "many"}, "'many'"),
+        ("b", {"limit": "1001"}, "of latest it is at most 1000"),
         (None, {"prefix": "a", "to": "b"}, "exclude each other"),
         (None, {"as_of": "1"}, "for one key"),
         ("b", {"count": "true"}, "leave the key out"),

@@ -1,0 +1,177 @@
+"""Questions go to the owner of their key, and are refused with a reason while there is none."""
+
+import asyncio
+from types import SimpleNamespace
+
+import orjson
+import pytest
+
+import weir
+from control_plane.web import asking
+from control_plane.web.asking import Asking
+from weir.errors import ConnectionLostError
+from weir.graph import physical_graph
+from weir.protocol.job import JobState
+from weir.protocol.queries import QueryError, Question
+from weir.protocol.routing import initial_table
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity
+from weir.types import SubtaskId
+
+GROUPS = 4
+KEY_GROUP = 3
+
+
+class Owner:
+    """A task manager that owns some key groups."""
+
+    def __init__(self, groups):
+        self.groups, self.asked = set(groups), []
+        self.answer = control_pb2.QueryReply(status=200, answer_json=b'{"value": 1}', key_group=KEY_GROUP)
+
+    async def query(self, request):
+        self.asked.append(orjson.loads(request.question_json))
+        await asyncio.sleep(0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.asked[-1]["consistency"] == "latest" and KEY_GROUP not in self.groups:
+            return control_pb2.QueryReply(status=421, answer_json=b"{}", key_group=KEY_GROUP)
+        return self.answer
+
+
+class World:
+    """Two task managers with a subtask of the counting stage each."""
+
+    def __init__(self):
+        flow = weir.Dataflow("job", max_parallelism=GROUPS)
+        rows = flow.source("rows", weir.JsonLines("none", schema={"k": str}))
+        rows.key_by("k").count("n", parallelism=2).sink("out", weir.Blackhole())
+        graph = physical_graph(flow.build())
+        stage = next(stage for stage in graph.stages if stage.is_keyed).index
+        table = initial_table(stage, 2, GROUPS)
+        self.owners = [Owner(table.groups_of(index)) for index in (0, 1)]
+        placement = {SubtaskId(stage, index): f"tm{index}" for index in (0, 1)}
+        self.job = SimpleNamespace(
+            state=JobState.RUNNING,
+            graph=graph,
+            identity=JobIdentity("job-1", "f", 1),
+            routing_tables={stage: table},
+            state_ids={"n": 5},
+            machine=SimpleNamespace(placement=placement),
+            owner=lambda stage, group: SubtaskId(stage, table.groups[group]),
+        )
+        self.checkpointer = SimpleNamespace(latest=None)
+        self.task_managers = SimpleNamespace(client=lambda name: self.owners[int(name[-1])])
+        self.asking = Asking(self)
+
+    def ask(self, key="a", **given):
+        return asyncio.run(self.asking.ask(Question("n", "n", key, **given)))
+
+
+def test_the_group_of_a_key_is_asked_for_once():
+    world = World()
+    first, owner = sorted(world.owners, key=lambda each: KEY_GROUP in each.groups)
+    for _ in range(3):
+        status, answer = world.ask()
+        assert (status, answer["value"], answer["generation"]) == (200, 1, 1)
+    assert len(owner.asked) == 3
+    assert len(first.asked) <= 1
+
+
+def test_a_refusal_teaches_no_group():
+    world = World()
+    for owner in world.owners:
+        owner.answer = control_pb2.QueryReply(status=404, answer_json=b'{"error": "no such state"}')
+        owner.groups.add(KEY_GROUP)
+    assert world.ask()[0] == 404
+    assert not world.asking._groups
+
+
+def test_a_group_that_nobody_owns_is_asked_for_until_it_has_an_owner_or_too_long(monkeypatch):
+    world = World()
+    _, owner = sorted(world.owners, key=lambda each: KEY_GROUP in each.groups)
+    owner.groups.clear()
+    monkeypatch.setattr(asking, "_MOVING_S", 0.05)
+    with pytest.raises(QueryError, match="key group 3 is on its way") as refused:
+        world.ask()
+    assert refused.value.status == 503
+    assert len(owner.asked) > 1
+
+    async def comes_back():
+        async def own():
+            await asyncio.sleep(0.03)
+            owner.groups.add(KEY_GROUP)
+
+        asyncio.get_running_loop().create_task(own())
+        monkeypatch.setattr(asking, "_MOVING_S", 10)
+        return await world.asking.ask(Question("n", "n", "a"))
+
+    assert asyncio.run(comes_back())[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "says"),
+    [
+        ({"state": JobState.RESTARTING}, 503, "RESTARTING"),
+        ({"state": JobState.CANCELLED}, 409, "CANCELLED"),
+        ({"routing_tables": {}}, 501, "no key groups"),
+        ({"machine": SimpleNamespace(placement={})}, 503, "no owner now"),
+    ],
+)
+def test_refusals(change, status, says):
+    world = World()
+    vars(world.job).update(change)
+    with pytest.raises(QueryError, match=says) as refused:
+        world.ask()
+    assert refused.value.status == status
+
+
+def test_a_task_manager_that_is_gone_is_no_answer():
+    world = World()
+    for owner in world.owners:
+        owner.answer = ConnectionLostError("task manager tm0 does not answer")
+        owner.groups.add(KEY_GROUP)
+    with pytest.raises(QueryError, match="does not answer: try again") as refused:
+        world.ask()
+    assert refused.value.status == 503
+
+
+def test_an_answer_of_an_older_deployment_is_none():
+    world = World()
+
+    class Restarting(Owner):
+        async def query(self, request):
+            world.job.identity = JobIdentity("job-1", "f", 2)
+            return self.answer
+
+    world.owners = [Restarting(range(GROUPS))] * 2
+    with pytest.raises(QueryError, match="restarted meanwhile"):
+        world.ask()
+
+
+def test_checkpoints():
+    world = World()
+    with pytest.raises(QueryError, match="not made a checkpoint of its own yet"):
+        world.ask(None, consistency="checkpoint")
+    latest = SimpleNamespace(job_id="job-1", path="m7", manifest=SimpleNamespace(checkpoint_id=7))
+    world.checkpointer.latest = latest
+    assert world.ask(None, consistency="checkpoint")[0] == 200
+    asked = [question for owner in world.owners for question in owner.asked]
+    assert [question["checkpoint_id"] for question in asked] == [7]
+    world.checkpointer.latest = SimpleNamespace(job_id="another", path="m7", manifest=latest.manifest)
+    with pytest.raises(QueryError, match="of its own"):
+        world.ask(None, consistency="checkpoint")
+
+
+def test_too_many_at_a_time_are_refused(monkeypatch):
+    world = World()
+    monkeypatch.setattr(asking, "_ASKED_MAX", 2)
+
+    async def several():
+        asked = (world.asking.ask(Question("n", "n", "a")) for _ in range(3))
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    results = asyncio.run(several())
+    refused = [result for result in results if isinstance(result, QueryError)]
+    assert [error.status for error in refused] == [429]
+    assert world.ask()[0] == 200
