@@ -32,7 +32,7 @@ def join_bounds(
         right: columns of the right side.
         within: two durations, from the time of the left row to the earliest and the latest one of the right.
         between: two columns of one side.
-        window: a tumbling window: both are in the same one.
+        window: a tumbling or a sliding window: both are in the same one.
         ttl: a duration: the two times are not farther apart.
         ttl_name: what the author calls it.
 
@@ -66,12 +66,13 @@ def _window_bounds(step: str, window: Any) -> JoinBounds:
     kind = getattr(window, "kind", None)
     if kind is None:
         raise GraphError(f'step {step!r}: window is {window!r}; give one such as weir.tumbling("10s")')
-    if kind != "tumbling" or window.time != "event":
+    if kind not in ("tumbling", "sliding") or window.time != "event":
         raise GraphError(
-            f"step {step!r}: window is one of kind {kind} over {window.time} time; a join takes tumbling windows over "
-            "event time; else say within=, how far apart two rows may be"
+            f"step {step!r}: window is one of kind {kind} over {window.time} time; a join takes tumbling and sliding "
+            "windows over event time; else say within=, how far apart two rows may be"
         )
-    return JoinBounds(0, window_ms=window.size_ms, offset_ms=window.offset_ms)
+    slide_ms = window.step_ms if kind == "sliding" else None
+    return JoinBounds(0, window_ms=window.size_ms, offset_ms=window.offset_ms, slide_ms=slide_ms)
 
 
 def _pair(step: str, name: str, value: Any, what: str) -> tuple[Any, Any]:

@@ -269,7 +269,8 @@ class KeyedStream(Stream):
             within: only if the right row's event time is from the left's plus the first to the left's plus the second,
                 both included: ``("-10s", "0s")``.
             between: only if the event time of the row of one side is between these two columns of the other.
-            window: only if the two are in the same tumbling window: ``weir.tumbling("10s")``.
+            window: only if the two are in the same tumbling window: ``weir.tumbling("10s")``; of sliding windows a pair
+                leaves once for each that both are in, with ``window_start`` and ``window_end``.
             ttl: only if the two event times are not farther apart than this.
             how: "inner"; "left", "right" and "full" also give rows without a partner; "semi" gives left rows with one,
                 once each, and "anti" those without.

@@ -60,6 +60,10 @@ class GraphUnderConstruction(Protocol):
         ...
 
 
+#: Methods of keyed streams alone.
+_NEEDS_KEY = frozenset({"join", "join_as_of", "join_all", "deduplicate", "top", "connect_broadcast"})
+
+
 class Stream:
     """The output of a step, with the exchange that leads to the next one; several steps may read it."""
 
@@ -67,6 +71,22 @@ class Stream:
         self.flow = flow
         self.node = node
         self.input = exchange or Input(node.name)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is missing when a keyed stream's method is called without a key."""
+            if name in _NEEDS_KEY:
+                raise GraphError(
+                    f"step {self.node.name!r}: {name} goes by key, and this stream has none; call "
+                    f'key_by("column").{name}(...)'
+                    + (
+                        ", on both sides: a join is of rows with equal keys"
+                        if name.startswith("join")
+                        else ""
+                    )
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def schema(self) -> pa.Schema:

@@ -42,8 +42,12 @@ def bid(number, at, price=1):
         ({"how": "outer", "within": ("0s", "1s")}, r"how is 'outer'; it is one of inner, left"),
         ({"window": "10s"}, r"window is \'10s\'; give one such as weir.tumbling"),
         (
-            {"window": weir.sliding("10s", "5s")},
-            r"of kind sliding over event time; a join takes tumbling windows",
+            {"window": weir.session("10s")},
+            r"of kind session over event time; a join takes tumbling and sliding windows",
+        ),
+        (
+            {"window": weir.sliding("10s", "5s"), "how": "left"},
+            r"how='left' goes with tumbling windows; in sliding",
         ),
         ({"ttl": "-1s"}, r"ttl: '-1s' is not a duration"),
         ({"ttl": "1s", "within": (0, 1)}, r"within and ttl are given; give one of them"),
@@ -70,6 +74,22 @@ def test_keys_must_fit():
         auctions.key_by("id").join("j", bids)
     with pytest.raises(GraphError, match=r"key_by needs at least one column"):
         auctions.key_by().join("j", bids.key_by("auction"))
+
+
+def test_a_join_needs_equality():
+    _, auctions, bids = streams()
+    with pytest.raises(GraphError, match=r"step 'auctions': join goes by key, .* key_by\(\"column\"\)\.join"):
+        auctions.join("j", bids)
+    with pytest.raises(AttributeError, match="no attribute 'joins'"):
+        auctions.joins("j", bids)
+
+
+def test_bounds_are_told_as_before():
+    _, auctions, bids = streams()
+    joined = auctions.key_by("id").join("j", bids.key_by("auction"), within=("0s", "1s"))
+    assert sorted(joined.node.spec.describe()["bounds"]) == [
+        *("lower_column", "lower_ms", "offset_ms", "side", "upper_column", "upper_ms", "window_ms")
+    ]
 
 
 def test_columns_of_the_result():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from weir.spelling import did_you_mean
 JoinType = Literal["inner", "left", "right", "full", "semi", "anti"]
 JOIN_TYPES: tuple[str, ...] = get_args(JoinType)
 SIDES = ("left", "right")
+#: Of the result of a join in sliding windows: which window a pair is of.
+WINDOW_COLUMNS = ("window_start", "window_end")
 #: Of each side, columns that are not keys: name in the input, name in the result.
 JoinedColumns = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 
@@ -27,8 +29,8 @@ JoinedColumns = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 class JoinBounds:
     """Which times of one side (the other than ``side``) belong to a row of ``side``: an interval, both ends included.
 
-    Its ends are the row's own event time plus so many milliseconds, or those of columns. A tumbling window's are the
-    first and the last millisecond of the row's window.
+    Its ends are the row's own event time plus so many milliseconds, or those of columns. A window's are the first and
+    the last millisecond of the windows that the row is in.
     """
 
     #: 0: rows of the left side have intervals, 1: those of the right.
@@ -39,9 +41,11 @@ class JoinBounds:
     #: Columns, of integer ms or of timestamps.
     lower_column: str | None = None
     upper_column: str | None = None
-    #: Length of a tumbling window, and where one begins.
+    #: Length of a window, and where one begins.
     window_ms: int | None = None
     offset_ms: int = 0
+    #: Of a sliding window: from the beginning of one to that of the next.
+    slide_ms: int | None = field(default=None, metadata={"came_later": True})
 
     def columns(self, side: int) -> frozenset[str]:
         """Columns of a side that are read."""
@@ -116,6 +120,8 @@ class JoinSpec(KeyedSpec):
                 if name in schema.names:
                     found = schema.field(name)
                     fields.append(pa.field(output, found.type, found.nullable or may_lack))
+        if self.bounds is not None and self.bounds.slide_ms is not None:
+            fields += [pa.field(name, pa.int64(), nullable=False) for name in WINDOW_COLUMNS]
         return fields
 
     def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
@@ -230,6 +236,8 @@ def check_join(step: str, spec: JoinSpec, inputs: tuple[pa.Schema, ...]) -> None
                 "or window="
             )
     else:
+        if spec.bounds.slide_ms is not None:
+            _check_sliding(step, spec)
         _check_bounds(step, spec.bounds, inputs[spec.bounds.side])
 
 
@@ -260,6 +268,21 @@ def check_keys(
                     f"step {step!r}: key column {keys[0][place]!r} of the {names[0]} side is {first}, {own[place]!r} "
                     f"of the {names[side]} one is {found}; cast one of them before key_by"
                 )
+
+
+def _check_sliding(step: str, spec: JoinSpec) -> None:
+    if spec.how != "inner":
+        raise GraphError(
+            f"step {step!r}: how={spec.how!r} goes with tumbling windows; in sliding ones a row is in several windows "
+            'and may have a partner in some of them: join with how="inner", or say within= how far apart rows may be'
+        )
+    outputs = (
+        *spec.key_columns,
+        *(output for index in range(2) for _, output in spec.columns_of_input(index)),
+    )
+    for name in WINDOW_COLUMNS:
+        if name in outputs:
+            raise GraphError(f"step {step!r}: column {name!r} is there already; rename it before the join")
 
 
 def _check_bounds(step: str, bounds: JoinBounds, schema: pa.Schema) -> None:

@@ -13,7 +13,7 @@ from weir import keys as weir_keys
 from weir.errors import StateError, StateMismatchError
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.joins import join_kernels as kernels
-from weir.operators.joins.join_times import row_bounds
+from weir.operators.joins.join_times import row_bounds, shared_windows
 from weir.operators.joins.joined_rows import JoinedRows
 from weir.operators.joins.kept_rows import (
     NEVER_MS,
@@ -36,6 +36,7 @@ from weir.records import (
 )
 from weir.side_outputs import SideRows
 from weir.specs import JoinSpec
+from weir.specs.joins import WINDOW_COLUMNS
 from weir.state.handles.block import Keys
 from weir.state.tables.opened import OperatorTables
 from weir.state.tables.time_first import user_key_of
@@ -158,18 +159,41 @@ class JoinOperator(Operator):
                 first = np.flatnonzero(np.diff(new_rows, prepend=last))
                 found, last = (new_rows[first], kept_rows[first]), int(new_rows[-1])
             if self._spec.how != "anti" and len(found[0]):
-                yield self._matched(side, batch, block, *found)
+                yield from self._matched(side, batch, block, *found)
         yield from self._keep(batch, new, block, counts > 0)
 
     def _matched(
         self, side: int, batch: pa.RecordBatch, block: Block, new_rows: np.ndarray, kept_rows: np.ndarray
-    ) -> pa.RecordBatch:
+    ) -> Iterator[pa.RecordBatch]:
         """What leaves of pairs."""
-        new = batch.take(pa.array(new_rows))
-        times_ms = np.maximum(int64_column(new, EVENT_TIME_COLUMN), block.times(kept_rows))
+        new_ms, kept_ms = int64_column(batch, EVENT_TIME_COLUMN)[new_rows], block.times(kept_rows)
+        bounds = self._spec.bounds
+        if bounds is None or bounds.slide_ms is None or bounds.window_ms is None:
+            yield self._pairs(side, batch, block, new_rows, kept_rows, np.maximum(new_ms, kept_ms), {})
+            return
+        # A pair for each window that both rows are in.
+        pairs, firsts_ms = shared_windows(bounds, new_ms, kept_ms)
+        for start in range(0, len(pairs), self._context.batch_size):
+            part = pairs[start : start + self._context.batch_size]
+            first_ms = firsts_ms[start : start + self._context.batch_size]
+            ends = (pa.array(first_ms), pa.array(first_ms + bounds.window_ms))
+            times_ms = np.maximum(new_ms, kept_ms)[part]
+            windows = dict(zip(WINDOW_COLUMNS, ends, strict=True))
+            yield self._pairs(side, batch, block, new_rows[part], kept_rows[part], times_ms, windows)
+
+    def _pairs(
+        self,
+        side: int,
+        batch: pa.RecordBatch,
+        block: Block,
+        new_rows: np.ndarray,
+        kept_rows: np.ndarray,
+        times_ms: np.ndarray,
+        more: dict[str, pa.Array],
+    ) -> pa.RecordBatch:
         other = 1 - side
         kept = self._joined.codecs[other].decode(block.data, kept_rows + self._kept.columns_at(other))
-        return self._joined.pairs(side, new, kept, times_ms)
+        return self._joined.pairs(side, batch.take(pa.array(new_rows)), kept, times_ms, more)
 
     def _keep(
         self, batch: pa.RecordBatch, new: NewRows, block: Block, matched: np.ndarray

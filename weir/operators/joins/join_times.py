@@ -32,8 +32,9 @@ def row_bounds(
         return np.full(len(times_ms), -(2**63)), np.full(len(times_ms), 2**63 - 1)
     times = np.clip(times_ms, _MIN_MS, _MAX_MS)
     if bounds.window_ms is not None:
-        first = times - (times - bounds.offset_ms) % bounds.window_ms
-        return first, first + (bounds.window_ms - 1)
+        slide_ms = bounds.slide_ms or bounds.window_ms
+        last = times - (times - bounds.offset_ms) % slide_ms
+        return last - (bounds.window_ms - slide_ms), last + (bounds.window_ms - 1)
     if side != bounds.side:
         return times, times - (bounds.lower_ms or 0)
     lower, upper = times, times
@@ -52,6 +53,30 @@ def row_bounds(
         lower = np.where(is_empty, _MAX_MS, lower)
         upper = np.where(is_empty, _MIN_MS, upper)
     return lower, upper
+
+
+def shared_windows(
+    bounds: JoinBounds, times_ms: np.ndarray, others_ms: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The sliding windows that both rows of each pair are in, one at least.
+
+    Args:
+        bounds: with the length of windows and the time between them.
+        times_ms: event times of one row of each pair, int64, shape (pairs,).
+        others_ms: those of the other row.
+
+    Returns:
+        Positions of the pairs, as often as they share a window, and where these windows begin, ms; int64.
+    """
+    assert bounds.window_ms is not None
+    assert bounds.slide_ms is not None
+    earlier, later = np.minimum(times_ms, others_ms), np.maximum(times_ms, others_ms)
+    last = earlier - (earlier - bounds.offset_ms) % bounds.slide_ms
+    first = later - (later - bounds.offset_ms) % bounds.slide_ms - (bounds.window_ms - bounds.slide_ms)
+    counts = (last - first) // bounds.slide_ms + 1
+    pairs = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(pairs)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return pairs, first[pairs] + place * bounds.slide_ms
 
 
 def _column_ms(batch: pa.RecordBatch, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -34,7 +34,12 @@ class JoinedRows:
         return self.codecs[side].encode(arrays, batch.num_rows)
 
     def pairs(
-        self, side: int, new: pa.RecordBatch, kept: Sequence[pa.Array], times_ms: np.ndarray
+        self,
+        side: int,
+        new: pa.RecordBatch,
+        kept: Sequence[pa.Array],
+        times_ms: np.ndarray,
+        more: Mapping[str, pa.Array],
     ) -> pa.RecordBatch:
         """New rows of a side, each with a kept one of the other side.
 
@@ -43,8 +48,9 @@ class JoinedRows:
             new: one for each pair.
             kept: columns of the kept rows, of the codec.
             times_ms: event times of the result, int64.
+            more: further columns of the result.
         """
-        found = self._of_new(side, new)
+        found = self._of_new(side, new) | dict(more)
         found |= {output: array for (_, output), array in zip(self.columns[1 - side], kept, strict=True)}
         return self.batch(found, times_ms, new.column(INGEST_TIME_COLUMN))
 

@@ -128,6 +128,33 @@ def test_in_the_same_window(how, seal_bytes, steps, size, offset):
     assert job.kept_entries() == []
 
 
+@QUICK
+@given(
+    seal_bytes=SEALS, steps=STEPS, slide=st.integers(1, 4), slides=st.integers(1, 4), offset=st.integers(0, 3)
+)
+def test_in_the_same_sliding_windows(seal_bytes, steps, slide, slides, offset):
+    size, offset = slide * slides, offset % slide
+    job = TwoSubtasks(seal_bytes=seal_bytes, window=weir.sliding(size, slide, offset=offset))
+    left, right = play(job, steps)
+
+    def windows(row):
+        return {
+            start
+            for start in range(-30, 200)
+            if (start - offset) % slide == 0 and start <= row[-1] < start + size
+        }
+
+    expected = Counter(
+        (*a[:4], b[1], start, start + size, max(a[-1], b[-1]))
+        for a in left
+        for b in right
+        if a[0] is not None and a[0] == b[0]
+        for start in windows(a) & windows(b)
+    )
+    assert Counter(job.finish()) == expected
+    assert job.kept_entries() == []
+
+
 @pytest.mark.parametrize("how", ["inner", "semi"])
 @QUICK
 @given(seal_bytes=SEALS, steps=STEPS)
