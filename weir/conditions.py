@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
 import polars as pl
@@ -62,6 +62,18 @@ def columns_of(condition: Condition) -> frozenset[str]:
     if isinstance(condition, Comparison):
         return frozenset([condition.column])
     return frozenset().union(*(columns_of(part) for part in condition.parts))
+
+
+def renamed(condition: Condition, names: Mapping[str, str]) -> Condition | None:
+    """The same about columns of other names: ``names`` has the other by each name; None: nothing of it is left."""
+    if isinstance(condition, Comparison):
+        column = names.get(condition.column)
+        return None if column is None else replace(condition, column=column)
+    parts = [renamed(part, names) for part in condition.parts]
+    known = [part for part in parts if part is not None]
+    if isinstance(condition, AllOf):
+        return _all(known)
+    return AnyOf(tuple(known)) if len(known) == len(parts) else None
 
 
 def may_hold(condition: Condition, ranges: Mapping[str, Range]) -> bool:

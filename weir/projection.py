@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from weir.conditions import Condition, condition_of
+from weir.pushdown import conditions
 from weir.side_outputs import output_id
-from weir.specs import FilterSpec, PassThroughSpec, SelectSpec, SourceSpec
+from weir.specs import SourceSpec
 
 if TYPE_CHECKING:
     from weir.graph import Node
@@ -70,7 +70,7 @@ def project(
     found = Projection()
     for node in nodes:
         if isinstance(node.spec, SourceSpec):
-            source = node.spec.reading(wanted[node.name]).filtering(_conditions(node, nodes, whole))
+            source = node.spec.reading(wanted[node.name]).filtering(conditions(node, nodes, whole))
             found.nodes[node.name] = replace(node, spec=source, schema=source.schema_read)
             continue
         inputs = []
@@ -105,21 +105,3 @@ def _read(
         if name in wanted:
             read |= node.spec.read_for_side(item.name, wanted[name], schema)
     return read
-
-
-def _conditions(source: Node, nodes: Sequence[Node], whole: Collection[str]) -> list[Condition]:
-    """What the filters demand that every row of a source comes to first."""
-    found = []
-    at = source
-    while at.name not in whole:
-        readers = [node for node in nodes if any(item.producer == at.name for item in node.inputs)]
-        if len(readers) != 1 or not isinstance(readers[0].spec, FilterSpec | SelectSpec | PassThroughSpec):
-            break
-        if isinstance(readers[0].spec, SelectSpec) and readers[0].spec.expressions:
-            # A column may have another value than in the source.
-            break
-        at = readers[0]
-        if isinstance(at.spec, FilterSpec):
-            condition = condition_of(at.spec.predicate, source.schema)
-            found += [] if condition is None else [condition]
-    return found

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import weir
+from weir.conditions import condition_text
 from weir.graph import physical_graph
 from weir.projection import wanted_columns
 
@@ -95,6 +96,107 @@ def test_select_names_what_is_wrong():
         events.select("pick")
     with pytest.raises(weir.GraphError, match=r"step 'pick': column 'a' is there twice"):
         events.select("pick", "a", "a")
+
+
+# --- filters ---
+
+
+def pushed(make):
+    """What the source ``rows`` is told to demand of its rows, as text."""
+    flow = weir.Dataflow("pushed")
+    schema = {"id": int, "at": int, "name": str, "size": int}
+    rows, others = (
+        flow.source(name, weir.Parquet("in", schema=schema, event_time="at")) for name in ("rows", "others")
+    )
+    make(rows, others).sink("out", weir.Blackhole())
+    [spec] = [n.spec for s in physical_graph(flow.build_local()).stages for n in s.nodes if n.name == "rows"]
+    return None if spec.condition is None else condition_text(spec.condition)
+
+
+BIG = pl.col("size") > 7
+
+
+def summed(stream):
+    return stream.key_by("id").window(weir.tumbling("1m")).aggregate("w", size=weir.sum("size"))
+
+
+@pytest.mark.parametrize(
+    ("make", "condition"),
+    [
+        (lambda r, o: r.rename("n", {"size": "s"}).filter("f", pl.col("s") > 7), "size > 7"),
+        (lambda r, o: r.with_columns("w", s=pl.col("size")).filter("f", pl.col("s") > 7), "size > 7"),
+        (lambda r, o: r.with_columns("w", size=pl.col("size") + 1).filter("f", BIG), None),
+        (lambda r, o: r.rebalance().union("u", r2(o)).filter("f", BIG), "size > 7"),
+        (lambda r, o: summed(r).filter("f", pl.col("id") == 3), "id = 3"),
+        (lambda r, o: summed(r).filter("f", BIG), None),
+        (lambda r, o: r.key_by("id").count("n").filter("f", BIG & (pl.col("id") < 3)), "id < 3"),
+        (lambda r, o: r.key_by("id").top("t", by="size", rows=2).filter("f", BIG | (pl.col("id") < 3)), None),
+        (lambda r, o: r.map("m", lambda row: row).filter("f", BIG), None),
+        (lambda r, o: r.assign_event_time("a", "at").filter("f", BIG), None),
+    ],
+)
+def test_filters_after_other_steps_are_pushed_into_the_source(make, condition):
+    assert pushed(make) == condition
+
+
+def r2(stream):
+    return stream.rebalance()
+
+
+@pytest.mark.parametrize(
+    ("how", "side", "condition"),
+    [
+        ("inner", "left", "size > 7"),
+        ("left", "left", "size > 7"),
+        ("anti", "left", "size > 7"),
+        ("right", "left", None),
+        ("full", "left", None),
+        ("inner", "right", "size > 7"),
+        ("right", "right", "size > 7"),
+        ("left", "right", None),
+    ],
+)
+def test_filters_after_joins_are_pushed_into_the_side_that_has_the_column(how, side, condition):
+    def make(rows, others):
+        lefts, rights = (rows, others) if side == "left" else (others, rows)
+        joined = lefts.key_by("id").join("j", rights.key_by("id"), within=("-1s", "1s"), how=how)
+        of_side = "size" if side == "left" else "size_right"
+        return joined.filter("f", (pl.col(of_side) > 7) & (pl.col("id") < 3))
+
+    # Keys go to both sides, however they are joined.
+    assert pushed(make) == ("id < 3" if condition is None else f"({condition} and id < 3)")
+
+
+def test_versions_of_a_table_are_not_left_out_by_their_columns():
+    def make(rows, others):
+        joined = others.key_by("id").join_as_of("j", rows.key_by("id"), how="inner")
+        return joined.filter("f", (pl.col("size_right") > 7) & (pl.col("id") < 3))
+
+    assert pushed(make) == "id < 3"
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+def test_row_groups_that_are_passed_over_change_no_result(tmp_path, how):
+    rows = [{"id": n // 4, "at": n * 100, "name": str(n), "size": n % 50} for n in range(2_000)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet", row_group_size=100)
+
+    def run(**options):
+        flow = weir.Dataflow("passed_over")
+        schema = {"id": int, "at": int, "name": str, "size": int}
+        lefts, rights = (
+            flow.source(name, weir.Parquet(str(tmp_path / "in.parquet"), schema=schema, event_time="at"))
+            for name in ("lefts", "rights")
+        )
+        odd = rights.filter("odd", pl.col("size") % 8 == 1).key_by("id")
+        joined = lefts.key_by("id").join("joined", odd, within=("-1s", "1s"), how=how)
+        some = joined.filter("some", pl.col("id").is_between(100, 120) & (pl.col("size") > 9))
+        counts = some.window(weir.tumbling("1m")).aggregate("counts", n=weir.count(), size=weir.sum("size"))
+        counts.filter("last", pl.col("id") > 110).sink("out", weir.Collect())
+        return weir.run(flow, **options)["out"].to_polars()
+
+    found, expected = run(), run(collect=["lefts", "rights", "joined", "some", "counts"])
+    assert found.sort(found.columns).equals(expected.sort(found.columns))
+    assert found.height
 
 
 # --- random jobs over random rows ---
