@@ -146,14 +146,9 @@ def run_engine(
         )
         watcher = _Watcher(cluster, setup.look_s, on_events)
         for _ in range(setup.task_managers):
-            settings: dict[str, object] = {}
-            if setup.measures_state:
-                watcher.metrics_ports.append(free_port())
-                settings = {
-                    "prometheus.enabled": "true",
-                    "prometheus.prometheus_port": watcher.metrics_ports[-1],
-                }
-            cluster.start_task_manager(cpus=setup.task_manager_cpus, settings=settings)
+            port = free_port() if setup.measures_state else 0
+            watcher.metrics_ports += [port] if port else []
+            cluster.start_task_manager(cpus=setup.task_manager_cpus, metrics_port=port)
         status = cluster.wait_for(
             lambda status: status["state"] in FINAL_STATES,
             "the end of the job",

@@ -113,9 +113,11 @@ class Cluster:
         settings: Mapping[str, object] | None = None,
         port: int = 0,
         control_plane_port: int = 0,
+        metrics_port: int = 0,
     ) -> WeirProcess:
         """``python -m task_manager`` on a free port; ``cpus`` holds it to processors.
 
+        ``metrics_port``: serve metrics there; 0: as the settings say.
         ``port``: that of an earlier one, which has ended; ``control_plane_port``: of what leads to the control plane.
         """
         name = name or f"task_manager_{len(self.processes)}"
@@ -124,6 +126,9 @@ class Cluster:
             self.task_manager_ports.append(port)
         control_plane = f"127.0.0.1:{control_plane_port or self.grpc_port}"
         arguments = ["--port", str(port), "--control-plane", control_plane]
+        if metrics_port:
+            arguments += ["--prometheus-port", str(metrics_port)]
+            settings = {**(settings or {}), "prometheus.enabled": "true"}
         process = self.start(name, "task_manager", arguments, settings, cpus)
         process.port = port
         return process
