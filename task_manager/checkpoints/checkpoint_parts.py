@@ -7,6 +7,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from weir import threads
 from weir.errors import CheckpointError
 from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.manifest import GroupPlace, Json, StoreImage
@@ -14,6 +15,9 @@ from weir.records import InputRows
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.capture import Capture
 from weir.types import SubtaskId
+
+#: Between two looks at images that are being taken, which may take long.
+_WAIT_S = 60.0
 
 
 class HeldImage(Protocol):
@@ -67,6 +71,8 @@ class TakenPart:
     groups: dict[int, GroupPlace] = field(default_factory=dict)
     #: Of the own store, and of peers' by address: image ids.
     own: HeldImage | None = None
+    #: Whether the bytes of that image count for this part: others may have it too.
+    counts_own: bool = True
     peers: dict[str, str] = field(default_factory=dict)
     #: Images that groups are still being fetched from.
     bases: list[StoreImage] = field(default_factory=list)
@@ -78,6 +84,8 @@ class TakenPart:
             WeirError: they could not be.
         """
         if self.taking is not None:
+            while not threads.wait([self.taking], _WAIT_S):
+                pass
             try:
                 self.taking.result()
             except CancelledError as error:

@@ -14,8 +14,9 @@ from functools import partial
 
 import orjson
 
-from task_manager.checkpoints.checkpoint_parts import Publisher, TakenPart
+from task_manager.checkpoints.checkpoint_parts import HeldImage, Publisher, TakenPart
 from task_manager.checkpoints.image_calls import COLLECT_TIMEOUT_S, ImagePeers
+from task_manager.checkpoints.shared_images import Joining, SharedImages
 from task_manager.link.control_calls import ControlCalls
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import save_rows
@@ -32,6 +33,7 @@ from weir.protocol.manifest import (
 from weir.records import InputRows
 from weir.rpc.wire import JobIdentity
 from weir.state.images.image_client import image_ids_of, is_image, joined_ids
+from weir.state.placement.group_places import HeldGroup
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.capture import Capture, WriteHold
 from weir.types import SubtaskId
@@ -76,6 +78,7 @@ class CheckpointParticipant:
         self._restored_images = restored_images
         self._threads = threads
         self._takers = takers
+        self._shared = None if publisher is None else SharedImages(publisher, takers)
         self._lock = threading.Lock()
         #: What keeps subtasks from writing, with the checkpoint's number.
         self._holds: list[tuple[int, WriteHold]] = []
@@ -120,12 +123,15 @@ class CheckpointParticipant:
                 capture.abandon()
             hold.release()
 
+        taking: Future[None] = Future()
+        taking.add_done_callback(end)
+        part.taking = taking
         try:
-            part.taking = self._takers.submit(self._take_images, part, number, captures, backend, hold)
+            running = self._takers.submit(self._take_images, part, number, captures, backend, hold)
         except RuntimeError as error:
-            end(None)
+            taking.set_exception(CheckpointError("the job ends"))
             raise CheckpointError("the job ends") from error
-        part.taking.add_done_callback(end)
+        running.add_done_callback(partial(_pass_failure, taking))
         return part
 
     def _take_images(
@@ -136,11 +142,14 @@ class CheckpointParticipant:
         backend: PlacedStore,
         hold: WriteHold,
     ) -> None:
+        """Write what was captured; ``part.taking`` is done when images of the stores are taken, too."""
+        assert part.taking is not None
         hold.pass_here()
         for capture in captures:
             capture.write()
         backend.flush()
-        if self._publisher is None:
+        if self._publisher is None or self._shared is None:
+            part.taking.set_result(None)
             return
         if 0 < part.checkpoint_id <= self.ended_id:
             raise CheckpointError(f"checkpoint {checkpoint_id} was given up")
@@ -150,9 +159,23 @@ class CheckpointParticipant:
         for held in places.values():
             if held.address and not is_image(held.address) and held.address not in part.peers:
                 part.peers[held.address] = self._peers.take(held.address, checkpoint_id)
-        if any(held.kind != "remote" for held in places.values()):
-            # A last part counts for whichever checkpoint comes to be complete.
-            part.own = self._publisher.take(checkpoint_id, stays=part.checkpoint_id == 0)
+        if all(held.kind == "remote" for held in places.values()):
+            self._place_groups(part, places)
+        elif part.checkpoint_id == 0:
+            # It counts for whichever checkpoint comes to be complete, and its subtask waits for it.
+            part.own = self._publisher.take(checkpoint_id, stays=True)
+            self._place_groups(part, places)
+        else:
+
+            def taken(image: HeldImage, counts: bool) -> None:
+                part.own, part.counts_own = image, counts
+                self._place_groups(part, places)
+
+            self._shared.join(checkpoint_id, Joining(hold, taken, part.taking.set_exception))
+
+    def _place_groups(self, part: TakenPart, places: Mapping[int, HeldGroup]) -> None:
+        """Note where each key group's state is; all images are taken."""
+        assert part.taking is not None
         own_id = part.own.image_id if part.own is not None else ""
         bases: set[str] = set()
         for group, held in places.items():
@@ -165,6 +188,7 @@ class CheckpointParticipant:
                 GroupPlace(there) if held.kind == "remote" else GroupPlace(own_id, there, gone)
             )
         part.bases = [self._restored_images[image_id] for image_id in sorted(bases)]
+        part.taking.set_result(None)
 
     def deliver(self, part: TakenPart, rows: Sequence[InputRows] = ()) -> None:
         """Publish a part and tell the control plane; ``rows`` were under way to the subtask."""
@@ -208,6 +232,8 @@ class CheckpointParticipant:
             over = [hold for number, hold in self._holds if number <= checkpoint_id]
         for hold in over:
             hold.release()
+        if self._shared is not None:
+            self._shared.ended(checkpoint_id)
         if self._publisher is not None:
             if committed:
                 self._publisher.committed(checkpoint_id)
@@ -239,7 +265,7 @@ class CheckpointParticipant:
         if part.own is not None:
             image, size_bytes = part.own.publish()
             images.append(image)
-            new_bytes += size_bytes
+            new_bytes += size_bytes if part.counts_own else 0
         saved = self._save_rows(part, rows) if rows else ()
         finished = SubtaskPart(
             part.subtask,
@@ -288,3 +314,10 @@ class CheckpointParticipant:
     @staticmethod
     def _raise(cause: str) -> bytes:
         raise CheckpointError(cause)
+
+
+def _pass_failure(taking: Future[None], running: Future[None]) -> None:
+    """Images are not taken, because what came before failed, or was given up with the job."""
+    error = CheckpointError("the job ends") if running.cancelled() else running.exception()
+    if error is not None and not taking.done():
+        taking.set_exception(error)

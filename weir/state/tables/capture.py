@@ -75,10 +75,17 @@ class WriteHold:
     def __init__(self) -> None:
         self._released = threads.event()
         self._thread = 0
+        #: Somebody waits for the end of the hold.
+        self.is_awaited = False
+        self._awaited: Callable[[], None] | None = None
 
     def pass_here(self) -> None:
         """The calling thread writes what was captured: it need not wait."""
         self._thread = threading.get_ident()
+
+    def when_awaited(self, call: Callable[[], None]) -> None:
+        """Call this, in its thread, when somebody begins to wait; whoever has waited before shows as is_awaited."""
+        self._awaited = call
 
     def release(self) -> None:
         """Nothing waits any more; safe to call twice."""
@@ -91,5 +98,9 @@ class WriteHold:
 
     def wait(self) -> None:
         """Called before a write, by any thread."""
-        if self._thread != threading.get_ident():
-            self._released.wait()
+        if self._thread == threading.get_ident() or self._released.is_set():
+            return
+        self.is_awaited = True
+        if self._awaited is not None:
+            self._awaited()
+        self._released.wait()
