@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         sum,
         variance,
     )
+    from weir.aggregator import Aggregator, WindowBounds
     from weir.broadcast_process import BroadcastProcess
     from weir.builder import Dataflow
     from weir.client import connect
@@ -87,6 +88,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AggregatingState",
+    "Aggregator",
     "ArrowIpc",
     "Blackhole",
     "BroadcastProcess",
@@ -131,6 +133,7 @@ __all__ = [
     "WatermarkGenerator",
     "WatermarkStrategy",
     "WeirError",
+    "WindowBounds",
     "WindowState",
     "WindowedStream",
     "__version__",
@@ -181,6 +184,7 @@ _MODULES = {
         "sum",
         "variance",
     ),
+    "aggregator": ("Aggregator", "WindowBounds"),
     "broadcast_process": ("BroadcastProcess",),
     "builder": ("Dataflow",),
     "client": ("connect",),

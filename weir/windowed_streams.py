@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
 from weir.aggregates import AggregateCall
+from weir.aggregator import Aggregator, RowsFunction, check_aggregator
 from weir.errors import GraphError
 from weir.graph import Exchange
 from weir.keyed_streams import KeyedStream
+from weir.schemas import to_schema
 from weir.specs.expression_checks import expression_columns
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec, part_conflict
+from weir.specs.window_process import ProcessForm, WindowProcessSpec
 from weir.specs.window_updates import ResultMode, Trigger, WindowUpdates, check_updates
 from weir.specs.windows import (
     WINDOW_BOUNDS,
@@ -26,7 +30,7 @@ from weir.specs.windows import (
     window_schema,
 )
 from weir.spelling import did_you_mean
-from weir.streams import Stream, type_name
+from weir.streams import Columns, Stream, checked_callable, type_name
 from weir.windows import Duration, lateness_ms
 
 
@@ -84,6 +88,81 @@ class WindowedStream:
             spec = replace(spec, takes_parts=True)
         made = stream.keyed_step(name, spec, parallelism)
         return WindowResults(made.flow, made.node, None, made.key_columns)
+
+    def process(
+        self, name: str | None, function: RowsFunction, schema: Columns, *, parallelism: int | None = None
+    ) -> KeyedStream:
+        """Call a function with all rows of each key in each window, when it leaves: ``function(key, window, rows)``.
+
+        The rows are kept in the state until then; those of one key and window must fit the memory. The result has the
+        key columns, ``window_start`` and ``window_end``, and the columns that the function gives.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            function: gets the key columns as a dict, :class:`weir.WindowBounds`, and a ``pl.DataFrame`` of all columns
+                in the order of event times; returns a ``pl.DataFrame``, or None for no row.
+            schema: columns that the function gives.
+            parallelism: subtasks; None: as many as the producer has.
+
+        Raises:
+            GraphError: the function, the schema or the kind of window cannot be used.
+        """
+        return self._processed(name, checked_callable(name, function), schema, "rows", parallelism)
+
+    def aggregate_with(
+        self,
+        name: str | None,
+        factory: Callable[[], Aggregator],
+        schema: Columns,
+        *,
+        parallelism: int | None = None,
+    ) -> KeyedStream:
+        """Aggregate each key in each window with a :class:`weir.Aggregator` of your own.
+
+        Its accumulators are kept, one for each key and pane, and no rows. The result has the key columns,
+        ``window_start`` and ``window_end``, and the columns that its ``result`` gives.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            factory: makes one aggregator for each subtask; called once when the job is built, too.
+            schema: columns of its results.
+            parallelism: subtasks; None: as many as the producer has.
+
+        Raises:
+            GraphError: the aggregator, the schema or the kind of window cannot be used.
+        """
+        check_aggregator(name, checked_callable(name, factory))
+        return self._processed(name, factory, schema, "aggregator", parallelism)
+
+    def _processed(
+        self,
+        name: str | None,
+        code: Callable[..., Any],
+        schema: Columns,
+        form: ProcessForm,
+        parallelism: int | None,
+    ) -> KeyedStream:
+        stream = self._stream
+        if self._window.kind == "global" or self._updates != WindowUpdates():
+            raise GraphError(
+                f"step {name!r}: code of your own gets each window once, when it is complete; leave out early results, "
+                "allowed lateness and global windows, or use a weir.KeyedProcess with timers"
+            )
+        try:
+            columns = to_schema(schema)
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: {error}") from error
+        rows = (WindowAggregate("rows", "count"),)
+        spec = WindowProcessSpec(
+            stream.key_columns,
+            self._window,
+            rows,
+            stream.schema,
+            factory=code,
+            schema=columns,
+            form=form,
+        )
+        return stream.keyed_step(name, spec, parallelism)
 
 
 class AllRowsWindowedStream:

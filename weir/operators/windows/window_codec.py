@@ -19,6 +19,7 @@ from weir.errors import StateMismatchError
 from weir.operators.base import Json
 from weir.operators.keyed.state_codec import key_form
 from weir.specs.aggregate_functions import stored_function, stored_number
+from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.accumulators import FORMAT_VERSION
 
@@ -34,6 +35,8 @@ def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
         "aggregates": [[stored_function(a), a.column, stored_number(schema, a)] for a in spec.aggregates],
         "window": asdict(spec.window),
     }
+    if isinstance(spec, WindowProcessSpec):
+        codec["kept"] = spec.kept_form
     if spec.window.kind == "global" or spec.updates.keeps_told:
         # Cells besides those of the aggregates.
         where = spec.updates.early is not None and spec.updates.early.where is not None

@@ -1,0 +1,151 @@
+"""Windows whose rows an author's code gets: equal to the same code over the rows in plain Python."""
+
+import re
+
+import hypothesis.strategies as st
+import polars as pl
+import pytest
+from hypothesis import given, settings
+
+import weir
+from weir import testing
+
+SCHEMA = {"k": str, "at": int, "v": int}
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {"k": st.sampled_from(["", "a", "ab"]), "at": st.integers(0, 80), "v": st.integers(-9, 9)}
+    ),
+    max_size=40,
+)
+WINDOWS = st.sampled_from([weir.tumbling(20), weir.sliding(30, 10), weir.cumulative(20, 5), weir.session(5)])
+
+
+class Range(weir.Aggregator):
+    accumulator = list[int]
+
+    def create(self):
+        return []
+
+    def add(self, accumulator, rows):
+        return self.merge(accumulator, rows["v"].to_list())
+
+    def merge(self, left, right):
+        values = [*left, *right]
+        return [min(values), max(values)] if values else []
+
+    def result(self, accumulator):
+        return {"low": accumulator[0], "high": accumulator[1]}
+
+
+def in_order(key, window, rows):
+    """Each value with its place; windows that begin with an even value say nothing."""
+    assert rows.columns == ["k", "at", "v"]
+    assert (
+        rows["at"].is_between(window.start_ms, window.end_ms, closed="left" if rows.height else "both").all()
+    )
+    assert rows["k"].unique().to_list() == [key["k"]]
+    if rows["v"][0] % 2 == 0:
+        return None
+    return rows.select("v", "at", place=pl.int_range(pl.len(), dtype=pl.Int64))
+
+
+def windows(flow, window):
+    events = weir.JsonLines("rows.jsonl", schema=SCHEMA, event_time="at")
+    source = flow.source("rows", events, watermark=weir.bounded_out_of_orderness("30ms"))
+    return source.key_by("k").window(window)
+
+
+def results(flow, rows):
+    """Rows come in two parts, with a restart between them."""
+    with testing.start(flow) as job:
+        half = len(rows) // 2
+        job.push("rows", rows[:half])
+        job.checkpoint()
+        job.restart()
+        job.push("rows", rows[half:])
+        return job.finish()["out"]
+
+
+def windows_of(flow, window, rows):
+    """Bounds and rows of windows, as the aggregates of Weir find them."""
+    made = windows(flow, window).aggregate("w", n=weir.count(), first=weir.first("at"))
+    made.sink("out", weir.Collect())
+    return results(flow, rows)
+
+
+@given(rows=ROWS, window=WINDOWS)
+@settings(max_examples=30, deadline=None)
+def test_an_aggregator_of_ones_own_equals_min_and_max(rows, window):
+    mine, built_in = weir.Dataflow("mine"), weir.Dataflow("built_in")
+    made = windows(mine, window).aggregate_with("w", Range, {"low": int, "high": int})
+    made.sink("out", weir.Collect())
+    wanted = windows(built_in, window).aggregate("w", low=weir.min("v"), high=weir.max("v"))
+    wanted.sink("out", weir.Collect())
+    assert sorted(results(mine, rows), key=str) == sorted(results(built_in, rows), key=str)
+
+
+@given(rows=ROWS, window=WINDOWS)
+@settings(max_examples=30, deadline=None)
+def test_a_function_gets_all_rows_of_each_window_in_the_order_of_event_times(rows, window):
+    flow, counted = weir.Dataflow("mine"), weir.Dataflow("counted")
+    schema = {"v": int, "at": int, "place": int}
+    windows(flow, window).process("w", in_order, schema).sink("out", weir.Collect())
+    told = {}
+    for row in results(flow, rows):
+        bounds = (row["k"], row["window_start"], row["window_end"])
+        told.setdefault(bounds, []).append((row["at"], row["v"], row["place"]))
+    first = windows(counted, window).aggregate("w", n=weir.count(), first=weir.first("v"))
+    first.sink("out", weir.Collect())
+    wanted = {
+        (row["k"], row["window_start"], row["window_end"]): row["n"]
+        for row in results(counted, rows)
+        if row["first"] % 2
+    }
+    assert {bounds: len(found) for bounds, found in told.items()} == wanted
+    for found in told.values():
+        assert [place for _, _, place in found] == list(range(len(found)))
+        assert [at for at, _, _ in found] == sorted(at for at, _, _ in found)
+
+
+def test_nothing_is_kept_of_windows_that_have_left():
+    flow = weir.Dataflow("left")
+    windows(flow, weir.sliding(20, 10)).process("w", in_order, {"v": int, "at": int, "place": int}).sink(
+        "out", weir.Collect()
+    )
+    with testing.start(flow) as job:
+        job.push("rows", [{"k": "a", "at": at, "v": 1} for at in range(0, 500, 3)])
+        before = len(job.rows("out"))
+        job.advance_watermark("rows", 10_000)
+        assert len(job.rows("out")) > before
+        job.push("rows", [{"k": "a", "at": 10_050, "v": 1}])
+        assert [row["at"] for row in job.finish()["out"]][-1] == 10_050
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            lambda key, window, rows: rows["nothing"],
+            r"raised ColumnNotFoundError.*of the window \(0, 20\) of {'k': 'a'}",
+        ),
+        (lambda key, window, rows: 5, r"returned int, not a pl.DataFrame or None; of the window \(0, 20\)"),
+        (lambda key, window, rows: rows.select("k"), r"returned columns k; declared are n"),
+        (lambda key, window, rows: rows.select(n=pl.lit("x")), r"returned other types than declared"),
+    ],
+)
+def test_errors_of_a_function_name_the_step_and_the_window(function, message):
+    flow = weir.Dataflow("wrong")
+    windows(flow, weir.tumbling(20)).process("w", function, {"n": int}).sink("out", weir.Collect())
+    with pytest.raises(weir.WeirError, match="(?s)step 'w': .*" + message):
+        results(flow, [{"k": "a", "at": 5, "v": 1}])
+
+
+def test_what_cannot_be_used_is_refused_when_the_graph_is_built():
+    flow = weir.Dataflow("refused")
+    made = windows(flow, weir.tumbling(20))
+    with pytest.raises(
+        weir.GraphError, match=re.escape("aggregate_with takes a weir.Aggregator class, got list")
+    ):
+        made.aggregate_with("a", list, {"n": int})
+    with pytest.raises(weir.GraphError, match="every result has column 'k'"):
+        made.process("b", in_order, {"k": str})

@@ -1,0 +1,172 @@
+"""Operators of windows whose rows an author's code gets: all of a window at once, or batch by batch into accumulators.
+
+The table of windows has the number of rows of each key and pane: panes, late rows, firing and sessions are those of
+other windows. What is kept of the rows lies beside it (``kept_values``), and goes when the last window of its pane has
+left; in sessions when the session has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.aggregator import WindowBounds
+from weir.operators.aggregation.rows import Cells
+from weir.operators.base import OperatorContext
+from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
+from weir.operators.windows.kept_values import KeptValues
+from weir.operators.windows.session_aggregates import SessionAggregateOperator
+from weir.operators.windows.user_windows import UserWindows, make_user_windows
+from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.records import with_times, without_key_hash
+from weir.side_outputs import SideRows
+from weir.specs.window_process import WindowProcessSpec
+from weir.state.tables.window_table import NOTHING_MS, entry_keys
+
+
+class ProcessWindowOperator(WindowAggregateOperator):
+    """Windows made of panes. Output: key columns, bounds of the window, and what the author's code gives."""
+
+    def __init__(self, spec: WindowProcessSpec) -> None:
+        super().__init__(spec)
+        self._process_spec = spec
+        self._user: UserWindows | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """See :class:`WindowAggregateOperator`."""
+        super().open(context)
+        self._max_parallelism = context.max_parallelism
+        spec = self._process_spec
+        self._kept = KeptValues(declared_tables(context), spec.form)
+        self._user = make_user_windows(spec, self._step, self._kept)
+        self._schema = spec.output_schema(self._step, (spec.input_schema,))
+
+    # --- rows come in ---
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+        """See :class:`WindowAggregateOperator`; rows are given to the author's accumulators, or kept.
+
+        Raises:
+            UserFunctionError: the author's code raised.
+        """
+        table = self.table
+        table.look()
+        keys = weir_keys.key_bytes(batch, self._spec.key_columns)
+        hashes = row_hashes(batch, keys)
+        ends_ms = np.empty(batch.num_rows, dtype=np.int64)
+        late = self._find_ends(self._times(batch), hashes, ends_ms)
+        batch = without_key_hash(batch)
+        if late:
+            self.late_rows += late
+            rows = np.flatnonzero(ends_ms != NOTHING_MS)
+            yield SideRows("late", batch.filter(pa.array(ends_ms == NOTHING_MS)))
+            batch, keys = batch.take(pa.array(rows)), weir_keys.select_keys(keys, rows)
+            hashes, ends_ms = hashes[rows], ends_ms[rows]
+        if self._rolling is not None:
+            self._rolling.note(ends_ms)
+        if not batch.num_rows:
+            return
+        mixed, data, offsets = entry_keys(ends_ms, hashes, keys)
+        firsts, _, group_of = weir_keys.distinct_keys(mixed, weir_keys.KeyColumn(data, offsets))
+        before = np.empty(batch.num_rows, dtype=np.int64)
+        masks = self._folds.masks(batch)
+        for start, stop, slots in table.update(ends_ms, hashes, keys):
+            before[start:stop] = table.cells[slots, 0]
+            parts = [mask[start:stop] for mask in masks]
+            piece = batch.slice(start, stop - start)
+            self._folds.take(slots, Cells(table.cells, table.presence), piece, parts)
+        groups = weir_keys.key_groups(hashes[firsts], self._max_parallelism).tolist()
+        owners = [
+            self._kept.owner(group, end_ms, key)
+            for group, end_ms, key in zip(groups, ends_ms[firsts].tolist(), keys.to_list(firsts), strict=True)
+        ]
+        ordered = batch.take(pa.array(np.argsort(group_of, kind="stable")))
+        stops = np.cumsum(np.bincount(group_of, minlength=len(firsts))).tolist()
+        pieces = [ordered.slice(a, b - a) for a, b in zip([0, *stops], stops, strict=False)]
+        self._users.take(owners, before[firsts].tolist(), pieces)
+
+    @property
+    def _users(self) -> UserWindows:
+        assert self._user is not None, "the operator is open"
+        return self._user
+
+    # --- windows fire ---
+
+    def _made(
+        self,
+        keys: list[pa.Array],
+        starts_ms: np.ndarray,
+        ends_ms: np.ndarray,
+        cells: np.ndarray,
+        presence: np.ndarray,
+        times_ms: np.ndarray | None = None,
+        changes: pa.Array | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """What the author's code makes of windows, in batches of about the usual size."""
+        if not len(ends_ms):
+            return
+        names = list(self._spec.key_columns)
+        key_batch = pa.RecordBatch.from_arrays(keys, names)
+        column = weir_keys.key_bytes(key_batch, names)
+        groups = weir_keys.key_groups(weir_keys.hash_keys(column), self._max_parallelism).tolist()
+        times = (ends_ms - 1 if times_ms is None else times_ms).tolist()
+        found: list[pa.RecordBatch] = []
+        bounds = zip(starts_ms.tolist(), ends_ms.tolist(), times, strict=True)
+        for number, (start_ms, end_ms, time_ms) in enumerate(bounds):
+            panes = self._pane_ends(start_ms, end_ms)
+            owners = [self._kept.owner(groups[number], pane_ms, column.key(number)) for pane_ms in panes]
+            key = key_batch.slice(number, 1)
+            result = self._users.result(key.to_pylist()[0], WindowBounds(start_ms, end_ms), owners)
+            for owner, pane_ms in zip(owners, panes, strict=True):
+                if self._is_last(pane_ms, end_ms):
+                    self._kept.clear(owner)
+            if result is not None and result.num_rows:
+                found.append(self._leaving(key, WindowBounds(start_ms, end_ms), time_ms, result))
+            if sum(batch.num_rows for batch in found) >= self._batch_size:
+                yield from self._batches(found)
+                found = []
+        yield from self._batches(found)
+
+    def _leaving(
+        self, key: pa.RecordBatch, bounds: WindowBounds, time_ms: int, result: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        rows = result.num_rows
+        first = key.take(pa.array(np.zeros(rows, dtype=np.int64))).columns
+        limits = [pa.array(np.full(rows, bound, dtype=np.int64)) for bound in bounds]
+        columns = [*first, *limits, *result.columns]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return with_times(batch, np.full(rows, time_ms, dtype=np.int64), self._clock.now_us())
+
+    def _batches(self, found: list[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        if not found:
+            return ()
+        whole = pa.Table.from_batches(found).combine_chunks().to_batches(max_chunksize=self._batch_size)
+        return tuple(whole)
+
+    def _pane_ends(self, start_ms: int, end_ms: int) -> list[int]:
+        pane_ms = self._panes.pane_ms
+        return list(range(start_ms + pane_ms, end_ms + 1, pane_ms))
+
+    def _is_last(self, pane_ms: int, end_ms: int) -> bool:
+        """Whether no window after this one has the pane."""
+        return self._panes.last_end(pane_ms) <= end_ms
+
+
+class SessionProcessOperator(SessionAggregateOperator, ProcessWindowOperator):
+    """Sessions. All panes from the first to the last row of one are its own."""
+
+    def _pane_ends(self, start_ms: int, end_ms: int) -> list[int]:
+        gap_ms = self._gap_ms
+        first_ms, last_ms = (at - at % gap_ms + gap_ms for at in (start_ms, end_ms - gap_ms))
+        return list(range(first_ms, last_ms + 1, gap_ms))
+
+    def _is_last(self, pane_ms: int, end_ms: int) -> bool:
+        return True
+
+
+def make_process_operator(spec: WindowProcessSpec) -> ProcessWindowOperator:
+    """That of sessions, or that of windows which are made of panes."""
+    return SessionProcessOperator(spec) if spec.window.kind == "session" else ProcessWindowOperator(spec)

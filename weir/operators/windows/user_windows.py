@@ -1,0 +1,144 @@
+"""Calls an author's code with what a window has: all of its rows, or accumulators of its panes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.aggregator import Aggregator, WindowBounds
+from weir.errors import UserFunctionError
+from weir.operators.windows.kept_values import KeptValues, decoded, encoded
+from weir.records import EVENT_TIME_COLUMN, user_columns
+from weir.specs.window_process import WindowProcessSpec
+from weir.state_types import ValueType, value_type
+
+
+class UserWindows(ABC):
+    """What is done with rows as they come, and with windows that leave."""
+
+    def __init__(self, spec: WindowProcessSpec, step: str, kept: KeptValues) -> None:
+        self._spec, self._step, self._kept = spec, step, kept
+
+    @abstractmethod
+    def take(self, owners: Sequence[bytes], before: Sequence[int], pieces: Sequence[pa.RecordBatch]) -> None:
+        """Take in rows: for each key and pane its owner, the number of rows before these, and these."""
+
+    @abstractmethod
+    def result(
+        self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
+    ) -> pa.RecordBatch | None:
+        """Rows of the result, of the columns that the author has declared; ``owners``: of its panes, by time."""
+
+    def _called(
+        self, name: str, call: Callable[[], Any], about: str, rows: pa.RecordBatch | None = None
+    ) -> Any:
+        try:
+            return call()
+        except Exception as error:
+            raised = UserFunctionError(
+                f"step {self._step!r}: {name} raised {type(error).__name__}: {error}; {about}"
+            )
+            raised.rows = rows
+            raise raised from error
+
+    def _checked(self, name: str, frame: object, about: str) -> pa.RecordBatch:
+        schema = self._spec.schema
+        if not isinstance(frame, pl.DataFrame):
+            raise UserFunctionError(
+                f"step {self._step!r}: {name} returned {type(frame).__name__}, not a pl.DataFrame or None; {about}"
+            )
+        missing = [column for column in schema.names if column not in frame.columns]
+        if missing or len(frame.columns) > len(schema.names):
+            raise UserFunctionError(
+                f"step {self._step!r}: {name} returned columns {', '.join(frame.columns)}; declared are "
+                f"{', '.join(schema.names)}; {about}"
+            )
+        try:
+            table = frame.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as error:
+            raise UserFunctionError(
+                f"step {self._step!r}: {name} returned other types than declared: {error}; {about}"
+            ) from error
+        batches = table.combine_chunks().to_batches()
+        empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+        return batches[0] if batches else empty
+
+
+class RowsWindows(UserWindows):
+    """Keeps rows, and gives all of a window to a function."""
+
+    def take(self, owners: Sequence[bytes], before: Sequence[int], pieces: Sequence[pa.RecordBatch]) -> None:
+        """See :class:`UserWindows`."""
+        chunks = zip(owners, before, pieces, strict=True)
+        self._kept.put([(owner, number, encoded(piece)) for owner, number, piece in chunks])
+
+    def result(
+        self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
+    ) -> pa.RecordBatch | None:
+        """See :class:`UserWindows`."""
+        chunks = [decoded(data) for owner in owners for data in self._kept.of(owner)]
+        whole = pa.Table.from_batches(chunks)
+        order = pc.sort_indices(whole, sort_keys=[(EVENT_TIME_COLUMN, "ascending")])
+        (rows,) = whole.take(order).combine_chunks().to_batches()
+        frame = pl.DataFrame(rows.select(user_columns(rows.schema)))
+        function = self._spec.factory
+        name = getattr(function, "__qualname__", type(function).__name__)
+        about = f"of the window {tuple(window)} of {key} with {rows.num_rows:,} rows"
+        made = self._called(f"function {name}", lambda: function(key, window, frame), about, rows)
+        return None if made is None else self._checked(f"function {name}", made, about)
+
+
+class AggregatorWindows(UserWindows):
+    """Keeps an accumulator for each key and pane."""
+
+    def __init__(self, spec: WindowProcessSpec, step: str, kept: KeptValues) -> None:
+        super().__init__(spec, step, kept)
+        self._aggregator: Aggregator = spec.factory()
+        self._name = type(self._aggregator).__qualname__
+        self._type: ValueType = value_type(self._aggregator.accumulator)
+
+    def take(self, owners: Sequence[bytes], before: Sequence[int], pieces: Sequence[pa.RecordBatch]) -> None:
+        """See :class:`UserWindows`."""
+        changed = []
+        for owner, piece, data in zip(owners, pieces, self._kept.first(owners), strict=True):
+            frame = pl.DataFrame(piece.select(user_columns(piece.schema)))
+            about = f"with {piece.num_rows:,} rows of one key"
+
+            def added(data: bytes | None = data, frame: pl.DataFrame = frame) -> bytes:
+                before = self._aggregator.create() if data is None else self._type.decode(data)
+                return self._type.encode(self._aggregator.add(before, frame))
+
+            changed.append((owner, 0, self._called(f"{self._name}.add", added, about, piece)))
+        self._kept.put(changed)
+
+    def result(
+        self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
+    ) -> pa.RecordBatch | None:
+        """See :class:`UserWindows`."""
+        about = f"of the window {tuple(window)} of {key}"
+        parts = [self._type.decode(data) for data in self._kept.first(owners) if data is not None]
+
+        def merged() -> Any:
+            whole = parts[0]
+            for part in parts[1:]:
+                whole = self._aggregator.merge(whole, part)
+            return whole
+
+        whole = self._called(f"{self._name}.merge", merged, about)
+        row = self._called(f"{self._name}.result", lambda: self._aggregator.result(whole), about)
+        frame = self._called(
+            f"{self._name}.result",
+            lambda: pl.DataFrame({name: [row[name]] for name in row}, strict=False),
+            about,
+        )
+        return self._checked(f"{self._name}.result", frame, about)
+
+
+def make_user_windows(spec: WindowProcessSpec, step: str, kept: KeptValues) -> UserWindows:
+    """That of functions, or of aggregators."""
+    return (RowsWindows if spec.form == "rows" else AggregatorWindows)(spec, step, kept)

@@ -1,0 +1,62 @@
+"""The spec of windows whose rows an author's code gets: all at once, or for accumulators of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.specs.windows import WINDOW_BOUNDS, WindowAggregateSpec, window_schema
+from weir.state_types import describe, value_type
+
+ProcessForm = Literal["rows", "aggregator"]
+
+
+_NO_COLUMNS = pa.schema([])
+
+
+def _nothing() -> None:
+    """What stands for an author's code where there is none."""
+
+
+@dataclass(frozen=True)
+class WindowProcessSpec(WindowAggregateSpec):
+    """Windows that keep rows, or accumulators of the author; ``aggregates`` is the number of rows."""
+
+    kind: ClassVar[str] = "window_process"
+    runtime: ClassVar[str] = "weir.operators.windows.process_windows:make_process_operator"
+    factory_kind: ClassVar[str] = "a weir.Aggregator class, or a function of key, window and rows"
+    factory: Callable[..., Any] = _nothing
+    #: Columns that the author's code gives.
+    schema: pa.Schema = _NO_COLUMNS
+    form: ProcessForm = "rows"
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """See :class:`KeyedSpec`."""
+        return ("", self.form)
+
+    @property
+    def kept_form(self) -> str:
+        """What is kept of rows, as text; part of snapshots."""
+        if self.form == "rows":
+            return "rows"
+        return f"accumulators of {describe(value_type(self.factory().accumulator).form)}"
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """Key columns, start and end of the window, and what the author's code gives; see :class:`OperatorSpec`."""
+        bounded = window_schema(step, self.key_columns, self.aggregates, inputs[0])
+        first = [bounded.field(name) for name in (*self.key_columns, *WINDOW_BOUNDS)]
+        taken = [field.name for field in first if field.name in self.schema.names]
+        if taken:
+            raise GraphError(
+                f"step {step!r}: every result has column {taken[0]!r}; leave it out of the schema and the result"
+            )
+        return pa.schema([*first, *self.schema])
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All: the author's code gets the rows; see :class:`OperatorSpec`."""
+        return frozenset(schema.names)
