@@ -9,6 +9,9 @@ from hypothesis import given, settings
 
 import weir
 from weir import testing
+from weir.operators.windows.kept_values import KeptValues
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.opened import StateTables
 
 SCHEMA = {"k": str, "at": int, "v": int}
 ROWS = st.lists(
@@ -66,13 +69,6 @@ def results(flow, rows):
         return job.finish()["out"]
 
 
-def windows_of(flow, window, rows):
-    """Bounds and rows of windows, as the aggregates of Weir find them."""
-    made = windows(flow, window).aggregate("w", n=weir.count(), first=weir.first("at"))
-    made.sink("out", weir.Collect())
-    return results(flow, rows)
-
-
 @given(rows=ROWS, window=WINDOWS)
 @settings(max_examples=30, deadline=None)
 def test_an_aggregator_of_ones_own_equals_min_and_max(rows, window):
@@ -107,18 +103,22 @@ def test_a_function_gets_all_rows_of_each_window_in_the_order_of_event_times(row
         assert [at for at, _, _ in found] == sorted(at for at, _, _ in found)
 
 
-def test_nothing_is_kept_of_windows_that_have_left():
-    flow = weir.Dataflow("left")
-    windows(flow, weir.sliding(20, 10)).process("w", in_order, {"v": int, "at": int, "place": int}).sink(
-        "out", weir.Collect()
-    )
-    with testing.start(flow) as job:
-        job.push("rows", [{"k": "a", "at": at, "v": 1} for at in range(0, 500, 3)])
-        before = len(job.rows("out"))
-        job.advance_watermark("rows", 10_000)
-        assert len(job.rows("out")) > before
-        job.push("rows", [{"k": "a", "at": 10_050, "v": 1}])
-        assert [row["at"] for row in job.finish()["out"]][-1] == 10_050
+def test_values_of_a_pane_lie_under_the_bytes_of_the_golden_form():
+    backend = MemoryBackend()
+    tables = StateTables(backend, 1 << 20, 4)
+    kept = KeptValues(tables.of("step", {"rows": 5}), "rows")
+    owner = kept.owner(3, 20, b"ab")
+    kept.put([(owner, 0, b"first"), (owner, 2, b"second"), (kept.owner(3, 20, b"abc"), 0, b"other")])
+    assert kept.of(owner) == [b"first", b"second"]
+    tables.flush()
+    assert [(key.hex(), value) for key, value in backend.scan()] == [
+        ("0003000500" + "8000000000000014" + "00000002" + "6162" + "0000000000000000", b"first"),
+        ("0003000500" + "8000000000000014" + "00000002" + "6162" + "0000000000000002", b"second"),
+        ("0003000500" + "8000000000000014" + "00000003" + "616263" + "0000000000000000", b"other"),
+    ]
+    kept.clear(owner)
+    tables.flush()
+    assert [value for _, value in backend.scan()] == [b"other"]
 
 
 @pytest.mark.parametrize(
