@@ -159,6 +159,64 @@ def block_masks(typing_context: Any, array: Any, index: Any, wanted: Any, other:
     return masks(array, numba.types.int64, numba.types.int64, numba.types.int64), codegen
 
 
+def _vector_at(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    vector = ir.VectorType(ir.IntType(8), 32)
+    pointer = builder.bitcast(_byte_pointer(context, builder, signature, args), vector.as_pointer())
+    return builder.load(pointer, align=1)
+
+
+def _same(value: int) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(8), 32), [value] * 32)
+
+
+def _vector_bits(builder: Any, found: Any) -> Any:
+    return builder.zext(builder.bitcast(found, ir.IntType(32)), ir.IntType(64))
+
+
+@_intrinsic
+def string_masks(typing_context: Any, array: Any, index: Any) -> Any:
+    """Of 32 bytes of a JSON string, as bits of two uint64, the lowest for the first byte.
+
+    Those that are a quote, a backslash or a control character; and those that are beyond ASCII.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = _vector_at(context, builder, signature, args)
+        special = builder.icmp_unsigned("<", data, _same(0x20))
+        special = builder.or_(special, builder.icmp_unsigned("==", data, _same(0x22)))
+        special = builder.or_(special, builder.icmp_unsigned("==", data, _same(0x5C)))
+        beyond = builder.icmp_signed("<", data, _same(0))
+        masks = [_vector_bits(builder, special), _vector_bits(builder, beyond)]
+        return context.make_tuple(builder, signature.return_type, masks)
+
+    return _types.UniTuple(numba.types.uint64, 2)(array, numba.types.int64), codegen
+
+
+@_intrinsic
+def utf8_masks(typing_context: Any, array: Any, index: Any) -> Any:
+    """Of 32 bytes of UTF-8, as bits of four uint64, the lowest for the first byte.
+
+    Those that continue a sequence; that lead one of two bytes; that lead one of three of which any may continue it;
+    and all others beyond ASCII: what leads sequences that need more care, or none.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = _vector_at(context, builder, signature, args)
+
+        def between(low: int, high: int) -> Any:
+            return builder.icmp_unsigned("<=", builder.sub(data, _same(low)), _same(high - low))
+
+        follows = between(0x80, 0xBF)
+        two = between(0xC2, 0xDF)
+        three = builder.and_(between(0xE1, 0xEF), builder.icmp_unsigned("!=", data, _same(0xED)))
+        known = builder.or_(builder.or_(follows, two), three)
+        others = builder.and_(builder.icmp_signed("<", data, _same(0)), builder.not_(known))
+        masks = [_vector_bits(builder, found) for found in (follows, two, three, others)]
+        return context.make_tuple(builder, signature.return_type, masks)
+
+    return _types.UniTuple(numba.types.uint64, 4)(array, numba.types.int64), codegen
+
+
 _ONES = np.uint64(0x0101010101010101)
 _HIGHS = np.uint64(0x8080808080808080)
 _NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.operators.byte_access import byte_at, kernel_part, load8, store8, trailing_zeros
+from weir.operators.byte_access import (
+    byte_at,
+    count_bits,
+    kernel_part,
+    load8,
+    store8,
+    string_masks,
+    trailing_zeros,
+    utf8_masks,
+)
 
 #: Deeper values are left to the strict parser: the open brackets are the bits of one integer.
 SKIP_DEPTH_MAX = 60
@@ -20,7 +29,9 @@ _HIGHS = np.uint64(0x8080808080808080)
 _QUOTES = np.uint64(0x2222222222222222)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _SPACES = np.uint64(0x2020202020202020)
-_ZERO = np.uint64(0)
+_ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
+#: Bits of 32 bytes: all, the last one, the last two.
+_BLOCK, _LAST, _LAST_TWO = np.uint64(0xFFFFFFFF), np.uint64(1 << 31), np.uint64(3 << 30)
 #: Two sequences of three bytes, and four of two, little endian: the bits that say so, and what they are.
 _THREES_MASK, _THREES = np.uint64(0x0000C0C0F0C0C0F0), np.uint64(0x00008080E08080E0)
 _TWOS_MASK, _TWOS = np.uint64(0xC0E0C0E0C0E0C0E0), np.uint64(0x80C080C080C080C0)
@@ -227,25 +238,57 @@ def skip_key(data: np.ndarray, at: int) -> int:
 
 
 @kernel_part
+def _skip_text_block(data: np.ndarray, at: int, special: np.uint64, beyond: np.uint64, below: np.uint64) -> int:
+    """Pass over what is beyond ASCII in the next 32 bytes, and what is between; -1: it is not well-formed UTF-8.
+
+    Args:
+        data: the bytes.
+        at: where the 32 bytes begin, with a whole character.
+        special: which of them may end the text.
+        beyond: which are beyond ASCII.
+        below: those before the first special one.
+
+    Returns:
+        The beginning of a character after them, at most that of the first special one.
+    """
+    follows, two, three, others = utf8_masks(data, at)
+    if others & below != _ZERO:
+        return skip_beyond_ascii(data, at + trailing_zeros(beyond))
+    if special == _ZERO:
+        # A sequence that goes on after the block is for the next one.
+        cut = (two & _LAST) | (three & _LAST_TWO)
+        if cut != _ZERO:
+            below = (cut & (~cut + _ONE)) - _ONE
+    two &= below
+    three &= below
+    if follows & below != ((two | three) << _ONE) | (three << _TWO):
+        return -1
+    return at + count_bits(below)
+
+
+@kernel_part
 def skip_string(data: np.ndarray, at: int) -> int:
     """Position after the closing quote of a string whose inside begins at ``at``; -1: not certain."""
     while True:
-        special = special_bytes(load8(data, at))
-        if special == _ZERO:
-            at += 8
-            continue
-        at += trailing_zeros(special) >> 3
-        byte = byte_at(data, at)
-        if byte == 0x22:
-            return at + 1
-        if byte == 0x5C:
-            at, _ = _escape(data, at)
+        special, beyond = string_masks(data, at)
+        below = _BLOCK
+        if special != _ZERO:
+            below = (special & (~special + _ONE)) - _ONE
+        if beyond & below != _ZERO:
+            at = _skip_text_block(data, at, special, beyond, below)
             if at < 0:
                 return -1
             continue
-        if byte < 0x80:
+        if special == _ZERO:
+            at += 32
+            continue
+        at += trailing_zeros(special)
+        byte = byte_at(data, at)
+        if byte == 0x22:
+            return at + 1
+        if byte != 0x5C:
             return -1
-        at = skip_beyond_ascii(data, at)
+        at, _ = _escape(data, at)
         if at < 0:
             return -1
 

@@ -286,7 +286,7 @@ def test_text_beyond_ascii_is_taken_if_it_is_well_formed_wherever_it_stands(seed
     for _ in range(1500):
         well_formed = _SEQUENCES[:17] if rng.random() < 0.6 else _SEQUENCES
         run = [rng.choice(well_formed)] * rng.randrange(5) if rng.random() < 0.5 else []
-        text = b"a" * rng.randrange(9) + b"".join(
+        text = b"a" * rng.randrange(40) + b"".join(
             [*run, *rng.choices(well_formed, k=rng.randrange(12)), *run]
         )
         wanted, other = (text, b"x") if rng.random() < 0.5 else (b"x", text)
