@@ -238,7 +238,9 @@ def skip_key(data: np.ndarray, at: int) -> int:
 
 
 @kernel_part
-def _skip_text_block(data: np.ndarray, at: int, special: np.uint64, beyond: np.uint64, below: np.uint64) -> int:
+def _skip_text_block(
+    data: np.ndarray, at: int, special: np.uint64, beyond: np.uint64, below: np.uint64
+) -> int:
     """Pass over what is beyond ASCII in the next 32 bytes, and what is between; -1: it is not well-formed UTF-8.
 
     Args:
