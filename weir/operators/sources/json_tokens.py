@@ -265,7 +265,7 @@ def _skip_text_block(
     three &= below
     if follows & below != ((two | three) << _ONE) | (three << _TWO):
         return -1
-    return at + count_bits(below)
+    return at + int(count_bits(below))
 
 
 @kernel_part
