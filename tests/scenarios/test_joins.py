@@ -6,7 +6,8 @@ import random
 import polars as pl
 import pytest
 
-from tests.scenarios.flows.flow_joins import WITHIN_MS
+from tests.scenarios.flows.flow_joins import FEW, WITHIN_MS
+from weir.testing import folded
 
 pytestmark = pytest.mark.scenario
 
@@ -48,11 +49,24 @@ def test_a_full_join_is_that_of_a_batch_through_rescales_and_the_loss_of_a_task_
         "rate": RATE,
     }
     run_disturbed("flow_joins", parameters, stage=2, parallelisms=(3, 2), rows=2_000, settings=SETTINGS)
-    parts = [part for part in sorted((tmp_path / "out").glob("part-*")) if part.stat().st_size]
     columns = {"order": pl.Int64, "at": pl.Int64, "item": pl.String, "at_right": pl.Int64, "cents": pl.Int64}
-    found = pl.concat([pl.read_ndjson(part, schema=columns) for part in parts])
+    found = read(tmp_path / "out", columns)
     expected = batch_join(orders, payments).select(list(columns))
     assert found.sort(*columns).equals(expected.sort(*columns))
+    # The changelog leads to what a batch makes of all rows.
+    told = read(
+        tmp_path / "out-told", {"order": pl.Int64, "n": pl.Int64, "cents": pl.Int64, "_change": pl.String}
+    )
+    few = pl.col("at") % FEW == 0
+    pairs = orders.filter(few).join(payments.filter(few), left_on="order", right_on="of", how="left")
+    cents = pl.when(pl.col("cents").count() > 0).then(pl.col("cents").sum())
+    totals = pairs.group_by("order").agg(n=pl.len().cast(pl.Int64), cents=cents)
+    assert folded(told).sort("order").equals(totals.sort("order"))
+
+
+def read(directory, columns):
+    parts = [part for part in sorted(directory.glob("part-*")) if part.stat().st_size]
+    return pl.concat([pl.read_ndjson(part, schema=columns) for part in parts])
 
 
 def batch_join(orders, payments):

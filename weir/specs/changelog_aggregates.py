@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -33,15 +33,24 @@ class ChangelogAggregateSpec(KeyedSpec):
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, one column for each aggregate, ``_change``; see :class:`OperatorSpec`."""
         schema = inputs[0]
+        if not self.aggregates:
+            raise GraphError(f"step {step!r}: give at least one aggregate, such as n=weir.count()")
         for aggregate in self.aggregates:
             if aggregate.function not in RETRACTABLE:
                 raise GraphError(
                     f"step {step!r}: {aggregate.output}: {aggregate.function} cannot take rows back, and the input is "
                     f"a changelog (it has column {CHANGE_COLUMN!r}); over one there are {', '.join(RETRACTABLE)}"
                 )
-        found = aggregate_schema(step, self.aggregates, schema)
         keys = [schema.field(name) for name in self.key_columns]
-        return changelog_schema(step, [*keys, *list(found)[len(schema) :]])
+        # Of the input's columns only the keys are in the result: names of the others may be taken.
+        found = [
+            field.with_name(aggregate.output)
+            for aggregate in self.aggregates
+            for field in list(
+                aggregate_schema(step, (replace(aggregate, output=f"{aggregate.output} "),), schema)
+            )[len(schema) :]
+        ]
+        return changelog_schema(step, [*keys, *found])
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated, and how rows change the input's table; see :class:`OperatorSpec`."""

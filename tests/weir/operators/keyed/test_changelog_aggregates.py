@@ -141,6 +141,9 @@ def test_what_cannot_be_taken_back_is_refused():
         rows.aggregate("a", v=weir.variance("x"))
     with pytest.raises(GraphError, match="step 'a': sum over 'y': there is no such column"):
         rows.aggregate("a", v=weir.sum("y"))
+    with pytest.raises(GraphError, match="step 'a': output column 'k' exists already"):
+        rows.aggregate("a", k=weir.sum("n"))
+    assert rows.aggregate("a", n=weir.sum("n")).schema.names == ["k", "n", "_change"]
 
 
 #: Version 1; two rows; of each aggregate the number of values and their sum: count, mean of n, max of x (two values);
