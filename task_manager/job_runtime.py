@@ -160,7 +160,8 @@ class JobRuntime:
             if running is None or not isinstance(running.subtask, SourceSubtask):
                 raise HandshakeError(f"source {subtask} does not run on task manager {self._address}")
             source = running.subtask
-            if source.mailbox.post(partial(source.checkpoint, checkpoint_id, holds=holds)) is None:
+            begin = partial(source.checkpoint, checkpoint_id, holds=holds)
+            if source.mailbox.post(begin, wakes=not source.waits_for_turn) is None:
                 ended.append(subtask)
         return ended
 
@@ -188,13 +189,15 @@ class JobRuntime:
         here = list(self._running.items())
         for subtask, running in here:
             if committed and subtask not in ended:
-                posted = running.subtask.commit(checkpoint_id, is_last=False)
+                posted = running.subtask.commit(checkpoint_id, is_last=False, waits=waits)
                 delivering += [posted] if posted is not None else []
             if isinstance(running.subtask, TaskSubtask):
-                running.subtask.mailbox.post(partial(running.subtask.end_checkpoint, checkpoint_id))
+                give_up = partial(running.subtask.end_checkpoint, checkpoint_id)
+                # Where it is complete, nothing waits for its end any more.
+                running.subtask.mailbox.post(give_up, wakes=not committed)
             elif isinstance(running.subtask, SourceSubtask):
                 end = partial(running.subtask.end_checkpoint, checkpoint_id, committed=committed)
-                running.subtask.mailbox.post(end)
+                running.subtask.mailbox.post(end, wakes=not committed)
         failures: dict[SubtaskId, tuple[str, FailureKind]] = {}
         for subtask, running in here:
             if committed and subtask in ended:

@@ -218,7 +218,7 @@ class Checkpointer:
     def acknowledged(
         self, request: control_pb2.AcknowledgeCheckpointRequest
     ) -> control_pb2.AcknowledgeCheckpointReply:
-        """A subtask's part is in the store, or could not be made.
+        """Parts of subtasks are in the store, or could not be made.
 
         Raises:
             HandshakeError: it speaks another protocol version.
@@ -229,6 +229,11 @@ class Checkpointer:
         if request.checkpoint_id == 0 and self.machine.awaits_generation(identity.generation):
             # A job that is being taken over: its last parts are wanted in a moment.
             return control_pb2.AcknowledgeCheckpointReply(taken=False)
+        for one in (request, *request.others):
+            self._take_part(identity.generation, one)
+        return control_pb2.AcknowledgeCheckpointReply(taken=True)
+
+    def _take_part(self, generation: int, request: control_pb2.AcknowledgeCheckpointRequest) -> None:
         subtask = subtask_from_proto(request.subtask)
         failure = request.failure
         part: SubtaskPart | None = None
@@ -238,10 +243,9 @@ class Checkpointer:
             except (CheckpointError, orjson.JSONDecodeError) as error:
                 failure = str(error)
         if part is None:
-            self.handle(model.PartDeclined(identity.generation, request.checkpoint_id, subtask, failure))
+            self.handle(model.PartDeclined(generation, request.checkpoint_id, subtask, failure))
         else:
-            self.handle(model.PartDelivered(identity.generation, request.checkpoint_id, part))
-        return control_pb2.AcknowledgeCheckpointReply(taken=True)
+            self.handle(model.PartDelivered(generation, request.checkpoint_id, part))
 
     def rows_came(self) -> None:
         """A subtask has reported more records than before."""

@@ -14,6 +14,7 @@ from functools import partial
 
 import orjson
 
+from task_manager.checkpoints.acknowledgements import Acknowledgements, MadePart
 from task_manager.checkpoints.checkpoint_parts import HeldImage, Publisher, TakenPart
 from task_manager.checkpoints.image_calls import COLLECT_TIMEOUT_S, ImagePeers
 from task_manager.checkpoints.shared_images import Joining, SharedImages
@@ -79,6 +80,7 @@ class CheckpointParticipant:
         self._threads = threads
         self._takers = takers
         self._shared = None if publisher is None else SharedImages(publisher, takers)
+        self._acknowledgements = Acknowledgements(self._acknowledge)
         self._lock = threading.Lock()
         #: What keeps subtasks from writing, with the checkpoint's number.
         self._holds: list[tuple[int, WriteHold]] = []
@@ -301,15 +303,16 @@ class CheckpointParticipant:
                 # Nobody waits for a part of a checkpoint that is over.
                 level = logging.DEBUG if 0 < checkpoint_id <= self.ended_id else logging.WARNING
                 log.log(level, "checkpoint %d: no part of subtask %s: %s", checkpoint_id, subtask, failure)
-            try:
-                self._control.acknowledge(
-                    self._identity, subtask, checkpoint_id, part_json, failure, lambda: not self._closed
-                )
-            except WeirError as error:
-                log.warning("checkpoint %d: %s", checkpoint_id, error)
+            self._acknowledgements.add(MadePart(subtask, checkpoint_id, part_json, failure))
 
         if not self._closed:
             self._threads.submit(run)
+
+    def _acknowledge(self, parts: Sequence[MadePart]) -> None:
+        try:
+            self._control.acknowledge(self._identity, parts, lambda: not self._closed)
+        except WeirError as error:
+            log.warning("checkpoint %d: %s", parts[0].checkpoint_id, error)
 
     @staticmethod
     def _raise(cause: str) -> bytes:

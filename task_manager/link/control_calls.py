@@ -8,6 +8,7 @@ from typing import Protocol
 import grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, retry_if_result, wait_fixed
 
+from task_manager.checkpoints.acknowledgements import MadePart
 from task_manager.link.control_planes import ControlPlanes
 from weir import threads
 from weir.clock import Clock
@@ -15,7 +16,6 @@ from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
-from weir.types import SubtaskId
 
 _RETRY_S = 0.2
 _LOCATE_TIMEOUT_S = 10.0
@@ -36,13 +36,10 @@ class ControlCalls(Protocol):
     def acknowledge(
         self,
         identity: JobIdentity,
-        subtask: SubtaskId,
-        checkpoint_id: int,
-        part_json: bytes,
-        failure: str,
+        parts: Sequence[MadePart],
         is_wanted: Callable[[], bool],
     ) -> None:
-        """Deliver a subtask's part of a checkpoint, or say why there is none (then ``part_json`` is empty).
+        """Deliver parts of one checkpoint, or say why there are none.
 
         Gives up as soon as it is not wanted any more.
 
@@ -89,21 +86,14 @@ class GrpcControlCalls:
     def acknowledge(
         self,
         identity: JobIdentity,
-        subtask: SubtaskId,
-        checkpoint_id: int,
-        part_json: bytes,
-        failure: str,
+        parts: Sequence[MadePart],
         is_wanted: Callable[[], bool],
     ) -> None:
-        """Deliver a part of a checkpoint; see ``control_calls``. A last part is sent until it is taken."""
-        request = control_pb2.AcknowledgeCheckpointRequest(
-            handshake=handshake_to_proto(identity),
-            subtask=subtask_to_proto(subtask),
-            checkpoint_id=checkpoint_id,
-            part_json=part_json,
-            failure=failure,
-        )
-        patience_s = self._config.reconnect_timeout_s if checkpoint_id == 0 else 0
+        """Deliver parts of a checkpoint; see ``control_calls``. A last part is sent until it is taken."""
+        request, *others = map(_acknowledgement, parts)
+        request.handshake.CopyFrom(handshake_to_proto(identity))
+        request.others.extend(others)
+        patience_s = self._config.reconnect_timeout_s if request.checkpoint_id == 0 else 0
         began_s = self._clock.monotonic_s()
         retrying = Retrying(
             retry=retry_if_exception_type(grpc.RpcError) | retry_if_result(lambda reply: not reply.taken),
@@ -118,8 +108,8 @@ class GrpcControlCalls:
             retrying(self._acknowledge, request)
         except grpc.RpcError as error:
             raise ConnectionLostError(
-                f"the control plane at {self._control_planes.address} did not take the part of subtask {subtask}: "
-                f"{error.details()}"
+                f"the control plane at {self._control_planes.address} did not take the part of subtask "
+                f"{', '.join(str(part.subtask) for part in parts)}: {error.details()}"
             ) from error
 
     def _acknowledge(
@@ -131,6 +121,15 @@ class GrpcControlCalls:
             request, timeout=_ACKNOWLEDGE_TIMEOUT_S
         )
         return reply
+
+
+def _acknowledgement(part: MadePart) -> control_pb2.AcknowledgeCheckpointRequest:
+    return control_pb2.AcknowledgeCheckpointRequest(
+        subtask=subtask_to_proto(part.subtask),
+        checkpoint_id=part.checkpoint_id,
+        part_json=part.part_json,
+        failure=part.failure,
+    )
 
 
 def _outcome(state: RetryCallState) -> object:

@@ -25,13 +25,15 @@ class Mailbox:
         self._routing: deque[_Posted] = deque()
         self._commands: deque[_Posted] = deque()
 
-    def post(self, command: Command) -> Future[None] | None:
+    def post(self, command: Command, *, wakes: bool = True) -> Future[None] | None:
         """Run this between two batches; None if the subtask has ended and will never run it.
+
+        Without ``wakes`` it has time until something else ends the subtask's sleep, which is soon.
 
         The future is done when the command was run; it fails with what the command raised, and with CancelledError
         if the subtask fails or stops before it comes to it.
         """
-        return self._post(self._commands, command)
+        return self._post(self._commands, command, wakes=wakes)
 
     def post_routing(self, command: Command) -> Future[None] | None:
         """Run this at once, also while the subtask waits for credit; it may only touch the output.
@@ -56,13 +58,14 @@ class Mailbox:
         for _, future in left:
             future.set_exception(CancelledError("the subtask has ended"))
 
-    def _post(self, queue: deque[_Posted], command: Command) -> Future[None] | None:
+    def _post(self, queue: deque[_Posted], command: Command, *, wakes: bool = True) -> Future[None] | None:
         future: Future[None] = Future()
         with self._lock:
             if self._closed:
                 return None
             queue.append((command, future))
-        self.inbox.wake()
+        if wakes:
+            self.inbox.wake()
         return future
 
     def cancel(self) -> None:

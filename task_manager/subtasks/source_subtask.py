@@ -50,6 +50,8 @@ class SourceSubtask(Subtask):
         self._held_by = 0
         #: Checkpoints up to this number are over.
         self._ended_id = 0
+        #: It sleeps until all sources read: a barrier leaves with what they read then, at most 0.2 s later.
+        self.waits_for_turn = False
 
     def checkpoint(self, checkpoint_id: int, *, holds: bool = False) -> None:
         """Put a barrier after what was sent; runs in the subtask's thread, between two batches.
@@ -140,9 +142,11 @@ class SourceSubtask(Subtask):
                 # A machine that is busy with small batches gets fewer and larger ones.
                 # An idle source has no watermark to tell before its next row.
                 watermark_s = float("inf") if self._idle else self._times.next_s
+                self.waits_for_turn = turn_s > now_s
                 self._poll(min(until_s, deadline_s, watermark_s))
                 # Rows and the watermark after them leave together, when it waits again.
-                self._chain.output.is_held = turn_s > now_s
+                self._chain.output.is_held = self.waits_for_turn
+                self.waits_for_turn = False
             elif self._chain.output.is_held:
                 self._chain.output.let_go()
 

@@ -245,8 +245,10 @@ class Subtask(ABC):
         """The state of a subtask that owns key groups."""
         return None
 
-    def commit(self, checkpoint_id: int, *, is_last: bool) -> Future[None] | None:
+    def commit(self, checkpoint_id: int, *, is_last: bool, waits: bool = False) -> Future[None] | None:
         """Let sinks deliver what belongs to a complete checkpoint; ``is_last``: it holds the last part of this subtask.
+
+        ``waits``: the caller waits for it, so that it must not be late where there is nothing to deliver, either.
 
         Called by the task manager's server. Done in the subtask's thread, which fails if that fails, or here when the
         subtask has ended.
@@ -265,7 +267,9 @@ class Subtask(ABC):
                 if self.progress.state is SubtaskState.FINISHED:
                     self._chain.commit(0)
             return None
-        return self.mailbox.post(lambda: self._commit(checkpoint_id))
+        return self.mailbox.post(
+            lambda: self._commit(checkpoint_id), wakes=waits or self._chain.minds_commits
+        )
 
     def _commit(self, checkpoint_id: int) -> None:
         # Rows that made a step raise are before this checkpoint.

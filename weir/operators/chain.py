@@ -429,6 +429,11 @@ class OperatorChain(Generic[OutputT]):
             raise
         return snapshots, captures
 
+    @property
+    def minds_commits(self) -> bool:
+        """Whether an operator does anything when a checkpoint is complete."""
+        return any(type(operator).commit is not Operator.commit for operator, _ in self._operators)
+
     def commit(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: sinks deliver what belongs to it."""
         for operator, context in self._operators:

@@ -665,18 +665,20 @@ class EndCheckpointReply(_message.Message):
     def __init__(self, failures: _Optional[_Iterable[_Union[DeliveryFailure, _Mapping]]] = ...) -> None: ...
 
 class AcknowledgeCheckpointRequest(_message.Message):
-    __slots__ = ("handshake", "subtask", "checkpoint_id", "part_json", "failure")
+    __slots__ = ("handshake", "subtask", "checkpoint_id", "part_json", "failure", "others")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     PART_JSON_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     subtask: _common_pb2.SubtaskId
     checkpoint_id: int
     part_json: bytes
     failure: str
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., part_json: _Optional[bytes] = ..., failure: _Optional[str] = ...) -> None: ...
+    others: _containers.RepeatedCompositeFieldContainer[AcknowledgeCheckpointRequest]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., part_json: _Optional[bytes] = ..., failure: _Optional[str] = ..., others: _Optional[_Iterable[_Union[AcknowledgeCheckpointRequest, _Mapping]]] = ...) -> None: ...
 
 class AcknowledgeCheckpointReply(_message.Message):
     __slots__ = ("taken",)

@@ -63,9 +63,10 @@ class Control:
     def __init__(self):
         self.parts = []
 
-    def acknowledge(self, identity, subtask, checkpoint_id, part_json, failure, is_wanted):
-        part = part_from_json(orjson.loads(part_json)) if part_json else None
-        self.parts.append((subtask, checkpoint_id, part, failure))
+    def acknowledge(self, identity, parts, is_wanted):
+        for it in parts:
+            part = part_from_json(orjson.loads(it.part_json)) if it.part_json else None
+            self.parts.append((it.subtask, it.checkpoint_id, part, it.failure))
 
 
 class Side:

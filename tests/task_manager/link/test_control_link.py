@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
+from task_manager.checkpoints.acknowledgements import MadePart
 from task_manager.link.control_calls import GrpcControlCalls
 from task_manager.link.control_link import ControlLink
 from weir.config import TaskManagerConfig
@@ -260,11 +261,13 @@ def calls_of(**answers):
 def test_a_last_part_is_sent_until_it_is_taken_and_others_once():
     taken = control_pb2.AcknowledgeCheckpointReply
     calls, planes, _ = calls_of(AcknowledgeCheckpoint=[AWAY, taken(taken=False), taken(taken=True)])
-    calls.acknowledge(JOB, SubtaskId(1, 0), 0, b"{}", "", lambda: True)
+    calls.acknowledge(JOB, [MadePart(SubtaskId(1, 0), 0, b"{}", "")], lambda: True)
     assert len(planes.calls) == 3
     calls, planes, _ = calls_of(AcknowledgeCheckpoint=[taken(taken=False)])
-    calls.acknowledge(JOB, SubtaskId(1, 0), 7, b"{}", "", lambda: True)
-    assert len(planes.calls) == 1
+    parts = [MadePart(SubtaskId(1, index), 7, b"{}", "") for index in range(3)]
+    calls.acknowledge(JOB, parts, lambda: True)
+    ((_, request),) = planes.calls
+    assert [it.subtask.subtask_index for it in (request, *request.others)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("ends", ["unwanted", "stopped", "patience"])
@@ -273,7 +276,7 @@ def test_nobody_is_asked_for_ever(ends):
     if ends == "stopped":
         stopped.append(True)
     with pytest.raises(ConnectionLostError, match="did not take the part of subtask 1/0: nothing listens"):
-        calls.acknowledge(JOB, SubtaskId(1, 0), 0, b"{}", "", lambda: ends != "unwanted")
+        calls.acknowledge(JOB, [MadePart(SubtaskId(1, 0), 0, b"{}", "")], lambda: ends != "unwanted")
     assert (len(planes.calls) == 1) is (ends != "patience")
 
 

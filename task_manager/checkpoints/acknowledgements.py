@@ -1,0 +1,85 @@
+"""Tells the control plane of parts of checkpoints: those that are made at about the same time in one message.
+
+A call costs both sides about a millisecond of CPU, whatever is in it. So the first one that has a part waits a moment
+for those of the other subtasks here that had one for the last checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from weir import threads
+from weir.types import SubtaskId
+
+#: So long a part waits for others, at most.
+_WAIT_S = 0.03
+#: Parts of so many bytes are not gathered any further: a message has a bound.
+_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MadePart:
+    """A part of a checkpoint, or why there is none."""
+
+    subtask: SubtaskId
+    #: 0: the last part of a subtask that has ended, which counts for every later checkpoint.
+    checkpoint_id: int
+    #: See ``weir.protocol.manifest``; empty: it could not be made.
+    part_json: bytes
+    #: One line; empty: it could be made.
+    failure: str
+
+
+class Acknowledgements:
+    """One for each deployed job; several threads call it."""
+
+    def __init__(self, send: Callable[[Sequence[MadePart]], None], wait_s: float = _WAIT_S) -> None:
+        """``send`` tells of parts of one checkpoint, and raises nothing; ``wait_s``: for others, at most."""
+        self._send = send
+        self._wait_s = wait_s
+        self._condition = threads.condition()
+        self._waiting: list[MadePart] = []
+        #: The checkpoint of the last part, how many parts it has, and how many the one before it had.
+        self._number, self._made, self._expected = 0, 0, 1
+
+    def add(self, part: MadePart) -> None:
+        """Tell of a part, together with others; whoever brings the first of them waits, and sends."""
+        if part.checkpoint_id == 0:
+            # It is sent until it is taken, which may be never.
+            self._send([part])
+            return
+        with self._condition:
+            if part.checkpoint_id != self._number:
+                self._number, self._made, self._expected = part.checkpoint_id, 0, max(self._made, 1)
+            self._made += 1
+            self._waiting.append(part)
+            if len(self._waiting) > 1:
+                self._condition.notify_all()
+                return
+            self._condition.wait_for(self._is_due, self._wait_s)
+            taken, self._waiting = self._waiting, []
+        for number in sorted({item.checkpoint_id for item in taken}):
+            for parts in _in_messages([item for item in taken if item.checkpoint_id == number]):
+                self._send(parts)
+
+    def _is_due(self) -> bool:
+        """Whether all are here, or one that lets others wait: the checkpoint fails, or another one has begun."""
+        last = self._waiting[-1]
+        return (
+            bool(last.failure)
+            or self._made >= self._expected
+            or last.checkpoint_id != self._waiting[0].checkpoint_id
+        )
+
+
+def _in_messages(parts: Sequence[MadePart]) -> list[list[MadePart]]:
+    messages: list[list[MadePart]] = []
+    size_bytes = _BYTES_MAX
+    for part in parts:
+        if size_bytes >= _BYTES_MAX:
+            messages.append([])
+            size_bytes = 0
+        messages[-1].append(part)
+        size_bytes += len(part.part_json)
+    return messages
