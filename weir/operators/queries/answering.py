@@ -16,6 +16,7 @@ from weir.operators.queries.key_text import KeyText
 from weir.operators.queries.reading import StateReading
 from weir.protocol.queries import PAGE_BYTES_MAX, QueryError, Question
 from weir.specs.keyed import KeyedSpec
+from weir.specs.windows import WindowAggregateSpec
 from weir.state import layout
 
 #: After so many entries a scan looks whether it may go on.
@@ -54,6 +55,9 @@ def asked_state(graph: LogicalGraph, question: Question) -> AskedState:
         )
     given = node.inputs[0]
     schema: pa.Schema = nodes[given.producer].schema_of(given.output)
+    if isinstance(node.spec, WindowAggregateSpec):
+        # What comes in may be added up already.
+        schema = node.spec.input_schema
     job_name, state_format = format_of(node, schema, question.state)
     keys = KeyText([schema.field(column) for column in node.spec.key_columns])
     return AskedState(node, job_name, state_format, keys, graph.max_parallelism)

@@ -15,8 +15,12 @@ from weir.graph import Node
 from weir.operators.keyed.aggregate_functions import cell_count, make_accumulators
 from weir.operators.queries.key_text import plain
 from weir.operators.queries.reading import StateReading
+from weir.operators.windows.folds import Folds
+from weir.operators.windows.panes import panes_of
 from weir.protocol.queries import QueryError, Question
 from weir.specs import KeyedAggregateSpec, KeyedProcessSpec
+from weir.specs.window_updates import WindowUpdates
+from weir.specs.windows import WindowAggregateSpec
 from weir.state import layout
 from weir.state.handles.elements import ELEMENT
 from weir.state.handles.retained import TIME_MS_MAX
@@ -220,6 +224,44 @@ class ElementFormat(StateFormat):
                 yield {"start": begin, "end": at, "value": value}
 
 
+class WindowFormat(StateFormat):
+    """Tumbling windows that are open: by the ends of windows, so that a question says which."""
+
+    def __init__(self, spec: WindowAggregateSpec, index: int) -> None:
+        """``index``: of the aggregate that is asked."""
+        self._panes, self._index = panes_of(spec.window), index
+        self._folds = Folds(spec.aggregates, spec.input_schema)
+
+    def one(
+        self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
+    ) -> Any:
+        """See :class:`StateFormat`."""
+        if question.first is None or question.last is None or question.as_of_ms is not None:
+            raise QueryError(400, "of windows say which: from and to, in ms, of their starts")
+        first, last = _bounds(question)
+        size_ms = self._panes.size_ms
+        # Ends of the windows that start from first to last.
+        end_ms = self._panes.next_end(first + size_ms - 1)
+        count = max((last + size_ms - end_ms) // size_ms + 1, 0)
+        if count > question.limit:
+            raise QueryError(
+                413, f"there are {count:,} windows between from and to: ask for less, or raise limit"
+            )
+        ends = [end_ms + number * size_ms for number in range(count)]
+        prefix = layout.key_prefix(group, state_id)
+        found = reading.get_many([prefix + time_bytes(end) + user_key for end in ends])
+        there = [(end, data) for end, data in zip(ends, found, strict=True) if data is not None]
+        if not there:
+            return ABSENT
+        cells, presence = decode_values([data for _, data in there], self._folds.cell_count)
+        values = self._folds.results(cells, presence)[self._index].to_pylist()
+        shown = [
+            {"start": end - size_ms, "end": end, "value": plain(value)}
+            for (end, _), value in zip(there, values, strict=True)
+        ]
+        return shown[::-1] if question.reverse else shown
+
+
 def format_of(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
     """How a state of a step is asked, and the name under which the job has its number.
 
@@ -237,6 +279,14 @@ def format_of(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str
         if state_name not in states:
             raise _unknown(node, state_name, states)
         return node.states[state_name], _declared_format(states[state_name])
+    if isinstance(spec, WindowAggregateSpec):
+        names = [aggregate.output for aggregate in spec.aggregates]
+        if state_name not in names:
+            raise _unknown(node, state_name, names)
+        is_plain = spec.window.kind == "tumbling" and spec.updates == WindowUpdates() and not spec.is_keyless
+        if not is_plain or len(node.states) > 1:
+            raise QueryError(501, "only tumbling windows by key, without early results, can be asked yet")
+        return node.states[""], WindowFormat(spec, names.index(state_name))
     raise QueryError(501, f"step {node.name!r} ({spec.kind}) has no state that can be asked")
 
 

@@ -348,9 +348,7 @@ class CellTable(StateTable):
         self._check_usable()
         if not keys:
             return []
-        column = weir_keys.KeyColumn.from_list([key[layout.NO_NAMESPACE_HEADER_BYTES :] for key in keys])
-        hashes = weir_keys.hash_keys(column)
-        slots, _ = self._table.probe(hashes, column.data, column.offsets, changes=False)
+        slots, _ = self._table.probe(*self._slot_keys(keys), changes=False)
         self._latest_read = None
         missing = [key for key, slot in zip(keys, slots.tolist(), strict=True) if slot < 0]
         found = dict(zip(missing, self._backend.get_many(missing), strict=True)) if missing else {}
@@ -362,6 +360,11 @@ class CellTable(StateTable):
         return [
             found[key] if slot < 0 else next(values) for key, slot in zip(keys, slots.tolist(), strict=True)
         ]
+
+    def _slot_keys(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Hashes, data and offsets with which state keys are in the slots."""
+        column = weir_keys.KeyColumn.from_list([key[layout.NO_NAMESPACE_HEADER_BYTES :] for key in keys])
+        return weir_keys.hash_keys(column), column.data, column.offsets
 
     # --- copies for a new owner --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ group's state goes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +25,7 @@ from weir.state.tables.cells import CellTable
 from weir.state.tables.slot_table import SlotTable
 from weir.state.tables.stored_cells import StoredCells
 from weir.state.tables.table import EntryOrder, IsOver, never
-from weir.state.tables.time_first import TIME_STOP, time_bytes, times_of
+from weir.state.tables.time_first import TIME_STOP, time_bytes, times_of, user_key_of
 
 #: The end of no pane: later than all.
 NEVER_MS = 2**63 - 1
@@ -275,6 +275,20 @@ class WindowTable(CellTable):
                 column = weir_keys.select_keys(weir_keys.KeyColumn(data, offsets), absent)
                 cells[absent], presence[absent] = self.read(hashes[absent], column.data, column.offsets)
         return cells, presence
+
+    def _slot_keys(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See :class:`CellTable`."""
+        users = weir_keys.KeyColumn.from_list([user_key_of(key) for key in keys])
+        return entry_keys(times_of(keys), weir_keys.hash_keys(users), users)
+
+    def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See :class:`CellTable`; entries that are to be deleted from the store are not there."""
+        found = super().get_stored(keys)
+        if not keys:
+            return found
+        groups = np.array([int.from_bytes(key[:2], "big") for key in keys])
+        gone = times_of(keys) <= self._gone_ms[groups]
+        return [None if is_gone else value for value, is_gone in zip(found, gone.tolist(), strict=True)]
 
     def entries_at(self, slots: np.ndarray) -> WindowEntries:
         """Copies of the entries at these slots, which are none of them twice."""

@@ -14,6 +14,7 @@ from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.formats import ABSENT
 from weir.operators.queries.key_text import KeyText, plain
+from weir.operators.windows.making import make_window_operator
 from weir.protocol.queries import QueryError, Question
 from weir.records import with_times
 from weir.state.stores.memory import MemoryBackend
@@ -50,6 +51,10 @@ def build():
     keyed.aggregate(
         "sums", n=weir.count(), total=weir.sum("v"), least=weir.min("f"), mean=weir.mean("v")
     ).sink("sums_out", weir.Blackhole())
+    per_minute = keyed.window(weir.tumbling("10ms")).aggregate("minutes", n=weir.count(), mean=weir.mean("v"))
+    per_minute.sink("minutes_out", weir.Blackhole())
+    hopping = keyed.window(weir.sliding("10ms", "5ms")).aggregate("hops", n=weir.count())
+    hopping.sink("hops_out", weir.Blackhole())
     return flow.build()
 
 
@@ -232,6 +237,56 @@ def test_aggregates(graph):
                 asked = asked_state(graph, question)
                 group = asked.group_of(asked.keys.encode(key))
                 assert answer_one(asked, reading, 9, group, question) == expected, (state, key)
+
+
+def test_open_windows(graph):
+    backend = MemoryBackend()
+    node = next(node for node in graph.nodes if node.name == "minutes")
+    operator = make_window_operator(node.spec)
+    tables = StateTables(backend, 1 << 20, GROUPS)
+    operator.open(
+        OperatorContext(
+            "asked", "minutes", 1, 0, 1, max_parallelism=GROUPS, tables=tables.of("minutes", {"": 9})
+        )
+    )
+    batch = pa.RecordBatch.from_pydict({"k": ["a", "a", "b", "a"], "v": pa.array([1, 4, 7, 6], pa.int64())})
+    list(operator.process(with_times(batch, pa.array([3, 9, 12, 21]), pa.array([0] * 4))))
+    live = next(iter(tables))
+
+    def asked_for(reading, state, key, first, last, **given):
+        question = Question("minutes", state, key, first=str(first), last=str(last), **given)
+        asked = asked_state(graph, question)
+        group = asked.group_of(asked.keys.encode(key))
+        return answer_one(asked, reading, 9, group, question)
+
+    first, third = ({"start": 0, "end": 10, "value": 2.5}, {"start": 20, "end": 30, "value": 6.0})
+    for flushes in (False, True):
+        if flushes:
+            tables.flush()
+        for reading in [Reading(live_reader(live))] + [Reading(backend)] * flushes:
+            assert asked_for(reading, "mean", "a", 0, 20) == [first, third]
+            assert asked_for(reading, "mean", "a", 0, 20, reverse=True) == [third, first]
+            assert asked_for(reading, "mean", "a", 1, 20) == [third]
+            assert asked_for(reading, "mean", "a", -30, 19) == [first]
+            assert asked_for(reading, "mean", "a", 5, 3) is ABSENT
+            assert asked_for(reading, "n", "b", 0, 100) == [{"start": 10, "end": 20, "value": 1}]
+            assert asked_for(reading, "n", "c", 0, 100) is ABSENT
+    list(operator.on_watermark(10))
+    for _ in range(2):
+        assert asked_for(Reading(live_reader(live)), "mean", "a", 0, 20) == [third]
+        tables.flush()
+    with pytest.raises(QueryError, match="say which"):
+        ask_any(graph, "minutes", "n")
+    with pytest.raises(QueryError, match="101 windows"):
+        asked_for(Reading(backend), "n", "a", 0, 1_000, limit=5)
+    with pytest.raises(QueryError, match="only tumbling windows") as refused:
+        ask_any(graph, "hops", "n")
+    assert refused.value.status == 501
+
+
+def ask_any(graph, step, state):
+    question = Question(step, state, "a")
+    return answer_one(asked_state(graph, question), Reading(MemoryBackend()), 9, 0, question)
 
 
 def live_reader(table):
