@@ -10,10 +10,10 @@ import numpy as np
 
 from weir.operators.byte_access import (
     byte_at,
+    copy_block,
     count_bits,
     kernel_part,
     load8,
-    store8,
     string_masks,
     trailing_zeros,
     utf8_masks,
@@ -176,46 +176,6 @@ def _put_utf8(out: np.ndarray, to: int, code: int) -> int:
 
 
 @kernel_part
-def copy_string(data: np.ndarray, at: int, out: np.ndarray, to: int) -> tuple[int, int]:
-    """Copy a string's characters, from after its opening quote; escapes become what they stand for.
-
-    Returns:
-        Position after the closing quote (-1: not certain), and the end of the copy.
-    """
-    while True:
-        word = load8(data, at)
-        store8(out, to, word)
-        special = special_bytes(word)
-        if special == _ZERO:
-            at += 8
-            to += 8
-            continue
-        plain = trailing_zeros(special) >> 3
-        at += plain
-        to += plain
-        byte = byte_at(data, at)
-        if byte == 0x22:
-            return at + 1, to
-        if byte == 0x5C:
-            at, code = _escape(data, at)
-            if at < 0:
-                return -1, to
-            to = _put_utf8(out, to, code)
-            continue
-        if byte < 0x80:
-            return -1, to
-        after = skip_beyond_ascii(data, at)
-        if after < 0:
-            return -1, to
-        offset = 0
-        while offset < after - at:
-            store8(out, to + offset, load8(data, at + offset))
-            offset += 8
-        to += after - at
-        at = after
-
-
-@kernel_part
 def skip_key(data: np.ndarray, at: int) -> int:
     """Position after the closing quote of a key whose inside begins at ``at``; -1: not certain.
 
@@ -293,6 +253,50 @@ def skip_string(data: np.ndarray, at: int) -> int:
         at, _ = _escape(data, at)
         if at < 0:
             return -1
+
+
+@kernel_part
+def copy_string(data: np.ndarray, at: int, out: np.ndarray, to: int) -> tuple[int, int]:
+    """Copy a string's characters, from after its opening quote; escapes become what they stand for.
+
+    ``out``: has room for ``PADDING_BYTES`` after the copy.
+
+    Returns:
+        Position after the closing quote (-1: not certain), and the end of the copy.
+    """
+    while True:
+        copy_block(out, to, data, at)
+        special, beyond = string_masks(data, at)
+        below = _BLOCK
+        if special != _ZERO:
+            below = (special & (~special + _ONE)) - _ONE
+        if beyond & below != _ZERO:
+            after = _skip_text_block(data, at, special, beyond, below)
+            if after < 0:
+                return -1, to
+            offset = 32
+            while offset < after - at:
+                copy_block(out, to + offset, data, at + offset)
+                offset += 32
+            to += after - at
+            at = after
+            continue
+        if special == _ZERO:
+            at += 32
+            to += 32
+            continue
+        plain = trailing_zeros(special)
+        at += plain
+        to += plain
+        byte = byte_at(data, at)
+        if byte == 0x22:
+            return at + 1, to
+        if byte != 0x5C:
+            return -1, to
+        at, code = _escape(data, at)
+        if at < 0:
+            return -1, to
+        to = _put_utf8(out, to, code)
 
 
 @kernel_part
