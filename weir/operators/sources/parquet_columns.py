@@ -7,6 +7,7 @@ texts in local files; pyarrow reads everything else.
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -27,6 +28,8 @@ _TYPES: dict[str, dict[pa.DataType, np.dtype | None]] = {
     "FLOAT": {pa.float32(): np.dtype("<f4")},
     "BYTE_ARRAY": dict.fromkeys((pa.string(), pa.binary(), pa.large_string(), pa.large_binary())),
 }
+#: The last bytes of a file: bytes of its metadata, and what it is.
+_END = struct.Struct("<I4s")
 _NONE = np.empty(0, dtype=np.uint8)
 #: No batch needs 64-bit offsets.
 _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -260,8 +263,15 @@ def direct_batches(
     """
     if not names:
         raise UnsupportedPageError("no column is wanted")
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        # It was deleted; pyarrow has it open.
+        raise UnsupportedPageError(f"the file cannot be opened again: {error}") from error
+    try:
+        end = os.pread(descriptor, _END.size, max(0, os.fstat(descriptor).st_size - _END.size))
+        if end != _END.pack(file.metadata.serialized_size, b"PAR1"):
+            raise UnsupportedPageError("the file was replaced")
         yield from DirectGroup(descriptor, file, index, names).batches(first_row, rows_max, bytes_max)
     finally:
         os.close(descriptor)

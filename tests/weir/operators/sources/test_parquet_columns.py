@@ -137,3 +137,16 @@ def test_a_header_of_any_bytes_is_none_or_damaged(seed):
     except DamagedPageError:
         return
     assert found is None or found[0].compressed_bytes >= 0
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_file_that_is_deleted_or_replaced_while_it_is_read_is_read_on(tmp_path, is_replaced):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"id": range(1000), "name": [f"n{n}" for n in range(1000)]})
+    pq.write_table(table, path, row_group_size=500)
+    file = open_parquet(lambda: str(path), ["id", "name"])
+    path.unlink()
+    if is_replaced:
+        pq.write_table(pa.table({"id": range(1000), "name": ["other"] * 1000, "more": [1] * 1000}), path)
+    batches = [b for g in range(2) for b in read_group(file, g, ["id", "name"], 0, 500, 1 << 20, str(path))]
+    assert pa.Table.from_batches(batches).combine_chunks() == table.combine_chunks()
