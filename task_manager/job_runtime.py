@@ -186,6 +186,7 @@ class JobRuntime:
         """
         delivering: list[Future[None]] = []
         self.checkpoints.ended(checkpoint_id, committed=committed)
+        self.answers.tidy()
         here = list(self._running.items())
         for subtask, running in here:
             if committed and subtask not in ended:

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 
 from control_plane.composition import ControlPlane
 from control_plane.web.asking import Asking
-from control_plane.web.views import ErrorView
+from control_plane.web.views import ErrorView, StateKeyView, StatePageView
 from weir.protocol.queries import QueryError, parse_question
 
 #: Until then nobody looks whether the caller is still there; and between two looks.
@@ -29,6 +29,8 @@ _PARAMETERS: list[dict[str, Any]] = [
         ("continuation", "string", "the next page of an answer that had this"),
     )
 ]
+_ANSWER: dict[int | str, dict[str, Any]] = {200: {"model": StateKeyView}}
+_PAGE: dict[int | str, dict[str, Any]] = {200: {"model": StatePageView}}
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorView, "description": "the question is malformed"},
     404: {"model": ErrorView, "description": "no such step, state or key"},
@@ -50,14 +52,17 @@ def add_state_pages(app: FastAPI, control_plane: ControlPlane) -> None:
     @app.get(
         "/state/{step}/{state}/{key:path}",
         summary="What a state has for a key",
-        responses=_REFUSALS,
+        responses=_ANSWER | _REFUSALS,
         openapi_extra=more,
     )
     async def one(step: str, state: str, key: str, request: Request) -> Response:
         return await _answer(asking, request, step, state, key)
 
     @app.get(
-        "/state/{step}/{state}", summary="Keys of a state, a page", responses=_REFUSALS, openapi_extra=more
+        "/state/{step}/{state}",
+        summary="Keys of a state, a page",
+        responses=_PAGE | _REFUSALS,
+        openapi_extra=more,
     )
     async def several(step: str, state: str, request: Request) -> Response:
         return await _answer(asking, request, step, state, None)

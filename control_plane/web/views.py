@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, Field
 
 
@@ -280,3 +282,36 @@ class ErrorView(BaseModel):
     """Answer of a refused request."""
 
     error: str
+
+
+class StateRowView(BaseModel):
+    """A key of a state and what it has."""
+
+    key: Any
+    value: Any
+
+
+class StateKeyView(StateRowView):
+    """What a state has for a key."""
+
+    consistency: str = Field(description="latest or checkpoint")
+    generation: int = Field(description="the deployment that answered; grows with every restart")
+    routing_version: int = Field(default=0, description="of latest: grows with every rescale of the stage")
+    watermark_ms: int | None = Field(default=None, description="of latest: event time of the owner")
+    checkpoint: int = Field(default=0, description="of checkpoint: its number")
+    created_ms: int = Field(default=0, description="of checkpoint: wall clock, ms since the epoch")
+
+
+class StatePageView(BaseModel):
+    """Some keys of a state, or how many there are."""
+
+    rows: list[StateRowView] = []
+    order: str = Field(
+        default="", description="key: in the order of keys; none: in an order that means nothing"
+    )
+    continuation: str | None = Field(default=None, description="for the next page, if there is one")
+    count: int | None = Field(default=None, description="if that was asked")
+    checkpoint: int
+    created_ms: int = Field(description="wall clock, ms since the epoch")
+    consistency: str
+    generation: int

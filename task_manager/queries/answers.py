@@ -82,6 +82,10 @@ class Answers:
         finally:
             self._slots.release()
 
+    def tidy(self) -> None:
+        """A checkpoint is over: let go of old ones that nobody asks any more."""
+        self._checkpoints.tidy()
+
     def close(self) -> None:
         """The job ends."""
         self._checkpoints.close()

@@ -188,6 +188,11 @@ class OpenCheckpoints:
         oldest = min(unused, key=lambda checkpoint_id: self._open[checkpoint_id].used_s)
         self._open.pop(oldest).close()
 
+    def tidy(self) -> None:
+        """Close those that nobody asks any more: their files take room on the disk."""
+        with self._lock:
+            self._close_idle()
+
     def close(self) -> None:
         """Close all that are not in use, the others when they are not any more; the job ends."""
         with self._lock:

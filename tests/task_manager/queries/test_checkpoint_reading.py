@@ -49,6 +49,19 @@ def test_a_checkpoint_is_opened_once_and_closed_when_nobody_asks_any_more():
     assert world.images[0].is_closed
 
 
+def test_files_of_idle_checkpoints_are_let_go_without_a_question():
+    world = World()
+    with world.use(1):
+        world.clock.advance_ms((IDLE_S + 1) * 1e3)
+        world.open.tidy()
+        assert not world.images[0].is_closed
+    world.open.tidy()
+    assert not world.images[0].is_closed
+    world.clock.advance_ms((IDLE_S + 1) * 1e3)
+    world.open.tidy()
+    assert world.images[0].is_closed
+
+
 def test_the_one_that_was_used_longest_ago_makes_room():
     world = World()
     with world.use(1), world.use(2), world.use(3):

@@ -1,0 +1,71 @@
+"""The pages that answer questions: what they show of answers and refusals."""
+
+import asyncio
+from types import SimpleNamespace
+
+import httpx
+from fastapi import FastAPI
+
+from control_plane.web import state_pages
+from weir.protocol.queries import QueryError
+
+
+class Asked:
+    """Answers as it is told to."""
+
+    def __init__(self, control_plane):
+        control_plane.asked = self
+        self.questions, self.answer = [], (200, {"key": "a", "value": 1})
+
+    async def ask(self, question):
+        self.questions.append(question)
+        await asyncio.sleep(0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def make(monkeypatch):
+    monkeypatch.setattr(state_pages, "Asking", Asked)
+    app, control_plane = FastAPI(), SimpleNamespace()
+    state_pages.add_state_pages(app, control_plane)
+    return Client(app), control_plane.asked
+
+
+class Client:
+    """Asks an application in this process."""
+
+    def __init__(self, app):
+        self._app = app
+
+    def get(self, path):
+        async def ask():
+            transport = httpx.ASGITransport(app=self._app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                return await client.get(path)
+
+        return asyncio.run(ask())
+
+
+def test_answers_and_refusals(monkeypatch):
+    client, asked = make(monkeypatch)
+    reply = client.get("/state/count/words/be%2Flux?consistency=checkpoint")
+    assert (reply.status_code, reply.json()) == (200, {"key": "a", "value": 1})
+    assert asked.questions[-1].key == "be/lux"
+    client.get("/state/count/words?from=a&to=b&limit=5")
+    assert (asked.questions[-1].key, asked.questions[-1].first, asked.questions[-1].limit) == (None, "a", 5)
+    reply = client.get("/state/count/words?form=a")
+    assert reply.status_code == 400
+    assert reply.json()["error"].startswith("'form' is no parameter")
+    asked.answer = QueryError(503, "the job is RESTARTING: try again")
+    reply = client.get("/state/count/words/a")
+    assert (reply.status_code, reply.headers["Retry-After"]) == (503, "1")
+    assert reply.json() == {"error": "the job is RESTARTING: try again"}
+
+
+def test_the_openapi_document_says_what_is_answered(monkeypatch):
+    client, _ = make(monkeypatch)
+    for path in ("/state/{step}/{state}", "/state/{step}/{state}/{key}"):
+        operation = client.get("/openapi.json").json()["paths"][path]["get"]
+        assert operation["responses"]["200"]["content"]["application/json"]["schema"]
+        assert {item["name"] for item in operation["parameters"]} >= {"step", "consistency", "continuation"}
