@@ -353,7 +353,8 @@ class KeyedStream(Stream):
     ) -> KeyedStream:
         """Give each row the latest row of another stream (right) with the same key that is not after it, by event time.
 
-        The right stream is a table that changes: each of its rows replaces the one before. A row leaves when the
+        The right stream is a table that changes: each of its rows replaces the one before. It may be a changelog, whose
+        deleted rows end a version. A row leaves when the
         watermark has passed it, with its own event time; see docs/joins.md.
 
         Args:

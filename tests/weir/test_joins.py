@@ -170,6 +170,35 @@ def test_a_changed_join_is_refused():
         pass
 
 
+def test_a_version_ends_when_its_row_is_deleted():
+    flow, auctions, bids = streams({"auction": int, "at": int, "price": int, "note": str, "_change": str})
+    priced = auctions.key_by("id").join_as_of("j", bids.key_by("auction"))
+    priced.select("some", "id", "at", "price").sink("out", weir.Collect())
+    versions = [
+        bid(1, 10, 5) | {"_change": "insert"},
+        bid(1, 10, 5) | {"at": 20, "_change": "update_before"},
+        bid(1, 20, 6) | {"_change": "update_after"},
+        bid(1, 20, 6) | {"at": 30, "_change": "delete"},
+        bid(1, 40, 7) | {"_change": "insert"},
+    ]
+    with testing.start(flow) as job:
+        job.push("bids", versions)
+        job.push("auctions", [auction(1, at) for at in (5, 15, 20, 29)])
+        job.push("auctions", [auction(1, at) for at in (30, 35, 41)])
+        rows = job.finish()["some"].to_polars().rows()
+    assert rows == [
+        (1, 5, None),
+        (1, 15, 5),
+        (1, 20, 6),
+        (1, 29, 6),
+        (1, 30, None),
+        (1, 35, None),
+        (1, 41, 7),
+    ]
+    with pytest.raises(GraphError, match="step 'k': the left side is a changelog"):
+        bids.key_by("auction").join_as_of("k", auctions.key_by("id"))
+
+
 def test_late_rows_go_to_side_outputs():
     flow, auctions, bids = streams()
     joined = auctions.key_by("id").join("j", bids.key_by("auction"), within=("0s", "1m"))

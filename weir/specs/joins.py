@@ -175,6 +175,22 @@ class AsOfJoinSpec(JoinSpec):
     hows: ClassVar[tuple[str, ...]] = ("inner", "left")
     hows_without_bounds: ClassVar[tuple[str, ...]] = ("inner", "left")
 
+    takes_changes: ClassVar[bool] = True
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """As of every join; only the second input may be a changelog."""
+        if inputs and is_changelog(inputs[0]):
+            raise GraphError(
+                f"step {step!r}: the left side is a changelog (it has column {CHANGE_COLUMN!r}), and join_as_of leaves "
+                "its rows as they are once they are told; put it before the step whose result is updated"
+            )
+        return super().output_schema(step, inputs)
+
+    def read_columns_of(self, index: int, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What other joins read, and what says how a version changes the table."""
+        read = super().read_columns_of(index, wanted, schema)
+        return read | {CHANGE_COLUMN} if is_changelog(schema) else read
+
     def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
         """Late rows of the first input: a version is never late."""
         return (SideOutput("late_left", inputs[0]),)

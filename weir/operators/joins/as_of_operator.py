@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from weir.operators.change_codes import DELETE, UPDATE_BEFORE, change_codes
+from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.join_operator import JoinOperator
 from weir.operators.joins.kept_rows import NEVER_MS, Block, KeptRows, NewRows, version_layout
 from weir.records import EVENT_TIME_COLUMN, int64_column
@@ -35,6 +37,13 @@ class AsOfJoinOperator(JoinOperator):
         return side == 0
 
     def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        codes = change_codes(batch)
+        if side == 1 and codes.any():
+            # The row after an update takes the place of the one before, as every version does.
+            counts = codes != UPDATE_BEFORE
+            batch, codes = batch.filter(pa.array(counts)), codes[counts]
+            if not batch.num_rows:
+                return iter(())
         keys = self._keys(side, batch)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         until = times_ms if side == 0 else np.full(len(times_ms), NEVER_MS)
@@ -42,11 +51,13 @@ class AsOfJoinOperator(JoinOperator):
         if side == 1:
             block.drop_old_versions(self._watermark_ms)
         rows = NewRows(side, keys.inverse, times_ms, times_ms, until)
-        self._write(batch, rows, block, np.zeros(batch.num_rows, dtype=bool))
+        self._write(batch, rows, block, codes == DELETE)
         return iter(())
 
     def _complete(self, block: Block, watermark_ms: int) -> Iterator[pa.RecordBatch]:
         lefts, rights, key_rows = block.versions(watermark_ms)
+        is_deleted = (rights >= 0) & (block.data[rights + kernels.FLAGS_AT] & kernels.MATCHED > 0)
+        rights[is_deleted] = -1
         if self._spec.how == "inner":
             found = rights >= 0
             lefts, rights, key_rows = lefts[found], rights[found], key_rows[found]
