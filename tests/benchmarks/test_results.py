@@ -125,6 +125,8 @@ def test_queries_have_a_table_with_bars_and_a_chart_of_their_own():
     document = BenchmarkResult("nexmark", {}, [{"queries": queries}], bars).as_json()
     assert [line["met"] for line in document["bars"]] == [True, False]
     text = tables([document])
-    assert "| q0 | 1,200,000 | 300,000 | met | 600,000 | 1.67 | 3 MiB | 7 | equal |" in text
-    assert "| q5 | 10 | 300,000 | MISSED | 300,000 | 1.67 | 3 MiB | 7 | not compared |" in text
+    assert "| q0 | 1,200,000 | 300,000 | met | 600,000 | 155,000 | 3.9 | 1.67 | 3 MiB | 7 | equal |" in text
+    assert (
+        "| q5 | 10 | 300,000 | MISSED | 300,000 | 22,000 | 13.6 | 1.67 | 3 MiB | 7 | not compared |" in text
+    )
     assert f"q0  {'█' * 60} 600,000\nq5  {'█' * 30} 300,000\n" in text
