@@ -240,13 +240,22 @@ class Coordinator:
             log.info("job %s %s", job_id, self._counted(state))
         if state in (JobState.FAILED, JobState.CANCELLED):
             self._checkpointer.tell_retained()
-            self.ended.set()
+            self._background.spawn(self._keep_end(state))
         else:
             self._background.spawn(self._clean_up())
 
     def _counted(self, state: JobState) -> str:
         totals = totals_view(self._job, self._rejects.totals, self._checkpointer.latest)
         return f"{state.value.lower()}: {totals.events_in:,} events in, {totals.events_out:,} out"
+
+    async def _keep_end(self, state: JobState) -> None:
+        """The process may end with the job, and what it has not written down its successor would take up again."""
+        if not await self._is_on_record():
+            log.error(
+                "that the job is %s is not on record: another control plane with this record would start it again",
+                state.value.lower(),
+            )
+        self.ended.set()
 
     async def _clean_up(self) -> None:
         if await self._is_on_record():

@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster, no_space
 from tests.control_plane.virtual import run, settle, until
-from weir.errors import ConnectionLostError
+from weir.errors import ConnectionLostError, FailureKind
+from weir.protocol import job as machine
 from weir.protocol.job import JobState
 from weir.rpc.wire import subtask_from_proto
 from weir.types import SubtaskId
@@ -66,6 +69,29 @@ def test_a_job_at_its_end_is_over_on_record_before_its_checkpoints_are_removed()
         here.background.may_save.set()
         await here.parts.coordinator.ended.wait()
         assert here.done[-2:] == ["record 1 True", "remove"]
+        await here.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED])
+def test_a_job_that_was_cancelled_or_failed_is_over_when_that_is_on_record(state):
+    """Another control plane with a record of a job that runs would start it again."""
+
+    async def test(clock):
+        here = Cluster(clock)
+        await here.running("h:1", "h:2")
+        here.background.may_save.clear()
+        if state is JobState.CANCELLED:
+            here.parts.coordinator.handle(machine.CancelRequested())
+        else:
+            here.parts.coordinator.handle(machine.FailRequested("it is wrong", FailureKind.PERMANENT))
+        await until(lambda: here.state is state)
+        await settle()
+        assert not here.parts.coordinator.ended.is_set()
+        here.background.may_save.set()
+        await here.parts.coordinator.ended.wait()
+        assert "remove" not in here.done
         await here.close()
 
     run(test)
