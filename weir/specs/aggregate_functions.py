@@ -185,6 +185,8 @@ def stored_number(schema: pa.Schema | None, aggregate: AnyAggregate) -> str | No
     if schema is None or aggregate.column is None:
         return None
     dtype = schema.field(aggregate.column).type
+    if aggregate.function == "count_distinct" and pat.is_integer(dtype):
+        return "int64 in blocks"
     if pat.is_integer(dtype) or pat.is_floating(dtype):
         return "int64" if pat.is_integer(dtype) else "float64"
     if _is_bytes(dtype):

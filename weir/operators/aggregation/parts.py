@@ -75,7 +75,16 @@ class Part(ABC):
 
 
 class DistinctPart(Part):
-    """Different values of a column. An entry has a bit for each aggregate that has counted the value."""
+    """Different values of a column. An entry has a bit for each aggregate that has counted the value.
+
+    Integers that follow one another share an entry: as many as have room in its 64 bits.
+    """
+
+    def __init__(self, part: AggregatePart, aggregates: Sequence[AnyAggregate], cells: Sequence[int]) -> None:
+        super().__init__(part, aggregates, cells)
+        #: Bits of a value, and how many values have room, of integers; powers of 2.
+        self._value_bits = 1 << (len(self.members) - 1).bit_length()
+        self._shift = (64 // self._value_bits).bit_length() - 1
 
     def take(self, column: pa.Array, masks: list[np.ndarray], update: Update, table: CellTable) -> None:
         """See :class:`Part`."""
@@ -86,14 +95,24 @@ class DistinctPart(Part):
         rows = np.flatnonzero(bits)
         new = np.zeros(len(column), dtype=np.uint64)
         if len(rows):
-            taken = column if len(rows) == len(column) else column.take(pa.array(rows))
-            for start, stop, slots in update(rows, _value_keys(taken)):
-                piece = rows[start:stop]
-                found = np.empty(len(piece), dtype=np.uint64)
-                kernels.note_seen(slots, table.cells, np.ascontiguousarray(bits[piece]), found)
-                new[piece] = found
+            whole = len(rows) == len(column)
+            values, places = self._entries(column if whole else column.take(pa.array(rows)))
+            bits = bits if whole else bits[rows]
+            for start, stop, slots in update(rows, values):
+                found = np.empty(stop - start, dtype=np.uint64)
+                kernels.note_seen(slots, table.cells, bits[start:stop] << places[start:stop], found)
+                new[rows[start:stop]] = found >> places[start:stop]
         for bit, member in enumerate(self.members):
             masks[member] = ((new >> np.uint64(bit)) & np.uint64(1)).astype(np.uint8)
+
+    def _entries(self, column: pa.Array) -> tuple[weir_keys.KeyColumn, np.ndarray]:
+        """The entry of each value, and the first bit of the value there."""
+        values = _value_keys(column)
+        if not pat.is_integer(column.type) or values.integers is None:
+            return values, np.zeros(len(column), dtype=np.uint64)
+        integers = values.integers
+        places = (integers & ((1 << self._shift) - 1)).astype(np.uint64) * np.uint64(self._value_bits)
+        return weir_keys.KeyColumn(None, None, integers >> self._shift), places
 
     def combined(self, cells: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """See :class:`Part`."""
@@ -101,9 +120,13 @@ class DistinctPart(Part):
 
     def fill(self, index: np.ndarray, entries: PartEntries, cells: np.ndarray, into: Cells) -> None:
         """See :class:`Part`."""
+        # The first bit of every value that may be in an entry.
+        firsts = sum(1 << bit for bit in range(0, 64, self._value_bits))
+        words = np.ascontiguousarray(cells[:, 0]).view(np.uint64)
         for bit, cell in enumerate(self.cells):
-            counted = index[(cells[:, 0] >> bit) & 1 != 0]
-            into.integers[:, cell] = np.bincount(counted, minlength=len(into.integers))
+            counts = np.bitwise_count(words & np.uint64((firsts << bit) & (2**64 - 1)))
+            totals = np.bincount(index, weights=counts, minlength=len(into.integers))
+            into.integers[:, cell] = totals.astype(np.int64)
 
 
 class RegistersPart(Part):

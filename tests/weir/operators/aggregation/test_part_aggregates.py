@@ -188,3 +188,35 @@ def test_a_running_quantile_and_a_text_as_first_are_refused():
         keyed.aggregate("q", q=weir.quantile("x", 0.5))
     with pytest.raises(weir.GraphError, match=r"first over 'k': the column is .*string"):
         keyed.aggregate("f", f=weir.first("k"))
+
+
+EDGES = [-(2**63), -(2**63) + 1, -65, -64, -1, 0, 1, 15, 16, 63, 64, 2**62, 2**63 - 1]
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 9, 63])
+def test_integers_that_share_entries_are_counted_like_others(members):
+    conditions = [pl.col("v") % (member + 1) == 0 for member in range(members)]
+    aggregates = tuple(
+        Aggregate(f"a{member}", "count_distinct", "v", condition)
+        for member, condition in enumerate(conditions)
+    )
+    random = np.random.default_rng(members)
+    values = np.concatenate([EDGES, random.integers(-100, 100, 300), EDGES])
+    operator, _ = opened(MemoryBackend(), aggregates)
+    batch = pa.record_batch({"k": ["a"] * len(values), "v": pa.array(values, pa.int64())})
+    told = [row for out in operator.process(with_times(batch, 0, 0)) for row in out.to_pylist()]
+    frame = pl.DataFrame({"v": values})
+    for member, condition in enumerate(conditions):
+        assert told[-1][f"a{member}"] == frame.filter(condition)["v"].n_unique()
+
+
+def test_entries_of_integers_are_those_of_the_golden_form():
+    aggregates = tuple(Aggregate(f"a{n}", "count_distinct", "v", pl.col("v") > n) for n in range(3))
+    backend = MemoryBackend()
+    operator, tables = opened(backend, aggregates)
+    batch = pa.record_batch({"k": ["ab"] * 3, "v": pa.array([1, 3, -20], pa.int64())})
+    list(operator.process(with_times(batch, 0, 0)))
+    tables.flush()
+    entries = [(key[2:].hex(), value.hex()) for key, value in backend.scan() if key[2:4] == b"\x00\x01"]
+    # 16 values of 4 bits: 1 counts for the first aggregate, 3 for all of them, -20 for none.
+    assert entries == [("000100" + "6162" + "8000000000000000" + "00000002", "0100" + "1070000000000000")]
