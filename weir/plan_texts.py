@@ -7,6 +7,7 @@ import dataclasses
 from weir.graph import Node
 from weir.specs import AssignEventTimeSpec, JoinSpec, KeyedSpec, SourceSpec
 from weir.specs.joins import JoinBounds
+from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import Window
 from weir.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
 
@@ -26,7 +27,7 @@ def window_text(node: Node) -> str | None:
     """The windows of a step, or the times that a join pairs; None: it goes by neither."""
     window = getattr(node.spec, "window", None)
     if isinstance(window, Window):
-        return _window(window)
+        return _window(window) + _updates(getattr(node.spec, "updates", WindowUpdates()))
     if isinstance(node.spec, JoinSpec) and node.spec.bounds is not None:
         return _bounds(node.spec.bounds)
     within_ms = getattr(node.spec, "within_ms", None)
@@ -53,7 +54,23 @@ def duration_text(milliseconds: int) -> str:
     return f"{milliseconds}ms"
 
 
+def _updates(updates: WindowUpdates) -> str:
+    text = ""
+    if updates.lateness_ms:
+        text += f", {duration_text(updates.lateness_ms)} late"
+    if (early := updates.early) is not None:
+        if early.interval_ms is not None:
+            text += f", early every {duration_text(early.interval_ms)} of {early.time} time"
+        else:
+            text += (
+                f", early every {early.rows} rows" if early.where is None else f", early where {early.where}"
+            )
+    return text if updates.results == "accumulating" else f"{text}, {updates.results}"
+
+
 def _window(window: Window) -> str:
+    if window.kind == "global":
+        return "global"
     text = f"{window.kind} {duration_text(window.size_ms)}"
     if window.step_ms != window.size_ms:
         text += f" by {duration_text(window.step_ms)}"

@@ -1,12 +1,14 @@
 import io
 
 import polars as pl
+import pytest
 from rich.console import Console
 
 import weir
 from weir.console.plan_drawing import draw
 from weir.graph import physical_graph
 from weir.plan_document import plan_document
+from weir.plan_texts import window_text
 
 
 def test_the_plan_names_every_step_and_how_rows_get_there():
@@ -88,3 +90,26 @@ def test_the_plan_tells_of_keys_states_windows_and_watermarks():
     assert operators["left"]["event_time"] == "at_ms, watermark 2s behind, idle after 1500ms"
     # Windows and the count go by the key of the join.
     assert graph.stages[-1].name == "joined -> counts -> some -> n2 -> out"
+
+
+@pytest.mark.parametrize(
+    ("window", "options", "text"),
+    [
+        (weir.tumbling("1m"), {"allowed_lateness": "5s"}, "tumbling 1m, 5s late"),
+        (
+            weir.sliding("1m", "10s"),
+            {"early": weir.every("2s", time="event")},
+            "sliding 1m by 10s, early every 2s of event time",
+        ),
+        (
+            weir.global_window(),
+            {"early": weir.every(rows=9), "results": "discarding"},
+            "global, early every 9 rows, discarding",
+        ),
+    ],
+)
+def test_the_plan_tells_when_windows_tell(window, options, text):
+    flow = weir.Dataflow("windows")
+    events = flow.source("events", weir.JsonLines("/absent", schema={"id": int, "at": int}, event_time="at"))
+    counts = events.key_by("id").window(window, **options).aggregate("counts", n=weir.count())
+    assert window_text(counts.node) == text
