@@ -17,10 +17,12 @@ import numpy as np
 from weir import keys as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.folds import Folds
-from weir.state.tables.window_table import NOTHING_MS, WindowTable
+from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowTable
 
-#: Entries are listed in so many parts where the table is large: they are copied for it.
-_PARTS, _LARGE = 16, 1 << 20
+#: Entries are listed in so many parts where the table is large, in the last eighth of the time before it is needed.
+_PARTS, _LEAD = 16, 8
+#: Slots of a large table.
+LARGE_SLOTS = 1 << 20
 #: After a longer silence sessions are put together all at once.
 _PANES_MAX = 16
 
@@ -32,15 +34,52 @@ class CompleteSessions(NamedTuple):
     cells: Cells
 
 
-class _Listed(NamedTuple):
-    """Entries of the pane that ends at ``end_ms``."""
+class _Pane:
+    """What is known of the entries of one pane."""
 
-    end_ms: int
-    #: Ascending.
-    lasts_ms: np.ndarray
-    #: Of each of them, its position in ``keys``.
-    order: np.ndarray
-    keys: weir_keys.KeyColumn
+    def __init__(self, end_ms: int, parts: list[np.ndarray | None]) -> None:
+        self.end_ms = end_ms
+        #: Key groups whose entries are still to be listed; None: those of all.
+        self.parts = parts
+        #: Last times and keys of entries that were listed, or have changed since.
+        self.found: list[tuple[np.ndarray, weir_keys.KeyColumn]] = []
+        #: All of them in the order of their last times, of which the first so many were taken.
+        self.lasts_ms = self.order = np.empty(0, dtype=np.int64)
+        self.keys = weir_keys.joined_keys([])
+        self.taken = 0
+        self.is_sorted = False
+
+    def sort(self) -> None:
+        """Bring what was found in order."""
+        self.lasts_ms = np.concatenate([self.lasts_ms, *(lasts_ms for lasts_ms, _ in self.found)])
+        self.order = np.argsort(self.lasts_ms, kind="stable")
+        self.lasts_ms = self.lasts_ms[self.order]
+        self.keys = weir_keys.joined_keys([keys for _, keys in self.found])
+        self.found, self.is_sorted = [], True
+
+    def due(self, gone_ms: int) -> weir_keys.KeyColumn:
+        """Keys of entries whose last row is before a time, or was when they were found; none of them twice."""
+        stop = max(self.taken, int(np.searchsorted(self.lasts_ms, gone_ms)))
+        due = [weir_keys.select_keys(self.keys, self.order[self.taken : stop])]
+        self.taken = stop
+        waiting = []
+        for lasts_ms, keys in self.found:
+            is_due = lasts_ms < gone_ms
+            due.append(weir_keys.select_keys(keys, np.flatnonzero(is_due)))
+            rest = np.flatnonzero(~is_due)
+            if len(rest):
+                waiting.append((lasts_ms[rest], weir_keys.select_keys(keys, rest)))
+        self.found = waiting
+        keys = weir_keys.joined_keys(due)
+        firsts, _, _ = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)
+        return keys if len(firsts) == len(keys.offsets) - 1 else weir_keys.select_keys(keys, firsts)
+
+    def first_ms(self) -> int:
+        """The first last time of those that were not taken; ``NEVER_MS``: all were."""
+        firsts = [int(lasts_ms.min()) for lasts_ms, _ in self.found]
+        if self.taken < len(self.lasts_ms):
+            firsts.append(int(self.lasts_ms[self.taken]))
+        return min(firsts, default=NEVER_MS)
 
 
 class ClosingSessions:
@@ -50,25 +89,28 @@ class ClosingSessions:
         self._table, self._folds, self._gap_ms = table, folds, gap_ms
         self._first, self._last = folds.cell_count - 2, folds.cell_count - 1
         self._ownership = -1
-        self._listed: _Listed | None = None
-        self._taken = 0
-        #: Keys and last times of entries that have changed since they were listed.
-        self._changed: list[tuple[np.ndarray, weir_keys.KeyColumn]] = []
+        #: By end: the pane in which sessions close, and the next one when it is listed ahead.
+        self._panes: dict[int, _Pane] = {}
 
     def forget(self) -> None:
         """Entries have changed otherwise."""
-        self._listed, self._taken = None, 0
-        self._changed.clear()
+        self._panes.clear()
 
-    @property
-    def listed_ms(self) -> int:
-        """End of the pane that is listed: changes of it are to be noted; ``NOTHING_MS``: none is."""
-        return NOTHING_MS if self._listed is None else self._listed.end_ms
+    def is_listed(self, ends_ms: np.ndarray) -> np.ndarray:
+        """Which panes are listed, so that changes of them are to be noted; bool."""
+        found = np.zeros(len(ends_ms), dtype=np.bool_)
+        for end_ms in self._panes:
+            found |= ends_ms == end_ms
+        return found
 
     def note(self, slots: np.ndarray) -> None:
-        """The entries at these slots, of the listed pane, have changed."""
+        """The entries at these slots, of listed panes, have changed."""
         entries = self._table.entries_at(np.unique(slots))
-        self._changed.append((entries.cells[:, self._last].copy(), entries.keys))
+        for end_ms, pane in self._panes.items():
+            rows = np.flatnonzero(entries.ends_ms == end_ms)
+            if len(rows):
+                lasts_ms = entries.cells[rows, self._last]
+                pane.found.append((lasts_ms, weir_keys.select_keys(entries.keys, rows)))
 
     def applies(self, until_ms: int) -> bool:
         """Whether sessions can be closed up to this watermark one pane after the other."""
@@ -89,72 +131,61 @@ class ClosingSessions:
         """Sessions whose end is before a watermark, which leave their entries."""
         gone_ms = until_ms - self._gap_ms
         for end_ms in range(self._first_end(), until_ms, self._gap_ms):
-            if self.listed_ms != end_ms:
-                self._list(end_ms)
-            keys = self._due(gone_ms)
+            pane = self._pane(end_ms)
+            if not pane.is_sorted:
+                self._list(pane, len(pane.parts))
+                pane.sort()
+            keys = pane.due(gone_ms)
             if len(keys.offsets) > 1:
-                yield from self._close_some(end_ms, keys, gone_ms)
+                yield from self._close_some(pane, keys, gone_ms)
             if end_ms <= gone_ms:
-                self.forget()
+                del self._panes[end_ms]
+        self._list_ahead(until_ms)
+
+    def _list_ahead(self, until_ms: int) -> None:
+        """List some of the next pane, so that not all of it has to be listed at one watermark."""
+        lead_ms = self._gap_ms // _LEAD
+        end_ms = -(-until_ms // self._gap_ms) * self._gap_ms
+        if self._table.capacity > LARGE_SLOTS and until_ms > end_ms - lead_ms:
+            pane = self._pane(end_ms)
+            done = int((until_ms - end_ms + lead_ms) / lead_ms * _PARTS)
+            self._list(pane, done - (_PARTS - len(pane.parts)))
 
     def due_ms(self, until_ms: int) -> int:
         """No session closes at a watermark before this one, unless rows come."""
         due_ms = -(-until_ms // self._gap_ms) * self._gap_ms + 1
-        if self._listed is not None and self._taken < len(self._listed.lasts_ms):
-            due_ms = min(due_ms, int(self._listed.lasts_ms[self._taken]) + self._gap_ms + 1)
-        for lasts_ms, _ in self._changed:
-            due_ms = min(due_ms, int(lasts_ms.min()) + self._gap_ms + 1)
-        return due_ms
+        firsts = [pane.first_ms() for pane in self._panes.values()]
+        return min([due_ms, *(first_ms + self._gap_ms + 1 for first_ms in firsts if first_ms != NEVER_MS)])
 
-    def _list(self, end_ms: int) -> None:
-        self.forget()
-        table = self._table
-        parts: list[np.ndarray | None] = [None]
-        if table.capacity > _LARGE:
-            parts = list(np.array_split(np.arange(len(table.places_ms)), _PARTS))
-        lasts, keys = [np.empty(0, dtype=np.int64)], []
-        for groups in parts:
-            for entries in table.entries(end_ms - 1, end_ms, groups):
+    def _pane(self, end_ms: int) -> _Pane:
+        if end_ms not in self._panes:
+            parts: list[np.ndarray | None] = [None]
+            if self._table.capacity > LARGE_SLOTS:
+                parts = list(np.array_split(np.arange(len(self._table.places_ms)), _PARTS))
+            self._panes[end_ms] = _Pane(end_ms, parts)
+        return self._panes[end_ms]
+
+    def _list(self, pane: _Pane, count: int) -> None:
+        """List the entries of the next so many parts of a pane."""
+        for _ in range(min(count, len(pane.parts))):
+            for entries in self._table.entries(pane.end_ms - 1, pane.end_ms, pane.parts.pop()):
                 live = np.flatnonzero(self._is_live(entries.presence))
-                lasts.append(entries.cells[live, self._last])
-                keys.append(weir_keys.select_keys(entries.keys, live))
-        lasts_ms = np.concatenate(lasts)
-        order = np.argsort(lasts_ms, kind="stable")
-        self._listed = _Listed(end_ms, lasts_ms[order], order, weir_keys.joined_keys(keys))
+                lasts_ms = entries.cells[live, self._last]
+                pane.found.append((lasts_ms, weir_keys.select_keys(entries.keys, live)))
 
     def _is_live(self, presence: np.ndarray) -> np.ndarray:
         """Which entries are not empty; bool."""
         live: np.ndarray = presence[:, self._last // 8] & (1 << self._last % 8) != 0
         return live
 
-    def _due(self, gone_ms: int) -> weir_keys.KeyColumn:
-        """Keys of entries whose last row is before a time, or was when they were listed; none of them twice."""
-        assert self._listed is not None
-        stop = int(np.searchsorted(self._listed.lasts_ms, gone_ms))
-        found = [weir_keys.select_keys(self._listed.keys, self._listed.order[self._taken : stop])]
-        self._taken = max(stop, self._taken)
-        waiting = []
-        for lasts_ms, keys in self._changed:
-            is_due = lasts_ms < gone_ms
-            found.append(weir_keys.select_keys(keys, np.flatnonzero(is_due)))
-            if not is_due.all():
-                rest = np.flatnonzero(~is_due)
-                waiting.append((lasts_ms[rest], weir_keys.select_keys(keys, rest)))
-        self._changed = waiting
-        if len(found) == 1:
-            return found[0]
-        keys = weir_keys.joined_keys(found)
-        firsts, _, _ = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)
-        return weir_keys.select_keys(keys, firsts)
-
-    def _close_some(self, end_ms: int, keys: weir_keys.KeyColumn, gone_ms: int) -> Iterator[CompleteSessions]:
-        table, folds = self._table, self._folds
+    def _close_some(self, pane: _Pane, keys: weir_keys.KeyColumn, gone_ms: int) -> Iterator[CompleteSessions]:
+        table, folds, end_ms = self._table, self._folds, pane.end_ms
         cells = Cells(*table.peek(end_ms, keys))
         live, lasts_ms = self._is_live(cells.presence), cells.integers[:, self._last]
         later = live & (lasts_ms >= gone_ms)
         if later.any():
             rows = np.flatnonzero(later)
-            self._changed.append((lasts_ms[rows], weir_keys.select_keys(keys, rows)))
+            pane.found.append((lasts_ms[rows], weir_keys.select_keys(keys, rows)))
         rows = np.flatnonzero(live & ~later)
         if not len(rows):
             return

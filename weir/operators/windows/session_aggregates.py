@@ -80,7 +80,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         late = times_ms + gap_ms < places_ms[weir_keys.key_groups(hashes, len(places_ms))]
         ends_ms[late] = NOTHING_MS
         #: Of the rows that are taken next, which belong to the pane that is listed; bool.
-        self._is_listed = (ends_ms if not late.any() else ends_ms[~late]) == self._closing.listed_ms
+        self._is_listed = self._closing.is_listed(ends_ms if not late.any() else ends_ms[~late])
         if not late.all():
             first_ms = int(times_ms.min() if not late.any() else times_ms[~late].min())
             self._due_ms = min(self._due_ms, first_ms + gap_ms + 1)

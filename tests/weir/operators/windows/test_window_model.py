@@ -18,6 +18,7 @@ from tests.weir.model_tests import model_test
 from weir import keys as weir_keys
 from weir.clock import SystemClock
 from weir.operators.base import OperatorContext
+from weir.operators.windows import closing_sessions
 from weir.operators.windows.making import make_window_operator
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, user_columns, with_times
 from weir.side_outputs import SideRows
@@ -430,11 +431,18 @@ class SessionMachine(WindowMachine):
 
     @initialize(
         gap=st.sampled_from([1, 7, 30]),
+        large_slots=st.sampled_from([0, 1 << 20]),
         cache_bytes=st.sampled_from([400, 1 << 20]),
         kind=st.sampled_from(["memory", "rocksdb"]),
     )
-    def begin(self, gap, cache_bytes, kind):
+    def begin(self, gap, cache_bytes, kind, large_slots):
+        # Of large tables the next pane is listed ahead.
+        closing_sessions.LARGE_SLOTS, self.large_slots = large_slots, closing_sessions.LARGE_SLOTS
         super().begin(weir.session(gap), cache_bytes, kind)
+
+    def teardown(self):
+        closing_sessions.LARGE_SLOTS = getattr(self, "large_slots", closing_sessions.LARGE_SLOTS)
+        super().teardown()
 
     def is_late(self, time_ms, place):
         return time_ms + self.window.size_ms < place
