@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 import pyarrow as pa
 
-from weir.changes import check_keeps_changes
+from weir.changes import CHANGE_COLUMN, check_keeps_changes
 from weir.errors import GraphError
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import (
@@ -119,9 +119,19 @@ class SelectSpec(OperatorSpec):
         return pa.schema(fields)
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """The chosen columns, and what expressions read; see :class:`OperatorSpec`."""
-        plain = frozenset(item for item in self.columns if isinstance(item, str))
+        """The chosen columns that are wanted, and what expressions read; see :class:`OperatorSpec`."""
+        plain = frozenset(item for item in self.giving(wanted).columns if isinstance(item, str))
         return plain | expression_columns(self.expressions, schema)
+
+    def giving(self, wanted: frozenset[str]) -> SelectSpec:
+        """Without chosen columns that nobody reads; see :class:`OperatorSpec`. What is computed stays."""
+        kept = [
+            item
+            for item in self.columns
+            if not isinstance(item, str) or item in wanted or item == CHANGE_COLUMN
+        ]
+        kept = kept or list(self.columns[:1])
+        return self if len(kept) == len(self.columns) else replace(self, columns=tuple(kept))
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Those that are chosen, and their copies; see :class:`OperatorSpec`."""
