@@ -126,7 +126,13 @@ class ControlPlaneConfig(Section):
         ge=1,
         le=MAX_PARALLELISM_MAX,
     )
-    watermark_interval: float = setting(0.2, "How often sources emit a watermark.", "s", gt=0, le=3600)
+    watermark_interval: float = setting(
+        0.2,
+        "How often sources emit a watermark; one that keeps up and reads many rows does so eight times as often.",
+        "s",
+        gt=0,
+        le=3600,
+    )
     out_of_order_grace_period: float = setting(
         2, "Subtracted from the highest event time seen, to give late events a chance.", "s", ge=0, le=86_400
     )
