@@ -136,6 +136,26 @@ def test_early_results_of_sliding_windows_by_event_time():
         assert new() == [("ann", -10, 10, 2, 2)]
 
 
+def test_what_was_told_early_is_not_told_again_after_a_restart_and_the_rest_is():
+    options = {"early": weir.every("1s"), "results": "discarding"}
+    with testing.start(flow_of(weir.tumbling(10_000), **options), {"events": []}, state="rocksdb") as job:
+        new = Told(job)
+        job.push("events", [event(f"user {number}", 1) for number in range(20)])
+        job.advance_time(1000)
+        assert len(new()) == 20
+        job.push("events", [event(f"user {number}", 2, 7) for number in range(0, 20, 2)])
+        savepoint = job.savepoint()
+    flow = flow_of(weir.tumbling(10_000), parallelism=3, **options)
+    with testing.start(flow, {"events": []}, state="rocksdb", from_savepoint=savepoint) as job:
+        new = Told(job)
+        job.advance_time(1000)
+        expected = sorted((f"user {number}", 0, 10_000, 1, 7) for number in range(0, 20, 2))
+        assert new() == expected
+        job.push("events", [event("user 3", 3, 5)])
+        job.finish()
+        assert new() == [("user 3", 0, 10_000, 1, 5)]
+
+
 @pytest.mark.parametrize("results", ["accumulating", "discarding"])
 def test_every_so_many_rows_exactly(results):
     flow = flow_of(weir.global_window(), early=weir.every(rows=3), results=results)
@@ -149,6 +169,7 @@ def test_every_so_many_rows_exactly(results):
         else:
             assert new() == [("ann", 0, 3, 3, 3), ("ann", 0, 6, 6, 15)]
         savepoint = job.savepoint()
+    flow = flow_of(weir.global_window(), early=weir.every(rows=3), results=results, parallelism=2)
     with testing.start(flow, {"events": []}, from_savepoint=savepoint) as job:
         new = Told(job)
         job.push("events", [event("ann", 8, 8)])
