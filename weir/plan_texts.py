@@ -7,6 +7,7 @@ import dataclasses
 from weir.graph import Node
 from weir.specs import AssignEventTimeSpec, JoinSpec, KeyedSpec, SourceSpec
 from weir.specs.joins import JoinBounds
+from weir.specs.multi_joins import MultiJoinSpec
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import Window
 from weir.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
@@ -28,8 +29,13 @@ def window_text(node: Node) -> str | None:
     window = getattr(node.spec, "window", None)
     if isinstance(window, Window):
         return _window(window) + _updates(getattr(node.spec, "updates", WindowUpdates()))
-    if isinstance(node.spec, JoinSpec) and node.spec.bounds is not None:
-        return _bounds(node.spec.bounds)
+    spec = node.spec
+    if isinstance(spec, MultiJoinSpec) and spec.window_ms is not None:
+        return _same_window(spec.window_ms, None)
+    if isinstance(spec, MultiJoinSpec) and spec.span_ms is not None:
+        return f"all within {duration_text(spec.span_ms)}"
+    if isinstance(spec, JoinSpec) and spec.bounds is not None:
+        return _bounds(spec.bounds)
     within_ms = getattr(node.spec, "within_ms", None)
     return f"within {duration_text(within_ms)}" if isinstance(within_ms, int) else None
 
@@ -85,9 +91,14 @@ def _window(window: Window) -> str:
     return text
 
 
+def _same_window(window_ms: int, slide_ms: int | None) -> str:
+    by = "" if slide_ms is None else f" by {duration_text(slide_ms)}"
+    return f"the same window of {duration_text(window_ms)}{by}"
+
+
 def _bounds(bounds: JoinBounds) -> str:
     if bounds.window_ms is not None:
-        return f"the same window of {duration_text(bounds.window_ms)}"
+        return _same_window(bounds.window_ms, bounds.slide_ms)
     ends = [
         column if column is not None else "any" if added is None else f"{added:+d} ms"
         for column, added in (

@@ -12,6 +12,7 @@ from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from weir import testing
 from weir.errors import GraphError
 from weir.operators.joins import row_chunks
+from weir.plan_texts import window_text
 
 KEYS = ("a", "b", "c")
 NAMES = ("left", "middle", "right")
@@ -128,6 +129,18 @@ def test_columns_and_state_of_one_step():
 def test_what_is_wrong_is_said_when_the_join_is_written_down(arguments, message):
     with pytest.raises(GraphError, match=f"^step 'j': .*{message}"):
         flow_of(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, None),
+        ({"within": "90s"}, "all within 90s"),
+        ({"window": weir.tumbling("1h")}, "the same window of 1h"),
+    ],
+)
+def test_a_plan_tells_which_rows_go_together(arguments, text):
+    assert window_text(flow_of(**arguments)[1].node) == text
 
 
 def test_one_other_stream_is_joined_with_join():
