@@ -93,12 +93,3 @@ def state_prefix(key_group: int, state_id: int) -> bytes:
     if not 0 <= state_id <= STATE_ID_MAX:
         raise ValueError(f"state id {state_id} is not in 0..{STATE_ID_MAX}")
     return key_group.to_bytes(2, "big") + state_id.to_bytes(2, "big")
-
-
-def prefix_stop(prefix: bytes) -> bytes:
-    """The smallest key after every key that starts with ``prefix``, as far as keys can begin with a key group.
-
-    Of a prefix of nothing but 0xFF bytes, or an empty one, it is longer than every key.
-    """
-    trimmed = prefix.rstrip(b"\xff")
-    return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else b"\xff" * 65_536

@@ -18,6 +18,7 @@ from weir.protocol.queries import PAGE_BYTES_MAX, QueryError, Question
 from weir.specs.keyed import KeyedSpec
 from weir.specs.windows import WindowAggregateSpec
 from weir.state import layout
+from weir.state.api import prefix_end
 
 #: After so many entries a scan looks whether it may go on.
 _LOOK_ENTRIES = 500
@@ -143,7 +144,7 @@ def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]
         if not asked.keys.is_text:
             raise QueryError(400, "prefix is for keys of one column of text; give from and to")
         start = question.prefix.encode()
-        stop = layout.prefix_stop(start)
+        stop = prefix_end(start)
     if question.first is not None:
         start = asked.keys.encode(question.first)
     if question.last is not None:
@@ -170,7 +171,8 @@ def _merged(
 
     def of_group(group: int) -> Iterator[tuple[bytes, bytes]]:
         prefix = layout.key_prefix(group, state_id)
-        last = layout.prefix_stop(prefix) if stop is None else prefix + stop
+        last = prefix_end(prefix) if stop is None else prefix + stop
+        assert last is not None, "it begins with a key group, which is not only 0xFF"
         if prefix + start < last:
             for key, data in reading.scan(prefix + start, last, reverse=reverse):
                 yield key[len(prefix) :], data

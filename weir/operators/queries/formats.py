@@ -22,6 +22,7 @@ from weir.specs import KeyedAggregateSpec, KeyedProcessSpec
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregateSpec
 from weir.state import layout
+from weir.state.api import prefix_end
 from weir.state.handles.elements import ELEMENT
 from weir.state.handles.retained import TIME_MS_MAX
 from weir.state.handles.version_format import unpack_version
@@ -154,7 +155,7 @@ class ElementFormat(StateFormat):
         start, stop = below, prefix + b"\x02"
         if question.prefix is not None:
             start = below + question.prefix.encode()
-            stop = min(stop, layout.prefix_stop(start))
+            stop = min(stop, prefix_end(start) or stop)
         if question.first is not None:
             start = below + _map_key(state, question.first)
         if question.last is not None:

@@ -195,6 +195,8 @@ def page(graph, written, state, **given):
         ({"first": "b"}, ["bea", "bob"]),
         ({"prefix": "be"}, ["bea"]),
         ({"first": "z", "last": "a"}, []),
+        ({"prefix": ""}, ["ann", "bea", "bob"]),
+        ({"prefix": "\U0010ffff"}, []),
         ({"after": b"bea".hex()}, ["bob"]),
         ({"after": b"bea".hex(), "reverse": True}, ["ann"]),
     ],
