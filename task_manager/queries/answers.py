@@ -148,7 +148,8 @@ class Answers:
             except Exception as error:
                 given.set_exception(error)
 
-        if running.group_state is None or running.post(look) is None:
+        # Asked here as well, so that those who do not own the group are not waited for.
+        if not _owns(running, group) or running.post(look) is None:
             return None
         try:
             return given.result(_OWNER_S)
@@ -193,12 +194,15 @@ class Answers:
             return 200, {**shown, "rows": page.rows, "order": order, "continuation": after}, 0
 
 
+def _owns(running: RunningSubtask, group: int) -> bool:
+    return running.group_state is not None and group in running.group_state.backend.ownership.epochs()
+
+
 def _look(
     running: RunningSubtask, asked: AskedState, question: Question, state_id: int, group: int
 ) -> tuple[int, dict[str, Any]] | None:
     """In the subtask's thread."""
-    assert running.group_state is not None
-    if group not in running.group_state.backend.ownership.epochs():
+    if not _owns(running, group):
         return None
     table = next((table for table in running.chain.tables if table.state_id == state_id), None)
     if not isinstance(table, CellTable | ValueTable):
