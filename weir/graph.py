@@ -267,6 +267,11 @@ class PhysicalGraph:
         """All subtasks, by stage, then index."""
         return [subtask for stage in self.stages for subtask in stage.subtasks()]
 
+    @property
+    def waits_for_event_time(self) -> bool:
+        """Whether a step does something when a watermark comes."""
+        return any(node.spec.waits_for_event_time for stage in self.stages for node in stage.nodes)
+
     def sides_read(self, step: str) -> frozenset[str]:
         """Names of a step's side outputs that somebody reads."""
         edges = [edge.output.partition("/") for stage in self.stages for edge in stage.inputs]

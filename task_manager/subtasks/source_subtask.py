@@ -42,7 +42,7 @@ class SourceSubtask(Subtask):
         #: What keeps it from running ahead of other sources; None: nothing does.
         self._drift = None if alignment is None else WatermarkDrift(alignment.group, alignment.max_drift_ms)
         self._last_data_s = 0.0
-        self._times = WatermarkTimes(parts.timers.watermark_interval_ms)
+        self._times = WatermarkTimes(parts.timers.watermark_interval_ms, soon=parts.timers.watermarks_soon)
         self._idle = False
         #: Name of the reader's step, once it is open.
         self._step = ""

@@ -65,6 +65,8 @@ class SubtaskTimers:
     batch_rows_max: int
     #: How much longer it waits while the process is busy with small batches.
     gathering: Gathering | None = None
+    #: Some step of the job does something when a watermark comes.
+    watermarks_soon: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from task_manager.subtasks.task_subtask import TaskSubtask
 from task_manager.topology import Topology
 from weir.clock import Clock
 from weir.config import StateMove, TaskManagerConfig
-from weir.graph import Edge, Node, Stage
+from weir.graph import Edge, Node, PhysicalGraph, Stage
 from weir.operators.base import OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
@@ -114,7 +114,7 @@ class SubtaskFactory:
             subtask,
             chain,
             mailbox,
-            self._timers(),
+            self._timers(topology.graph),
             self._clock,
             ports.on_change,
             ports.checkpoints,
@@ -224,7 +224,7 @@ class SubtaskFactory:
         )
         return OutputEdge(edge, channels, policy, table.group_to_subtask if table else None)
 
-    def _timers(self) -> SubtaskTimers:
+    def _timers(self, graph: PhysicalGraph) -> SubtaskTimers:
         return SubtaskTimers(
             watermark_interval_ms=self._settings.watermark_interval_ms,
             out_of_order_grace_period_ms=self._settings.out_of_order_grace_period_ms,
@@ -234,4 +234,5 @@ class SubtaskFactory:
             batch_timeout_ms=self._config.batch_timeout_ms,
             batch_rows_max=self._config.batch_size,
             gathering=self._network.gathering,
+            watermarks_soon=graph.waits_for_event_time,
         )

@@ -55,9 +55,10 @@ class TaskSubtask(Subtask):
         self._hold = WatermarkHold()
         self._ownership: Ownership | None = None
         self._held_releases: deque[Callable[[], None]] = deque()
-        self._forward = WatermarkForward(parts.timers.watermark_interval_ms)
+        soon = parts.timers.watermarks_soon
+        self._forward = WatermarkForward(parts.timers.watermark_interval_ms, soon=soon)
         #: To side outputs of steps before one that assigns event times.
-        self._early_forward = WatermarkForward(parts.timers.watermark_interval_ms)
+        self._early_forward = WatermarkForward(parts.timers.watermark_interval_ms, soon=soon)
         self._early_idle = False
         self._shown_ms = WATERMARK_MIN_MS
         self._idle_forwarded = False

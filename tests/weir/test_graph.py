@@ -224,3 +224,17 @@ def test_fingerprint_is_the_same_in_every_process_and_tells_jobs_apart(tmp_path)
     assert fingerprint_in_new_process(tmp_path, "2") == first
     assert fingerprint_in_new_process(tmp_path, "1", rate="10") != first
     assert fingerprint_in_new_process(tmp_path, "1", threshold="4") != first
+
+
+def test_a_job_waits_for_event_time_if_a_step_does():
+    def waits(make):
+        flow = weir.Dataflow("job")
+        rows = flow.source("rows", weir.JsonLines("in", schema={"k": int, "at": int}, event_time="at"))
+        make(rows.key_by("k")).sink("out", weir.Blackhole())
+        return physical_graph(flow.build()).waits_for_event_time
+
+    assert not waits(lambda rows: rows.count("n"))
+    assert not waits(lambda rows: rows.top("best", by="at", rows=1))
+    assert waits(lambda rows: rows.deduplicate("first", within="1m"))
+    assert waits(lambda rows: rows.window(weir.tumbling("1m")).aggregate("w", n=weir.count()))
+    assert waits(lambda rows: rows.apply("own", weir.Operator))

@@ -18,8 +18,9 @@ class WatermarkForward:
     interval, or less where many rows pass. So the delays of all stages together are far below one interval.
     """
 
-    def __init__(self, interval_ms: float) -> None:
-        """``interval_ms``: between two watermarks of a source."""
+    def __init__(self, interval_ms: float, *, soon: bool = True) -> None:
+        """``interval_ms``: between two watermarks of a source; ``soon``: some step of the job waits for them."""
+        self._soon = soon
         self._interval_s = interval_ms / 1e3
         self._sent_ms = _MIN_MS
         self._sent_rows = 0
@@ -32,7 +33,7 @@ class WatermarkForward:
         if visible_ms <= self._sent_ms:
             self.due_s = float("inf")
             return False
-        is_busy = rows - self._sent_rows >= _BUSY_ROWS
+        is_busy = self._soon and rows - self._sent_rows >= _BUSY_ROWS
         self.due_s = self._sent_s + self._interval_s / (
             _BUSY_PER_INTERVAL_MAX if is_busy else _PER_INTERVAL_MAX
         )
@@ -55,7 +56,9 @@ class WatermarkTimes:
     it can does not: what it reads is old anyway.
     """
 
-    def __init__(self, interval_ms: float) -> None:
+    def __init__(self, interval_ms: float, *, soon: bool = True) -> None:
+        """``interval_ms``: between two watermarks; ``soon``: some step of the job waits for them."""
+        self._soon = soon
         self._interval_us = int(interval_ms * 1e3)
         self._soon_us = max(self._interval_us // _SOON_PER_INTERVAL, 1)
         #: Monotonic second of the next regular one.
@@ -72,7 +75,7 @@ class WatermarkTimes:
             rows: read so far.
             is_calm: there is nothing to read for a moment.
         """
-        is_soon = is_calm and rows - self._sent_rows >= _BUSY_ROWS and now_s >= self._soon_s
+        is_soon = self._soon and is_calm and rows - self._sent_rows >= _BUSY_ROWS and now_s >= self._soon_s
         if now_s < self.next_s and not is_soon:
             return False
         self.next_s = now_s + (self._interval_us - wall_us % self._interval_us) / 1e6

@@ -41,6 +41,11 @@ class OperatorSpec:
     #: Its input may be a changelog (``weir.changes``): it hands each change on, or shows it to the author's code.
     takes_changes: ClassVar[bool] = False
 
+    @property
+    def waits_for_event_time(self) -> bool:
+        """Whether something happens, or leaves, when a watermark comes: it is worth to send them soon."""
+        return False
+
     def describe(self) -> dict[str, object]:
         """JSON-able, deterministic: the kind and every field."""
         return {"kind": self.kind, **_told_fields(self)}

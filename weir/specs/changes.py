@@ -91,6 +91,11 @@ class TopSpec(KeyedSpec):
         """All of them; see :class:`OperatorSpec`."""
         return names
 
+    @property
+    def waits_for_event_time(self) -> bool:
+        """Not; see :class:`OperatorSpec`."""
+        return False
+
 
 def _check_order(step: str, name: str, schema: pa.Schema) -> None:
     if name not in schema.names:

@@ -35,6 +35,11 @@ class KeyedSpec(OperatorSpec):
     keeps_keys: ClassVar[bool] = True
     key_columns: tuple[str, ...]
 
+    @property
+    def waits_for_event_time(self) -> bool:
+        """Windows, joins, timers; see :class:`OperatorSpec`."""
+        return True
+
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Key columns; see :class:`OperatorSpec`."""
         return names.intersection(self.key_columns) if self.keeps_keys else frozenset()
@@ -89,6 +94,11 @@ class KeyedAggregateSpec(KeyedSpec):
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """All of them; see :class:`OperatorSpec`."""
         return names
+
+    @property
+    def waits_for_event_time(self) -> bool:
+        """Not; see :class:`OperatorSpec`."""
+        return False
 
 
 @dataclass(frozen=True)

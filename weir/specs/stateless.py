@@ -252,3 +252,8 @@ class UserOperatorSpec(OperatorSpec):
     def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
         """What the author declared; see :class:`OperatorSpec`."""
         return self.side_outputs
+
+    @property
+    def waits_for_event_time(self) -> bool:
+        """Perhaps: its author says what happens then; see :class:`OperatorSpec`."""
+        return True

@@ -62,3 +62,11 @@ def test_a_source_sends_at_round_moments_and_sooner_only_with_many_rows_when_it_
     assert times.take(10.022, 1_025_000, 500, is_calm=True)
     assert not times.take(10.03, 1_033_000, 531, is_calm=True)
     assert times.take(10.198, 1_200_500, 531, is_calm=False), "once in an interval in any case"
+
+
+def test_where_no_step_waits_for_event_time_nothing_is_sent_sooner():
+    forward, times = WatermarkForward(300, soon=False), WatermarkTimes(200, soon=False)
+    assert forward.take(1, 1.0, 0)
+    assert not forward.take(2, 1.05, 1_000)
+    assert times.take(10.0, 1_003_000, 0, is_calm=False)
+    assert not times.take(10.1, 1_103_000, 1_000, is_calm=True)
