@@ -46,8 +46,10 @@ class SimulatedNetwork(PeerNetwork):
     ) -> None:
         """Made at a deployment; ``source`` is the process."""
         super().__init__(identity, address, config, clock, find_local_inbox)
-        # What the machine's processor does must not decide anything here.
-        self.gathering = Gathering(clock.monotonic_s, lambda: 0.0)
+        # What the machine's processor does must not decide anything here: every other seed has a process that is
+        # always busy, so that rows travel in waves.
+        cores = 0.5 if source.world.is_busy else 0.0
+        self.gathering = Gathering(clock.monotonic_s, lambda: cores * clock.monotonic_s())
         self._source = source
         self._job, self._own, self._limits = identity, address, config
         self._now, self._find = clock, find_local_inbox

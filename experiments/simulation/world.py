@@ -109,6 +109,8 @@ class World:
         self, seed: int, *, broken: str = "", print_line: Callable[[str], None] | None = None
     ) -> None:
         self.rng = random.Random(seed)
+        #: Processes use much of a core.
+        self.is_busy = seed % 2 == 1
         self.broken = broken
         self.print_line = print_line
         self.now_ms = 0.0
