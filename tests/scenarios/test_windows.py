@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from experiments.soak_check import write_events
-from tests.scenarios.flows.flow_windows import GAP_MS, SIZE_MS, SLIDE_MS
+from tests.scenarios.flows.flow_windows import GAP_MS, ROWS, SIZE_MS, SLIDE_MS
 
 pytestmark = pytest.mark.scenario
 
@@ -17,7 +17,7 @@ AGGREGATES = (
 )
 
 
-@pytest.mark.parametrize("stage", [1, 3], ids=["sliding", "sessions"])
+@pytest.mark.parametrize("stage", [1, 5], ids=["sliding", "sessions"])
 def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
     run_disturbed, tmp_path, stage
 ):
@@ -33,14 +33,33 @@ def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
     sessions = rows.sort("server", "id").with_columns(session=session).group_by("server", "session")
     bounds = {"window_start": pl.col("id").min(), "window_end": pl.col("id").max() + GAP_MS}
     check(tmp_path / "out-sessions", sessions.agg(*AGGREGATES, **bounds))
+    # What is told bit by bit adds up, and windows by rows have so many.
+    sums = (pl.col("n").sum(), pl.col("total").sum(), pl.col("last").max())
+    parts = told(tmp_path / "out-parts")
+    assert len(parts) > len(parts.unique(KEYS))
+    assert_same(
+        parts.group_by(KEYS).agg(*sums),
+        fixed(rows.with_columns(window_start=pl.col("id") // SIZE_MS * SIZE_MS)),
+    )
+    number = pl.int_range(pl.len()).over("server", order_by="id") // ROWS
+    by_rows = rows.with_columns(number=number).group_by("server", "number")
+    bounds = {"window_start": pl.col("id").min(), "window_end": pl.col("id").max() + 1}
+    check(tmp_path / "out-by-rows", by_rows.agg(*AGGREGATES, **bounds))
 
 
 def fixed(rows):
     return rows.with_columns(window_end=pl.col("window_start") + SIZE_MS).group_by(KEYS).agg(*AGGREGATES)
 
 
-def check(output, expected):
+def told(output):
     parts = [part for part in sorted(output.glob("part-*")) if part.stat().st_size]
-    found = pl.concat([pl.read_ndjson(part) for part in parts])
+    return pl.concat([pl.read_ndjson(part) for part in parts])
+
+
+def check(output, expected):
+    assert_same(told(output), expected)
+
+
+def assert_same(found, expected):
     columns = [*KEYS, "n", "total", "last"]
     assert found.select(columns).sort(KEYS).equals(expected.select(columns).sort(KEYS))

@@ -5,6 +5,8 @@ from experiments.held_source import held
 
 SCHEMA = {"id": int, "server": str}
 SIZE_MS, SLIDE_MS, GAP_MS = 200, 50, 20
+#: Of a key in one result.
+ROWS = 7
 
 
 def build(input: str, rate: float, output: str, release: str) -> weir.Dataflow:
@@ -23,4 +25,12 @@ def build(input: str, rate: float, output: str, release: str) -> weir.Dataflow:
             name, n=weir.count(), total=weir.sum("id"), last=weir.max("id")
         )
         results.rebalance().sink(f"out_{name}", weir.JsonLinesSink(f"{output}-{name}"))
+    parts = keyed.window(weir.tumbling(SIZE_MS), early=weir.every("50ms"), results="discarding")
+    parts.aggregate("parts", n=weir.count(), total=weir.sum("id"), last=weir.max("id")).rebalance().sink(
+        "out_parts", weir.JsonLinesSink(f"{output}-parts")
+    )
+    by_rows = keyed.window(weir.global_window(), early=weir.every(rows=ROWS), results="discarding")
+    by_rows.aggregate("by_rows", n=weir.count(), total=weir.sum("id"), last=weir.max("id")).rebalance().sink(
+        "out_by_rows", weir.JsonLinesSink(f"{output}-by-rows")
+    )
     return flow
