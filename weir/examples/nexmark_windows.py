@@ -58,28 +58,20 @@ def q12(auction: Auction) -> weir.Stream:
 
 def q15(auction: Auction) -> weir.Stream:
     """Bids, bidders and auctions of each day, by price range."""
-    told = _statistics(auction, ())
-    return told.select("statistic", "day", *_counts("bids"), *_counts("bidders"), *_counts("auctions"))
+    bids = auction.bids.select("bid", "auction", "bidder", "price", "date_time")
+    found = bids.window_all(weir.tumbling(_DAY)).aggregate("statistics", **_statistics())
+    return found.with_columns("told", day=day_of("window_start")).select("statistic", "day", *_statistics())
 
 
 def q16(auction: Auction) -> weir.Stream:
     """The same for each channel, with the minute of its last bid; each channel has all its bidders and auctions."""
-    price, minute = pl.col("price"), pl.col("date_time") // 60_000 % 1_440
-    ranks = {"rank1": price < _CHEAP, "rank2": (price >= _CHEAP) & (price < _DEAR), "rank3": price >= _DEAR}
-    counts: dict[str, Any] = {}
-    for name, call in (
-        ("bids", weir.count()),
-        ("bidders", weir.count_distinct("bidder")),
-        ("auctions", weir.count_distinct("auction")),
-    ):
-        counts[f"total_{name}"] = call
-        counts |= {f"{rank}_{name}": call.where(condition) for rank, condition in ranks.items()}
     bids = auction.bids.select("bid", "channel", "auction", "bidder", "price", "date_time")
-    channels = bids.with_columns("placed", minute=minute).key_by("channel").window(weir.tumbling(_DAY))
-    found = channels.aggregate("statistics", minute=weir.max("minute"), **counts)
+    placed = bids.with_columns("placed", minute=pl.col("date_time") // 60_000 % 1_440)
+    channels = placed.key_by("channel").window(weir.tumbling(_DAY))
+    found = channels.aggregate("statistics", minute=weir.max("minute"), **_statistics())
     last = pl.from_epoch(pl.col("minute") * 60_000, time_unit="ms").dt.strftime("%H:%M")
     told = found.with_columns("told", day=day_of("window_start"), minute=last)
-    return told.select("statistic", "channel", "day", "minute", *counts)
+    return told.select("statistic", "channel", "day", "minute", *_statistics())
 
 
 def q17(auction: Auction) -> weir.Stream:
@@ -108,35 +100,16 @@ def day_of(column: str) -> pl.Expr:
     return pl.from_epoch(column, time_unit="ms").dt.strftime("%Y-%m-%d")
 
 
-def _statistics(auction: Auction, keys: tuple[str, ...]) -> weir.KeyedStream:
-    """Counts of each day, in two levels: by bidder and by auction first, so that no value is counted twice."""
-    minute = pl.col("date_time") // 60_000 % 1_440
-    bids = auction.bids.select("bid", *keys, "auction", "bidder", "price", "date_time")
-    placed = bids.with_columns("placed", minute=minute)
-    bidders = _distinct(placed, keys, "bidder", with_bids=True)
-    auctions = _distinct(placed, keys, "auction", with_bids=False)
-    return bidders.join("statistics", auctions, window=weir.tumbling(_DAY))
-
-
-def _distinct(bids: weir.Stream, keys: tuple[str, ...], column: str, *, with_bids: bool) -> weir.KeyedStream:
-    """Different values of a column on each day, by price range; and bids."""
-    price, day = pl.col("price"), weir.tumbling(_DAY)
-    each = bids.key_by(*keys, column).window(day)
-    counts = each.aggregate(
-        f"bids_of_{column}",
-        minute=weir.max("minute"),
-        total=weir.count(),
-        rank1=weir.count().where(price < _CHEAP),
-        rank2=weir.count().where((price >= _CHEAP) & (price < _DEAR)),
-        rank3=weir.count().where(price >= _DEAR),
-    )
-    dated = counts.with_columns(f"day_of_{column}", day=day_of("window_start"))
-    ranks = ("total", "rank1", "rank2", "rank3")
-    found: dict[str, Any] = {f"{rank}_{column}s": weir.count().where(pl.col(rank) > 0) for rank in ranks}
-    if with_bids:
-        found |= {f"{rank}_bids": weir.sum(rank) for rank in ranks} | {"minute": weir.max("minute")}
-    return dated.key_by(*keys, "day").window(day).aggregate(f"{column}s", **found)
-
-
-def _counts(of: str) -> tuple[str, ...]:
-    return tuple(f"{rank}_{of}" for rank in ("total", "rank1", "rank2", "rank3"))
+def _statistics() -> dict[str, Any]:
+    """Numbers of bids, different bidders and different auctions, by price range."""
+    price = pl.col("price")
+    ranks = {"rank1": price < _CHEAP, "rank2": (price >= _CHEAP) & (price < _DEAR), "rank3": price >= _DEAR}
+    counts = {}
+    for name, call in (
+        ("bids", weir.count()),
+        ("bidders", weir.count_distinct("bidder")),
+        ("auctions", weir.count_distinct("auction")),
+    ):
+        counts[f"total_{name}"] = call
+        counts |= {f"{rank}_{name}": call.where(condition) for rank, condition in ranks.items()}
+    return counts
