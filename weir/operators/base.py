@@ -287,5 +287,8 @@ class SourceReader(ABC):
         """
         raise InputError("this source cannot be read again from a position: it takes no part in checkpoints")
 
+    def commit(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete; for sources that tell others how far they are. Later ones may have begun."""
+
     def close(self) -> None:
         """Called exactly once if ``open`` was called; releases files."""

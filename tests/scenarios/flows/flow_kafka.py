@@ -14,6 +14,7 @@ def build(bootstrap: str, source: str, target: str, release: str) -> weir.Datafl
             parts={"partition": "partition"},
             event_time="at",
             rate=1_000,
+            properties={"group.id": "counting"},
         ),
         parallelism=2,
     )

@@ -33,6 +33,8 @@ class KafkaReader(UserSourceReader):
         self._records = _KafkaSource(spec)
         super().__init__(spec, self._records)
         self._wait_us = 0
+        #: Offsets in the latest snapshot.
+        self._noted: dict[Partition, int] = {}
 
     def _next_batch(self) -> pa.RecordBatch | None:
         ready = self._records.partitions.fetch()
@@ -44,12 +46,18 @@ class KafkaReader(UserSourceReader):
         self.rejected += self._records.pop_rejected()
         return batch
 
+    def commit(self, checkpoint_id: int) -> None:
+        """Let tools that watch the lag of the group see how far the latest checkpoint is."""
+        self._records.partitions.note_positions(self._noted)
+
     def _position(self, counts: SourceCounts) -> Json:
         """Records that are not given out yet are told to be bad again after a restart, and count then."""
         if self._given is not None:
             again = int(np.count_nonzero(self._records.bad_offsets >= self._next_offset()))
             counts = dataclasses.replace(counts, rejected=counts.rejected - again)
-        return super()._position(counts)
+        value = super()._position(counts)
+        self._noted = {_partition(split[1]): split[2] for split in value["splits"] if split[2] is not None}
+        return value
 
     def _describe(self, split: OpenSplit) -> list[Json]:
         """With the offset of the next row: a number of rows would miss those that have expired until a restart."""
