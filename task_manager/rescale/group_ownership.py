@@ -86,13 +86,18 @@ class Ownership:
         reports: RescaleReports,
         process: Callable[[InputRows], None],
         keyed_inputs: Collection[int],
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
-        """``keyed_inputs``: rows of others belong to no key group, and never wait for one."""
+        """``keyed_inputs``: rows of others belong to no key group, and never wait for one.
+
+        ``settle`` writes what operators hold back: rows of a key leave in order, although another subtask goes on.
+        """
         self._machine = machine
         self._state = state
         self._reports = reports
         self._process = process
         self._keyed_inputs = keyed_inputs
+        self._settle = settle
         self._parked = ParkedRows(len(machine.owned_mask))
 
     @property
@@ -142,6 +147,7 @@ class Ownership:
             case StartFlush(_, groups):
                 self._state.flush_groups(groups)
             case HandOver(version, target, given):
+                self._settle()
                 self._reports.hand_over(version, target, given, self._state.give_groups(version, given))
             case TakeOwnership(version, taken, location):
                 place = self._state.adopt_groups(taken, str(location))

@@ -83,7 +83,9 @@ class TaskSubtask(Subtask):
     ) -> None:
         """Make this a subtask of a stage with HASH inputs; called before the thread starts."""
         self._state = backend
-        self._ownership = Ownership(machine, state, reports, self._process_input, keyed_inputs)
+        self._ownership = Ownership(
+            machine, state, reports, self._process_input, keyed_inputs, self._chain.flush_operators
+        )
 
     def tell(self, event: OwnerEvent) -> Future[None] | None:
         """Let it take an event of a rescale in, between two batches; any thread may call it.

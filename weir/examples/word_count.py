@@ -2,6 +2,7 @@
 
 weir run weir.examples.word_count
 weir run weir.examples.word_count --param input=lines.jsonl --param parallelism=2
+weir run weir.examples.word_count --param bootstrap=localhost:9092      # from Kafka to Kafka, each record once
 """
 
 from __future__ import annotations
@@ -13,19 +14,34 @@ from typing import Any
 import weir
 
 
-def build(input: str = "", parallelism: int = 1) -> weir.Dataflow:
+def build(
+    input: str = "",
+    parallelism: int = 1,
+    bootstrap: str = "",
+    topic: str = "streams-plaintext-input",
+    target: str = "streams-wordcount-output",
+) -> weir.Dataflow:
     """The dataflow.
 
     Args:
         input: JSON lines with ``line``, a text; "": a text that comes with Weir.
         parallelism: subtasks that count.
+        bootstrap: addresses of Kafka's brokers; "": the lines are in ``input``, and counts are printed.
+        topic: whose records are lines of text.
+        target: topic of the counts; the word is the key.
     """
     # The path of the installed text is found here: as a default it would be another one in every installation.
     path = input or str(Path(__file__).with_name("hare_and_tortoise.jsonl"))
     flow = weir.Dataflow("word_count")
-    lines = flow.source("lines", weir.JsonLines(path, schema={"line": str}))
-    words = lines.flat_map("words", split, {"word": str})
-    words.key_by("word").count("count", parallelism=parallelism).sink("out", weir.Print())
+    schema = {"line": str}
+    texts = (
+        weir.Kafka(bootstrap=bootstrap, topics=topic, schema=schema, value="raw")
+        if bootstrap
+        else weir.JsonLines(path, schema=schema)
+    )
+    words = flow.source("lines", texts).flat_map("words", split, {"word": str})
+    counts = words.key_by("word").count("count", parallelism=parallelism)
+    counts.sink("out", weir.KafkaSink(target, bootstrap=bootstrap, key="word") if bootstrap else weir.Print())
     return flow
 
 

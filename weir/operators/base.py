@@ -161,6 +161,7 @@ class Operator(ABC):
     def flush(self) -> None:
         """Called every ``state_flush_interval_ms``, at a barrier and before the end: write what is buffered outside.
 
+        Also before key groups move to another subtask, which goes on with their rows: what was written comes first.
         For operators with files and the like; state is written by its tables.
         """
 

@@ -128,6 +128,11 @@ class KafkaSink(TwoPhaseSink):
                 self._log.write(batch)
         self._producers[self._slot].produce(batch)
 
+    def flush(self) -> None:
+        """Return when the brokers have what was sent: another subtask may go on with a key, and comes after it."""
+        if self._slot in self._producers and self._open_transaction is not None:
+            self._producers[self._slot].flush()
+
     def prepare(self) -> Json:
         """Return when the brokers and the log have everything."""
         described: Json = {"name": self._name, "group": self._group, "slot": self._slot, "mark": self._mark}
