@@ -79,6 +79,23 @@ def _payload_throughput(json: Path | None, events: int, repeat: int) -> None:
 
 
 @app.command()
+def kafka(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Records of the topic.")] = 2_000_000,
+    keys: Keys = 100_000,
+    repeat: Repeat = 3,
+) -> None:
+    """Records of a real Kafka, counted by key, beside the client library alone; needs Java and Maven."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import kafka_throughput as benchmark
+
+        return benchmark.run(benchmark.KafkaOptions(events, keys, repeat), report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
 def latency(
     json: Json = None,
     rate: Annotated[
