@@ -7,7 +7,7 @@ import weir
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs/write-a-job.md").read_text()
 #: Not for jobs to call.
-NOT_SHOWN = {"sink", "source", "schema", "is_changelog", "keyed_step"}
+NOT_SHOWN = {"sink", "source", "schema", "is_changelog", "keyed_step", "added_step", "partitioned"}
 
 
 def test_every_block_runs_in_order(tmp_path, monkeypatch):

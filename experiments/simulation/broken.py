@@ -88,7 +88,7 @@ class _ParksNothing(Ownership):
 class _HoldsNothing(WatermarkHold):
     """Lets the watermark pass parked rows."""
 
-    def visible_ms(self, combined_ms: int, *, has_parked_rows: bool) -> int:
+    def visible_ms(self, combined_ms: int, *, is_held: bool) -> int:
         """The combined watermark."""
         return combined_ms
 

@@ -111,6 +111,11 @@ class Ownership:
         return self._parked.size_bytes
 
     @property
+    def holds_watermark(self) -> bool:
+        """Whether the watermark stands still: rows that it would pass wait here, or at the new owners of groups."""
+        return bool(self._parked) or self._machine.holds_watermark
+
+    @property
     def may_finish(self) -> bool:
         """Whether the subtask may end, as far as its groups are concerned."""
         return self._machine.may_finish

@@ -293,12 +293,12 @@ class TaskSubtask(Subtask):
         self._show_watermark()
 
     def _show_watermark(self) -> None:
-        """Tell the operators of the combined watermark; it stands still while rows are parked."""
-        has_parked = self._ownership is not None and self._ownership.has_parked_rows
-        if self._tells_inputs_apart and not has_parked:
+        """Tell the operators of the combined watermark; it stands still while rows are parked, here or elsewhere."""
+        is_held = self._ownership is not None and self._ownership.holds_watermark
+        if self._tells_inputs_apart and not is_held:
             for index, channels in self._channels.items():
                 self._chain.on_input_watermark(index, self._watermarks.lowest_ms(channels))
-        time_ms = self._hold.visible_ms(self._watermarks.combined_ms, has_parked_rows=has_parked)
+        time_ms = self._hold.visible_ms(self._watermarks.combined_ms, is_held=is_held)
         if time_ms > self._shown_ms and time_ms != WATERMARK_MAX_MS:
             self._shown_ms = time_ms
             self._chain.on_watermark(time_ms)
@@ -343,8 +343,8 @@ class TaskSubtask(Subtask):
 
     def _forward_assigned(self) -> None:
         """As :meth:`_forward_watermark`, where a step assigns event times; parked rows may have earlier ones."""
-        has_parked = self._ownership is not None and self._ownership.has_parked_rows
-        if not has_parked and self._forward.take(
+        is_held = self._ownership is not None and self._ownership.holds_watermark
+        if not is_held and self._forward.take(
             self._chain.assigned_ms, self._clock.monotonic_s(), self.progress.records_in
         ):
             time_ms = self._chain.tell_assigned()

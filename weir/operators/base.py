@@ -129,16 +129,6 @@ class Operator(ABC):
             Exception: anything raised here fails the job, with the operator's name as the cause.
         """
 
-    def kept_ahead(self, batch: pa.RecordBatch) -> np.ndarray | None:
-        """Which of these rows, which come later, it will keep as they are; it drops the others.
-
-        Called before the rows are due, and instead of :meth:`process`. Rows must not depend on each other.
-
-        Returns:
-            Bool, shape (rows,); None: only :meth:`process` can tell.
-        """
-        return None
-
     def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """As :meth:`process`, with the input that the rows came from; called if ``tells_inputs_apart``.
 
@@ -254,6 +244,20 @@ class Poll:
     finished: bool = False
     #: Instead of ``batch``: rows that were looked at before; see :meth:`SourceReader.look_ahead`.
     ahead: PartAhead | None = None
+
+
+class AheadFilter(Operator):
+    """An operator that only drops rows, and can often tell of rows that come later which it will drop."""
+
+    @abstractmethod
+    def kept_ahead(self, batch: pa.RecordBatch) -> np.ndarray | None:
+        """Which of these rows, which come later, it will keep as they are; it drops the others.
+
+        Called before the rows are due, and instead of :meth:`process`. Rows must not depend on each other.
+
+        Returns:
+            Bool, shape (rows,); None: only :meth:`process` can tell.
+        """
 
 
 class SourceReader(ABC):

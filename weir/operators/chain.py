@@ -18,6 +18,7 @@ from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
 from weir.operators.ahead import RowsAhead
 from weir.operators.base import (
     NEVER_US,
+    AheadFilter,
     Json,
     Operator,
     OperatorContext,
@@ -250,7 +251,7 @@ class OperatorChain(Generic[OutputT]):
         numbers, left = np.arange(block.num_rows), block
         kept: list[np.ndarray] = []
         for operator, _ in self._operators:
-            mask = operator.kept_ahead(left)
+            mask = operator.kept_ahead(left) if isinstance(operator, AheadFilter) else None
             if mask is None:
                 break
             if not mask.all():

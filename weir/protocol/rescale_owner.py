@@ -124,6 +124,18 @@ class OwnerMachine:
         return self._plan is not None or self._certain_version > self._closed_version
 
     @property
+    def holds_watermark(self) -> bool:
+        """Whether later rows of groups that are still owned may be on their way to other owners.
+
+        From the first marker on, an input's rows of a group that is to be given away go to the new owner, and wait
+        there. If the watermark went on here, as it does when that input ends or is ahead, state would leave that
+        those rows need.
+        """
+        if self.phase is OwnerPhase.UNPLANNED:
+            return True
+        return self.phase is OwnerPhase.MOVING and self._plan is not None and bool(self._plan.gives)
+
+    @property
     def may_finish(self) -> bool:
         """Whether the subtask may end: every input ended, nothing to give away, nothing on its way here.
 

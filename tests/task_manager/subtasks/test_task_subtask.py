@@ -231,7 +231,8 @@ def test_a_subtask_whose_assigned_times_stand_still_tells_that_it_is_idle():
 
 def test_no_assigned_watermark_goes_on_while_rows_are_parked():
     class Parked:
-        has_parked_rows, parked_bytes, may_park, may_finish = True, 0, True, True
+        has_parked_rows, parked_bytes, may_park, may_finish = False, 0, True, True
+        holds_watermark = True
 
         def admit(self, given):
             return given.batch
@@ -240,13 +241,13 @@ def test_no_assigned_watermark_goes_on_while_rows_are_parked():
     setup = Setup(
         (LEFT, timed(5)),
         lambda: setup.clock.advance_ms(500),
-        lambda: setattr(parked, "has_parked_rows", False),
+        lambda: setattr(parked, "holds_watermark", False),
         lambda: None,
         before=[assigner()],
     )
     setup.subtask._ownership = parked
     told = setup.operator.on_watermark
-    setup.operator.on_watermark = lambda time_ms: (told(f"{time_ms}, parked {parked.has_parked_rows}"), ())[1]
+    setup.operator.on_watermark = lambda time_ms: (told(f"{time_ms}, parked {parked.holds_watermark}"), ())[1]
     setup.run()
     assert setup.operator.calls[:2] == [[5], "watermark 4000, parked False"]
 

@@ -223,10 +223,6 @@ def changelog():
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (
-            lambda s: s.count("c"),
-            "step 'c': its input is a changelog .*keyed_aggregate takes only rows that are never updated",
-        ),
         (lambda s: s.top("t", by="price", rows=1), "step 't': its input is a changelog"),
         (lambda s: s.deduplicate("d"), "step 'd': its input is a changelog"),
         (lambda s: s.select("s", "user"), "step 's': without column '_change' nobody could tell"),

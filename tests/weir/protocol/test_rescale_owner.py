@@ -46,6 +46,35 @@ def owned(machine):
     return np.flatnonzero(machine.owned_mask).tolist()
 
 
+def test_an_old_owner_stands_still_in_time_from_the_first_switch_until_it_has_given_all_away():
+    old = owner(1)
+    tell(old, Prepare(2, IN, retiring=True))
+    assert not old.holds_watermark, "all rows come here still"
+    tell(old, MarkerReceived("a", 2))
+    assert old.holds_watermark
+    # The other input may be far ahead; rows of this one wait at the new owner.
+    tell(old, InputEnded("a"))
+    assert old.holds_watermark
+    tell(old, MarkerReceived("b", 2))
+    assert not old.holds_watermark
+
+
+def test_an_old_owner_that_has_not_heard_of_the_plan_stands_still_in_time_too():
+    old = owner(0)
+    tell(old, MarkerReceived("a", 2))
+    assert old.holds_watermark
+    tell(old, Prepare(2, OUT))
+    assert old.holds_watermark
+    tell(old, MarkerReceived("b", 2))
+    assert not old.holds_watermark
+
+
+def test_a_new_owner_goes_on_in_time_unless_rows_wait():
+    new = owner(2)
+    tell(new, Prepare(2, OUT), MarkerReceived("a", 2), MarkerReceived("b", 2))
+    assert not new.holds_watermark
+
+
 def test_an_old_owner_hands_over_when_all_inputs_have_switched():
     old = owner(0)
     assert (owned(old), old.phase, old.is_moving) == ([0, 1], OwnerPhase.SETTLED, False)

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import UserFunctionError
-from weir.operators.base import Operator, OperatorContext
+from weir.operators.base import AheadFilter, Operator, OperatorContext
 from weir.operators.stateless.small_predicates import ROWS_MAX, SmallPredicate, small_predicate
 from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, system_schema
 from weir.schemas import small_type
@@ -38,7 +38,7 @@ class ExpressionInput:
         return pl.DataFrame(batch.select(names))  # four times faster than pl.from_arrow for small batches
 
 
-class FilterOperator(Operator):
+class FilterOperator(AheadFilter):
     """Keeps rows for which the predicate is true. Output schema: the input's."""
 
     def __init__(self, spec: FilterSpec) -> None:
