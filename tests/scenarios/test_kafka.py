@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.kafka_topics import make_topics, read_committed
 
-pytestmark = [pytest.mark.scenario, pytest.mark.service]
+pytestmark = [pytest.mark.scenario, pytest.mark.service, pytest.mark.xdist_group("kafka")]
 
 RECORDS, WORDS = 100_000, 50
 

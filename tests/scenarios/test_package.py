@@ -14,7 +14,8 @@ import pytest
 
 import weir
 
-pytestmark = pytest.mark.scenario
+# The wheel is built and installed once.
+pytestmark = [pytest.mark.scenario, pytest.mark.xdist_group("package")]
 
 ROOT = Path(__file__).parents[2]
 ROWS = 100
