@@ -11,7 +11,8 @@ import pytest
 from experiments.cluster import Cluster
 from experiments.ports import free_port
 
-pytestmark = pytest.mark.scenario
+# Control planes of one directory have one record.
+pytestmark = [pytest.mark.scenario, pytest.mark.xdist_group("start_up")]
 
 JOB = ["--job", "jobs.throughput"]
 LOG_LINE = re.compile(r"\d\d:\d\d:\d\d control_plane INFO ")

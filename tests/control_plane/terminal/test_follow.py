@@ -189,12 +189,13 @@ def test_lines_come_now_and_then_and_when_something_begins_or_ends():
 
 @pytest.mark.scenario
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_control_plane_that_is_followed(terminal):
+def test_a_control_plane_that_is_followed(terminal, tmp_path):
     ports = ["--port", str(free_port()), "--http-port", str(free_port())]
+    record = ["--set", f"controlPlane.state_path={tmp_path / 'control_plane.json'}"]
     near, far = pty.openpty() if terminal else os.pipe()
     job = ["--job", "jobs.throughput", "--param", "input=x", "--follow"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "control_plane", *job, *ports],
+        [sys.executable, "-m", "control_plane", *job, *ports, *record],
         stderr=far,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
     )
