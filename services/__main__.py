@@ -96,7 +96,7 @@ def kafka_stop(
 def kafka_kill(
     broker: Annotated[int, typer.Argument(help="1 to 3.")], directory: KafkaDirectory = kafka.DIRECTORY
 ) -> None:
-    """kill -9 of one broker."""  # noqa: D403
+    """Kill one broker (SIGKILL); start brings it back."""
     _run(lambda: kafka.kill(directory.resolve(), broker))
 
 
@@ -152,7 +152,7 @@ def cassandra_stop(
 
 @cassandra_app.command("kill")
 def cassandra_kill(directory: CassandraDirectory = cassandra.DIRECTORY) -> None:
-    """kill -9 of the node."""  # noqa: D403
+    """Kill the node (SIGKILL); start brings it back."""
     _run(lambda: cassandra.kill(directory.resolve()))
 
 

@@ -59,7 +59,7 @@ class KafkaSpec(UserSourceSpec):
     """Records of Kafka topics; each partition is a split."""
 
     kind: ClassVar[str] = "kafka_source"
-    runtime: ClassVar[str] = "weir.operators.kafka.reader:KafkaReader"
+    runtime: ClassVar[str] = "weir.operators.kafka:create_kafka_reader"
     bootstrap: str = ""
     topics: tuple[str, ...] = ()
     #: Instead of ``topics``: a regular expression of whole names.
@@ -84,7 +84,7 @@ class KafkaSinkSpec(SinkSpec):
     """Write each row as a record of a topic."""
 
     kind: ClassVar[str] = "kafka_sink"
-    runtime: ClassVar[str] = "weir.operators.kafka.sink:create_kafka_sink"
+    runtime: ClassVar[str] = "weir.operators.kafka:create_kafka_sink"
     bootstrap: str
     topic: str
     #: Column; None: records have no key.

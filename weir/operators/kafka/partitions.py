@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from weir.clock import Clock
 from weir.errors import InputError
@@ -90,7 +90,10 @@ class KafkaPartitions:
         return [(name, number) for name in chosen for number in sorted(found[name].partitions)]
 
     def _is_chosen(self, name: str) -> bool:
-        return not self._spec.pattern or re.fullmatch(self._spec.pattern, name) is not None
+        if not self._spec.pattern:
+            return True
+        # Kafka's own clients pass its internal topics over, too.
+        return not name.startswith("__") and re.fullmatch(self._spec.pattern, name) is not None
 
     def start_of(self, partition: Partition, is_new: bool) -> int:
         """The offset from which to read a partition that was not read before.
@@ -120,7 +123,6 @@ class KafkaPartitions:
     def add(self, partition: Partition, offset: int) -> None:
         """Read a partition, too, from this offset on."""
         self._waiting[partition] = deque()
-        assert offset not in (OFFSET_BEGINNING, OFFSET_END)
         self._consumer.incremental_assign([TopicPartition(*partition, offset)])
 
     def remove(self, partition: Partition) -> None:

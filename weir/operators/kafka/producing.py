@@ -71,10 +71,6 @@ class Marks:
             raise unreachable(f"sink {self._step}", self._spec.bootstrap, error.args[0]) from None
         return max(-1, int(found.offset))
 
-    def close(self) -> None:
-        """Release the client."""
-        self.consumer.close()
-
 
 def _again(ask: Callable[[], None]) -> None:
     """Ask again when the client says that this helps; it waits itself."""
@@ -109,6 +105,9 @@ class RecordProducer:
             **spec.properties,
             "bootstrap.servers": spec.bootstrap,
             "enable.idempotence": True,
+            # A call for each record would take as long as sending it.
+            "delivery.report.only.error": True,
+            "on_delivery": self._note,
         }
         if transactional_id:
             settings["transactional.id"] = transactional_id
@@ -134,7 +133,7 @@ class RecordProducer:
             InputError: earlier ones could not be sent.
         """
         records = record_values(batch, self._spec)
-        produce, topic, note = self._producer.produce, self._spec.topic, self._note
+        produce, topic = self._producer.produce, self._spec.topic
         for number, value in enumerate(records.values):
             extra: dict[str, Any] = {}
             if records.headers is not None:
@@ -144,7 +143,7 @@ class RecordProducer:
             key = None if records.keys is None else records.keys[number]
             while True:
                 try:
-                    produce(topic, value, key, on_delivery=note, **extra)
+                    produce(topic, value, key, **extra)
                     break
                 except BufferError:
                     self._producer.poll(0.1)

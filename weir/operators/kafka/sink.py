@@ -24,29 +24,22 @@ A mark is the generation, and in its low 32 bits the sequence: it grows with eve
 from __future__ import annotations
 
 import contextlib
-import re
 import secrets
 from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 
 from weir.errors import InputError
-from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.base import Json, OperatorContext
 from weir.operators.kafka.producing import Mark, Marks, RecordProducer
 from weir.operators.sinks.place_errors import unwritable
 from weir.operators.sinks.places import Place, open_place
-from weir.operators.sinks.row_logs import RowLog, RowLogWriter, read_logs
+from weir.operators.sinks.row_logs import LOG_NAME, RowLog, RowLogWriter, log_name, log_prefix, read_logs
 from weir.operators.sinks.sink import Sink
 from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
 from weir.specs.kafka import KafkaSinkSpec
 
 _GENERATION_BITS = 32
-_LOG_NAME = re.compile(r"\.rows-(\d+)-(\d+)-(\d+)\.pending")
-
-
-def create_kafka_sink(spec: KafkaSinkSpec) -> Operator:
-    """The sink that the spec describes; for ``weir.operators.registry``."""
-    return KafkaSink(spec) if spec.delivery == "exactly_once" else KafkaAppendSink(spec)
 
 
 class KafkaAppendSink(Sink):
@@ -111,8 +104,8 @@ class KafkaSink(TwoPhaseSink):
 
     def begin(self, transaction: TransactionId) -> None:
         """Begin a transaction in a free slot, and its log."""
-        names = (transaction.subtask_index, transaction.generation, transaction.sequence)
-        self._name = ".rows-{:05d}-{:06d}-{:08d}.pending".format(*names)
+        prefix = log_prefix(transaction.subtask_index, transaction.generation)
+        self._name = log_name(prefix, transaction.sequence)
         self._mark = (transaction.generation << _GENERATION_BITS) + transaction.sequence
         used = set(self._slots.values())
         self._slot = next(slot for slot in range(len(used) + 1) if slot not in used)
@@ -173,7 +166,7 @@ class KafkaSink(TwoPhaseSink):
             return
         with self._explained():
             for name in self._place.hidden():
-                match = _LOG_NAME.fullmatch(name)
+                match = LOG_NAME.fullmatch(name)
                 if match is not None and int(match[2]) < generation and name not in listed:
                     self._place.remove(name)
 

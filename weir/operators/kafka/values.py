@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import polars as pl
 import pyarrow as pa
 
+from weir.operators.sinks.json_lines_sink import json_lines
 from weir.records import user_columns
 from weir.specs.kafka import KafkaSinkSpec
 
@@ -45,11 +43,8 @@ def record_values(batch: pa.RecordBatch, spec: KafkaSinkSpec) -> RecordValues:
 
 
 def _json_objects(rows: pa.RecordBatch) -> list[bytes | None]:
-    frame: Any = pl.from_arrow(rows)
-    out = io.BytesIO()
-    frame.write_ndjson(out)
     # Newlines within texts are escaped.
-    return list(out.getvalue().split(b"\n")[:-1])
+    return list(json_lines(rows).split(b"\n")[:-1])
 
 
 def _bytes(column: pa.Array) -> list[bytes | None]:

@@ -24,7 +24,6 @@ snapshot is that of ``weir.operators.sinks.two_phase``, with the logs::
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -34,13 +33,11 @@ from weir.errors import InputError
 from weir.operators.base import Json, OperatorContext
 from weir.operators.sinks.part_files import PartFilesSink
 from weir.operators.sinks.rolled_writing import FileNames, WrittenFile, remove_files, write_files
-from weir.operators.sinks.row_logs import RowLog, RowLogWriter, read_logs
+from weir.operators.sinks.row_logs import LOG_NAME, RowLog, RowLogWriter, read_logs
 from weir.operators.sinks.two_phase import TransactionId
 from weir.records import user_columns
 from weir.specs import FileSinkSpec
 from weir.specs.sinks import ROLL_BYTES, ROLL_MS
-
-_LOG_NAME = re.compile(r"\.rows-(\d+)-(\d+)-(\d+)\.pending")
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +106,7 @@ class RolledFilesSink(PartFilesSink):
         """
         if item.name in there:
             return True
-        match = _LOG_NAME.fullmatch(item.name)
+        match = LOG_NAME.fullmatch(item.name)
         if match is None or not self.has_delivered_since(int(match[2])):
             raise InputError(
                 f"sink: {self._place.at(item.name)} is gone, with rows that were not in a file yet; "
@@ -130,7 +127,7 @@ class RolledFilesSink(PartFilesSink):
     def _remove_older_logs(self, generation: int) -> None:
         with self.explained():
             for name in self._place.hidden():
-                match = _LOG_NAME.fullmatch(name)
+                match = LOG_NAME.fullmatch(name)
                 if match is not None and int(match[2]) < generation and name not in self._listed_logs:
                     self._place.remove(name)
 
@@ -147,7 +144,7 @@ class RolledFilesSink(PartFilesSink):
     def remove_logs_of(self, index: int) -> None:
         """Remove the logs that an earlier run of this subtask has left."""
         for name in self._place.hidden():
-            match = _LOG_NAME.fullmatch(name)
+            match = LOG_NAME.fullmatch(name)
             if match is not None and int(match[1]) == index:
                 self._place.remove(name)
 

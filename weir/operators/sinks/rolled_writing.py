@@ -14,6 +14,7 @@ from weir.operators.sinks.part_files import pending
 from weir.operators.sinks.part_formats import PartWriter
 from weir.operators.sinks.partitions import Values, folder_of, split
 from weir.operators.sinks.places import Place
+from weir.operators.sinks.row_logs import log_name, log_prefix
 from weir.records import batch_bytes
 
 #: Rows that are split among their partitions at once.
@@ -44,7 +45,7 @@ class FileNames:
     ) -> None:
         self._suffix = suffix
         self.partition_by = tuple(partition_by)
-        self._prefix = f"{subtask_index:05d}-{generation:06d}"
+        self._prefix = log_prefix(subtask_index, generation)
         # A logged row is before those of later numbers. Incremented in one bytecode step that the GIL guards.
         self._numbers = iter(range(1, 1 << 62))
 
@@ -55,7 +56,7 @@ class FileNames:
 
     def log(self) -> str:
         """The name of the next row log."""
-        return f".rows-{self._prefix}-{next(self._numbers):08d}.pending"
+        return log_name(self._prefix, next(self._numbers))
 
 
 def write_files(

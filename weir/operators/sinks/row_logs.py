@@ -6,6 +6,7 @@ replaced cannot add to it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,20 @@ from weir.operators.base import Json
 from weir.operators.sinks.places import Place
 from weir.records import batch_bytes
 
+#: Subtask, generation and number of a row log.
+LOG_NAME = re.compile(r"\.rows-(\d+)-(\d+)-(\d+)\.pending")
 #: Rows that are collected before they are written.
 COLLECTED_BYTES = 8 << 20
+
+
+def log_prefix(subtask_index: int, generation: int) -> str:
+    """What the names of all files of a subtask's deployment have."""
+    return f"{subtask_index:05d}-{generation:06d}"
+
+
+def log_name(prefix: str, number: int) -> str:
+    """The name of a row log."""
+    return f".rows-{prefix}-{number:08d}.pending"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Records become rows as lines of JSON do; what is none is told with its place, and no row moves for it."""
 
 import json
+import sys
 
 import pyarrow as pa
 import pytest
@@ -8,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weir
+from weir.errors import InputError
+from weir.operators import registry
 from weir.operators.kafka.records import RecordDecoder
 from weir.operators.kafka.values import record_values
+from weir.specs import SourceSpec
 from weir.specs.kafka import HEADER_TYPE
 
 
@@ -190,6 +194,24 @@ def test_wrong_settings_of_the_sink(settings, message):
     rows = flow.source("rows", weir.JsonLines("rows.jsonl", schema=schema))
     with pytest.raises(weir.GraphError, match=message):
         rows.sink("out", weir.KafkaSink(**{"topic": "t", "bootstrap": "b:1"} | settings))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        weir.Kafka(bootstrap="b:1", topics="t", schema={"id": int}).to_spec(),
+        weir.KafkaSink("t", bootstrap="b:1"),
+    ],
+    ids=["source", "sink"],
+)
+def test_a_missing_library_is_named_with_the_command_that_installs_it(spec, monkeypatch):
+    # As if it were not there: what has loaded it already is loaded anew.
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    for name in [name for name in sys.modules if name.startswith("weir.operators.kafka.")]:
+        monkeypatch.delitem(sys.modules, name)
+    create = registry.create_reader if isinstance(spec, SourceSpec) else registry.create_operator
+    with pytest.raises(InputError, match=r"run: pip install 'weir\[kafka\]'"):
+        create(spec)
 
 
 def test_passwords_are_in_no_plan():
