@@ -17,7 +17,8 @@ import numpy as np
 from weir import keys as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.folds import Folds
-from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowTable
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS
+from weir.state.tables.window_table import WindowTable
 
 #: Entries are listed in so many parts where the table is large, in the last eighth of the time before it is needed.
 _PARTS, _LEAD = 16, 8

@@ -24,7 +24,7 @@ from weir.operators.windows.window_aggregates import WindowAggregateOperator
 from weir.records import with_times, without_key_hash
 from weir.side_outputs import SideRows
 from weir.specs.window_process import WindowProcessSpec
-from weir.state.tables.window_table import NOTHING_MS, entry_keys
+from weir.state.tables.window_entries import NOTHING_MS, entry_keys
 
 
 class ProcessWindowOperator(WindowAggregateOperator):

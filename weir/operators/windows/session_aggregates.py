@@ -26,7 +26,7 @@ from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.tables import window_kernels as kernels
-from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowEntries
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
 
 #: Kept after the aggregates of the step: first and last event time.
 _TIMES = (

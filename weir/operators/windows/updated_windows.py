@@ -18,7 +18,7 @@ from weir.operators.windows.window_aggregates import WindowAggregateOperator
 from weir.records import WATERMARK_MAX_MS
 from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
-from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowEntries, entry_keys
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, entry_keys
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 

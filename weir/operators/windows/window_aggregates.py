@@ -30,7 +30,8 @@ from weir.records import (
 from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables import window_kernels as kernels
-from weir.state.tables.window_table import NEVER_MS, NOTHING_MS, WindowEntries, WindowTable
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
+from weir.state.tables.window_table import WindowTable
 
 #: Times beyond are refused: ends of windows have to be times, too.
 _TIME_MS_MAX = 1 << 61

@@ -6,7 +6,8 @@ import numpy as np
 
 from weir import keys as weir_keys
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.window_table import NEVER_MS, WindowTable
+from weir.state.tables.window_entries import NEVER_MS
+from weir.state.tables.window_table import WindowTable
 
 
 def filled(backend, ends):

@@ -1,0 +1,111 @@
+"""What the store has of a window table's entries, as far as that is known without a look: bounds by key group."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weir.state import layout
+from weir.state.api import StateBackend, prefix_end
+from weir.state.tables.slot_table import SlotTable
+from weir.state.tables.stored_cells import StoredCells
+from weir.state.tables.table import IsOver, never
+from weir.state.tables.time_first import time_bytes, times_of
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS
+
+
+class StoredPanes(StoredCells):
+    """Knows the first and the last end of each key group in the store: later entries are new.
+
+    All arrays are int64, by key group. Called by ``weir.state.tables.window_table``.
+    """
+
+    def __init__(
+        self,
+        backend: StateBackend,
+        state_id: int,
+        slots: SlotTable,
+        max_parallelism: int,
+        cell_count: int,
+    ) -> None:
+        """As for :class:`StoredCells`."""
+        super().__init__(backend, state_id, slots, max_parallelism, cell_count, 0)
+        #: No entry that is in the store alone has an earlier end.
+        self.first_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
+        #: No entry that is in the store alone has a later end.
+        self.last_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
+        #: The largest end of which the store may have entries; ``NOTHING_MS``: it has none.
+        self.written_ms = np.full(max_parallelism, NOTHING_MS, dtype=np.int64)
+        #: Entries up to here are to be deleted from the store; ``NOTHING_MS``: none.
+        self.gone_ms = np.full(max_parallelism, NOTHING_MS, dtype=np.int64)
+
+    def may_have(self, groups: np.ndarray, end_ms: int) -> np.ndarray:
+        """Of which of these key groups the store may have entries of a pane that are not cached; bool."""
+        self.check_groups(groups)
+        held = np.array([self.holds(group) for group in range(len(self.last_ms))])
+        found: np.ndarray = held[groups] & (end_ms <= self.last_ms[groups])
+        return found
+
+    def may_be_stored(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
+        """See :class:`StoredCells`."""
+        stored: np.ndarray = super().may_be_stored(slots, groups) & (
+            self._slots.times_of(slots) <= self.last_ms[groups]
+        )
+        return stored
+
+    def seek(self, group: int) -> None:
+        """Note the first and the last end of a group that the store has."""
+        self.first_ms[group], self.last_ms[group] = NEVER_MS, NOTHING_MS
+        if not self.holds(group):
+            return
+        start, stop = self.range_of(group, NOTHING_MS, NEVER_MS)
+        first = next(iter(self._backend.scan(start, stop)), None)
+        if first is None:
+            return
+        last = next(iter(self._backend.scan(start, stop, reverse=True)))
+        ends = times_of([first[0], last[0]]).tolist()
+        self.first_ms[group], self.last_ms[group] = ends
+        self.written_ms[group] = ends[1]
+
+    def note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
+        """The entries of these slots are from now on in the store alone."""
+        ends_ms = self._slots.times_of(slots)
+        np.maximum.at(self.last_ms, groups, ends_ms)
+        panes = ends_ms != NOTHING_MS
+        np.minimum.at(self.first_ms, groups[panes], ends_ms[panes])
+
+    def note_written(self, slots: np.ndarray, groups: np.ndarray) -> None:
+        """The entries of these slots are in the store."""
+        np.maximum.at(self.written_ms, groups, self._slots.times_of(slots))
+
+    def drop(self, owned: np.ndarray, until_ms: int) -> None:
+        """Entries of these groups (bool) up to this end are to be deleted."""
+        gone = owned & (self.written_ms != NOTHING_MS)
+        # Not beyond what was written: later entries may come even when the input has ended.
+        self.gone_ms[gone] = np.maximum(self.gone_ms[gone], np.minimum(until_ms, self.written_ms[gone]))
+        for group in np.flatnonzero(owned & (self.first_ms <= until_ms)).tolist():
+            self.first_ms[group] = NEVER_MS
+            if until_ms < self.last_ms[group]:
+                start, stop = self.range_of(group, until_ms, NEVER_MS)
+                for key, _ in self._backend.scan(start, stop):
+                    self.first_ms[group] = times_of([key])[0]
+                    break
+
+    def delete_ranges(self, count_max: int | None, is_over: IsOver = never) -> bool:
+        """Delete from the store what has fired, of so many groups at most; whether all of it is gone."""
+        wanted = np.flatnonzero(self.gone_ms != NOTHING_MS)
+        for group in wanted[:count_max].tolist():
+            until_ms = int(self.gone_ms[group])
+            self._backend.delete_range(*self.range_of(group, NOTHING_MS, until_ms))
+            self.gone_ms[group] = NOTHING_MS
+            if self.written_ms[group] <= until_ms:
+                self.written_ms[group] = NOTHING_MS
+            if is_over():
+                break
+        return not (self.gone_ms != NOTHING_MS).any()
+
+    def range_of(self, group: int, after_ms: int, until_ms: int) -> tuple[bytes, bytes]:
+        """Bounds of the entries of a group with ``after_ms < end <= until_ms``, in the store."""
+        prefix = layout.key_prefix(group, self._state_id)
+        stop = prefix_end(prefix) if until_ms >= NEVER_MS else prefix + time_bytes(until_ms + 1)
+        assert stop is not None, "a prefix ends with the length of an empty namespace, 0"
+        return prefix + time_bytes(after_ms + 1), stop
