@@ -9,7 +9,7 @@ import pytest
 
 from experiments.cluster import FINAL_STATES, Cluster
 
-pytestmark = pytest.mark.scenario
+pytestmark = [pytest.mark.scenario, pytest.mark.xdist_group("failures")]
 
 EVENTS = 2_000
 #: Of the one test that is about a lease; short, and long enough for a survivor on a busy machine.
@@ -135,7 +135,7 @@ def test_sigterm_to_a_task_manager(long_lived, events, release):
 
 
 def test_kill_of_a_task_manager(long_lived, events, release):
-    """After the test above: with one of the first two and a new one."""
+    """After the test above (the same worker runs both): with one of the first two and a new one."""
     victim = long_lived.start_task_manager("third")
     lease = {"controlPlane.lease_timeout_ms": LEASE_S * 1000}
     process = long_lived.start_control_plane(

@@ -11,7 +11,7 @@ import pytest
 from experiments.cluster import Cluster
 from experiments.ports import free_port
 
-pytestmark = pytest.mark.scenario
+pytestmark = [pytest.mark.scenario, pytest.mark.xdist_group("running_job")]
 
 BATCH_TIMEOUT_MS = 10
 TRICKLE_EVENTS = 75

@@ -70,7 +70,7 @@ def results(flow, rows):
 
 
 @given(rows=ROWS, window=WINDOWS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_an_aggregator_of_ones_own_equals_min_and_max(rows, window):
     mine, built_in = weir.Dataflow("mine"), weir.Dataflow("built_in")
     made = windows(mine, window).aggregate_with("w", Range, {"low": int, "high": int})
@@ -81,7 +81,7 @@ def test_an_aggregator_of_ones_own_equals_min_and_max(rows, window):
 
 
 @given(rows=ROWS, window=WINDOWS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_function_gets_all_rows_of_each_window_in_the_order_of_event_times(rows, window):
     flow, counted = weir.Dataflow("mine"), weir.Dataflow("counted")
     schema = {"v": int, "at": int, "place": int}
