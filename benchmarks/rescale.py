@@ -208,9 +208,7 @@ def rescaled(
         **around(records, moved, *times_us),
         **_rescale_figures(done),
         "flush_hold_ms_max": flush_hold_ms_max(status, load.stage),
-        "machine_stall_ms_max": max(
-            (late_ms for end_us, late_ms in stalls if end_us >= 1e3 * done.requested_ms), default=0.0
-        ),
+        **_stall_figures(stalls, 1e3 * done.requested_ms),
         "events": len(records),
         **checked,
         "peak_rss_bytes_max": max(peaks.values()),
@@ -232,6 +230,16 @@ def wait_finished(
     if status["state"] != "FINISHED":
         raise ClusterError(f"the job failed: {status['cause']}\n{cluster.logs()}")
     return status
+
+
+def _stall_figures(stalls: list[tuple[int, float]], requested_us: float) -> dict[str, float]:
+    """The longest times for which the machine did not run a process that had slept, before the request and after."""
+    before = [late_ms for end_us, late_ms in stalls if end_us < requested_us]
+    after = [late_ms for end_us, late_ms in stalls if end_us >= requested_us]
+    return {
+        "machine_stall_before_ms_max": max(before, default=0.0),
+        "machine_stall_ms_max": max(after, default=0.0),
+    }
 
 
 def flush_hold_ms_max(status: dict[str, Any], stage: int = STAGE) -> float:

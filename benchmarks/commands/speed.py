@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -202,18 +203,35 @@ def nexmark(
     query: Annotated[
         list[str] | None, typer.Option(help="Name of a query, such as q1; may be repeated. All if not given.")
     ] = None,
-    events: Annotated[int, typer.Option(min=1, help="People, auctions and bids of a run.")] = 10_000_000,
-    repeat: Repeat = 3,
+    events: Annotated[
+        int, typer.Option(min=0, help="People, auctions and bids of a run. 0: enough for each query.")
+    ] = 0,
+    repeat: Repeat = 1,
     compare: Annotated[
         bool,
         typer.Option(
             "--compare/--no-compare", help="Compare each result with Spark SQL's, which needs Java."
         ),
     ] = True,
+    chaos: Annotated[
+        bool,
+        typer.Option(
+            "--chaos",
+            help="Measure nothing: rescale stages and kill task managers at random, and compare the results.",
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of what --chaos does.")] = 1,
 ) -> None:
     """Queries over an online auction: events per second, CPU, and whether the result is that of Spark SQL."""
 
     def measure(report: Report) -> dict[str, Any]:
+        if chaos:
+            from benchmarks import nexmark_chaos
+
+            disturbed = nexmark_chaos.ChaosOptions(tuple(query or ()), seed=seed)
+            if events:
+                disturbed = dataclasses.replace(disturbed, events=events)
+            return nexmark_chaos.run(disturbed, report).as_json()
         from benchmarks import nexmark as benchmark
 
         options = benchmark.NexmarkOptions(tuple(query or ()), events, repeat, compare)

@@ -54,6 +54,8 @@ class Bound:
 
 _TRICKLE = Bound(less_below=0.05, more_above=0.075, wait_s_max=0.1)
 _SMALL = Bound(less_below=0.55, more_above=0.7, wait_s_max=0.05)
+#: Of a job of few stages rows are not to wait so long: there are fewer batches, and what it costs is their rows.
+_SMALL_S_FEW = 0.02
 
 
 class Gathering:
@@ -107,7 +109,9 @@ class Gathering:
         cores = (used_s - self._used_s) / (now_s - self._looked_s)
         self._looked_s, self._used_s = now_s, used_s
         wideness = (len(self._subtasks) - _SUBTASKS_FEW) / (_SUBTASKS_MANY - _SUBTASKS_FEW)
-        longest_s = _TRICKLE.wait_s_max * min(max(wideness, 0.0), 1.0)
+        wideness = min(max(wideness, 0.0), 1.0)
+        longest_s = _TRICKLE.wait_s_max * wideness
         self._trickle_s = min(_TRICKLE.next_wait_s(self._trickle_s, cores), longest_s)
-        self._small_s = _SMALL.next_wait_s(self._small_s, cores)
+        longest_s = _SMALL_S_FEW + (_SMALL.wait_s_max - _SMALL_S_FEW) * wideness
+        self._small_s = min(_SMALL.next_wait_s(self._small_s, cores), longest_s)
         self.common_s, self._least_s = self._least_s if self._least_s < float("inf") else 0.0, float("inf")

@@ -120,13 +120,15 @@ def test_queries_have_a_table_with_bars_and_a_chart_of_their_own():
         "rows": 7,
     }
     slow = figures | {"events_per_second": 10.0, "events_per_second_per_core": 300_000.0}
-    queries = {"q0": figures | {"equal_to_reference": True}, "q5": slow}
+    fast = figures | {"auction_events_per_second_per_core": 1_200_000.0, "equal_to_reference": True}
+    queries = {"q0": fast, "q5": slow}
     bars = [Bar(f"queries: {name}: events_per_second", "at least", 300_000) for name in queries]
     document = BenchmarkResult("nexmark", {}, [{"queries": queries}], bars).as_json()
     assert [line["met"] for line in document["bars"]] == [True, False]
     text = tables([document])
-    assert "| q0 | 1,200,000 | 300,000 | met | 600,000 | 155,000 | 3.9 | 1.67 | 3 MiB | 7 | equal |" in text
     assert (
-        "| q5 | 10 | 300,000 | MISSED | 300,000 | 22,000 | 13.6 | 1.67 | 3 MiB | 7 | not compared |" in text
+        "| q0 | 1,200,000 | 300,000 | met | 600,000 | 155,000 | 3.9 | 7.7 | 1.67 | 3 MiB | 7 | equal |"
+        in text
     )
+    assert "MISSED | 300,000 | 22,000 | 13.6 | 13.6 | 1.67 | 3 MiB | 7 | not compared |" in text
     assert f"q0  {'█' * 60} 600,000\nq5  {'█' * 30} 300,000\n" in text

@@ -51,6 +51,7 @@ def build(
     seed: int = 0,
     output: str = "",
     events_per_second: int = 10_000,
+    rate: float = 0.0,
 ) -> weir.Dataflow:
     """The dataflow of one query.
 
@@ -61,11 +62,12 @@ def build(
         seed: of the events.
         output: directory of the result as Parquet; "": it is counted and dropped.
         events_per_second: of event time.
+        rate: events of all streams a second, by the clock; 0: as fast as possible.
     """
     if query not in QUERIES:
         raise weir.GraphError(f"query is {query!r}; there are {', '.join(QUERIES)}")
     flow = weir.Dataflow(f"nexmark_{query}")
-    result = QUERIES[query](Auction(flow, events, parallelism, seed, events_per_second))
+    result = QUERIES[query](Auction(flow, events, parallelism, seed, events_per_second, rate))
     partitions = PARTITIONS.get(query, ())
     result.sink("out", weir.ParquetSink(output, partition_by=partitions) if output else weir.Blackhole())
     return flow

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import weir
-from weir.nexmark.model import StreamName
+from weir.nexmark.model import EVENTS_PER_EPOCH, PLACES, StreamName
 
 #: Rows of a split come in order; this is what a user would write who does not know that.
 _OUT_OF_ORDERNESS = "2s"
+#: Of a stream that is not paced.
+_SPLITS = 8
 
 
 @dataclass
@@ -21,6 +23,8 @@ class Auction:
     seed: int = 0
     #: Of event time, over all streams.
     events_per_second: int = 10_000
+    #: Events of all streams a second, by the clock; 0: as fast as possible.
+    rate: float = 0.0
     _streams: dict[StreamName, weir.Stream] = field(default_factory=dict)
 
     @property
@@ -40,8 +44,15 @@ class Auction:
 
     def _stream(self, name: str, stream: StreamName) -> weir.Stream:
         if stream not in self._streams:
+            first, stop = PLACES[stream]
             source = weir.Nexmark(
-                stream, events=self.events, seed=self.seed, events_per_second=self.events_per_second
+                stream,
+                events=self.events,
+                seed=self.seed,
+                events_per_second=self.events_per_second,
+                # Splits are blocks of thousands of rows: at a pace one after the other would go through event time.
+                splits=1 if self.rate else _SPLITS,
+                rate=self.rate * (stop - first) / EVENTS_PER_EPOCH or None,
             )
             self._streams[stream] = self.flow.source(
                 name,

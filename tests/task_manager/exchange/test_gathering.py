@@ -49,6 +49,11 @@ def test_what_subtasks_share_waits_only_as_long_as_all_of_them():
     assert process.gathering.common_s == 0
 
 
+def test_rows_of_a_busy_job_wait_less_where_there_are_few_stages():
+    waits_s = [Process(subtasks).run(60, 0.9, 50, rows_per_s=5_000) for subtasks in (2, 3, 5, 8, 20)]
+    assert waits_s == pytest.approx([0.02, 0.02, 0.032, 0.05, 0.05])
+
+
 def test_a_wave_does_not_wait_between_processes():
     process = Process()
     process.run(60, 0.5, 1)

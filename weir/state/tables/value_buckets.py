@@ -8,8 +8,8 @@ what is not written yet of one map only.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from typing import Any
 
 #: What an entry occupies beside its bytes: two object headers and a slot of the ordered dictionary.
@@ -89,6 +89,25 @@ class Buckets:
         group.buckets.move_to_end(owner)
         return bucket.entries.get(key, absent)
 
+    def use_many(self, keys: Sequence[bytes], absent: Any) -> list[Any]:
+        """:meth:`use` of each key."""
+        if self.owner_of is not None:
+            return [self.use(key, absent) for key in keys]
+        # Every row of a batch comes here: no call for each.
+        values = []
+        groups = self.groups
+        for key in keys:
+            group = groups.get(key[:2])
+            if group is None:
+                values.append(absent)
+                continue
+            entries = group.entries
+            value = entries.get(key, absent)
+            if value is not absent:
+                entries.move_to_end(key)
+            values.append(value)
+        return values
+
     def make(self, key: bytes) -> Bucket:
         """The bucket that the key belongs to; a new one if need be. It is used."""
         group = self.group(key[:2])
@@ -122,11 +141,30 @@ class Buckets:
             entries[key] = value
         bucket.size_bytes += size_bytes
         self.size_bytes += size_bytes
-        touched = bucket.group.touched
-        if touched is not None:
-            touched[key] = None
-            if len(touched) > _TOUCHED_MAX:
-                bucket.group.touched = None
+        if bucket.group.touched is not None:
+            self._touch(bucket.group, (key,))
+
+    def store_loaded(self, loaded: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Cache values of keys that are not cached, those of a key group one after the other; they are used."""
+        if self.owner_of is not None:
+            for key, value in loaded:
+                self.store(self.make(key), key, value)
+            return
+        for prefix, entries in groupby(loaded, _prefix):
+            part = dict(entries)
+            bucket = self.make(prefix)
+            bucket.entries.update(part)
+            size_bytes = sum(map(len, part)) + sum(map(len, filter(None, part.values())))
+            size_bytes += ENTRY_OVERHEAD_BYTES * len(part)
+            bucket.size_bytes += size_bytes
+            self.size_bytes += size_bytes
+            self._touch(bucket.group, part)
+
+    def _touch(self, group: Group, keys: Iterable[bytes]) -> None:
+        if group.touched is not None:
+            group.touched.update(dict.fromkeys(keys))
+            if len(group.touched) > _TOUCHED_MAX:
+                group.touched = None
 
     def drop(self, bucket: Bucket, key: bytes) -> None:
         """Forget a value that is written; a copy of its group that lacks it is void."""
@@ -229,3 +267,7 @@ class Buckets:
 def entry_bytes(key: bytes, value: bytes | None) -> int:
     """What an entry counts for in the bound of the cache."""
     return len(key) + len(value or b"") + ENTRY_OVERHEAD_BYTES
+
+
+def _prefix(entry: tuple[bytes, bytes | None]) -> bytes:
+    return entry[0][:2]

@@ -59,8 +59,7 @@ class WriteBackCache(StateBackend):
         """Values in the order of ``keys``; what is not cached comes in one read, in key order."""
         self._begin()
         with self._lock:
-            use = self._buckets.use
-            values = [use(key, _MISSING) for key in keys]
+            values = self._buckets.use_many(keys, _MISSING)
             self._gets += len(keys)
             self._hits += len(keys)
             if _MISSING in values:
@@ -78,8 +77,7 @@ class WriteBackCache(StateBackend):
             missing = [key for key in missing if key not in found]
         if missing:
             loaded = dict(zip(missing, self._backend.get_many(missing), strict=True))
-            for key, value in loaded.items():
-                self._buckets.store(self._buckets.make(key), key, value)
+            self._buckets.store_loaded(loaded.items())
             found |= loaded
         for index, value in enumerate(values):
             if value is _MISSING:

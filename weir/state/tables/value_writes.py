@@ -166,8 +166,9 @@ class ValueWrites:
         if chunk:
             chunk.sort()
             self._write_chunk(chunk)
+            dirty = self._dirty
             for key, _ in chunk:
-                self._dirty.pop(key).unwritten.discard(key)
+                dirty.pop(key).unwritten.discard(key)
         return count, size_bytes
 
     def _write_chunk(self, entries: _Entries) -> None:
