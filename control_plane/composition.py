@@ -179,6 +179,7 @@ class ControlPlane:
             self.task_managers,
             tell_job=self._tell_job,
             tell_checkpoints=self.checkpointer.handle,
+            request_checkpoint=lambda: self.checkpointer.request(redeploys_job=True),
             record=self.record,
             hindrance=lambda: self.drainer.busy(),
             avoided=lambda: self.drainer.avoided,

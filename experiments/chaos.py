@@ -14,7 +14,7 @@ from typing import Any
 
 from experiments.chaos_faults import Faults
 from experiments.chaos_samples import Samples
-from experiments.chaos_schedule import DISK_FAULTS, Fault, schedule
+from experiments.chaos_schedule import BROKER_FAULTS, DISK_FAULTS, Fault, schedule
 from experiments.cluster import FINAL_STATES, Cluster
 from experiments.processes import ClusterError
 from experiments.small_disk import NoSmallDiskError, SmallDisk
@@ -163,7 +163,7 @@ def run_chaos(
         }
         # Left first: processes end before their disks and connections go.
         stack.enter_context(cluster)
-        run = _Run(
+        run = ChaosRun(
             directory, settings, cluster, Faults(cluster, disks, proxies, _parameters(directory, settings))
         )
         run.go(schedule(settings.seed, settings.duration_s, settings.every_s, run.left_out), result, report)
@@ -196,7 +196,7 @@ def _mount(directory: Path, stack: ExitStack, result: ChaosResult) -> dict[str, 
     return disks
 
 
-class _Run:
+class ChaosRun:
     """The loop of one run."""
 
     def __init__(self, directory: Path, settings: ChaosSettings, cluster: Cluster, faults: Faults) -> None:
@@ -204,7 +204,7 @@ class _Run:
         self._settings = settings
         self._cluster = cluster
         self._faults = faults
-        self.left_out = frozenset() if faults.has_disks else DISK_FAULTS
+        self.left_out = BROKER_FAULTS if faults.has_disks else BROKER_FAULTS | DISK_FAULTS
         self._began_s = 0.0
         self._look_s = self._sample_s = 0.0
         self._status: dict[str, Any] = {}
@@ -214,11 +214,17 @@ class _Run:
         self._waiting: list[tuple[Fault, float, int]] = []
 
     def go(self, faults: Sequence[Fault], result: ChaosResult, report: Callable[[str], None]) -> None:
+        """Start all processes, let the faults come in their time, and wait for the end of the job.
+
+        Raises:
+            ChaosError: the job failed, hangs, or a process ended that nobody had ended.
+        """
         self._faults.start_all(self._settings.task_managers)
         self._cluster.wait_for(
             lambda s: (s["latest_checkpoint"] or 0) >= 2, "two checkpoints", _START_TIMEOUT_S
         )
         self._began_s = self._progress_s = time.monotonic()
+        self._begin()
         result.samples = Samples()
         waiting = list(faults)
         while waiting or self._now_s() < self._settings.duration_s:
@@ -238,6 +244,9 @@ class _Run:
         report(f"{self._now_s():7.1f} s  the rest of the stream, without faults")
         self._finish(result)
 
+    def _begin(self) -> None:
+        """The job runs, and the first fault comes soon."""
+
     def _finish(self, result: ChaosResult) -> None:
         """The rest of the stream as fast as possible; faults that are on end in their time."""
         (self._directory / "release").touch()
@@ -249,6 +258,9 @@ class _Run:
         if self._status["state"] != "FINISHED":
             raise self._error(f"job {self._status['state'].lower()}: {self._status['cause']}")
         result.end_s = time.monotonic() - began_s
+        self._note_end(result)
+
+    def _note_end(self, result: ChaosResult) -> None:
         result.generations = self._status["generation"]
         result.checkpoints = self._checkpoint
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import time
 import urllib.error
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from experiments.chaos_schedule import Fault, FaultKind
 from experiments.cluster import Cluster
+from experiments.kafka_brokers import Brokers
 from experiments.processes import WeirProcess
 from experiments.scaling import RESTORING
 from experiments.small_disk import SmallDisk
@@ -22,7 +23,7 @@ from experiments.tcp_proxy import TcpProxy
 UNHARMED_MIN = 2
 _PARALLELISM_MAX = 3
 _RESCALE_TIMEOUT_S = 2.0
-_CONTROL_PLANE = "control_plane"
+_CONTROL_PLANE, _BROKERS = "control_plane", "brokers"
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,27 @@ class Faults:
         disks: Mapping[str, SmallDisk],
         proxies: Mapping[str, TcpProxy],
         parameters: Mapping[str, object],
+        *,
+        job: str = JOB,
+        stages: Sequence[int] = STAGES,
+        brokers: Brokers | None = None,
     ) -> None:
-        """``disks``: ``state`` and ``checkpoints``, or none; ``proxies``: by task manager, to the control plane."""
+        """Harm nothing yet.
+
+        Args:
+            cluster: has the processes.
+            disks: ``state`` and ``checkpoints``, or none.
+            proxies: by task manager, to the control plane.
+            parameters: of the job.
+            job: its module.
+            stages: that are rescaled.
+            brokers: of the Kafka that the job reads and writes.
+        """
         self._cluster = cluster
         self._disks = disks
         self._proxies = proxies
         self._parameters = parameters
+        self._job, self._stages, self._brokers = job, stages, brokers
         self.on: list[_On] = []
         self._refill_s = 0.0
 
@@ -85,6 +101,8 @@ class Faults:
                 return self._fill(fault, "state")
             case FaultKind.FULL_CHECKPOINT_DISK:
                 return self._fill(fault, "checkpoints")
+            case FaultKind.KILL_BROKER:
+                return self._kill_broker(fault)
             case _:
                 assert_never(fault.kind)
 
@@ -135,13 +153,13 @@ class Faults:
             self._start_task_manager(name, before.port)
 
     def _start_control_plane(self) -> None:
-        self._cluster.start_control_plane(JOB, self._parameters, exit_when_finished=False)
+        self._cluster.start_control_plane(self._job, self._parameters, exit_when_finished=False)
 
     def _start_task_manager(self, name: str, port: int = 0) -> None:
         self._cluster.start_task_manager(name, port=port, control_plane_port=self._proxies[name].port)
 
     def _rescale(self, fault: Fault) -> str | None:
-        stage = STAGES[int(fault.victim * len(STAGES))]
+        stage = self._stages[int(fault.victim * len(self._stages))]
         parallelism = 1 + int(fault.extent * _PARALLELISM_MAX)
         try:
             code, body = self._cluster.http(
@@ -162,3 +180,12 @@ class Faults:
         disk.fill()
         self._lasting(fault, name, disk.free)
         return f"disk full ({name}), {fault.lasts_s:.1f} s"
+
+    def _kill_broker(self, fault: Fault) -> str | None:
+        brokers = self._brokers
+        if brokers is None or self._is_harmed(_BROKERS) or not brokers.all_serve:
+            return None
+        number = 1 + int(fault.victim * brokers.count)
+        brokers.kill(number)
+        self._lasting(fault, _BROKERS, brokers.bring_back)
+        return f"kill -9 of broker {number}, {fault.lasts_s:.1f} s"

@@ -19,10 +19,13 @@ class FaultKind(Enum):
     RESCALE = "rescale"
     FULL_STATE_DISK = "full disk: state"
     FULL_CHECKPOINT_DISK = "full disk: checkpoints"
+    KILL_BROKER = "kill -9 of a broker"
 
 
 #: Needs a file system of its own.
 DISK_FAULTS = frozenset({FaultKind.FULL_STATE_DISK, FaultKind.FULL_CHECKPOINT_DISK})
+#: Needs a cluster of brokers.
+BROKER_FAULTS = frozenset({FaultKind.KILL_BROKER})
 #: How long each lasts, s: until the process is started again, goes on, or there is room again.
 _LASTS_S = {
     FaultKind.KILL_TASK_MANAGER: (0.2, 4.0),
@@ -33,6 +36,7 @@ _LASTS_S = {
     FaultKind.RESCALE: (0.0, 0.0),
     FaultKind.FULL_STATE_DISK: (1.0, 5.0),
     FaultKind.FULL_CHECKPOINT_DISK: (1.0, 5.0),
+    FaultKind.KILL_BROKER: (0.5, 5.0),
 }
 #: Every bag of kinds has each once, and these once more.
 _TWICE = (FaultKind.KILL_TASK_MANAGER, FaultKind.RESCALE)
@@ -51,7 +55,7 @@ class Fault:
 
 
 def schedule(
-    seed: int, duration_s: float, every_s: float, without: Collection[FaultKind] = ()
+    seed: int, duration_s: float, every_s: float, without: Collection[FaultKind] = BROKER_FAULTS
 ) -> list[Fault]:
     """Faults at random times, ``every_s`` apart on average; kinds come in shuffled bags, so each comes soon.
 

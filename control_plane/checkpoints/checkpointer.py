@@ -166,11 +166,12 @@ class Checkpointer:
     # --- requests and reports --------------------------------------------------------------------------------
 
     def request(
-        self, path: str = "", *, stops_job: bool = False
+        self, path: str = "", *, stops_job: bool = False, redeploys_job: bool = False
     ) -> model.CheckpointRecord | model.CheckpointRefusal:
         """Make a checkpoint now, or a savepoint at ``path`` below a root; the record changes as it goes on.
 
         ``stops_job``: the job stops when the savepoint is complete, and delivers nothing that it does not cover.
+        ``redeploys_job``: it is deployed anew then.
         """
         if self._store is None:
             return model.CheckpointRefusal("there is no checkpoint store: set controlPlane.checkpoint_uri")
@@ -182,7 +183,7 @@ class Checkpointer:
         refused = path and refused_place(path, self._job.graph.logical, self._config.checkpoint_uri)
         if refused:
             return model.CheckpointRefusal(redacted_text(refused))
-        result = self.machine.request(path, self._now_ms, stops_job=stops_job)
+        result = self.machine.request(path, self._now_ms, stops_job=stops_job, redeploys_job=redeploys_job)
         if isinstance(result, model.CheckpointRefusal):
             return replace(result, message=redacted_text(result.message))
         record, actions = result
@@ -308,6 +309,9 @@ class Checkpointer:
                         "the job stops with savepoint %s (checkpoint %d)", redacted_text(path), checkpoint_id
                     )
                     self._tell_job(job_machine.CancelRequested(stopped=True))
+                case model.RedeployJob(checkpoint_id):
+                    log.info("the job is deployed anew from checkpoint %d", checkpoint_id)
+                    self._tell_job(job_machine.RestartRequested("a source has other subtasks"))
                 case model.FailJob(cause, kind):
                     if kind is FailureKind.PERMANENT and self._store is not None:
                         cause += "; start the job again to deliver it: the last checkpoint is kept"

@@ -100,6 +100,10 @@ class Recovery:
     async def restart(self, failure: job_machine.Failure) -> None:
         """Ask the policy, wait, and let the job start again under a higher generation, or fail."""
         job = self._job
+        if failure.is_planned:
+            log.info("the job starts anew: %s", failure.cause)
+            await self._begin()
+            return
         if failure.is_secondary:
             failure = await self._first_cause()
             if job.state is not JobState.RESTARTING:
@@ -123,8 +127,13 @@ class Recovery:
             decision.delay_ms,
             failure.cause,
         )
+        await self._begin(decision.delay_ms / 1e3)
+
+    async def _begin(self, delay_s: float = 0.0) -> None:
+        """Wait, then begin the next generation from the latest checkpoint."""
+        job = self._job
         job.preferred = dict(job.machine.placement)
-        await self._background.sleep(decision.delay_ms / 1e3)
+        await self._background.sleep(delay_s)
         # A broken channel tells of a dead process long before its lease ends.
         await self._drop_gone()
         # A manifest that is being written may yet be what the job starts from.

@@ -68,6 +68,8 @@ class RunningJob:
         #: Where subtasks were before the last restart: they go back there.
         self.preferred: dict[SubtaskId, str] = {}
         self.locations = StateLocations(self._owner_address)
+        #: Subtasks of sources that were rescaled: from their next deployment on, whatever the checkpoint says.
+        self.moved_sources: dict[int, tuple[int, ...]] = {}
 
     @property
     def state(self) -> JobState:
@@ -91,6 +93,8 @@ class RunningJob:
         """The job is deployed anew, as a checkpoint has it or from nothing; the machine is told after this."""
         self.identity = replace(self.identity, generation=generation)
         self.graph, self.routing_tables = graph_and_routing(self.graph, manifest)
+        for stage_index, indices in self.moved_sources.items():
+            self.graph = self.graph.with_subtasks(stage_index, indices)
         self.reports.clear()
         self.retired_reports.clear()
         self.events_before = NO_EVENTS if manifest is None else manifest.events

@@ -15,8 +15,7 @@ from weir.errors import WeirError
 from weir.graph import Stage
 from weir.protocol.checkpoint_model import CheckpointRecord
 from weir.protocol.job import JobState
-from weir.protocol.rescale_coordinator import RescaleMachine
-from weir.protocol.rescale_log import RescaleLog
+from weir.protocol.rescale_log import AnyRescale, RescaleLog
 from weir.protocol.rescale_model import RescalePhase
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 from weir.rpc import control_pb2
@@ -53,8 +52,12 @@ class Rescales(Protocol):
 
     def request(
         self, stage_index: int, target: int | Collection[int] | None, avoid: Collection[str] = ()
-    ) -> RescaleMachine | RescaleRefusal:
+    ) -> AnyRescale | RescaleRefusal:
         """Start a rescale, or say why not."""
+        ...
+
+    def redeploy(self, stage_index: int, avoid: Collection[str]) -> AnyRescale | RescaleRefusal:
+        """Deploy the job anew for the sake of a source, or say why not."""
         ...
 
     def next_index(self, stage: Stage) -> int:
@@ -135,11 +138,11 @@ class Drainer:
         graph = self._job.graph
         for subtask in subtasks:
             stage = graph.stage(subtask.stage_index)
-            if stage.is_source:
+            if stage.is_source and not self._checkpoints.is_enabled:
                 return RescaleRefusal(
                     RefusalKind.SOURCE,
-                    f"source subtask {subtask} ({stage.name}) runs on {name}, and sources cannot be moved yet; "
-                    "drain another task manager, or let the job end",
+                    f"source subtask {subtask} ({stage.name}) runs on {name}, and sources move by a checkpoint: set "
+                    "controlPlane.checkpoint_uri, drain another task manager, or let the job end",
                 )
         drain = Drain(name)
         self.drains[name] = drain
@@ -194,8 +197,13 @@ class Drainer:
                 log.info("task manager %s is empty; it can be stopped", drain.task_manager)
 
     async def _move_last_stage(self, drain: Drain, subtasks: list[SubtaskId]) -> None:
-        stage_index = subtasks[-1].stage_index
-        result = self._move(stage_index, [s for s in subtasks if s.stage_index == stage_index])
+        sources = [s.stage_index for s in subtasks if self._job.graph.stage(s.stage_index).is_source]
+        if sources:
+            # All that is there moves with it.
+            result = self._rescales.redeploy(sources[0], self.avoided)
+        else:
+            stage_index = subtasks[-1].stage_index
+            result = self._move(stage_index, [s for s in subtasks if s.stage_index == stage_index])
         if isinstance(result, RescaleRefusal):
             if result.kind is RefusalKind.BUSY and self._job.state is JobState.RUNNING:
                 await self._background.sleep(_POLL_S)
@@ -210,8 +218,10 @@ class Drainer:
             await self._background.sleep(_POLL_S)
         if result.phase is not RescalePhase.COMPLETE and self._subtasks_on(drain.task_manager):
             self._fail(drain, result.cause)
+        elif sources and self._subtasks_on(drain.task_manager) and self._job.state is JobState.RUNNING:
+            self._fail(drain, "the others have no room for its subtasks")
 
-    def _move(self, stage_index: int, leaving: list[SubtaskId]) -> RescaleMachine | RescaleRefusal:
+    def _move(self, stage_index: int, leaving: list[SubtaskId]) -> AnyRescale | RescaleRefusal:
         """Replace subtasks of one stage by as many new ones elsewhere."""
         stage = self._job.graph.stage(stage_index)
         gone = {subtask.subtask_index for subtask in leaving}

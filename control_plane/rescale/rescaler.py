@@ -13,18 +13,19 @@ from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background, Record, TellCheckpoints, TellJob
 from control_plane.rescale.rescale_calls import RescaleCalls
+from control_plane.rescale.source_moves import SourceMoves
 from weir.clock import Clock, wall_ms
 from weir.config import StateMove
-from weir.errors import InvalidTransitionError
+from weir.errors import InvalidTransitionError, PlacementError
 from weir.graph import Exchange, Stage
 from weir.protocol import checkpoint_model
 from weir.protocol import job as job_machine
 from weir.protocol import rescale_model as model
 from weir.protocol.job import JobState, SubtaskStatus
-from weir.protocol.placement import TaskManagerLoad
+from weir.protocol.placement import TaskManagerLoad, place
 from weir.protocol.rescale_coordinator import RescaleMachine
-from weir.protocol.rescale_log import RescaleLog
-from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal, StageFacts, plan_rescale
+from weir.protocol.rescale_log import AnyRescale, RescaleLog
+from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal, StageFacts, plan_rescale
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, subtask_from_proto
 from weir.types import SubtaskId
@@ -52,6 +53,9 @@ class Rescaler:
         *,
         tell_job: TellJob,
         tell_checkpoints: TellCheckpoints,
+        request_checkpoint: Callable[
+            [], checkpoint_model.CheckpointRecord | checkpoint_model.CheckpointRefusal
+        ],
         record: Record,
         hindrance: Callable[[], RescaleRefusal | None],
         avoided: Callable[[], Collection[str]],
@@ -66,6 +70,7 @@ class Rescaler:
             task_managers: that are there.
             tell_job: takes in which subtasks come and go, and failures.
             tell_checkpoints: holds checkpoints back while a rescale switches.
+            request_checkpoint: asks for one after which the job is deployed anew, by which sources move.
             record: of the job; it must tell of a rescale before task managers hear of it.
             hindrance: returns why no rescale can start now, apart from another rescale.
             avoided: returns the task managers that take no new subtask.
@@ -87,6 +92,7 @@ class Rescaler:
         self._calls = RescaleCalls(
             job, background, task_managers, record, self._identities, self._handle, self._fail_job
         )
+        self._source_moves = SourceMoves(job, rescales, clock, background, record, request_checkpoint)
         self._owned: dict[SubtaskId, set[int]] = {}
         self._complete: dict[SubtaskId, set[int]] = {}
         self._bytes: dict[SubtaskId, int] = {}
@@ -98,7 +104,7 @@ class Rescaler:
         stage_index: int,
         target: int | Collection[int] | None,
         avoid: Collection[str] = (),
-    ) -> RescaleMachine | RescaleRefusal:
+    ) -> AnyRescale | RescaleRefusal:
         """Start a rescale, or say why not. ``avoid`` names task managers that take no new subtask."""
         job = self._job
         if job.state is not JobState.RUNNING:
@@ -117,6 +123,9 @@ class Rescaler:
         )
         if isinstance(plan, RescaleRefusal):
             return plan
+        stage = job.graph.stage(stage_index)
+        if stage.is_source:
+            return self._source_moves.begin(plan, stage.name)
         migrates = job.strategy.move is StateMove.FETCHED
         started = self.log.add(plan, wall_ms(self._clock), migrates=migrates)
         if isinstance(started, RescaleRefusal):
@@ -138,6 +147,34 @@ class Rescaler:
         self._tell_checkpoints(checkpoint_model.Hold(_HOLDER))
         self._carry_out_all(rescale, actions)
         return rescale
+
+    def redeploy(self, stage_index: int, avoid: Collection[str]) -> AnyRescale | RescaleRefusal:
+        """Deploy the job anew for the sake of a source, which has its subtasks elsewhere then, or say why not.
+
+        Args:
+            stage_index: of the source.
+            avoid: task managers that take no subtask.
+        """
+        job = self._job
+        busy = self.log.busy() or self._hindrance()
+        if job.state is not JobState.RUNNING or busy is not None:
+            return busy or RescaleRefusal(RefusalKind.BUSY, f"the job is {job.state.value}")
+        members = self._task_managers.members()
+        loads = [TaskManagerLoad(item.name, item.quota) for item in members if item.name not in avoid]
+        try:
+            place(loads, list(job.graph.subtasks()))
+        except PlacementError as error:
+            return RescaleRefusal(RefusalKind.NO_SLOT, str(error))
+        stage = job.graph.stage(stage_index)
+        indices, version = stage.subtask_indices, self.log.last_version(stage_index) + 1
+        plan = RescalePlan(stage_index, version, tuple(indices), tuple(indices), {}, ())
+        return self._source_moves.begin(plan, stage.name)
+
+    @property
+    def _current(self) -> RescaleMachine | None:
+        """The rescale that runs; not of a source, which has no parties."""
+        current = self.log.current
+        return current if isinstance(current, RescaleMachine) else None
 
     def _restoring(self, stage_index: int) -> RescaleRefusal | None:
         """Key groups do not move before their state has come from the checkpoint: their owners would refuse."""
@@ -209,7 +246,7 @@ class Rescaler:
 
     def subtask_changed(self, subtask: SubtaskId, status: SubtaskStatus, cause: str) -> None:
         """A subtask's status changed; called before the job's own machine hears of it."""
-        current = self.log.current
+        current = self._current
         if current is None:
             return
         plan = current.plan
@@ -234,7 +271,7 @@ class Rescaler:
 
     def deployment_failed(self, subtasks: Iterable[SubtaskId], cause: str) -> None:
         """A task manager refused new subtasks, or its answer was lost."""
-        current, statuses = self.log.current, self._job.machine.statuses
+        current, statuses = self._current, self._job.machine.statuses
         for subtask in subtasks:
             # One that has reported itself since was deployed, whatever became of the answer.
             is_unknown = statuses.get(subtask) is SubtaskStatus.DEPLOYING
@@ -243,7 +280,7 @@ class Rescaler:
 
     def task_manager_lost(self, name: str, cause: str) -> None:
         """A task manager is gone; called before the job's own machine hears of it."""
-        current = self.log.current
+        current = self._current
         if current is None:
             return
         placement, statuses = self._job.machine.placement, self._job.machine.statuses
@@ -257,7 +294,7 @@ class Rescaler:
 
     def ownership_reported(self, report: control_pb2.OwnershipReport) -> None:
         """An owner tells what it has of the latest rescale; repeated in every heartbeat."""
-        current = self.log.current
+        current = self._current
         subtask = subtask_from_proto(report.subtask)
         placement = self._job.machine.placement
         if (
@@ -300,7 +337,8 @@ class Rescaler:
         )
 
     def job_left_running(self, cause: str, *, finished: bool) -> None:
-        """The job finished, failed or is being cancelled."""
+        """The job finished, failed or is being cancelled; or it starts anew."""
+        self._source_moves.look()
         current = self.log.current
         if current is not None:
             if not finished and self._job.state is not JobState.CANCELLING:
@@ -323,7 +361,7 @@ class Rescaler:
 
     # --- actions ---------------------------------------------------------------------------------------------
 
-    def _handle(self, rescale: RescaleMachine, event: model.RescaleEvent) -> None:
+    def _handle(self, rescale: AnyRescale, event: model.RescaleEvent) -> None:
         before = rescale.phase
         try:
             actions = self.log.handle(rescale.rescale_id, event, wall_ms(self._clock))
@@ -337,9 +375,10 @@ class Rescaler:
                 self._record.save()
         self._carry_out_all(rescale, actions)
 
-    def _carry_out_all(self, rescale: RescaleMachine, actions: Iterable[model.RescaleAction]) -> None:
+    def _carry_out_all(self, rescale: AnyRescale, actions: Iterable[model.RescaleAction]) -> None:
         for action in actions:
-            self._carry_out(rescale, action)
+            if isinstance(rescale, RescaleMachine):
+                self._carry_out(rescale, action)
 
     def _carry_out(self, rescale: RescaleMachine, action: model.RescaleAction) -> None:
         job = self._job

@@ -38,7 +38,7 @@ from control_plane.web.views import (
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError
 from weir.protocol.checkpoint_model import CheckpointRecord, CheckpointRefusal
-from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale_log import AnyRescale
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 
 
@@ -210,7 +210,7 @@ def _add_restore_page(app: FastAPI, control_plane: ControlPlane) -> None:
         return control_plane.restores.views()
 
 
-def _accepted(result: RescaleMachine | RescaleRefusal) -> RescaleAcceptedView:
+def _accepted(result: AnyRescale | RescaleRefusal) -> RescaleAcceptedView:
     if isinstance(result, RescaleRefusal):
         raise HTTPException(_REFUSALS.get(result.kind, 409), result.message)
     return RescaleAcceptedView(rescale=result.rescale_id, url=f"/rescales/{result.rescale_id}")

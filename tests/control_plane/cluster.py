@@ -393,7 +393,7 @@ class Cluster:
                 clock,
                 self.background,
                 lambda address: Connection(self.task_managers[address]),
-                self.store,
+                self.store if config.checkpoint_uri else None,
                 self.register.save,
                 is_shared=is_shared,
             ),

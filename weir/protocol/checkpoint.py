@@ -32,6 +32,7 @@ from weir.protocol.checkpoint_model import (
     NotifyEnd,
     PartDeclined,
     PartDelivered,
+    RedeployJob,
     Release,
     RowsCame,
     StopJob,
@@ -56,12 +57,13 @@ class CheckpointMachine(CheckpointLife):
     """All checkpoints of a job, over all its generations. Not safe for use by several threads at once."""
 
     def request(
-        self, path: str, now_ms: int, *, stops_job: bool = False
+        self, path: str, now_ms: int, *, stops_job: bool = False, redeploys_job: bool = False
     ) -> tuple[CheckpointRecord, list[CheckpointAction]] | CheckpointRefusal:
         """A user asks for a checkpoint, or a savepoint at ``path`` if that is not empty. It gets its id at once.
 
         With ``stops_job`` the sources hold after the savepoint's barrier, and the job stops when it is complete
-        (:class:`StopJob`); if it fails, the job goes on.
+        (:class:`StopJob`); if it fails, the job goes on. With ``redeploys_job`` it is deployed anew instead
+        (:class:`RedeployJob`).
 
         It waits for the one in flight, for a rescale and for a job that starts again. Plain requests that wait
         are one. The record is live: its state changes.
@@ -75,17 +77,21 @@ class CheckpointMachine(CheckpointLife):
                 "last one is made and the job ends; a failure until then starts again from the latest checkpoint"
             )
         stop = self._stop_under_way
+        if stop is not None and stop.redeploys_job:
+            return CheckpointRefusal(
+                f"a source moves: the job starts anew from checkpoint {stop.checkpoint_id}; ask again when it runs"
+            )
         if stop is not None:
             return CheckpointRefusal(
                 f"the job is about to stop with savepoint {stop.path} (checkpoint {stop.checkpoint_id})"
             )
-        if self._records.queued_plain is not None and not path:
+        if self._records.queued_plain is not None and not path and not redeploys_job:
             return self._records.queued_plain, []
         if self._records.is_queue_full:
             return CheckpointRefusal(
                 f"{QUEUE_MAX} checkpoints wait already; ask again when some are complete"
             )
-        record = self._records.new(path, self._now_ms, stops_job=stops_job)
+        record = self._records.new(path, self._now_ms, stops_job=stops_job, redeploys_job=redeploys_job)
         self._records.queue.append(record)
         return record, self._advance()
 
@@ -117,6 +123,8 @@ class CheckpointMachine(CheckpointLife):
         self._is_over = False
         self._due_ms = self._now_ms + self._settings.interval_ms
         self._calm.forget()
+        if self._stop is not None and self._stop.redeploys_job:
+            self._stop = None
         # It started again from the savepoint, so its sinks have delivered.
         return [StopJob(self._stop.checkpoint_id, self._stop.path)] if self._stop is not None else []
 
@@ -231,7 +239,7 @@ class CheckpointMachine(CheckpointLife):
         self._end_record(flight.record, CheckpointState.COMPLETE, "")
         self._flight = None
         self._failures = 0
-        if flight.record.stops_job and not self._final_wanted:
+        if flight.record.holds and not self._final_wanted:
             self._stop = flight.record
         if not self._is_running:
             return []
@@ -279,6 +287,8 @@ class CheckpointMachine(CheckpointLife):
             self._retry_ms = self._now_ms + _FINISH_RETRY_MS
             return []
         if stop is not None:
+            if stop.redeploys_job:
+                return [RedeployJob(stop.checkpoint_id)]
             return [StopJob(stop.checkpoint_id, stop.path)]
         self._final_wanted = False
         return [FinalDone(event.checkpoint_id)]
@@ -351,7 +361,7 @@ class CheckpointMachine(CheckpointLife):
         else:
             return []
         self._begin(record)
-        return [Trigger(record.checkpoint_id, tuple(sorted(self._parties.live_sources())), record.stops_job)]
+        return [Trigger(record.checkpoint_id, tuple(sorted(self._parties.live_sources())), record.holds)]
 
     def _begin(self, record: CheckpointRecord, *, is_at_end: bool = False) -> None:
         record.state = CheckpointState.IN_PROGRESS
@@ -393,7 +403,7 @@ class CheckpointMachine(CheckpointLife):
 
     def _notify(self, flight: Flight, *, committed: bool) -> NotifyEnd:
         names = tuple(sorted(self._parties.task_managers() - self._parties.lost))
-        stops = committed and flight.record.stops_job
+        stops = committed and flight.record.holds
         return NotifyEnd(flight.checkpoint_id, flight.generation, committed, names, stops)
 
     def _end_record(self, record: CheckpointRecord, state: CheckpointState, cause: str) -> None:

@@ -73,7 +73,7 @@ class CheckpointLife:
         self._untold: set[str] = set()
         self._retry_ms: int | None = None
         self._deliveries_failed = 0
-        #: A complete savepoint with which the job stops: no other checkpoint begins any more.
+        #: A complete checkpoint with which the deployment ends: no other one begins any more in it.
         self._stop: CheckpointRecord | None = None
 
     # --- for the caller ---------------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ class CheckpointLife:
 
     @property
     def _stop_under_way(self) -> CheckpointRecord | None:
-        """The savepoint with which the job is about to stop."""
+        """The one with which this deployment is about to end."""
         flight = self._flight
-        if flight is not None and flight.record.stops_job:
+        if flight is not None and flight.record.holds:
             return flight.record
         return self._stop or self._records.queued_stop
 

@@ -70,6 +70,8 @@ class CheckpointRecord:
     is_last: bool = False
     #: A savepoint with which the job stops.
     stops_job: bool = False
+    #: After it the job is deployed anew, because a source moves.
+    redeploys_job: bool = False
     state: CheckpointState = CheckpointState.QUEUED
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -79,6 +81,11 @@ class CheckpointRecord:
     size_bytes: int = 0
     #: One line; why it is FAILED or ABORTED.
     cause: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether sources read nothing after its barrier, as this deployment ends with it."""
+        return self.stops_job or self.redeploys_job
 
     @property
     def duration_ms(self) -> int | None:
@@ -344,6 +351,13 @@ class StopJob:
 
 
 @dataclass(frozen=True)
+class RedeployJob:
+    """A checkpoint of ``redeploys_job`` is complete and its sinks have delivered (``job_model.RestartRequested``)."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True)
 class FailJob:
     """The job cannot go on as it is (``job_model.FailRequested``): it starts again, if it may.
 
@@ -355,4 +369,4 @@ class FailJob:
     kind: FailureKind = FailureKind.OUTAGE
 
 
-CheckpointAction = Trigger | Commit | NotifyEnd | FinalDone | StopJob | FailJob
+CheckpointAction = Trigger | Commit | NotifyEnd | FinalDone | StopJob | RedeployJob | FailJob

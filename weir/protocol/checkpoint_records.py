@@ -31,12 +31,12 @@ class CheckpointRecords:
     @property
     def queued_plain(self) -> CheckpointRecord | None:
         """The checkpoint, not savepoint, that waits."""
-        return next((record for record in self.queue if not record.path), None)
+        return next((r for r in self.queue if not r.path and not r.redeploys_job), None)
 
     @property
     def queued_stop(self) -> CheckpointRecord | None:
-        """The savepoint that waits and with which the job stops."""
-        return next((record for record in self.queue if record.stops_job), None)
+        """The one that waits and with which this deployment of the job ends."""
+        return next((record for record in self.queue if record.holds), None)
 
     @property
     def is_queue_full(self) -> bool:
@@ -47,9 +47,13 @@ class CheckpointRecords:
         """The latest ones."""
         return list(reversed(self._records.values()))
 
-    def new(self, path: str, now_ms: int, *, stops_job: bool = False) -> CheckpointRecord:
+    def new(
+        self, path: str, now_ms: int, *, stops_job: bool = False, redeploys_job: bool = False
+    ) -> CheckpointRecord:
         """A new one, with the next number; ``path``: of a savepoint, else empty."""
-        record = CheckpointRecord(self._next_id, now_ms, path, stops_job=stops_job)
+        record = CheckpointRecord(
+            self._next_id, now_ms, path, stops_job=stops_job, redeploys_job=redeploys_job
+        )
         self._next_id += 1
         self._records[record.checkpoint_id] = record
         if len(self._records) > RECORDS_MAX:

@@ -35,6 +35,7 @@ from weir.protocol.job_model import (
     Restart,
     RestartNow,
     RestartRefused,
+    RestartRequested,
     RetireSubtasks,
     SlotsAvailable,
     Start,
@@ -65,6 +66,7 @@ __all__ = [
     "Restart",
     "RestartNow",
     "RestartRefused",
+    "RestartRequested",
     "RetireSubtasks",
     "SlotsAvailable",
     "Start",
@@ -177,6 +179,12 @@ class JobMachine(JobLife):
 
     def _fail_on_request(self, event: FailRequested) -> list[Action]:
         return self._restart_or_fail(Failure(event.cause, event.kind))
+
+    def _restart_on_request(self, event: RestartRequested) -> list[Action]:
+        """As after a failure, but no failure: a job that is not restarted after those is restarted, too."""
+        self._failure = Failure(event.cause, is_planned=True)
+        self._move(JobState.RESTARTING, event.cause)
+        return [*self._cancel_live(), Restart(self._failure)]
 
     def _restart_now(self, event: RestartNow) -> list[Action]:
         if not event.subtasks or event.generation <= self._generation:
@@ -333,6 +341,7 @@ class JobMachine(JobLife):
         AddSubtasks: _add,
         KeepSubtasks: _keep,
         RetireSubtasks: _retire,
+        RestartRequested: _restart_on_request,
     }
     #: Whether a lost task manager is missed, the checkpoint machine knows: it asks for a failure (FailRequested).
     _FINISHING: ClassVar[Handlers] = {
@@ -342,6 +351,7 @@ class JobMachine(JobLife):
         TaskManagerLost: _ignore,
         FailRequested: _fail_on_request,
         FinalCommitted: _final_committed,
+        RestartRequested: _ignore,
     }
     _RESTARTING: ClassVar[Handlers] = {
         SubtaskReported: _report_while_restarting,
@@ -352,6 +362,7 @@ class JobMachine(JobLife):
         RestartNow: _restart_now,
         RestartRefused: _restart_refused,
         FinalCommitted: _ignore,
+        RestartRequested: _ignore,
     }
     _STOPPING: ClassVar[Handlers] = {
         SubtaskReported: _report_while_stopping,
@@ -359,6 +370,7 @@ class JobMachine(JobLife):
         CancelRequested: _ignore,
         TaskManagerLost: _task_manager_lost,
         FailRequested: _ignore,
+        RestartRequested: _ignore,
     }
     _FINAL: ClassVar[Handlers] = {
         SubtaskReported: _late_report,
@@ -367,6 +379,7 @@ class JobMachine(JobLife):
         TaskManagerLost: _ignore,
         FailRequested: _ignore,
         FinalCommitted: _ignore,
+        RestartRequested: _ignore,
     }
     #: Which method handles which event in which state; an absent entry is an illegal event.
     HANDLERS: ClassVar[Mapping[JobState, Handlers]] = {

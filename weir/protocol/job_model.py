@@ -119,6 +119,8 @@ class Failure:
     step: str = ""
     #: It may be what another failure led to: a subtask lost a peer, or was stopped. A better cause may follow.
     is_secondary: bool = False
+    #: None at all: somebody wants the job to start again, at once.
+    is_planned: bool = False
 
 
 # --- events ------------------------------------------------------------------------------------------------
@@ -184,6 +186,13 @@ class FailRequested:
 
     cause: str
     kind: FailureKind = FailureKind.OTHER
+
+
+@dataclass(frozen=True)
+class RestartRequested:
+    """The job is to be deployed anew from a checkpoint that is complete, at once; nothing is read any more."""
+
+    cause: str
 
 
 @dataclass(frozen=True)
@@ -253,6 +262,7 @@ Event = (
     | KeepSubtasks
     | RetireSubtasks
     | RestartNow
+    | RestartRequested
     | RestartRefused
     | FinalCommitted
     | TakeOver

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_model import RescaleAction, RescaleEvent, RescalePhase
 from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
+from weir.protocol.rescale_source import SourceRescaleMachine
 
 #: Rescales that are remembered at most.
 RESCALES_MAX = 64
@@ -26,6 +27,10 @@ class StageNumbers:
 _NONE_USED = StageNumbers()
 
 
+#: Of a stage with inputs, or of a source.
+AnyRescale = RescaleMachine | SourceRescaleMachine
+
+
 class RescaleLog:
     """Gives rescales their ids, 1, 2, 3 and so on, and reports their way to the right one."""
 
@@ -38,14 +43,14 @@ class RescaleLog:
             earlier: reports (:meth:`to_list`) of its rescales, in any order; ids go on.
             used: numbers that it used (:attr:`used`).
         """
-        self._rescales: dict[int, RescaleMachine] = {}
+        self._rescales: dict[int, AnyRescale] = {}
         self._earlier = {int(str(report["id"])): _ended(report) for report in earlier}
         self._last_id = max(self._earlier, default=0)
         #: What no further rescale may use again, by stage.
         self.used: dict[int, StageNumbers] = dict(used or {})
 
     @property
-    def current(self) -> RescaleMachine | None:
+    def current(self) -> AnyRescale | None:
         """The rescale that runs."""
         latest = self._rescales.get(self._last_id)
         return None if latest is None or latest.phase.is_final else latest
@@ -80,16 +85,29 @@ class RescaleLog:
         busy = self.busy()
         if busy is not None:
             return busy
+        self._reserve(plan)
+        machine = RescaleMachine(self._last_id, plan, now_ms, migrates=migrates)
+        self._rescales[self._last_id] = machine
+        return machine, machine.start()
+
+    def add_of_source(self, plan: RescalePlan, now_ms: int) -> SourceRescaleMachine | RescaleRefusal:
+        """Start a rescale of a source, or refuse it while another one runs; as :meth:`add`."""
+        busy = self.busy()
+        if busy is not None:
+            return busy
+        self._reserve(plan)
+        machine = SourceRescaleMachine(self._last_id, plan, now_ms)
+        self._rescales[self._last_id] = machine
+        return machine
+
+    def _reserve(self, plan: RescalePlan) -> None:
         if plan.version <= self.last_version(plan.stage_index):
             raise ValueError(f"stage {plan.stage_index}: version {plan.version} was used before")
         highest = max(*plan.before, *plan.after, self.next_index(plan.stage_index) - 1)
         self.used[plan.stage_index] = StageNumbers(highest + 1, plan.version)
         self._last_id += 1
-        machine = RescaleMachine(self._last_id, plan, now_ms, migrates=migrates)
-        self._rescales[self._last_id] = machine
         self._rescales.pop(self._last_id - RESCALES_MAX, None)
         self._earlier.pop(self._last_id - RESCALES_MAX, None)
-        return machine, machine.start()
 
     def handle(self, rescale_id: int, event: RescaleEvent, now_ms: int) -> list[RescaleAction]:
         """Pass a report on to its rescale; one about a rescale that is over has no effect.
@@ -102,7 +120,7 @@ class RescaleLog:
             return []
         return current.handle(event, now_ms)
 
-    def get(self, rescale_id: int) -> RescaleMachine | None:
+    def get(self, rescale_id: int) -> AnyRescale | None:
         """The rescale of that id, if this process led it and it is remembered."""
         return self._rescales.get(rescale_id)
 

@@ -26,6 +26,10 @@ class RescalePhase(Enum):
     HANDING_OVER = "HANDING_OVER"
     #: All groups have their new owners; their state follows in the background.
     MIGRATING = "MIGRATING"
+    #: Of a source: a checkpoint is made, after which nothing is read.
+    CHECKPOINTING = "CHECKPOINTING"
+    #: Of a source: the job is deployed anew from that checkpoint, with the new subtasks.
+    REDEPLOYING = "REDEPLOYING"
     #: Every group is where the plan wants it, and retired subtasks have ended.
     COMPLETE = "COMPLETE"
     #: Taken back before anybody switched; new subtasks are being stopped.
@@ -49,7 +53,9 @@ class RescalePhase(Enum):
 _P = RescalePhase
 #: Legal moves of a rescale. A stage without HASH input has nothing to prepare.
 RESCALE_TRANSITIONS: Mapping[RescalePhase, frozenset[RescalePhase]] = {
-    _P.PLANNING: frozenset({_P.DEPLOYING}),
+    _P.PLANNING: frozenset({_P.DEPLOYING, _P.CHECKPOINTING}),
+    _P.CHECKPOINTING: frozenset({_P.REDEPLOYING, _P.ABORTED, _P.FAILED}),
+    _P.REDEPLOYING: frozenset({_P.COMPLETE, _P.FAILED}),
     _P.DEPLOYING: frozenset({_P.PREPARING, _P.REROUTING, _P.ABORTING, _P.FAILED}),
     _P.PREPARING: frozenset({_P.REROUTING, _P.ABORTING, _P.FAILED}),
     _P.REROUTING: frozenset({_P.HANDING_OVER, _P.FAILED}),

@@ -19,7 +19,7 @@ class RefusalKind(Enum):
     UNKNOWN_STAGE = "UNKNOWN_STAGE"
     #: The wanted parallelism or set of subtasks makes no sense.
     BAD_NUMBER = "BAD_NUMBER"
-    #: The stage is a source.
+    #: The stage is a source, and the job makes no checkpoints.
     SOURCE = "SOURCE"
     #: A neighbour is tied to the stage by FORWARD.
     FORWARD_NEIGHBOUR = "FORWARD_NEIGHBOUR"
@@ -168,13 +168,12 @@ def _lowest(current: Iterable[int], count: int, next_index: int) -> tuple[int, .
 
 def _refusal(facts: StageFacts, wanted: tuple[int, ...]) -> RescaleRefusal | None:
     stage = f"stage {facts.index} ({facts.name})"
-    if facts.is_source:
-        return RescaleRefusal(RefusalKind.SOURCE, f"{stage} is a source; sources cannot be scaled")
     if facts.forward_neighbours:
         neighbours = ", ".join(facts.forward_neighbours)
         message = f"{stage} is tied to {neighbours} subtask by subtask; put a rebalance or key_by in between"
         return RescaleRefusal(RefusalKind.FORWARD_NEIGHBOUR, message)
-    if facts.finished:
+    # Of a source, subtasks without a split end early.
+    if facts.finished and (not facts.is_source or len(facts.finished) == len(facts.subtasks)):
         return RescaleRefusal(RefusalKind.ENDING, f"{stage} has reached the end of its stream")
     if wanted == facts.subtasks:
         message = f"{stage} has these {len(wanted)} subtasks already; give another parallelism"

@@ -43,11 +43,39 @@ def test_subtasks_move_elsewhere_and_their_sinks_deliver_before_it_is_empty():
     run(test)
 
 
+def test_a_source_moves_with_all_that_is_there_by_a_checkpoint():
+    async def test(clock):
+        here, _, leaving = await running(clock)
+        drain = here.parts.drainer.request(leaving.address)
+        await until(lambda: drain.state != "DRAINING")
+        assert (drain.state, drain.cause, drain.rescales) == ("EMPTY", "", [1])
+        assert leaving.address not in here.job.machine.placement.values()
+        assert (here.state, here.job.identity.generation) == (JobState.RUNNING, 2)
+        assert here.job.graph.stage(SOURCE).subtask_indices == (0,)
+        await here.close()
+
+    run(test)
+
+
+def test_a_source_stays_where_it_is_when_the_others_have_no_room():
+    async def test(clock):
+        here = Cluster(clock, min_task_managers=2)
+        await here.running("h:1", "h:2", quota=2)
+        drain = here.parts.drainer.request(here.holder(SubtaskId(SOURCE, 0)).address)
+        await until(lambda: drain.state != "DRAINING")
+        assert drain.state == "FAILED"
+        assert "operator_quota" in drain.cause
+        assert here.job.identity.generation == 1
+        await here.close()
+
+    run(test)
+
+
 def test_what_cannot_be_drained_is_refused_with_the_reason():
     async def test(clock):
-        here, _, source = await running(clock)
+        here, _, source = await running(clock, checkpoint_uri="")
         refusal = here.parts.drainer.request(source.address)
-        assert (refusal.kind, "sources cannot be moved yet" in refusal.message) == (RefusalKind.SOURCE, True)
+        assert (refusal.kind, "sources move by a checkpoint" in refusal.message) == (RefusalKind.SOURCE, True)
         refusal = here.parts.drainer.request("h:9")
         assert refusal.message == "no task manager h:9 is registered; there are h:1, h:2, h:3"
         assert here.parts.drainer.drains == {}
@@ -56,7 +84,7 @@ def test_what_cannot_be_drained_is_refused_with_the_reason():
         reply = here.parts.reception.drain(request)
         assert reply.state == control_pb2.DRAIN_STATE_REFUSED
         source.deregister()
-        assert "sources cannot be moved yet" in here.job.machine.restart_cause
+        assert "sources move by a checkpoint" in here.job.machine.cause
         await here.close()
 
     run(test)

@@ -29,6 +29,7 @@ def rescaler_of(job):
         TaskManagers(1_000),
         tell_job=lambda event: None,
         tell_checkpoints=lambda event: None,
+        request_checkpoint=lambda: None,
         record=types.SimpleNamespace(save=lambda: None),
         hindrance=lambda: None,
         avoided=tuple,

@@ -24,6 +24,7 @@ from weir.protocol.checkpoint_model import (
     NotifyEnd,
     PartDeclined,
     PartDelivered,
+    RedeployJob,
     Release,
     StopJob,
     SubtasksAdded,
@@ -74,8 +75,8 @@ class Bench:
             at=at,
         )
 
-    def request(self, path="", stops_job=False):
-        answer = self.machine.request(path, self.now_ms, stops_job=stops_job)
+    def request(self, path="", **ends):
+        answer = self.machine.request(path, self.now_ms, **ends)
         self.machine.check_invariants()
         return answer
 
@@ -605,6 +606,25 @@ def test_broken_invariants_are_found(in_flight):
     in_flight.machine._is_running = False
     with pytest.raises(InvalidTransitionError, match="only a running job"):
         in_flight.machine.check_invariants()
+
+
+def test_the_job_is_deployed_anew_after_a_checkpoint_that_is_complete_and_delivered(in_flight):
+    plain, _ = in_flight.request()
+    record, _ = in_flight.request(redeploys_job=True)
+    assert record is not plain
+    assert "a source moves: the job starts anew from checkpoint 9" in in_flight.request("/save").message
+    in_flight.deliver(7, SOURCE, COUNT)
+    [_, _] = in_flight.tell(Committed(7), EndNotified(7))
+    in_flight.deliver(8, SOURCE, COUNT)
+    [_, trigger] = in_flight.tell(Committed(8))
+    assert trigger == Trigger(9, (SOURCE,), holds=True)
+    in_flight.deliver(9, SOURCE, COUNT)
+    assert in_flight.tell(Committed(9)) == [NotifyEnd(9, 1, True, BOTH, stops=True)]
+    assert in_flight.tell(Tick(), at=10_000) == []
+    assert in_flight.tell(EndNotified(9)) == [RedeployJob(9)]
+    assert in_flight.tell(JobStops("a source moves", ends=False)) == []
+    assert in_flight.tell(JobRuns(2, PLACEMENT, frozenset([SOURCE]))) == []
+    assert in_flight.tell(Tick(), at=20_000) == [Trigger(10, (SOURCE,))]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from weir.protocol.job import (
     Restart,
     RestartNow,
     RestartRefused,
+    RestartRequested,
     SlotsAvailable,
     Start,
     SubtaskReported,
@@ -107,6 +108,17 @@ def test_a_failure_restarts_a_running_job(running, event, cause, live, kind):
     assert cancel == Cancel(live)
     assert (restart.failure.cause, restart.failure.kind) == (cause, kind)
     assert (running.state, running.cause, running.restart_cause) == (JobState.RESTARTING, "", cause)
+
+
+def test_a_restart_that_was_asked_for_needs_no_permission():
+    machine = JobMachine([SOURCE, COUNT])
+    tell(machine, SlotsAvailable(PLACEMENT))
+    tell(machine, *all_report(SubtaskStatus.DEPLOYED, SOURCE, COUNT))
+    actions = tell(machine, RestartRequested("a source moves"))
+    assert actions == [Cancel((AT_A, AT_B)), Restart(Failure("a source moves", is_planned=True))]
+    assert (machine.state, machine.restart_cause) == (JobState.RESTARTING, "a source moves")
+    # One that comes late changes nothing.
+    assert tell(machine, RestartRequested("again")) == []
 
 
 def test_a_refused_deployment_restarts_the_job(deploying):

@@ -66,7 +66,6 @@ def test_a_version_is_not_used_twice():
         (3, 10**12, RefusalKind.BAD_NUMBER, "parallelism is 1000000000000"),
         (3, (), RefusalKind.BAD_NUMBER, "at least one is needed"),
         (3, (-1, 0), RefusalKind.BAD_NUMBER, "indices start at 0"),
-        (0, 3, RefusalKind.SOURCE, r"stage 0 \(read\) is a source"),
         (5, 3, RefusalKind.FORWARD_NEIGHBOUR, r"stage 5 \(tied\) is tied to busy, sink subtask by subtask"),
         (6, 3, RefusalKind.ENDING, r"stage 6 \(ending\) has reached the end"),
         (3, 2, RefusalKind.NOTHING_TO_DO, "has these 2 subtasks already"),

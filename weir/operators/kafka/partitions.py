@@ -6,12 +6,13 @@ import logging
 import re
 from collections import deque
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from weir.clock import Clock
-from weir.errors import InputError
+from weir.errors import FailureKind, InputError
 from weir.operators.kafka.client_errors import is_refusal, unreachable
 from weir.operators.kafka.records import Message
 from weir.specs.kafka import KafkaSpec
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 Partition = tuple[str, int]
 
+#: As a position: the first record that there is, whichever that is.
+BEGINNING = OFFSET_BEGINNING
 #: Records that are asked for at a time, and that wait at most before more are asked for.
 RECORDS_MAX = 16_384
 _WAITING_BYTES_MAX = 8 << 20
@@ -52,6 +55,9 @@ class KafkaPartitions:
         self._waiting_count = 0
         self._waiting_bytes = 0
         self._ended: set[Partition] = set()
+        #: Asks the brokers for partitions while records are read: they may take long to answer, if they are away.
+        self._asking = ThreadPoolExecutor(1, "kafka-partitions")
+        self._asked: Future[list[Partition]] | None = None
         settings: dict[str, Any] = {
             "group.id": f"weir-{step}",
             "queued.max.messages.kbytes": _QUEUED_KIB_MAX,
@@ -69,6 +75,33 @@ class KafkaPartitions:
             self._consumer = Consumer(settings, logger=log)
         except KafkaException as error:
             raise InputError(f"source {step}: {error.args[0].str()}; correct properties") from None
+
+    def ask_for_partitions(self) -> None:
+        """Begin to look for partitions, unless that is under way; returns at once."""
+        if self._asked is None:
+            self._asked = self._asking.submit(self.partitions)
+
+    def has_found(self) -> bool:
+        """Whether brokers have answered, or have not for too long, since :meth:`ask_for_partitions`."""
+        return self._asked is not None and self._asked.done()
+
+    def pop_found(self) -> list[Partition] | None:
+        """What brokers answered, once; None: nothing yet, or they are away, which is told.
+
+        Raises:
+            InputError: as :meth:`partitions`, unless brokers are away.
+        """
+        if not self.has_found():
+            return None
+        assert self._asked is not None
+        asked, self._asked = self._asked, None
+        try:
+            return asked.result()
+        except InputError as error:
+            if error.failure_kind is not FailureKind.OUTAGE:
+                raise
+            log.warning("%s; new partitions are looked for again later", error)
+            return None
 
     def partitions(self) -> list[Partition]:
         """Every partition of the source's topics, in order.
@@ -103,22 +136,24 @@ class KafkaPartitions:
             is_new: it was not there when the job started: all of it is read.
         """
         start = self._spec.start
+        if is_new or start == "earliest":
+            # The client finds it when the partition's broker is there.
+            return BEGINNING
         asked = TopicPartition(*partition)
         try:
-            if not is_new and isinstance(start, int):
+            if isinstance(start, int):
                 asked.offset = start
                 (found,) = self._consumer.offsets_for_times([asked], timeout=_ANSWER_TIMEOUT_S)
                 if found.offset >= 0:
                     return int(found.offset)
                 start = "latest"
-            if not is_new and isinstance(start, tuple):
-                for topic, number, offset in start:
-                    if (topic, number) == partition:
-                        return offset
-            first, stop = self._consumer.get_watermark_offsets(asked, timeout=_ANSWER_TIMEOUT_S)
+            if isinstance(start, tuple):
+                places = {(topic, number): offset for topic, number, offset in start}
+                return places.get(partition, BEGINNING)
+            _, stop = self._consumer.get_watermark_offsets(asked, timeout=_ANSWER_TIMEOUT_S)
         except KafkaException as error:
             raise self._failure(error.args[0]) from None
-        return int(stop if start == "latest" and not is_new else first)
+        return int(stop)
 
     def add(self, partition: Partition, offset: int) -> None:
         """Read a partition, too, from this offset on."""
@@ -178,6 +213,8 @@ class KafkaPartitions:
 
     def close(self) -> None:
         """Release the client."""
+        # A question that is under way holds the client; it ends by itself.
+        self._asking.shutdown(wait=False, cancel_futures=True)
         self._consumer.close()
 
     # --- errors ---

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from weir.errors import InputError
 from weir.operators.base import Json, OperatorContext, Poll
-from weir.operators.kafka.partitions import RECORDS_MAX, KafkaPartitions, Partition
+from weir.operators.kafka.partitions import BEGINNING, RECORDS_MAX, KafkaPartitions, Partition
 from weir.operators.kafka.records import RecordDecoder
 from weir.operators.sources.positions import SourceCounts
 from weir.operators.sources.source import Source
@@ -38,6 +38,8 @@ class KafkaReader(UserSourceReader):
 
     def _next_batch(self) -> pa.RecordBatch | None:
         ready = self._records.partitions.fetch()
+        if self._records.partitions.has_found():
+            self._next_discovery_us = 0
         self._wait_us = 0 if ready else min(max(2 * self._wait_us, _WAIT_US_MIN), _WAIT_US_MAX)
         for split in self._open_splits:
             if split.iterator is None or _partition(split.split) in ready:
@@ -56,7 +58,9 @@ class KafkaReader(UserSourceReader):
             again = int(np.count_nonzero(self._records.bad_offsets >= self._next_offset()))
             counts = dataclasses.replace(counts, rejected=counts.rejected - again)
         value = super()._position(counts)
-        self._noted = {_partition(split[1]): split[2] for split in value["splits"] if split[2] is not None}
+        self._noted = {
+            _partition(split[1]): split[2] for split in value["splits"] if split[2] not in (None, BEGINNING)
+        }
         return value
 
     def _describe(self, split: OpenSplit) -> list[Json]:
@@ -95,8 +99,10 @@ class _KafkaSource(Source):
         self._records_max = RECORDS_MAX if spec.rate is None else _PACED_RECORDS
         #: Of the rows that were read last, and of the bad records among them; int64.
         self.offsets = self.bad_offsets = np.empty(0, dtype=np.int64)
-        #: Those that were there when the job started; None: it goes on from a checkpoint.
-        self._first: set[Partition] | None = None
+        #: Those that were there when the job started; of one that goes on from a checkpoint none, as it knows its own.
+        self._first: set[Partition] = set()
+        #: All, as the brokers said last.
+        self._found: list[Partition] | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Connect."""
@@ -105,17 +111,21 @@ class _KafkaSource(Source):
         self.partitions = KafkaPartitions(self._spec, context.operator_name, context.clock)
 
     def splits(self) -> Sequence[Json]:
-        """Every partition that there is now."""
-        found = self.partitions.partitions()
-        if self._first is None:
-            self._first = set() if self._is_restart else set(found)
-        return [{"topic": topic, "partition": number} for topic, number in found]
+        """Every partition that there is, as far as brokers have answered: only the first call waits for them."""
+        if self._found is None:
+            self._found = self.partitions.partitions()
+            self._first = set() if self._is_restart else set(self._found)
+        elif (found := self.partitions.pop_found()) is not None:
+            self._found = found
+        else:
+            self.partitions.ask_for_partitions()
+        return [{"topic": topic, "partition": number} for topic, number in self._found]
 
     def read(self, split: Json, position: Json) -> Iterator[tuple[pa.RecordBatch, Json] | None]:
         """See the base class."""
         partition = _partition(split)
         if position is None:
-            is_new = self._first is not None and partition not in self._first
+            is_new = partition not in self._first
             position = self.partitions.start_of(partition, is_new)
             # In checkpoints from now on: after a restart "latest" would be another place.
             yield pa.RecordBatch.from_pylist([], schema=self._spec.schema_read), position
