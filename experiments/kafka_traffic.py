@@ -1,4 +1,4 @@
-"""The two ends of a job from Kafka to Kafka: a producer at a rate, and a reader of committed records that checks.
+"""The two ends of a job from Kafka to Kafka: a producer at a rate, and a reader that checks committed records."""
 
 from __future__ import annotations
 

@@ -19,12 +19,14 @@ from experiments.simulation.broken import BROKEN_MACHINES
 from experiments.simulation.clock import WorldClock
 from experiments.simulation.connection import CallContext, CallError
 from experiments.simulation.control_plane_ports import CheckedStore, WorldBackground, WorldClient
+from experiments.simulation.plan import SOURCE
 from experiments.simulation.world import CONTROL_PLANE, SCALE, Process, Violation, World
 from weir.config import ControlPlaneConfig, StateMove, StateStrategy
 from weir.protocol.job import JobState
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_log import RescaleLog
 from weir.protocol.rescale_model import RescaleAction, RescaleEvent
+from weir.protocol.rescale_plan import RescaleRefusal
 from weir.rpc import control_pb2
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class WatchedLog(RescaleLog):
         current = self.current
         before = None if current is None else current.phase
         actions = super().handle(rescale_id, event, now_ms)
-        if current is not None and current.phase is not before:
+        if isinstance(current, RescaleMachine) and current.phase is not before:
             self.watch(current)
         return actions
 
@@ -142,10 +144,11 @@ class ControlPlaneProcess(Process):
                 self.world.say(self.address, f"empties {name}")
                 self.world.counts["drains"] += 1
             return
-        rescale = self.parts.rescaler.request(rng.choice(self._rescaled), rng.randint(1, 4))
-        if isinstance(rescale, RescaleMachine):
+        stage_index = SOURCE if rng.random() < 0.2 else rng.choice(self._rescaled)
+        rescale = self.parts.rescaler.request(stage_index, rng.randint(1, 4))
+        if not isinstance(rescale, RescaleRefusal):
             self._rescales_left -= 1
-            self.world.counts["rescales"] += 1
+            self.world.counts["source moves" if stage_index == SOURCE else "rescales"] += 1
             self.world.say(self.address, f"rescale {rescale.plan.before} -> {rescale.plan.after}")
             self._faults.begins_rescale(sorted(set(rescale.plan.placement.values())))
 

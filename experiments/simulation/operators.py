@@ -38,42 +38,73 @@ class FilesSpec(SinkSpec):
     run: Any = None
 
 
+@dataclass
+class _Split:
+    """The rows of one source of the job's description, whichever subtask reads them."""
+
+    rows: pa.RecordBatch
+    position: int
+
+    @property
+    def has_ended(self) -> bool:
+        return self.position >= int(self.rows.num_rows)
+
+    @property
+    def time_ms(self) -> int:
+        return 10 * (self.position - 1) if self.position else WATERMARK_MIN_MS
+
+
 class RowsReader(SourceReader):
-    """Emits its rows from a position on, a few at a time."""
+    """Emits the rows of its splits from their positions on, a few at a time; other subtasks share them anew."""
 
     def __init__(self, spec: RowsSpec) -> None:
         self._run: Simulation = spec.run
-        self._position = 0
-        self._time_ms = WATERMARK_MIN_MS
+        self._splits: dict[int, _Split] = {}
 
     def open(self, context: OperatorContext) -> None:
         """Go on where the checkpoint ends."""
-        index = context.subtask_index
+        indices = context.subtask_indices or tuple(range(context.parallelism))
+        rank = indices.index(context.subtask_index)
         self._clock, self._generation = context.clock, context.generation
-        keys = self._run.job.rows[index]
-        rows = pa.RecordBatch.from_arrays(
-            [pa.array(column, pa.int64()) for column in (keys, [index] * len(keys), range(len(keys)))],
-            schema=SCHEMA,
-        )
-        times = pa.array([10 * number for number in range(len(keys))], pa.int64()).to_numpy()
-        self._rows = with_system_columns(rows, times, 0)
-        restored = context.restored.get(index)
-        self._position = 0 if restored is None else restored["position"]
+        positions = [
+            item for part in context.restored.values() if part is not None for item in part["positions"]
+        ]
+        if len({split for split, _ in positions}) < len(positions):
+            raise self._violation("a split is in two parts of a checkpoint")
+        at = dict(positions)
+        for split, keys in enumerate(self._run.job.rows):
+            if split % len(indices) == rank:
+                self._splits[split] = _Split(_rows(split, keys), at.get(split, 0))
 
     def poll(self, rows_max: int) -> Poll:
-        """Some rows."""
+        """Some rows of the split that is furthest behind."""
         rng = self._run.world.rng
-        if self._position >= self._rows.num_rows:
-            return Poll(finished=True, event_time_ms_max=self._time_ms)
-        batch = self._rows.slice(self._position, min(rng.randint(1, 6), rows_max))
-        self._position += batch.num_rows
-        self._time_ms = 10 * (self._position - 1)
+        left = [split for split in self._splits.values() if not split.has_ended]
+        if not left:
+            times_ms = [split.time_ms for split in self._splits.values()]
+            return Poll(finished=True, event_time_ms_max=max(times_ms, default=WATERMARK_MIN_MS))
+        split = min(left, key=lambda item: item.time_ms)
+        batch = split.rows.slice(split.position, min(rng.randint(1, 6), rows_max))
+        split.position += batch.num_rows
         next_us = self._clock.now_us() + int(rng.random() * 8_000 * SCALE)
-        return Poll(batch, event_time_ms_max=self._time_ms, next_poll_us=next_us)
+        return Poll(batch, event_time_ms_max=min(item.time_ms for item in left), next_poll_us=next_us)
 
     def snapshot(self) -> Json:
-        """The position."""
-        return {"position": self._position, "generation": self._generation}
+        """The positions."""
+        positions = [[number, split.position] for number, split in self._splits.items()]
+        return {"positions": positions, "generation": self._generation}
+
+    def _violation(self, what: str) -> Violation:
+        error = Violation(what)
+        self._run.world.failure = self._run.world.failure or error
+        return error
+
+
+def _rows(split: int, keys: Collection[int]) -> pa.RecordBatch:
+    columns = (list(keys), [split] * len(keys), range(len(keys)))
+    rows = pa.RecordBatch.from_arrays([pa.array(column, pa.int64()) for column in columns], schema=SCHEMA)
+    times = pa.array([10 * number for number in range(len(keys))], pa.int64()).to_numpy()
+    return with_system_columns(rows, times, 0)
 
 
 class Check(Operator):

@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from experiments.soak import rescale
 from tests.kafka_topics import make_topics, read_committed
 
 pytestmark = [pytest.mark.scenario, pytest.mark.service, pytest.mark.xdist_group("kafka")]
@@ -30,6 +31,8 @@ def test_each_record_is_counted_and_written_once_through_rescales_and_the_loss_o
 
     def end(cluster):
         nonlocal wanted
+        # Partitions move between subtasks of the source.
+        rescale(cluster, 0, 3)
         # What comes after the last event that disturbed the job.
         wanted = cluster.status()["totals"]["events_out"] + 2_000
 

@@ -186,9 +186,6 @@ def test_requests_that_make_no_sense(running):
     assert "no stage 99; there are 0 (" in error
     for stage, name in ((count, "count"), (source, "busy")):
         assert f"{stage} ({name}" in error
-    code, error = refused(running, f"/scale?stage={source}")
-    assert code == 409
-    assert "is a source" in error
     for number in ("0", "-1", "abc", "99999", "", "1.5"):
         code, error = refused(running, f"/scale?stage={count}&parallelism={number}")
         assert (code, "parallelism" in error) == (400, True), number
@@ -213,9 +210,6 @@ def test_requests_that_make_no_sense(running):
     code, error = refused(running, "/drain?task_manager=10.0.0.1:1")
     assert code == 404
     assert address(running, "first") in error
-    hosts = {item["task_manager"] for item in running.status()["stages"][source]["subtasks"]}
-    code, error = refused(running, f"/drain?task_manager={hosts.pop()}")
-    assert (code, "source subtask" in error) == (409, True)
     assert refused(running, "/drain")[0] == 400
 
 
@@ -309,6 +303,31 @@ def test_a_drained_task_manager_can_be_killed(make_cluster, tmp_path, release):
     release.touch()
     finish(cluster)
     check_output(events, tmp_path / "out")
+
+
+def test_splits_move_between_subtasks_of_a_source_that_is_rescaled_and_drained(
+    make_cluster, tmp_path, release
+):
+    """A file that one subtask reads is shared by more and by fewer, and goes elsewhere: each line comes once."""
+    events = write_events(tmp_path / "events.jsonl", 20_000, 300, 5)
+    cluster = make_cluster(settings=QUOTA)
+    status = start(cluster, {"input": events, "output": tmp_path / "out", "rate": 1000, "release": release})
+    for parallelism in (3, 2):
+        before = cluster.status()["totals"]["events_out"]
+        rescale(cluster, 0, parallelism)
+        status = cluster.wait_for(
+            lambda status, before=before: status["totals"]["events_out"] > before + 500, "further rows"
+        )
+        assert len(status["stages"][0]["subtasks"]) == parallelism
+    place = status["stages"][0]["subtasks"][0]["task_manager"]
+    assert cluster.http("POST", f"/drain?task_manager={place}")[0] == 202
+    cluster.wait_for(lambda _: cluster.http("GET", "/drains")[1][0]["state"] != "DRAINING", "the drain")
+    drained = cluster.http("GET", "/drains")[1][0]
+    assert (drained["state"], drained["cause"]) == ("EMPTY", "")
+    next(p for p in cluster.processes.values() if place.endswith(f":{p.port}")).popen.kill()
+    release.touch()
+    finish(cluster)
+    check_output(events, tmp_path / "out", ordered=False)
 
 
 def test_sigterm_empties_a_task_manager(make_cluster, tmp_path, release):
