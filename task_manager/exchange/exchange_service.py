@@ -13,7 +13,15 @@ import grpc
 
 from task_manager.exchange.channels import Inbox
 from task_manager.exchange.receiving_link import ReceivingLink
-from task_manager.exchange.sockets import GREETING_BYTES, FrameReader, hang_up, listen, new_greeting
+from task_manager.exchange.sockets import (
+    GREETING_BYTES,
+    FrameReader,
+    hang_up,
+    listen,
+    listen_locally,
+    new_greeting,
+    send_at_once,
+)
 from weir.clock import Clock
 from weir.errors import HandshakeError
 from weir.rpc import data_pb2, data_pb2_grpc
@@ -49,8 +57,11 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
         self._frame_bytes_max = message_bytes_max + MESSAGE_OVERHEAD_BYTES_MAX
         self._clock = clock
         self._greeting = new_greeting()
-        self._listening: socket.socket | None = None
+        self._listening: list[socket.socket] = []
+        self._is_closed = False
         self._port = 0
+        #: Of the socket for task managers of this machine; empty: there is none.
+        self._local_name = ""
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._strangers = 0
@@ -65,19 +76,25 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
         Raises:
             AddressInUseError: the port is taken.
         """
-        self._listening = listen(host, port)
-        self._port = self._listening.getsockname()[1]
-        threading.Thread(
-            target=self._accept, args=(self._listening,), name="links of task managers", daemon=True
-        ).start()
+        listening = listen(host, port)
+        self._port = listening.getsockname()[1]
+        self._listening.append(listening)
+        if (local := listen_locally()) is not None:
+            self._listening.append(local[0])
+            self._local_name = local[1]
+        for each in self._listening:
+            threading.Thread(
+                target=self._accept, args=(each,), name="links of task managers", daemon=True
+            ).start()
 
     def close(self) -> None:
         """Take no more connections and end those that there are."""
         with self._lock:
-            listening, self._listening = self._listening, None
+            self._is_closed = True
+            listening = self._listening
             connections = list(self._connections)
-        if listening is not None:
-            hang_up(listening)
+        for each in listening:
+            hang_up(each)
         for connected in connections:
             hang_up(connected)
 
@@ -89,21 +106,21 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
             check_protocol_version(request.protocol_version)
         except HandshakeError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return data_pb2.OpenLinkReply(port=self._port, greeting=self._greeting)
+        return data_pb2.OpenLinkReply(port=self._port, greeting=self._greeting, local_name=self._local_name)
 
     def _accept(self, listening: socket.socket) -> None:
         while True:
             try:
                 connected, _ = listening.accept()
             except OSError as error:
-                if self._listening is None:
+                if self._is_closed:
                     listening.close()
                     return
                 log.warning("cannot take a connection of another task manager: %s", error)
                 time.sleep(_ACCEPT_PAUSE_S)
                 continue
             with self._lock:
-                is_welcome = self._listening is not None and self._strangers < _STRANGERS_MAX
+                is_welcome = not self._is_closed and self._strangers < _STRANGERS_MAX
                 if is_welcome:
                     self._strangers += 1
                     self._connections.add(connected)
@@ -135,7 +152,7 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
             reader = FrameReader(connected, self._frame_bytes_max)
             greeting = reader.read_exactly(GREETING_BYTES)
             connected.settimeout(None)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            send_at_once(connected)
         finally:
             with self._lock:
                 self._strangers -= 1

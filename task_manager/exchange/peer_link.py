@@ -1,4 +1,4 @@
-"""Channels to another task manager: all of them in one TCP connection, Arrow IPC down and credits up.
+"""Channels to another task manager: all of them in one connection, Arrow IPC down and credits up.
 
 A message costs both sides some 0.1 ms, whatever is in it. So the channels to one task manager share a *link*: what its
 subtasks send within a moment goes together. A subtask that has sent nothing for a moment writes to the connection
@@ -171,7 +171,8 @@ class PeerLink:
         request = data_pb2.OpenLinkRequest(protocol_version=PROTOCOL_VERSION)
         stub = data_pb2_grpc.ExchangeStub(self._connection)
         place = stub.OpenLink(request, timeout=ACCEPT_TIMEOUT_S)
-        return dial(parse_address(self.address).host, place.port, place.greeting, ACCEPT_TIMEOUT_S)
+        host = parse_address(self.address).host
+        return dial(host, place.port, place.greeting, ACCEPT_TIMEOUT_S, place.local_name)
 
     def _next_pieces(self, connected: socket.socket) -> list[bytes | pa.Buffer] | None:
         """Wait for something to write; None: nothing is to be written any more."""

@@ -14,12 +14,14 @@ class OpenLinkRequest(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ...) -> None: ...
 
 class OpenLinkReply(_message.Message):
-    __slots__ = ("port", "greeting")
+    __slots__ = ("port", "greeting", "local_name")
     PORT_FIELD_NUMBER: _ClassVar[int]
     GREETING_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_NAME_FIELD_NUMBER: _ClassVar[int]
     port: int
     greeting: bytes
-    def __init__(self, port: _Optional[int] = ..., greeting: _Optional[bytes] = ...) -> None: ...
+    local_name: str
+    def __init__(self, port: _Optional[int] = ..., greeting: _Optional[bytes] = ..., local_name: _Optional[str] = ...) -> None: ...
 
 class ChannelHandshake(_message.Message):
     __slots__ = ("handshake", "channel")

@@ -47,7 +47,7 @@ class ExchangeServicer:
     """
 
     def OpenLink(self, request, context):
-        """Where the link is that all channels to this task manager share: a TCP connection, elements down, credits up.
+        """Where the link is that all channels to this task manager share: a connection, elements down, credits up.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -232,19 +233,36 @@ def test_a_channel_of_another_protocol_version_is_refused(receiver):
     assert "protocol version 999" in reply.refusal
 
 
-def dialled(connection, greeting: bytes | None = None) -> socket.socket:
+def dialled(connection, greeting: bytes | None = None, local_name: str | None = None) -> socket.socket:
     place = data_pb2_grpc.ExchangeStub(connection).OpenLink(
         data_pb2.OpenLinkRequest(protocol_version=PROTOCOL_VERSION)
     )
-    return dial("127.0.0.1", place.port, place.greeting if greeting is None else greeting, 60.0)
+    greeting = place.greeting if greeting is None else greeting
+    local_name = place.local_name if local_name is None else local_name
+    return dial("127.0.0.1", place.port, greeting, 60.0, local_name)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="no abstract sockets")
+@pytest.mark.parametrize(
+    ("local_name", "family"),
+    [(None, socket.AF_UNIX), ("", socket.AF_INET), ("weir-of-another-machine", socket.AF_INET)],
+)
+def test_a_link_within_a_machine_is_a_unix_socket(receiver, local_name, family):
+    _, connection, _, _ = receiver
+    with dialled(connection, local_name=local_name) as connected:
+        assert connected.family == family
+        send_all(connected, handshake_frame(JOB, CHANNEL, 1))
+        (reply,) = read_replies(FrameReader(connected, 1 << 20).read()[0]).channels
+    assert (reply.channel_number, reply.refusal) == (1, "")
+
+
+@pytest.mark.parametrize("local_name", [None, ""])
 @pytest.mark.parametrize(
     "greeting", [bytes(GREETING_BYTES), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2]
 )
-def test_a_connection_that_does_not_know_the_greeting_is_ended(receiver, greeting):
+def test_a_connection_that_does_not_know_the_greeting_is_ended(receiver, greeting, local_name):
     inbox, connection, _, _ = receiver
-    with dialled(connection, greeting) as connected:
+    with dialled(connection, greeting, local_name) as connected:
         send_all(connected, handshake_frame(JOB, CHANNEL, 1))
         assert is_ended(connected)
     assert not len(inbox)
