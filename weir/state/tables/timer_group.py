@@ -149,6 +149,8 @@ class TimerGroup:
             # A key that was deleted and registered again is there twice.
             if unwritten.get(key) and (not own or own[-1] != key):
                 own.append(key)
+        while own and heap and heap[0] == own[-1]:
+            heapq.heappop(heap)
         return own
 
     def _first(self, stored: bytes) -> bytes:

@@ -49,6 +49,15 @@ def test_order_of_bytes_is_order_of_times():
     assert keys[4].hex() == "0001000500" + "8000000000000001" + "6b"
 
 
+def test_what_is_taken_ends_after_a_timer_that_was_deleted_and_registered_again():
+    table = TimerTable(MemoryBackend(), STATE_ID, 1000, range(GROUPS))
+    [key] = keys_of(table, [(1, 7, b"k")])
+    for is_live in (True, False, True):
+        table.change({key: is_live})
+    due = table.take(7, 1)
+    assert due.keys == [key] and due.stops()[b"\0\1"] > key
+
+
 class Brittle(MemoryBackend):
     """Cannot be written for a while."""
 
