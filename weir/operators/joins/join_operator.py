@@ -25,6 +25,7 @@ from weir.operators.joins.kept_rows import (
     stored_rows,
 )
 from weir.operators.joins.row_codec import ROW_VERSION
+from weir.operators.joins.row_slices import RowSlices
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.records import (
@@ -79,6 +80,7 @@ class JoinOperator(Operator):
         if context.schema is None:
             raise StateError(f"join {context.operator_name!r} was not told its schema")
         self._context = context
+        self._slices = RowSlices(context.clock)
         self._joined = JoinedRows(self._spec, context.schema)
         kept = kept_snapshots(context, self._spec.kind)
         for snapshot in kept.values():
@@ -124,8 +126,8 @@ class JoinOperator(Operator):
                 without = batch.filter(pc.invert(has_key))
                 yield from self._alone(input_index, without, int64_column(without, EVENT_TIME_COLUMN))
             batch = batch.filter(has_key)
-        if batch.num_rows:
-            yield from self._join(input_index, batch)
+        for part in self._slices.of(batch):
+            yield from self._join(input_index, part)
 
     def _can_be_late(self, side: int) -> bool:
         return self._spec.bounds is not None
