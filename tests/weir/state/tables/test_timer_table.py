@@ -55,7 +55,8 @@ def test_what_is_taken_ends_after_a_timer_that_was_deleted_and_registered_again(
     for is_live in (True, False, True):
         table.change({key: is_live})
     due = table.take(7, 1)
-    assert due.keys == [key] and due.stops()[b"\0\1"] > key
+    assert due.keys == [key]
+    assert due.stops()[b"\0\1"] > key
 
 
 class Brittle(MemoryBackend):
