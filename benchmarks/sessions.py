@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,41 @@ def _batch(random: np.random.Generator, options: SessionOptions, step: int) -> p
     return batch.append_column(field, pa.array(hashes))
 
 
+@dataclass(frozen=True)
+class SessionSummary:
+    """Of a whole run: was the rate held, and do memory and disk stay as they are?
+
+    The first tenths, until sessions end as fast as they begin, do not count; the others are halved. Growth is the mean
+    of the second half over that of the first one: 1 is flat.
+    """
+
+    #: Rows that one core takes in a second, on the whole and in the slowest tenth.
+    events_per_core_s: float
+    events_per_core_s_min: float
+    rss_bytes_max: int
+    rss_growth: float
+    disk_bytes_max: int
+    disk_growth: float
+
+
+def summary(options: SessionOptions, figures: list[SessionFigures]) -> SessionSummary:
+    """Figures of the whole run."""
+    steady = [each for each in figures if each.until_s > 2 * options.gap_s] or figures[-1:]
+    half = max(1, len(steady) // 2)
+    first, second = steady[:half], steady[-half:]
+    return SessionSummary(
+        options.rate / fmean(each.s_per_s for each in figures),
+        options.rate / max(each.s_per_s for each in figures),
+        max(each.rss_bytes for each in figures),
+        fmean(each.rss_bytes for each in second) / fmean(each.rss_bytes for each in first),
+        max(each.disk_bytes for each in figures),
+        fmean(each.disk_bytes for each in second) / fmean(each.disk_bytes for each in first),
+    )
+
+
 def run(options: SessionOptions, report: Callable[[str, float], None]) -> dict[str, Any]:
     """The figures as the JSON file has them."""
-    measured = {f"until {each.until_s} s": asdict(each) for each in measure(options, report)}
+    figures = measure(options, report)
+    measured = {f"until {each.until_s} s": asdict(each) for each in figures}
+    measured["whole run"] = asdict(summary(options, figures))
     return BenchmarkResult("sessions", asdict(options), [{"sessions": measured}]).as_json()

@@ -244,6 +244,9 @@ def windows(
     seconds: Annotated[int, typer.Option(min=10, help="With --sessions: event time of the run.")] = 60,
     gap_s: Annotated[int, typer.Option(min=1, help="With --sessions: gap that ends a session.")] = 10,
     session_keys: Annotated[int, typer.Option(min=1, help="With --sessions: number of keys.")] = 1_000_000,
+    cache_mb: Annotated[
+        int, typer.Option(min=1, help="With --sessions: bound of the state's cache, MiB.")
+    ] = 256,
 ) -> None:
     """Sliding, session and tumbling windows in one subtask: CPU for each event, results and cache."""
 
@@ -252,7 +255,7 @@ def windows(
         from benchmarks import windows as benchmark
 
         if sessions:
-            options = session_benchmark.SessionOptions(session_keys, rate, seconds, gap_s)
+            options = session_benchmark.SessionOptions(session_keys, rate, seconds, gap_s, cache_mb << 20)
             return session_benchmark.run(options, report)
         report("windows", 0.0)
         return benchmark.run(events, keys, events_per_s)

@@ -40,6 +40,8 @@ class RunningTotals(ABC):
         #: By slot: how many panes have entered and not left; int32.
         self._panes = np.zeros(self._slots.capacity, dtype=np.int32)
         self._keys: tuple[np.ndarray, weir_keys.KeyColumn] | None = None
+        #: The entries that were looked up last, and their slots, which stay until something leaves.
+        self._found: tuple[WindowEntries, np.ndarray] | None = None
 
     def enter(self, entries: WindowEntries) -> np.ndarray:
         """Take in the entries of one or several panes; returns their slots.
@@ -60,6 +62,8 @@ class RunningTotals(ABC):
         Raises:
             NoRoomError: there is no room for further keys.
         """
+        if self._found is not None and self._found[0] is entries:
+            return self._found[1]
         table, keys = self._slots, entries.keys
         hashes = weir_keys.hash_keys(keys)
         slots, missing = table.probe(hashes, keys.data, keys.offsets, changes=False)
@@ -72,6 +76,7 @@ class RunningTotals(ABC):
                     raise NoRoomError
                 row = table.insert_missing(hashes, keys.data, keys.offsets, row, slots, new)
             self._grow(table.capacity)
+        self._found = entries, slots
         return slots
 
     def _grow(self, capacity: int) -> None:
@@ -88,6 +93,7 @@ class RunningTotals(ABC):
             return
         slots = self.slots_of(entries)
         self._take_away(slots, entries, until_ms)
+        self._found = None
         gone = np.unique(slots[self._panes[slots] == 0])
         if len(gone):
             self._forget(gone)

@@ -252,6 +252,8 @@ class WindowAggregateOperator(TimedOperator):
         if until_ms != WATERMARK_MAX_MS:
             table.advance(until_ms)
             self._parts.advance(until_ms)
+            if self._rolling is not None:
+                table.seal()
 
     def _dead_until(self, fired_ms: int) -> int:
         """No pane that ends here or before is needed when windows have fired up to this time."""

@@ -282,6 +282,17 @@ def remove_slots(
         counters[FREE] += 1
 
 
+@kernel(types.void(I32, I32, U8, I32, I64))
+def free_slots(slots: Any, lengths: Any, flags: Any, free: Any, counters: Any) -> None:
+    """Free slots, which are still in the index; their key bytes stay as waste until the arena is compacted."""
+    for slot in slots:
+        flags[slot] = 0
+        counters[LIVE] -= 1
+        counters[LIVE_KEY_BYTES] -= lengths[slot]
+        free[counters[FREE]] = slot
+        counters[FREE] += 1
+
+
 @kernel(types.void(U8, U64, U64))
 def rebuild_index(flags: Any, slot_hashes: Any, table: Any) -> None:
     """Fill an empty index with all used slots."""

@@ -300,6 +300,12 @@ class SlotTable:
 
     def remove(self, slots: np.ndarray) -> None:
         """Forget keys; their slots are free."""
+        if 4 * len(slots) > self.live:
+            # Taking each one out of the index would take longer.
+            kernels.free_slots(slots, self._lengths, self._flags, self._free_slots, self._counters)
+            self._table[:] = 0
+            kernels.rebuild_index(self._flags, self.hashes, self._table)
+            return
         kernels.remove_slots(
             slots, self._table, self.hashes, self._lengths, self._flags, self._free_slots, self._counters
         )

@@ -33,6 +33,8 @@ class StoredPanes(StoredCells):
         self.first_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
         #: No entry that is in the store alone has a later end.
         self.last_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
+        #: All owned groups have entries in the store up to here at most, of which the table knows: in ``PaneBlocks``.
+        self.sealed_ms = NOTHING_MS
         #: The largest end of which the store may have entries; ``NOTHING_MS``: it has none.
         self.written_ms = np.full(max_parallelism, NOTHING_MS, dtype=np.int64)
         #: Entries up to here are to be deleted from the store; ``NOTHING_MS``: none.
@@ -42,13 +44,13 @@ class StoredPanes(StoredCells):
         """Of which of these key groups the store may have entries of a pane that are not cached; bool."""
         self.check_groups(groups)
         held = np.array([self.holds(group) for group in range(len(self.last_ms))])
-        found: np.ndarray = held[groups] & (end_ms <= self.last_ms[groups])
+        found: np.ndarray = held[groups] & (end_ms <= np.maximum(self.last_ms[groups], self.sealed_ms))
         return found
 
     def may_be_stored(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """See :class:`StoredCells`."""
         stored: np.ndarray = super().may_be_stored(slots, groups) & (
-            self._slots.times_of(slots) <= self.last_ms[groups]
+            self._slots.times_of(slots) <= np.maximum(self.last_ms[groups], self.sealed_ms)
         )
         return stored
 
@@ -68,7 +70,10 @@ class StoredPanes(StoredCells):
 
     def note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
         """The entries of these slots are from now on in the store alone."""
-        ends_ms = self._slots.times_of(slots)
+        self.note_alone(self._slots.times_of(slots), groups)
+
+    def note_alone(self, ends_ms: np.ndarray, groups: np.ndarray) -> None:
+        """Entries with these ends are from now on in the store alone."""
         np.maximum.at(self.last_ms, groups, ends_ms)
         panes = ends_ms != NOTHING_MS
         np.minimum.at(self.first_ms, groups[panes], ends_ms[panes])

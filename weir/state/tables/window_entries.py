@@ -40,6 +40,12 @@ class WindowEntries:
     def __len__(self) -> int:
         return len(self.ends_ms)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays = (self.ends_ms, self.keys.data, self.keys.offsets, self.groups, self.cells, self.presence)
+        return sum(int(array.nbytes) for array in arrays)
+
     def part(self, rows: np.ndarray) -> WindowEntries:
         """Those of these numbers (int64)."""
         return WindowEntries(

@@ -9,17 +9,19 @@ group's state goes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from weir import keys as weir_keys
 from weir.state import layout
-from weir.state.api import StateBackend
+from weir.state.api import StateBackend, StoreStats
 from weir.state.tables import accumulators
 from weir.state.tables.cached_entries import CachedEntries
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
+from weir.state.tables.pane_blocks import PaneBlocks
 from weir.state.tables.stored_panes import StoredPanes
 from weir.state.tables.table import EntryOrder, IsOver, never
 from weir.state.tables.time_first import times_of, user_key_of
@@ -33,6 +35,10 @@ from weir.state.tables.window_entries import (
     place_keys,
 )
 
+#: Fewer entries than these are not worth a block.
+SEALED_ENTRIES_MIN = 16_384
+#: So many panes wait until they are written.
+_PANES_LOOKED_AT_MAX = 3
 #: Ranges that are deleted in one call of :meth:`WindowTable.flush_part`, at most.
 _RANGES_MAX = 256
 
@@ -65,6 +71,11 @@ class WindowTable(CellTable):
         self._unknown = self._owned.copy()
         self._has_unknown = bool(self._unknown.any())
         self._first_ms = NEVER_MS
+        self._bytes_max = bytes_max
+        #: Of panes after the last end that the store alone has, all entries of owned groups.
+        self._blocks = PaneBlocks()
+        #: By end: slots and entries of panes as they were when they were looked at last; neither has changed since.
+        self._looked_at: dict[int, tuple[np.ndarray, WindowEntries]] = {}
         #: Grows whenever groups come or go.
         self.ownership = 0
 
@@ -93,7 +104,7 @@ class WindowTable(CellTable):
         """The smallest end of all entries."""
         stored_ms = int(self._panes.first_ms[self._owned].min(initial=NEVER_MS))
         _, first_ms = self._table.slots_between(NOTHING_MS, NOTHING_MS, stored_ms)
-        return first_ms
+        return min(first_ms, self._blocks.first_ms())
 
     def first_ms(self) -> int:
         """No entry has an earlier end; ``NEVER_MS`` if there is none."""
@@ -131,7 +142,13 @@ class WindowTable(CellTable):
         self.look()
         if not len(ends_ms):
             return iter(())
-        self._first_ms = min(self._first_ms, int(ends_ms.min()))
+        first_ms = int(ends_ms.min())
+        self._first_ms = min(self._first_ms, first_ms)
+        if self._looked_at and first_ms <= max(self._looked_at):
+            self._looked_at.clear()
+        if len(self._blocks):
+            self._give_up(self._blocks.ends_among(ends_ms))
+            self._limit_blocks()
         return self.pieces(*entry_keys(ends_ms, hashes, keys))
 
     def put(
@@ -150,6 +167,8 @@ class WindowTable(CellTable):
         if len(ends_ms):
             hashes = weir_keys.hash_keys(keys) if hashes is None else hashes
             arrays = entry_keys(ends_ms, hashes, keys)
+            self._give_up(self._blocks.ends_among(ends_ms))
+            self._looked_at.clear()
             self._first_ms = min(self._first_ms, int(ends_ms.min()))
             self.write(*arrays, np.arange(len(ends_ms), dtype=np.int64), cells, presence)
 
@@ -165,6 +184,7 @@ class WindowTable(CellTable):
         if until_ms < self.first_ms():
             return
         slots, _ = self._table.slots_between(after_ms, until_ms, NEVER_MS)
+        yield from self._blocks.between(after_ms, until_ms) if of_groups is None else ()
         wanted = self._owned if of_groups is None else self._owned & self._wanted(of_groups)
         stored = wanted & (self._panes.first_ms <= until_ms) & (self._panes.last_ms > after_ms)
         groups = self._groups(slots)
@@ -173,7 +193,10 @@ class WindowTable(CellTable):
             slots, groups = slots[owned], groups[owned]
         if not stored.any():
             if len(slots):
-                yield self._cached(slots, groups)
+                entries = self._cached(slots, groups)
+                if of_groups is None:
+                    self._note_looked_at(slots, entries)
+                yield entries
             return
         apart = stored[groups]
         if not apart.all():
@@ -188,6 +211,7 @@ class WindowTable(CellTable):
         Unlike :meth:`read` it takes no room in the cache for keys that have no entry.
         """
         count = len(keys.offsets) - 1
+        self._give_up(self._blocks.ends_among(np.full(min(count, 1), end_ms)))
         hashes, data, offsets = entry_keys(np.full(count, end_ms), weir_keys.hash_keys(keys), keys)
         slots, missing = self._table.probe(hashes, data, offsets, changes=False)
         self._latest_read = None
@@ -235,6 +259,9 @@ class WindowTable(CellTable):
             for key, value in self._backend.scan(start, stop)
             if key[layout.NO_NAMESPACE_HEADER_BYTES :] not in known
         ]
+        if len(self._blocks) and found:
+            ends_ms = [int.from_bytes(key[:8], "big") - 2**63 for key, _ in found]
+            found = [each for each, end_ms in zip(found, ends_ms, strict=True) if end_ms not in self._blocks]
         cells, presence = accumulators.decode_values([value for _, value in found], self._cell_count)
         lengths = np.concatenate([lengths, np.fromiter((len(key) for key, _ in found), np.int32, len(found))])
         data = np.concatenate([data, np.frombuffer(b"".join(key for key, _ in found), dtype=np.uint8)])
@@ -254,8 +281,53 @@ class WindowTable(CellTable):
         if len(slots):
             self._latest_read = None
             self._table.remove(slots)
+        for end_ms in [end_ms for end_ms in self._looked_at if end_ms <= until_ms]:
+            del self._looked_at[end_ms]
         self._panes.drop(self._owned, until_ms)
-        self._first_ms = min(cached_ms, int(self._panes.first_ms[self._owned].min(initial=NEVER_MS)))
+        self._blocks.drop(until_ms)
+        stored_ms = int(self._panes.first_ms[self._owned].min(initial=NEVER_MS))
+        self._first_ms = min(cached_ms, stored_ms, self._blocks.first_ms())
+
+    def seal(self) -> None:
+        """Hardly a row will come for the panes that were looked at: make blocks of those that are written."""
+        if not self._looked_at or self._writes.is_captured() or (self._copied >= 0).any():
+            return
+        self._writes.settle()
+        for end_ms in sorted(self._looked_at):
+            slots, entries = self._looked_at[end_ms]
+            if self._table.is_dirty(slots).any():
+                break
+            del self._looked_at[end_ms]
+            self._blocks.put(end_ms, entries)
+            self._panes.note_stored(entries.groups)
+            self._panes.sealed_ms = max(self._panes.sealed_ms, end_ms)
+            self._latest_read = None
+            self._table.remove(slots)
+        self._limit_blocks()
+
+    def _note_looked_at(self, slots: np.ndarray, entries: WindowEntries) -> None:
+        """All entries of some time, none of which the store has alone: if it is one pane it may become a block."""
+        end_ms = int(entries.ends_ms[0])
+        if len(entries) >= SEALED_ENTRIES_MIN and (entries.ends_ms == end_ms).all():
+            self._looked_at[end_ms] = slots, entries
+            while len(self._looked_at) > _PANES_LOOKED_AT_MAX:
+                del self._looked_at[min(self._looked_at)]
+
+    def _limit_blocks(self) -> None:
+        """Give up the blocks that are needed last while there is no room for them."""
+        while len(self._blocks) and self._blocks.bytes + self._table.memory_bytes > self._bytes_max:
+            self._give_up([self._blocks.last_ms()])
+
+    def _give_up(self, ends_ms: Iterable[int]) -> None:
+        """Leave these panes to the store."""
+        for end_ms in ends_ms:
+            block = self._blocks.pop(end_ms)
+            self._panes.note_alone(block.ends_ms, block.groups)
+
+    def stats(self) -> StoreStats:
+        """See :class:`CellTable`."""
+        stats = super().stats()
+        return replace(stats, memory_bytes=stats.memory_bytes + self._blocks.bytes)
 
     def advance(self, until_ms: int) -> None:
         """The windows of all groups have fired up to this time; of a group that is further nothing changes."""
@@ -297,6 +369,8 @@ class WindowTable(CellTable):
         super().release_groups(listed)
         self.ownership += 1
         self._owned &= ~wanted
+        self._blocks.keep_groups(self._owned)
+        self._looked_at.clear()
         self._unknown &= ~wanted
         self._has_unknown = bool(self._unknown.any())
         for values in (self.places_ms, self._noted_places_ms, self._panes.gone_ms, self._panes.written_ms):
@@ -306,6 +380,9 @@ class WindowTable(CellTable):
     def adopt_groups(self, groups: Iterable[int]) -> None:
         """See :class:`StateTable`."""
         wanted = self._wanted(groups)
+        # Blocks have all entries of owned groups.
+        self._give_up(self._blocks.ends())
+        self._looked_at.clear()
         super().adopt_groups(np.flatnonzero(wanted).tolist())
         self.ownership += 1
         self._owned |= wanted
@@ -338,4 +415,5 @@ class WindowTable(CellTable):
         self._noted_places_ms[groups] = self.places_ms[groups]
 
     def _note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
+        self._looked_at.clear()
         self._panes.note_evicted(slots, groups)

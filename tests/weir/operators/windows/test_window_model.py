@@ -27,6 +27,7 @@ from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.state.tables import window_table
 from weir.state.tables.opened import StateTables
 
 GROUPS = 4
@@ -387,6 +388,35 @@ class WindowMachine(RuleBasedStateMachine):
             directory.cleanup()
 
 
+class LongWindowMachine(WindowMachine):
+    """Windows of many panes, of which time passes one after the other, so that panes become blocks."""
+
+    @initialize(
+        window=st.sampled_from(
+            [weir.sliding(40, 10), weir.sliding(60, 5, offset=2), weir.cumulative(80, 10)]
+        ),
+        aggregates=st.sampled_from([PLAIN, SUMS]),
+        cache_bytes=st.sampled_from([400, 20_000, 1 << 20]),
+    )
+    def begin(self, window, cache_bytes, aggregates):
+        # Small panes, too.
+        window_table.SEALED_ENTRIES_MIN, self.sealed_from = 1, window_table.SEALED_ENTRIES_MIN
+        self.now_ms = -60
+        super().begin(window, cache_bytes, "memory", aggregates)
+
+    @rule(rows=ROWS.filter(len), late=st.sampled_from([0, 0, 0, 30]), checkpoints=st.booleans())
+    def pass_a_pane(self, rows, late, checkpoints):
+        self.process([(key, self.now_ms + at % 10 - late, *rest) for key, at, *rest in rows])
+        self.now_ms += 10
+        if checkpoints:
+            self.flush()
+        self.watermark((0, 1), self.now_ms)
+
+    def teardown(self):
+        window_table.SEALED_ENTRIES_MIN = getattr(self, "sealed_from", window_table.SEALED_ENTRIES_MIN)
+        super().teardown()
+
+
 class LatenessMachine(WindowMachine):
     """Windows that take late rows, and tell their results again for them."""
 
@@ -476,3 +506,4 @@ class SessionMachine(WindowMachine):
 TestSessions = model_test(SessionMachine, max_examples=25, steps=15)
 TestLateness = model_test(LatenessMachine, max_examples=25, steps=15)
 TestWindows = model_test(WindowMachine, max_examples=25, steps=15)
+TestLongWindows = model_test(LongWindowMachine, max_examples=25, steps=15)

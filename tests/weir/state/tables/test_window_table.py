@@ -6,6 +6,7 @@ import numpy as np
 
 from weir import keys as weir_keys
 from weir.state.stores.memory import MemoryBackend
+from weir.state.tables import window_table
 from weir.state.tables.window_entries import NEVER_MS
 from weir.state.tables.window_table import WindowTable
 
@@ -59,3 +60,102 @@ def test_finding_nothing_due_takes_less_than_a_tenth_of_a_millisecond():
         assert table.first_ms() > now_ms % 10
         table.advance(now_ms)
     assert time.process_time() - began_s < 0.1
+
+
+KEYS = [f"key {number}".encode() for number in range(20)]
+
+
+class Panes:
+    """A table whose panes of ten have been looked at, written and made blocks of, and what it should have."""
+
+    def __init__(self, monkeypatch, bytes_max=1 << 20):
+        monkeypatch.setattr(window_table, "SEALED_ENTRIES_MIN", 1)
+        self.backend = MemoryBackend()
+        self.table = WindowTable(self.backend, 7, 1, bytes_max, 2, [0, 1])
+        self.expected = {}
+        for end_ms in (10, 20, 30):
+            self.add(end_ms, KEYS)
+            list(self.table.entries(end_ms - 10, end_ms))
+            self.table.flush()
+            self.table.seal()
+
+    def add(self, end_ms, keys):
+        column = weir_keys.KeyColumn.from_list(keys)
+        ends_ms = np.full(len(keys), end_ms)
+        for _, _, slots in self.table.update(ends_ms, weir_keys.hash_keys(column), column):
+            np.add.at(self.table.cells[:, 0], slots, 1)
+        for key in keys:
+            self.expected[end_ms, key] = self.expected.get((end_ms, key), 0) + 1
+
+    def check(self, table=None, of_group=None):
+        found = [
+            ((end_ms, key), cells[0])
+            for block in (table or self.table).entries(-100, 100)
+            for end_ms, key, cells in zip(
+                block.ends_ms.tolist(), block.keys.to_list(), block.cells, strict=True
+            )
+        ]
+        assert len(dict(found)) == len(found)
+        wanted = {each: n for each, n in self.expected.items() if of_group in (None, self.group_of(each[1]))}
+        assert dict(found) == wanted
+
+    def group_of(self, key):
+        hashes = weir_keys.hash_keys(weir_keys.KeyColumn.from_list([key]))
+        return int(weir_keys.key_groups(hashes, 2)[0])
+
+    @property
+    def sealed(self):
+        return sorted(self.table._blocks.ends())
+
+
+def test_panes_that_are_written_become_blocks_and_a_row_for_one_opens_it_again(monkeypatch):
+    panes = Panes(monkeypatch)
+    assert panes.sealed == [10, 20, 30]
+    assert panes.table._table.live == 2, "the places of the groups"
+    panes.check()
+    panes.add(20, [b"key 3", b"new"])
+    assert panes.sealed == [10, 30]
+    panes.check()
+    found, _ = panes.table.peek(10, weir_keys.KeyColumn.from_list([b"key 1"]))
+    assert found[:, 0].tolist() == [1]
+    assert panes.sealed == [30]
+    panes.check()
+    panes.table.drop(20)
+    panes.expected = {each: n for each, n in panes.expected.items() if each[0] > 20}
+    panes.check()
+    assert panes.table.first_ms() == 30
+    panes.table.drop(30)
+    assert panes.table.first_ms() == NEVER_MS
+
+
+def test_blocks_are_left_to_the_store_where_there_is_no_room_for_them_the_latest_first(monkeypatch):
+    panes = Panes(monkeypatch)
+    panes.table._bytes_max = panes.table.stats().memory_bytes - 1
+    panes.add(40, [b"key 1"])
+    assert panes.sealed == [10, 20]
+    panes.check()
+
+
+def test_blocks_lose_key_groups_that_go_and_others_come_from_the_store(monkeypatch):
+    panes = Panes(monkeypatch)
+    other = WindowTable(panes.backend, 7, 1, 1 << 20, 2, [])
+    panes.table.flush_groups([0])
+    panes.table.release_groups([0])
+    other.adopt_groups([0])
+    panes.check(of_group=1)
+    panes.check(other, of_group=0)
+    other.release_groups([0])
+    panes.table.adopt_groups([0])
+    panes.table.look()
+    panes.check()
+
+
+def test_a_pane_that_changes_after_it_was_looked_at_is_no_block(monkeypatch):
+    panes = Panes(monkeypatch)
+    panes.add(40, KEYS)
+    list(panes.table.entries(30, 40))
+    panes.add(40, [b"key 5"])
+    panes.table.flush()
+    panes.table.seal()
+    assert 40 not in panes.sealed
+    panes.check()
