@@ -39,7 +39,7 @@ _FAREWELL_S = 10.0
 #: How long to wait, after a signal, for subtasks to stop.
 _CANCEL_S = 5.0
 #: The timers look at least so often, by which they see that this process was stopped for a while.
-_LOOK_S = 0.2
+_LOOK_S = 0.5
 _JOB_FAILED_EXIT_CODE = 1
 _CANCELLED_EXIT_CODE = 3
 

@@ -102,6 +102,8 @@ def create_app(
     return app
 
 
+#: How old the date of an answer may be.
+_DATE_S = 1.0
 #: What a refused rescale is answered with; everything else is a conflict.
 _REFUSALS = {RefusalKind.UNKNOWN_STAGE: 404, RefusalKind.BAD_NUMBER: 400}
 
@@ -278,14 +280,29 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Finish open requests and stop."""
-        self._server.should_exit = True
+        self._server.leave()
         if self._task is not None:
             await self._task
         self._socket.close()
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the process."""
+    """Leaves signals to the process, and sleeps while nothing comes: uvicorn's own loop looks ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._leaves = asyncio.Event()
+
+    def leave(self) -> None:
+        """Let ``serve`` finish open requests and return; called in the event loop."""
+        self.should_exit = True
+        self._leaves.set()
+
+    async def main_loop(self) -> None:
+        """Return when the server is to end; the date of answers is set anew meanwhile."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._leaves.wait(), _DATE_S)
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 from task_manager.subtasks.progress import FINAL_STATES, SubtaskProgress
 from task_manager.subtasks.rejects import rejects_of
 from task_manager.subtasks.running import RunningSubtask
@@ -16,7 +14,7 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
     subtask does not write itself are kept for the metrics page too.
     """
     kept = running.subtask.progress
-    progress = copy(kept)
+    progress = kept.copy()
     progress.rejected = rejects_of(running)
     kept.records_rejected = progress.records_rejected = sum(r.rejected for r in progress.rejected)
     # Read here, because a subtask that is held back cannot write it.

@@ -314,5 +314,31 @@ def test_a_job_to_which_nothing_comes_is_reported_less_often_within_its_lease():
     server = Server(job())
     server.reports = iter(reports).__next__
     link._changed = Waits()
+    link._clock.now_us = lambda: 150_000
     link.run(server)
-    assert link._changed.waits_s == [0.2, 0.2, 0.5, 0.5, 0.2, 0.5, 0.2, 0.2]
+    assert link._changed.waits_s == [0.2, 0.4, 0.5, 0.5, 0.4, 0.5, 0.2, 0.2]
+
+
+@pytest.mark.parametrize(("now_ms", "wait_s"), [(150, 0.4), (300, 0.25), (400, 0.55), (549, 0.401)])
+def test_reports_of_a_steady_job_come_at_the_same_moments_everywhere(now_ms, wait_s):
+    """At 150 ms after whole multiples of 400 ms, when waves of rows have passed."""
+    link, _ = linked()
+    link._is_steady, link._steady_interval_s = True, 0.4
+    link._clock.now_us = lambda: now_ms * 1000
+    assert link._next_report_s(0.2) == pytest.approx(wait_s)
+
+
+def test_reports_come_often_while_a_rescale_or_a_restore_goes_on_or_sources_wait_for_each_other():
+    running = control_pb2.SUBTASK_STATE_RUNNING
+    link, _ = linked()
+
+    def is_steady(**changed):
+        report = control_pb2.SubtaskReport(state=running, **changed.pop("report", {}))
+        link._note_calm(control_pb2.HeartbeatRequest(subtasks=[report], **changed))
+        return link._is_steady
+
+    assert is_steady()
+    assert not is_steady(report={"restoring_groups": 1})
+    assert not is_steady(report={"is_held_back": True})
+    began, moved = control_pb2.OwnershipReport(bytes_moved=1), control_pb2.OwnershipReport(bytes_moved=2)
+    assert [is_steady(ownership=[it]) for it in (began, moved, moved, moved)] == [False, False, True, True]

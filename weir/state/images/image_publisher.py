@@ -1,7 +1,9 @@
 """Images of one store on their way into the checkpoint store: taken fast, published in another thread.
 
 Table files never change. One that was in an image of the latest committed checkpoint, or of one since, is in the
-checkpoint store and stays there, so it is named again instead of being copied. See docs/design/0002, "The store".
+checkpoint store and stays there, so it is named again instead of being copied. So is a small file that has the content
+that it had then: options hardly ever change, and each file that is new is waited for until it is on the disk, and
+deleted with its checkpoint. See docs/design/0002, "The store".
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,17 +25,21 @@ from weir.state.stores.directory_lock import SNAPSHOTS_NAME
 
 #: Files that are the same in every image that has them.
 TABLE_SUFFIX = ".sst"
+#: Files of more bytes, without tables, are not compared: a log that grows changes with every image.
+_COMPARED_BYTES_MAX = 64 << 10
 #: Image ids are made of it, and addresses of images of these.
 _STORE_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(slots=True)
 class _Known:
-    """A table file that is in the checkpoint store."""
+    """A file that is in the checkpoint store."""
 
     file: FileRef
     #: The newest checkpoint with an image that has it.
     checkpoint_id: int
+    #: Of a small file; a table has the name of none before it.
+    content: bytes | None = None
 
 
 class ImagePublisher:
@@ -77,7 +83,8 @@ class ImagePublisher:
         #: So that a table file goes up once, when several images with it are published at the same time.
         self._publish_lock = threading.Lock()
         if opened_from is not None:
-            self._learn(opened_from.files.items(), checkpoint_id)
+            tables = {name: file for name, file in opened_from.files.items() if name.endswith(TABLE_SUFFIX)}
+            self._learn(tables, checkpoint_id)
 
     def take(self, checkpoint_id: int, *, stays: bool = False) -> PendingImage:
         """Hold the store as it is now, in links on this disk; called between two batches of a subtask.
@@ -137,11 +144,22 @@ class ImagePublisher:
         with self._lock:
             self._pending.pop(image_id, None)
 
-    def _learn(self, files: Iterable[tuple[str, FileRef]], checkpoint_id: int) -> None:
+    def _learn(
+        self,
+        files: Mapping[str, FileRef],
+        checkpoint_id: int,
+        contents: Mapping[str, bytes | None] | None = None,
+    ) -> None:
+        """Files are in an image of a checkpoint; ``contents``: of small ones."""
         with self._lock:
-            for name, file in files:
-                if name.endswith(TABLE_SUFFIX) and checkpoint_id >= self._committed_id:
-                    known = self._known.setdefault(name, _Known(file, checkpoint_id))
+            if checkpoint_id < self._committed_id:
+                return
+            for name, file in files.items():
+                content = None if contents is None else contents[name]
+                known = self._known.get(name)
+                if known is None or known.content != content:
+                    self._known[name] = _Known(file, checkpoint_id, content)
+                else:
                     known.checkpoint_id = max(known.checkpoint_id, checkpoint_id)
 
     def publish(self, pending: PendingImage) -> tuple[StoreImage, int]:
@@ -159,14 +177,29 @@ class ImagePublisher:
             if self._copies is not None:
                 for name, file in zip(new, refs, strict=True):
                     self._copies.add(file, pending.directory / name)
-            self._learn(files.items(), pending.checkpoint_id)
-        small = [name for name in names if name not in files]
-        small_refs = self._store.publish_all(
-            [(pending.directory / name, f"{folder}/{pending.number}/{name}") for name in small]
-        )
-        new_bytes = sum(file.size_bytes for file in (*refs, *small_refs))
-        files |= zip(small, small_refs, strict=True)
-        return StoreImage(pending.image_id, files), new_bytes
+            self._learn(files, pending.checkpoint_id)
+        others = set(names) - set(tables)
+        small, small_bytes = self._publish_small(pending, others, f"{folder}/{pending.number}")
+        new_bytes = sum(file.size_bytes for file in refs) + small_bytes
+        return StoreImage(pending.image_id, files | small), new_bytes
+
+    def _publish_small(
+        self, pending: PendingImage, names: Collection[str], folder: str
+    ) -> tuple[dict[str, FileRef], int]:
+        """The files of an image that are no tables, and the bytes of those that are new."""
+        contents = {name: _small_content(pending.directory / name) for name in sorted(names)}
+        with self._lock:
+            kept = {
+                name: known.file
+                for name, content in contents.items()
+                if content is not None and (known := self._known.get(name)) and known.content == content
+            }
+        new = [name for name in contents if name not in kept]
+        refs = self._store.publish_all([(pending.directory / name, f"{folder}/{name}") for name in new])
+        files = kept | dict(zip(new, refs, strict=True))
+        comparable = {name: file for name, file in files.items() if contents[name] is not None}
+        self._learn(comparable, pending.checkpoint_id, contents)
+        return files, sum(file.size_bytes for file in refs)
 
     def _look_again(self) -> None:
         with self._lock:
@@ -184,6 +217,11 @@ class ImagePublisher:
             for (name, entry), is_there in zip(known, present, strict=True):
                 if not is_there and self._known.get(name) is entry:
                     del self._known[name]
+
+
+def _small_content(path: Path) -> bytes | None:
+    """None: it has so much that it is not compared."""
+    return path.read_bytes() if path.stat().st_size <= _COMPARED_BYTES_MAX else None
 
 
 class PendingImage:

@@ -187,6 +187,25 @@ def test_only_new_table_files_are_copied(rocksdb_world):
     assert len({file.path for file in image.files.values()}) == len(image.files)
 
 
+def test_small_files_that_have_not_changed_are_named_again(rocksdb_world):
+    """Of a store that changes, only tables and the manifest; none of one that stands still."""
+    world = rocksdb_world
+    backend = world.main("one")
+    publisher = world.publisher(backend, "one")
+    changed = []
+    for number in (1, 2, 3):
+        if number < 3:
+            backend.write([(key(f"{number}"), b"1")])
+        image, _ = publisher.take(number).publish()
+        world.store.write_manifest(manifest_of(number, image.files.values()))
+        publisher.committed(number)
+        world.store.expire(1)
+        own = {n for n, file in image.files.items() if file.path.startswith(f"files/{number:012}/")}
+        changed.append({"sst" if name.endswith(".sst") else name.split("-")[0] for name in own})
+    assert changed == [{"sst", "MANIFEST", "CURRENT", "OPTIONS", "rocksdict"}, {"sst", "MANIFEST"}, set()]
+    assert dict(world.read_only("two", image).scan()) == {key("1"): b"1", key("2"): b"1"}
+
+
 def test_entries_of_a_range_that_was_deleted_are_in_images_and_are_copied_once(rocksdb_world):
     world = rocksdb_world
     backend = world.main("one")
