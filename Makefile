@@ -79,7 +79,7 @@ test: check etcd ## Everything that `check` does, then all tests, two at a time;
 	@# Without Maven the tests of Kafka and Cassandra are skipped, and say so.
 	@$(MAKE) maven || true
 	$(RUN) -m pytest -n 2 -m "$(NO_PROCESS)"
-	$(RUN) -m pytest -n 2 --dist loadgroup -m "not ($(NO_PROCESS))" --ignore=tests/benchmarks --durations=25
+	$(RUN) -m pytest -n 2 --dist loadfile -m "not ($(NO_PROCESS))" --ignore=tests/benchmarks --durations=25
 	$(RUN) -m pytest -m "not ($(NO_PROCESS))" tests/benchmarks
 
 # The tests of leader election start a real etcd; Debian has it as a package.

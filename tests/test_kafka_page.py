@@ -11,7 +11,7 @@ import weir
 from tests.kafka_topics import make_topics, read_committed
 from weir.examples import word_count
 
-pytestmark = [pytest.mark.scenario, pytest.mark.service, pytest.mark.xdist_group("kafka")]
+pytestmark = [pytest.mark.scenario, pytest.mark.service]
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "kafka.md"
 

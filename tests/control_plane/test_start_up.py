@@ -12,7 +12,7 @@ from experiments.cluster import Cluster
 from experiments.ports import free_port
 
 # Control planes of one directory have one record.
-pytestmark = [pytest.mark.scenario, pytest.mark.xdist_group("start_up")]
+pytestmark = pytest.mark.scenario
 
 JOB = ["--job", "jobs.throughput"]
 LOG_LINE = re.compile(r"\d\d:\d\d:\d\d control_plane INFO ")

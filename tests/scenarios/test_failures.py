@@ -9,7 +9,7 @@ import pytest
 
 from experiments.cluster import FINAL_STATES, Cluster
 
-pytestmark = [pytest.mark.scenario, pytest.mark.xdist_group("failures")]
+pytestmark = pytest.mark.scenario
 
 EVENTS = 2_000
 #: Of the one test that is about a lease; short, and long enough for a survivor on a busy machine.
@@ -121,21 +121,25 @@ def test_a_bad_record_that_fails_the_job(run_again, tmp_path):
 
 
 def test_sigterm_to_a_task_manager(long_lived, events, release):
+    """What runs there, a source too, goes to the other one, and the job goes on."""
     process = long_lived.start_control_plane(JOB, held(events, release), exit_when_finished=False)
     long_lived.wait_for(lambda status: status["totals"]["events_out"] > 0, "the first events")
     victim = long_lived.processes["second"]
     victim.popen.terminate()
     assert victim.wait() == 0
-    status = long_lived.wait_for(lambda status: status["state"] in FINAL_STATES, "the failure")
-    assert status["state"] == "FAILED"
-    assert f"task manager {address(victim)} is lost: it was stopped" in status["cause"]
+    status = long_lived.wait_for(
+        lambda status: len(status["task_managers"]) == 1, "the task manager that left"
+    )
     assert [item["address"] for item in status["task_managers"]] == [address(long_lived.processes["first"])]
+    before = status["totals"]["events_out"]
+    status = long_lived.wait_for(lambda status: status["totals"]["events_out"] > before, "further events")
+    assert (status["state"], status["cause"]) == ("RUNNING", "")
     process.popen.terminate()
-    assert process.wait() == 1
+    assert process.wait() == 3
 
 
 def test_kill_of_a_task_manager(long_lived, events, release):
-    """After the test above (the same worker runs both): with one of the first two and a new one."""
+    """After the test above: with one of the first two and a new one."""
     victim = long_lived.start_task_manager("third")
     lease = {"controlPlane.lease_timeout_ms": LEASE_S * 1000}
     process = long_lived.start_control_plane(

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from experiments.soak import rescale
 from tests.kafka_topics import make_topics, read_committed
 
-pytestmark = [pytest.mark.scenario, pytest.mark.service, pytest.mark.xdist_group("kafka")]
+pytestmark = [pytest.mark.scenario, pytest.mark.service]
 
 RECORDS, WORDS = 100_000, 50
 

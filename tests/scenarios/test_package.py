@@ -15,7 +15,7 @@ import pytest
 import weir
 
 # The wheel is built and installed once.
-pytestmark = [pytest.mark.scenario, pytest.mark.xdist_group("package")]
+pytestmark = pytest.mark.scenario
 
 ROOT = Path(__file__).parents[2]
 ROWS = 100

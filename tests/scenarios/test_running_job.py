@@ -11,7 +11,7 @@ import pytest
 from experiments.cluster import Cluster
 from experiments.ports import free_port
 
-pytestmark = [pytest.mark.scenario, pytest.mark.xdist_group("running_job")]
+pytestmark = pytest.mark.scenario
 
 BATCH_TIMEOUT_MS = 10
 TRICKLE_EVENTS = 75

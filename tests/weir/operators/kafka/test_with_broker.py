@@ -18,7 +18,7 @@ from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
 
-pytestmark = [pytest.mark.scenario, pytest.mark.service, pytest.mark.xdist_group("kafka")]
+pytestmark = [pytest.mark.scenario, pytest.mark.service]
 
 
 @pytest.fixture
