@@ -17,6 +17,7 @@ from task_manager.job_state import JobState, open_job_state
 from task_manager.link.control_calls import ControlCalls
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.rescale.rescale_opening import open_rescaling
+from task_manager.state.job_database import JobDatabase, open_job_database
 from task_manager.subtasks.job_settings import JobSettings
 from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.step_parts import StepParts
@@ -98,6 +99,7 @@ def open_job(
         request.restore.manifest_path,
     )
     restores = RestoreListener(clock, clock.now_us())
+    in_database = config.task_manager.state_backend == "cassandra"
     state = places.open_state(
         config.task_manager,
         identity.job_id,
@@ -106,11 +108,25 @@ def open_job(
         topology,
         here,
         request.state_ids,
+        **({"database_run": request.database_run} if in_database else {}),
     )
+    try:
+        database = open_job_database(
+            config.task_manager,
+            loaded.graph.name,
+            identity.job_id,
+            request.database_run,
+            dict(request.state_ids),
+            state.restored_id,
+            has_checkpoints=bool(request.checkpoint_uri),
+        )
+    except BaseException:
+        state.close()
+        raise
     settings = _settings(request, parameters, config)
     runtime = _connect(
         identity, topology, settings, config.task_manager, address, state, metrics, clock, on_change, control,
-        restores, errors, places.network,
+        restores, errors, places.network, database,
     )  # fmt: skip
     runtime.checkpoints.ended_id = request.ended_checkpoint_id
     return runtime
@@ -130,13 +146,16 @@ def _connect(
     restores: RestoreListener,
     errors: UserErrors,
     make_network: Callable[..., PeerNetwork],
+    database: JobDatabase | None,
 ) -> JobRuntime:
     """Make the parts of a job on this task manager and tell each of those that it needs."""
     metrics.show_store(address, config.state_backend, state.store)
     inboxes = Inboxes(address, topology)
     network = make_network(identity, address, config, clock, inboxes.open)
     steps = StepParts(identity, settings, config, state, metrics, clock, errors)
-    factory = SubtaskFactory(address, settings, config, state, network, steps, clock, control.locate, errors)
+    factory = SubtaskFactory(
+        address, settings, config, state, network, steps, clock, control.locate, errors, database
+    )
     checkpoints = CheckpointParticipant(
         identity,
         address,
@@ -147,6 +166,7 @@ def _connect(
         state.images_by_id,
         threads.pool(_CHECKPOINT_THREADS, "checkpoint"),
         threads.pool(_CHECKPOINT_THREADS, "images"),
+        None if database is None else database.applying,
     )
     running: dict[SubtaskId, RunningSubtask] = {}
     rescaling = open_rescaling(
@@ -175,6 +195,7 @@ def _connect(
         metrics,
         clock,
         on_change,
+        database,
     )
 
 

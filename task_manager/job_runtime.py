@@ -18,6 +18,7 @@ from task_manager.metrics import TaskManagerMetrics
 from task_manager.queries.answers import Answers
 from task_manager.queries.checkpoint_reading import OpenCheckpoints
 from task_manager.rescale.rescaling import RescaleParticipant
+from task_manager.state.job_database import JobDatabase
 from task_manager.subtasks.progress import FINAL_STATES, SubtaskProgress, SubtaskState
 from task_manager.subtasks.progress_reports import current_progress
 from task_manager.subtasks.running import RunningSubtask
@@ -60,8 +61,10 @@ class JobRuntime:
         metrics: TaskManagerMetrics,
         clock: Clock,
         on_change: Callable[[], None],
+        database: JobDatabase | None = None,
     ) -> None:
         """``running`` is filled here and read by the parts; ``on_change``: there is something to report."""
+        self._database = database
         self.identity = identity
         self.store = state.store
         self.fence = EpochFence()
@@ -203,6 +206,8 @@ class JobRuntime:
         for subtask, running in here:
             if committed and subtask in ended:
                 try:
+                    if self._database is not None and running.group_state is not None:
+                        self._database.applying.finish(checkpoint_id, _DELIVERY_S)
                     running.subtask.commit(checkpoint_id, is_last=True)
                 except (WeirError, StepError) as error:
                     kind = error.kind if isinstance(error, StepError) else kind_of(error)
@@ -316,6 +321,8 @@ class JobRuntime:
         # First, so that nobody waits for an image of a peer that is paused or cut off.
         self._network.close()
         self.checkpoints.close()
+        if self._database is not None:
+            self._database.close()
         self._metrics.hide_store()
         for subtask in self._running:
             self._restores.gave_up(subtask)

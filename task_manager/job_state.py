@@ -16,7 +16,7 @@ from weir.checkpoints.checkpoint_store import SINKS, CheckpointStore
 from weir.checkpoints.files import uri_below
 from weir.checkpoints.rows import load_rows, rows_of_subtask
 from weir.config import TaskManagerConfig
-from weir.errors import CheckpointError, StateError
+from weir.errors import CheckpointError, StateError, StateMismatchError
 from weir.protocol.manifest import Json, Manifest, StoreImage
 from weir.protocol.restore_plan import RestorePlan, restore_plan
 from weir.records import InputRows
@@ -197,6 +197,7 @@ def open_job_state(
     topology: Topology,
     here: Sequence[SubtaskId],
     state_ids: Mapping[str, int],
+    database_run: str = "",
 ) -> JobState:
     """Open the store of a job that starts here: empty, or as a checkpoint has it.
 
@@ -209,8 +210,10 @@ def open_job_state(
         topology: the job as it is now.
         here: the subtasks that will run here.
         state_ids: numbers of the states of keyed steps in the store, by ``step`` or ``step/state``.
+        database_run: whose rows the job has in a database, of which the store has what is not applied; "": none.
 
     Raises:
+        StateMismatchError: the checkpoint's state is in a database and this task manager's is not, or the reverse.
         StateError: the directory of the store is not ours, in use, or cannot be written.
         CheckpointError: the checkpoint store cannot be read.
     """
@@ -222,13 +225,14 @@ def open_job_state(
         # A store in memory has a directory too, for the images of it.
         images = Images(checkpoint_store, Path(config.rocksdb_path), rocksdb_settings(config))
         store = images.open_main(None)
-        publisher = _publisher(checkpoint_store, store, config)
+        publisher = _publisher(checkpoint_store, store, config, database=database_run)
         return JobState(
             store, checkpoint_store, publisher, images, RestorePlan(), None, (), sinks_uri=sinks_uri
         )
     uri, folder, manifest_path = restore
     restored_store = CheckpointStore.open(uri, folder)
     manifest = restored_store.read_manifest(manifest_path)
+    _check_kind(manifest, database_run)
     stages = {stage.index: [node.name for node in stage.nodes] for stage in topology.graph.stages}
     plan = restore_plan(manifest, stages, topology.routing, here)
     images = Images(restored_store, Path(config.rocksdb_path), rocksdb_settings(config))
@@ -237,7 +241,9 @@ def open_job_state(
     try:
         drop_foreign(store, kept_states(plan, topology, state_ids))
         opened_from = plan.main if (uri, folder) == (checkpoint_uri, job_id) else None
-        publisher = _publisher(checkpoint_store, store, config, opened_from, manifest.checkpoint_id)
+        publisher = _publisher(
+            checkpoint_store, store, config, opened_from, manifest.checkpoint_id, database_run
+        )
     except BaseException:
         images.close()
         store.close()
@@ -261,6 +267,7 @@ def _publisher(
     config: TaskManagerConfig,
     opened_from: StoreImage | None = None,
     checkpoint_id: int = 0,
+    database: str = "",
 ) -> ImagePublisher:
     # Nobody else has this id, not even this process in an earlier deployment: nothing is overwritten.
     store_id = secrets.token_hex(8)
@@ -271,7 +278,19 @@ def _publisher(
         store_id,
         opened_from=opened_from,
         checkpoint_id=checkpoint_id,
+        database=database,
     )
+
+
+def _check_kind(manifest: Manifest, database_run: str) -> None:
+    """Images of one kind are of no use to the other: one has all state, the other has changes."""
+    for image in (image for part in manifest.parts for image in part.images):
+        if bool(image.database) != bool(database_run):
+            here, there = ("a database", "task managers") if database_run else ("task managers", "a database")
+            raise StateMismatchError(
+                f"the state of checkpoint {manifest.checkpoint_id} is with {there}, and taskManager.state_backend says "
+                f"{here}: set it as it was, or start anew"
+            )
 
 
 def kept_states(plan: RestorePlan, topology: Topology, state_ids: Mapping[str, int]) -> set[tuple[int, int]]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from experiments.ports import SHARE_VARIABLE, free_port
-from services import jars, kafka
+from services import cassandra, jars, kafka
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -38,3 +38,18 @@ def kafka_bootstrap(tmp_path_factory):
     directory = tmp_path_factory.mktemp("kafka") / "broker"
     yield kafka.start(directory, base_port=free_port())
     kafka.stop(directory, wipe=True)
+
+
+@pytest.fixture(scope="session")
+def cassandra_port(tmp_path_factory):
+    """Port of a real node that all tests share; on 127.0.0.1. A node that runs already: WEIR_TEST_CASSANDRA_PORT."""
+    if running := os.environ.get("WEIR_TEST_CASSANDRA_PORT"):
+        yield int(running)
+        return
+    if missing := jars.missing_program():
+        pytest.skip(missing)
+    directory = tmp_path_factory.mktemp("cassandra") / "node"
+    port = free_port()
+    cassandra.start(directory, port=port, storage_port=free_port(), heap="512m")
+    yield port
+    cassandra.stop(directory, wipe=True)

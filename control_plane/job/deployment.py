@@ -204,6 +204,7 @@ class Deployment:
             job.state_ids,
             sorted(self._isolated_steps()),
             job.strategy,
+            str(job.database_run),
         )
 
     async def preload(self, names: Iterable[str]) -> None:

@@ -58,6 +58,7 @@ def deploy_request(
     state_ids: Mapping[str, int],
     isolated_steps: Iterable[str],
     strategy: StateStrategy,
+    database_run: str,
 ) -> control_pb2.DeployRequest:
     """Create ``subtasks`` on one task manager; ``restore`` names the checkpoint from which the job starts."""
     return control_pb2.DeployRequest(
@@ -79,4 +80,5 @@ def deploy_request(
         state_ids=state_ids,
         isolated_steps=isolated_steps,
         state_strategy=strategy_to_proto(strategy),
+        database_run=database_run,
     )

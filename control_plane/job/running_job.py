@@ -14,6 +14,7 @@ from control_plane.rescale.state_locations import StateLocations
 from weir.config import StateStrategy
 from weir.graph import physical_graph
 from weir.job_loading import LoadedJob
+from weir.protocol.database_run import run_of
 from weir.protocol.event_counts import NO_EVENTS
 from weir.protocol.job import JobMachine, JobState
 from weir.protocol.manifest import Manifest
@@ -59,6 +60,8 @@ class RunningJob:
             self.events_before = manifest.events_before
         #: Numbers of the states of keyed steps in the stores.
         self.state_ids = start.state_ids(job.graph)
+        #: Whose rows it has in a database that keeps its state, where one does.
+        self.database_run = run_of(start.job_id, manifest)
         #: What the job needs to go on, if it waits for task managers.
         self.waiting_for = ""
         self.started_us: int | None = (since.job_start_us or None) if since is not None else None

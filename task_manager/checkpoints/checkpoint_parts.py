@@ -20,6 +20,16 @@ from weir.types import SubtaskId
 _WAIT_S = 60.0
 
 
+class ChangesApplied(Protocol):
+    """Brings changes into a database; implemented by ``weir.state.cassandra.applying.Applying``."""
+
+    def took(self, backend: PlacedStore, checkpoint_id: int, passed_id: int) -> None:
+        """A subtask takes part in a checkpoint; 0: with its last part, which counts for those after ``passed_id``."""
+
+    def ended(self, checkpoint_id: int, *, committed: bool) -> None:
+        """A checkpoint is over."""
+
+
 class HeldImage(Protocol):
     """An image of a store that was taken; implemented by ``weir.state.images.image_publisher.PendingImage``."""
 

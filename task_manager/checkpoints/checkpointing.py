@@ -15,7 +15,7 @@ from functools import partial
 import orjson
 
 from task_manager.checkpoints.acknowledgements import Acknowledgements, MadePart
-from task_manager.checkpoints.checkpoint_parts import HeldImage, Publisher, TakenPart
+from task_manager.checkpoints.checkpoint_parts import ChangesApplied, HeldImage, Publisher, TakenPart
 from task_manager.checkpoints.image_calls import COLLECT_TIMEOUT_S, ImagePeers
 from task_manager.checkpoints.shared_images import Joining, SharedImages
 from task_manager.link.control_calls import ControlCalls
@@ -56,6 +56,7 @@ class CheckpointParticipant:
         restored_images: Mapping[str, StoreImage],
         threads: Executor,
         takers: Executor,
+        applying: ChangesApplied | None = None,
     ) -> None:
         """The executors are shut down with this.
 
@@ -69,6 +70,7 @@ class CheckpointParticipant:
             restored_images: those that the job was restored from, by id.
             threads: publishes parts, which may be slow.
             takers: takes images; apart from ``threads``, because subtasks may have to wait for it.
+            applying: brings changes of complete checkpoints into a database that keeps the state.
         """
         self._identity = identity
         self._address = address
@@ -79,6 +81,7 @@ class CheckpointParticipant:
         self._restored_images = restored_images
         self._threads = threads
         self._takers = takers
+        self._applying = applying
         self._shared = None if publisher is None else SharedImages(publisher, takers)
         self._acknowledgements = Acknowledgements(self._acknowledge)
         self._lock = threading.Lock()
@@ -114,6 +117,8 @@ class CheckpointParticipant:
         if backend is None:
             return part
         hold = backend.hold_writes()
+        if self._applying is not None:
+            self._applying.took(backend, checkpoint_id, passed_id)
         # The files of a last part belong to the next checkpoint: under number 0 they would count as expired.
         number = checkpoint_id or max(self.ended_id, passed_id) + 1
         with self._lock:
@@ -234,6 +239,8 @@ class CheckpointParticipant:
             over = [hold for number, hold in self._holds if number <= checkpoint_id]
         for hold in over:
             hold.release()
+        if self._applying is not None:
+            self._applying.ended(checkpoint_id, committed=committed)
         if self._shared is not None:
             self._shared.ended(checkpoint_id)
         if self._publisher is not None:

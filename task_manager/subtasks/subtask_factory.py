@@ -13,6 +13,7 @@ from task_manager.exchange.writer import BatchPolicy
 from task_manager.job_state import JobState
 from task_manager.rescale.group_ownership import RescaleReports
 from task_manager.rescale.group_state import SubtaskGroupState
+from task_manager.state.job_database import JobDatabase
 from task_manager.subtasks.job_settings import JobSettings
 from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress
@@ -30,6 +31,7 @@ from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
 from weir.protocol.rescale_owner import OwnerMachine
 from weir.specs import SourceSpec
+from weir.state.api import StateBackend
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
 from weir.state.tables.opened import StateTables
@@ -69,8 +71,9 @@ class SubtaskFactory:
         clock: Clock,
         locate: LocateGroups,
         errors: UserErrors,
+        database: JobDatabase | None = None,
     ) -> None:
-        """``locate`` asks the control plane where the state of a stage's key groups is."""
+        """``locate`` asks the control plane where the state of a stage's key groups is; ``database`` keeps it."""
         self._address = address
         self._settings = settings
         self._config = config
@@ -80,6 +83,7 @@ class SubtaskFactory:
         self._clock = clock
         self._locate = locate
         self._errors = errors
+        self._database = database
 
     def create(
         self, subtask: SubtaskId, inbox: Inbox, topology: Topology, ports: SubtaskPorts
@@ -96,7 +100,15 @@ class SubtaskFactory:
         group_state = (
             self._group_state(subtask, stage, topology, ports.on_adopt) if stage.has_groups else None
         )
-        tables = self._tables(subtask, stage, topology, group_state)
+        backend: StateBackend = self._state.store if group_state is None else group_state.backend
+        if group_state is not None and self._database is not None and group_state.state_ids:
+            backend = self._database.store(
+                group_state.backend,
+                lambda: progress.passed_id,
+                ports.ended_checkpoint_id,
+                mailbox.check_cancelled,
+            )
+        tables = self._tables(backend, subtask, stage, topology)
 
         def context(node: Node, job_start_us: int) -> OperatorContext:
             letters = dead_letters
@@ -166,14 +178,16 @@ class SubtaskFactory:
     ) -> SubtaskGroupState:
         table = topology.routing[stage.index]
         strategy = self._settings.strategy
+        asks = strategy.asks_for_places and self._database is None
         state_ids = [self._settings.state_ids[state] for state in stage.states]
         backend = PlacedStore(
             self._state.store,
             self._address,
             state_ids,
             lambda address, epochs: self._peer(stage.index, address, epochs),
-            fetches=strategy.move is StateMove.FETCHED,
-            locate=(lambda groups: self._locate(stage.index, groups)) if strategy.asks_for_places else None,
+            # Of state in a database only what is not applied is here: it goes along.
+            fetches=strategy.move is StateMove.FETCHED or self._database is not None,
+            locate=(lambda groups: self._locate(stage.index, groups)) if asks else None,
         )
         owned = {group: table.owner_epochs[group] for group in table.groups_of(subtask.subtask_index)}
         return SubtaskGroupState(
@@ -185,10 +199,10 @@ class SubtaskFactory:
         return self._state.image_client(address) or self._network.state_client(stage_index, address, epochs)
 
     def _tables(
-        self, subtask: SubtaskId, stage: Stage, topology: Topology, group_state: SubtaskGroupState | None
+        self, backend: StateBackend, subtask: SubtaskId, stage: Stage, topology: Topology
     ) -> StateTables:
         return StateTables(
-            self._state.store if group_state is None else group_state.backend,
+            backend,
             self._state_cache_bytes(topology),
             topology.graph.logical.max_parallelism,
             topology.routing[stage.index].groups_of(subtask.subtask_index) if stage.has_groups else None,

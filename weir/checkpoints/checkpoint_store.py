@@ -25,6 +25,7 @@ import orjson
 from weir.checkpoints.errors import checkpoint_error
 from weir.checkpoints.files import FilePlace, check_path, open_place
 from weir.errors import CheckpointError, SupersededError
+from weir.protocol.database_run import parse_run
 from weir.protocol.manifest import (
     FORMAT_VERSION,
     FileRef,
@@ -377,7 +378,7 @@ class CheckpointStore:
             parts=tuple(
                 replace(
                     part,
-                    images=tuple(_moved_image(image, moved) for image in part.images),
+                    images=tuple(_moved_image(image, moved, manifest.checkpoint_id) for image in part.images),
                     rows=tuple(replace(file, path=moved[file.path]) for file in part.rows),
                 )
                 for part in manifest.parts
@@ -396,6 +397,8 @@ class CheckpointStore:
             raise checkpoint_error(error, self.location, path) from error
 
 
-def _moved_image(image: StoreImage, moved: Mapping[str, str]) -> StoreImage:
+def _moved_image(image: StoreImage, moved: Mapping[str, str], checkpoint_id: int) -> StoreImage:
     files = {name: replace(file, path=moved[file.path]) for name, file in image.files.items()}
-    return StoreImage(image.image_id, files)
+    # Timestamps in a database go on where they were; the checkpoint has number 1 here.
+    database = str(parse_run(image.database).after(checkpoint_id)) if image.database else ""
+    return StoreImage(image.image_id, files, database)

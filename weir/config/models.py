@@ -316,6 +316,101 @@ class RocksDbConfig(Section):
         return self
 
 
+_CONSISTENCIES = Literal[
+    "ANY",
+    "ONE",
+    "TWO",
+    "THREE",
+    "QUORUM",
+    "ALL",
+    "LOCAL_QUORUM",
+    "EACH_QUORUM",
+    "LOCAL_ONE",
+]
+
+
+class CassandraStateConfig(Section):
+    """An entry of ``taskManager.cassandra.states``: one state, by ``step`` or ``step/state``."""
+
+    table: str = setting("", "Its table; empty: named after job, step and state.", max_length=48)
+    layout: Literal["partitioned", "global"] = setting(
+        "partitioned",
+        "`partitioned`: the rows of a key group lie together and in order. `global`: each row for itself; for single "
+        "values without ranges.",
+    )
+    buckets: int | None = setting(
+        None, "Database partitions of one key group; null: as the section says.", ge=1, le=4096
+    )
+    time_to_live_s: int | None = setting(
+        None,
+        "Seconds after the write when the database forgets a row; null: as the section says.",
+        "s",
+        ge=0,
+    )
+    table_options: str | None = setting(
+        None, "Text after WITH when the table is created; null: as the section says."
+    )
+    counts: bool = setting(
+        False, "Whether questions to running state may count its rows, which reads all of them."
+    )
+
+
+class CassandraConfig(Section):
+    """Section ``taskManager.cassandra``: state in Cassandra or ScyllaDB, with ``state_backend`` ``cassandra``."""
+
+    contact_points: TextList = setting(
+        ("127.0.0.1",), "Hosts through which the others are found.", min_length=1
+    )
+    port: Port = setting(9042, "Port of all hosts.")
+    keyspace: str = setting("weir", "Keyspace of the tables.", pattern="^[a-z][a-z0-9_]*$", max_length=48)
+    username: str = setting("", "User; empty: none.")
+    password: str = setting("", "Its password.")
+    local_datacenter: str = setting("", "The data centre whose nodes are asked; empty: of the first node.")
+    replication: str = setting(
+        "{'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "Replication of the keyspace when it is created.",
+        min_length=1,
+    )
+    creates_tables: bool = setting(
+        True, "Create what is missing. false: the statements are logged, and the tables must exist."
+    )
+    table_options: str = setting(
+        "compaction = {'class': 'LeveledCompactionStrategy'}",
+        "Text after WITH when a table is created; no table is ever altered.",
+    )
+    time_to_live_s: int = setting(
+        0,
+        "Seconds after the write (not of event time) when the database forgets a row; 0: never.",
+        "s",
+        ge=0,
+        le=630_720_000,
+    )
+    buckets: int = setting(
+        1, "Database partitions of one key group of one state; not to be changed later.", ge=1, le=4096
+    )
+    ddl_consistency: _CONSISTENCIES = setting("ALL", "Consistency of statements that create tables.")
+    ddl_timeout_ms: int = setting(30_000, "Timeout of such a statement.", "ms", ge=100, le=600_000)
+    dml_consistency: _CONSISTENCIES = setting("LOCAL_QUORUM", "Consistency of reads and writes.")
+    dml_timeout_ms: int = setting(5_000, "Timeout of a read or write.", "ms", ge=10, le=600_000)
+    requests_in_flight_max: int = setting(
+        32, "Requests of a task manager that are under way at a time.", "requests", ge=1, le=2048
+    )
+    read_keys_max: int = setting(64, "Keys of one read, all of one partition.", "keys", ge=1, le=1000)
+    batch_rows_max: int = setting(
+        100, "Rows of one batch of writes, all of one partition.", "rows", ge=1, le=10_000
+    )
+    batch_bytes_max: int = setting(64 * KIB, "Bytes of one batch of writes.", "bytes", ge=KIB, le=8 * MIB)
+    when_away: Literal["wait", "fail"] = setting(
+        "wait",
+        "While the database cannot be reached: `wait`: rows wait, and the log says so. `fail`: the job fails, and "
+        "starts again.",
+    )
+    give_up_after_ms: int = setting(
+        10_000, "With `fail`: how long it is tried before.", "ms", ge=0, le=3_600_000
+    )
+    states: dict[str, CassandraStateConfig] = setting({}, "What differs for single states.")
+
+
 class TaskManagerConfig(Section):
     """Section ``taskManager``."""
 
@@ -411,8 +506,10 @@ class TaskManagerConfig(Section):
     migration_chunk_bytes: int = setting(
         1 * MIB, "State fetched by one call of the background migration.", "bytes", ge=4 * KIB, le=16 * MIB
     )
-    state_backend: Literal["rocksdb", "memory"] = setting(
-        "rocksdb", "Where keyed state lives; `memory` is lost with the process."
+    state_backend: Literal["rocksdb", "memory", "cassandra"] = setting(
+        "rocksdb",
+        "Where keyed state lives; `memory` is lost with the process. `cassandra`: in the database of section "
+        "`cassandra`, and what it has not got yet in `rocksDBPath`.",
     )
     rocksdb_path: str = setting(
         "data.db", "Directory of the store. One that Weir did not make is never touched.", min_length=1
@@ -424,6 +521,7 @@ class TaskManagerConfig(Section):
         1000, "How often changed keys are written from the cache to the store.", "ms", ge=1, le=3_600_000
     )
     rocksdb: RocksDbConfig = setting(RocksDbConfig(), "Settings of RocksDB.")
+    cassandra: CassandraConfig = setting(CassandraConfig(), "Settings of Cassandra.")
     dead_letter_path: str = setting(
         "dead_letters",
         "Directory of the files that bad records go to, with position and reason.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ weir run weir.examples.word_count
 weir run counts.py
 weir run counts.py --param input=events.jsonl --param parallelism=4
 weir run my_jobs.counts --task-managers 2
+weir run counts.py --store cassandra
 weir run counts.py --set taskManager.batch_size=1000 --no-follow > counts.jsonl
 
 \b
@@ -45,6 +47,15 @@ weir plan counts.py
 weir control-plane --job my_jobs.counts --exit-when-finished
 weir task-manager --control-plane 10.0.0.5:8008
 """
+
+
+class Store(StrEnum):
+    """Where keyed state lives."""
+
+    ROCKSDB = "rocksdb"
+    MEMORY = "memory"
+    CASSANDRA = "cassandra"
+
 
 app = typer.Typer(
     add_completion=False,
@@ -84,6 +95,12 @@ def run_command(
     task_managers: Annotated[int, typer.Option(min=1, max=64, help="Processes that execute.")] = 1,
     config: ConfigOption = None,
     set_flags: SetOption = None,
+    store: Annotated[
+        Store | None,
+        typer.Option(
+            help="Where keyed state lives, as taskManager.state_backend (default: as the configuration says)."
+        ),
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow/--no-follow", help="Show the job live; where there is no terminal, lines."),
@@ -138,6 +155,7 @@ def run_command(
                 verbose=verbose,
                 shared=[
                     *([] if config is None else ["--config", str(config)]),
+                    *([] if store is None else ["--set", f"taskManager.state_backend={store.value}"]),
                     *_repeated("--set", set_flags),
                 ],
                 control_plane=[

@@ -39,6 +39,9 @@ class StoreImage:
     image_id: str
     #: Name in the store's directory -> where the file is.
     files: Mapping[str, FileRef]
+    #: The run (``weir.protocol.database_run``) of a database, of which this has only the changes that are not applied;
+    #: "": all state is here.
+    database: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ def image_to_json(image: StoreImage) -> Json:
     return {
         "id": image.image_id,
         "files": {name: [file.path, file.size_bytes] for name, file in image.files.items()},
+        **({"database": image.database} if image.database else {}),
     }
 
 
@@ -139,7 +143,7 @@ def image_from_json(value: Json) -> StoreImage:
     """
     try:
         files = {name: FileRef(path, size) for name, (path, size) in value["files"].items()}
-        return StoreImage(value["id"], files)
+        return StoreImage(value["id"], files, str(value.get("database", "")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"a state image is damaged: {type(error).__name__}: {error}") from error
 

@@ -87,6 +87,10 @@ class StateBackend(StateReader):
         """Whether the store cannot keep up: a write would take long now, and hold up all threads of the process."""
         return False
 
+    def may_hold(self, prefix: bytes) -> bool:
+        """Whether there may be keys that start with this; a store where looking is slow may say so without looking."""
+        return next(iter(self.scan_prefix(prefix)), None) is not None
+
     @abstractmethod
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range."""

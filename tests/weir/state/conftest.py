@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.weir.state.database_backend import database_backend
 from tests.weir.state.spread_keys import SpreadKeys
 from tests.weir.state.state_peer import serving
 from weir.state.api import StateBackend
@@ -16,6 +17,7 @@ from weir.state.tables.value_cache import WriteBackCache
 SMALL_SETTINGS = RocksDbSettings(
     block_cache_bytes=1 << 20, write_buffer_bytes=256 << 10, write_buffer_total_bytes=1 << 20
 )
+CASSANDRA = [pytest.mark.service, pytest.mark.xdist_group("cassandra")]
 #: Three or four entries: nearly every operation evicts.
 TINY_CACHE_BYTES = 1000
 
@@ -39,10 +41,17 @@ def rocksdb(tmp_path: Path) -> Iterator[RocksDbBackend]:
         "hybrid migrating over memory",
         "hybrid migrating over rocksdb",
         "hybrid mixed over rocksdb",
+        pytest.param("cassandra", marks=CASSANDRA),
+        pytest.param("cassandra, applied", marks=CASSANDRA),
+        pytest.param("cassandra, buckets", marks=CASSANDRA),
     ]
 )
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateBackend]:
     kind: str = request.param
+    if kind.startswith("cassandra"):
+        port = request.getfixturevalue("cassandra_port")
+        yield from database_backend(port, applies="applied" in kind, buckets=3 if "buckets" in kind else 1)
+        return
     if kind.startswith("hybrid"):
         yield from _hybrid(kind.split()[1], kind.endswith("rocksdb"), tmp_path)
         return

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.weir.state.database_backend import AppliedAtOnce
 from weir.errors import StateError
 from weir.state.api import StateBackend
 
@@ -112,6 +113,8 @@ def test_delete_range_of_an_empty_store_is_no_error(backend: StateBackend) -> No
 
 
 def test_a_begun_scan_does_not_see_later_writes(backend: StateBackend) -> None:
+    if isinstance(backend, AppliedAtOnce):
+        pytest.skip("a scan ends before the barrier of the checkpoint that covers later writes")
     fill(backend)
     scan = backend.scan()
     unread = backend.scan(b"\x01", reverse=True)

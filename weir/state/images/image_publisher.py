@@ -52,6 +52,7 @@ class ImagePublisher:
         store_id: part of the names of its files; nobody else's, not even an earlier deployment's.
         opened_from: the image from which the store was opened, if its files are in the same checkpoint store.
         checkpoint_id: the committed checkpoint to which that image belongs.
+        database: the run of a database of which the store has what is not applied; "": the store has all state.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class ImagePublisher:
         *,
         opened_from: StoreImage | None = None,
         checkpoint_id: int = 0,
+        database: str = "",
     ) -> None:
+        self._database = database
         if not _STORE_ID.fullmatch(store_id):
             raise ValueError(f"store id {store_id!r} must consist of letters, digits, - and _")
         self._store = store
@@ -181,7 +184,7 @@ class ImagePublisher:
         others = set(names) - set(tables)
         small, small_bytes = self._publish_small(pending, others, f"{folder}/{pending.number}")
         new_bytes = sum(file.size_bytes for file in refs) + small_bytes
-        return StoreImage(pending.image_id, files | small), new_bytes
+        return StoreImage(pending.image_id, files | small, self._database), new_bytes
 
     def _publish_small(
         self, pending: PendingImage, names: Collection[str], folder: str

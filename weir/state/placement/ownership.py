@@ -156,6 +156,11 @@ class GroupOwnership:
         if self._closed:
             raise StateError("this subtask's state is closed")
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether all calls are refused."""
+        return self._closed
+
     def close(self) -> bool:
         """Refuse all later calls; False if they are refused already. The caller has the lock."""
         was_open, self._closed = not self._closed, True

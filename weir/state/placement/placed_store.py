@@ -77,7 +77,7 @@ class PlacedStore(StateBackend):
 
     def hold_writes(self) -> WriteHold:
         """Let later writes wait until images of the stores are taken; called by the subtask's thread at a barrier."""
-        self._wait_for_hold()
+        self.wait_for_hold()
         self._hold = WriteHold()
         return self._hold
 
@@ -102,7 +102,11 @@ class PlacedStore(StateBackend):
         """See ``StateBackend``; of the local store."""
         return self._local.is_stalled()
 
-    def _wait_for_hold(self) -> None:
+    def writes_captured(self) -> bool:
+        """Whether the calling thread writes what was captured at a barrier, before images of the stores are taken."""
+        return self._hold is not None and self._hold.is_passed_here
+
+    def wait_for_hold(self) -> None:
         """Wait before a write, and before taking the lock: whoever ends the hold may need the lock."""
         if self._hold is not None:
             self._hold.wait()
@@ -139,7 +143,7 @@ class PlacedStore(StateBackend):
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes; atomic within each store."""
-        self._wait_for_hold()
+        self.wait_for_hold()
         with self._lock:
             self._check_open()
             places = self._touched({key[:2] for key, _ in puts} | set(map(GROUP_OF, deletes)))
@@ -163,7 +167,7 @@ class PlacedStore(StateBackend):
 
     def put_packed(self, keys: PackedKeys, rows: np.ndarray) -> None:
         """See ``StateBackend``; writes to peers travel with a later call, or at :meth:`flush`."""
-        self._wait_for_hold()
+        self.wait_for_hold()
         with self._lock:
             self._check_open()
             spans = self._spans(keys)
@@ -172,6 +176,29 @@ class PlacedStore(StateBackend):
             else:
                 self._puts += len(keys)
                 self._packed.put(keys, rows, spans)
+
+    def pieces(self, start: bytes | None, stop: bytes | None) -> list[Piece]:
+        """What of a range belongs to this subtask, in key order."""
+        with self._lock:
+            self._check_open()
+            return self._places.pieces(start, stop)
+
+    def drop_equal(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Delete entries that still have these values and are in the local store, whole groups of which are here.
+
+        For changes of state that a database has meanwhile. It does not wait for images: with or without these
+        entries an image says the same. Groups that are on their way stay as they are, since an older value of a key
+        could come with them.
+        """
+        with self._lock:
+            if self.ownership.is_closed:
+                return
+            by_group = self._places.by_group
+            here = [entry for entry in entries if by_group.get(entry[0][:2], "") is None]
+            found = self._local.get_many([key for key, _ in here])
+            same = [key for (key, value), now in zip(here, found, strict=True) if now == value]
+            if same:
+                self._local.write((), same)
 
     def _spans(self, keys: PackedKeys) -> Spans | None:
         """Where the keys are; None: some are on their way here."""
@@ -185,7 +212,7 @@ class PlacedStore(StateBackend):
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range that belongs to the owned groups, wherever it is."""
-        self._wait_for_hold()
+        self.wait_for_hold()
         with self._lock:
             self._check_open()
             self._packed.settle()

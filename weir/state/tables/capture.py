@@ -92,6 +92,11 @@ class WriteHold:
         self._released.set()
 
     @property
+    def is_passed_here(self) -> bool:
+        """Whether others wait, and the calling thread writes what was captured."""
+        return self._thread == threading.get_ident() and not self._released.is_set()
+
+    @property
     def is_released(self) -> bool:
         """Whether nothing waits any more."""
         return self._released.is_set()

@@ -105,7 +105,7 @@ class StoredCells:
         unchecked = groups[self._group_status[groups] == _UNCHECKED]
         for group in np.unique(unchecked).tolist() if len(unchecked) else ():
             prefix = layout.state_prefix(group, self._state_id)
-            holds = next(iter(self._backend.scan_prefix(prefix)), None) is not None
+            holds = self._backend.may_hold(prefix)
             self._group_status[group] = _MAY_BE_STORED if holds else _ALL_CACHED
 
     def note_stored(self, groups: np.ndarray) -> None:

@@ -1,0 +1,115 @@
+"""The database that keeps the state of a job, as seen by one task manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from weir.config import TaskManagerConfig
+from weir.errors import CheckpointError, FailureKind
+from weir.protocol.database_run import parse_run
+from weir.state.placement.placed_store import PlacedStore
+
+if TYPE_CHECKING:
+    from weir.state.cassandra.applying import Applying
+    from weir.state.cassandra.settings import CassandraSettings
+    from weir.state.cassandra.store import DatabaseStore
+    from weir.state.cassandra.tables import DatabaseTables
+
+
+class JobDatabase:
+    """Made by :func:`open_job_database`; closed with the job."""
+
+    def __init__(self, tables: DatabaseTables, applying: Applying) -> None:
+        self.tables = tables
+        self.applying = applying
+
+    def store(
+        self,
+        changes: PlacedStore,
+        passed_id: Callable[[], int],
+        ended_id: int,
+        check_cancelled: Callable[[], None],
+    ) -> DatabaseStore:
+        """The state of a keyed subtask, whose changes are applied from now on; see ``DatabaseStore``."""
+        from weir.state.cassandra.store import DatabaseStore
+
+        store = DatabaseStore(
+            changes,
+            self.tables,
+            passed_id=passed_id,
+            ended_id=ended_id,
+            check_cancelled=check_cancelled,
+            pressure=self.applying,
+        )
+        self.applying.add(store)
+        return store
+
+    def close(self) -> None:
+        """Stop applying, and give the session back."""
+        from weir.state.cassandra.session import leave_session
+
+        self.applying.close()
+        leave_session(self.tables.session)
+
+
+def cassandra_settings(config: TaskManagerConfig) -> CassandraSettings:
+    """Of section ``taskManager.cassandra``."""
+    from weir.state.cassandra.settings import CassandraSettings, StateSettings
+
+    values = config.cassandra.model_dump()
+    states = {name: StateSettings(**state) for name, state in values.pop("states").items()}
+    return CassandraSettings(**values, states=states)
+
+
+def open_job_database(
+    config: TaskManagerConfig,
+    job_name: str,
+    job_id: str,
+    run: str,
+    state_ids: Mapping[str, int],
+    restored_id: int,
+    *,
+    has_checkpoints: bool,
+) -> JobDatabase | None:
+    """Connect to the database, make its tables ready, and claim the job's rows; None: state is not in a database.
+
+    Args:
+        config: says where it is.
+        job_name: of the dataflow: tables are named after it.
+        job_id: who claims the rows.
+        run: whose rows, in the form of ``DatabaseRun``.
+        state_ids: numbers of the states, by ``step`` or ``step/state``.
+        restored_id: the checkpoint that the job starts from; 0: none.
+        has_checkpoints: whether there is a checkpoint store.
+
+    Raises:
+        ConfigError: names of tables clash.
+        CheckpointError: the job makes no checkpoints.
+        StateError: the database refuses something, or is ahead of the checkpoint.
+    """
+    if config.state_backend != "cassandra":
+        return None
+    if not has_checkpoints:
+        error = CheckpointError(
+            "state in Cassandra is written when a checkpoint is complete, and this job makes none: "
+            "set controlPlane.checkpoint_uri"
+        )
+        error.failure_kind = FailureKind.PERMANENT
+        raise error
+    from weir.state.cassandra.applying import Applying
+    from weir.state.cassandra.schema import state_tables
+    from weir.state.cassandra.session import leave_session, open_session
+    from weir.state.cassandra.tables import DatabaseTables
+
+    settings = cassandra_settings(config)
+    by_state = state_tables(job_name, state_ids, settings)
+    session = open_session(settings)
+    try:
+        tables = DatabaseTables(session, parse_run(run), by_state)
+        tables.create()
+        tables.claim(job_id, restored_id)
+    except BaseException:
+        leave_session(session)
+        raise
+    return JobDatabase(tables, Applying(tables, job_id))

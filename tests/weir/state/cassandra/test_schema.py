@@ -1,0 +1,73 @@
+import pytest
+
+from weir.errors import ConfigError
+from weir.state.cassandra.schema import (
+    NAME_CHARACTERS_MAX,
+    state_tables,
+    statements_of,
+    table_name,
+    table_statement,
+)
+from weir.state.cassandra.settings import CassandraSettings, StateSettings
+
+
+def test_a_table_is_named_after_job_step_and_state() -> None:
+    assert table_name("TEXT3.word", "count2") == "text3_word_count2_weir_store"
+    assert table_name("9lives", "a/b") == "t_9lives_a_b_weir_store"
+
+
+def test_a_long_name_is_cut_and_stays_its_own() -> None:
+    names = {table_name("job" * 20, f"state{number}") for number in range(20)}
+    assert len(names) == 20
+    assert all(len(name) <= NAME_CHARACTERS_MAX for name in names)
+
+
+def test_two_states_never_share_a_table() -> None:
+    with pytest.raises(ConfigError, match="'a-b' and 'a_b' of job j would share table j_a_b_weir_store"):
+        state_tables("j", {"a-b": 1, "a_b": 2}, CassandraSettings())
+
+
+def test_a_setting_of_a_state_that_is_none_is_refused_with_those_that_are() -> None:
+    settings = CassandraSettings(states={"cuont": StateSettings()})
+    with pytest.raises(
+        ConfigError, match=r"states names 'cuont', which is no state of job j; its states: count"
+    ):
+        state_tables("j", {"count": 1}, settings)
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    settings = CassandraSettings(states={"count": StateSettings(table="drop table")})
+    with pytest.raises(ConfigError, match="is 'drop table'; a table has a name of a-z"):
+        state_tables("j", {"count": 1}, settings)
+
+
+def test_what_a_state_does_not_say_the_section_says() -> None:
+    settings = CassandraSettings(
+        buckets=4,
+        time_to_live_s=60,
+        table_options="comment = 'WITH care'",
+        states={"b": StateSettings(table="own", time_to_live_s=0, buckets=2, table_options="")},
+    )
+    tables = state_tables("j", {"a": 1, "b": 2}, settings)
+    assert (tables[1].buckets, tables[1].time_to_live_s) == (4, 60)
+    # The text after WITH stays as it is, whatever it has.
+    assert table_statement(tables[1]).endswith(" WITH comment = 'WITH care'")
+    assert (tables[2].name, tables[2].buckets, tables[2].time_to_live_s) == ("weir.own", 2, 0)
+    assert "WITH" not in table_statement(tables[2])
+
+
+def test_writes_carry_a_timestamp_and_a_time_to_live_where_there_is_one() -> None:
+    forever, mortal = state_tables(
+        "j", {"a": 1, "b": 2}, CassandraSettings(states={"b": StateSettings(time_to_live_s=5)})
+    ).values()
+    assert statements_of(forever).put.endswith("USING TIMESTAMP ?")
+    assert statements_of(mortal).put.endswith("USING TIMESTAMP ? AND TTL ?")
+    assert "USING TIMESTAMP ?" in statements_of(mortal).delete
+
+
+def test_rows_of_the_global_layout_lie_each_for_itself() -> None:
+    (table,) = state_tables(
+        "j", {"a": 1}, CassandraSettings(buckets=8, states={"a": StateSettings(layout="global")})
+    ).values()
+    assert "PRIMARY KEY ((run, key_group, bucket, key))" in table_statement(table)
+    assert table.buckets == 1

@@ -1,0 +1,79 @@
+"""State in a real Cassandra, for the conformance suite."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tests.weir.state.spread_keys import GROUPS, SpreadKeys
+from weir.protocol.database_run import DatabaseRun
+from weir.state.api import StateBackend
+from weir.state.cassandra.applying import Applying
+from weir.state.cassandra.schema import state_tables
+from weir.state.cassandra.session import Session, open_session
+from weir.state.cassandra.settings import CassandraSettings
+from weir.state.cassandra.store import DatabaseStore
+from weir.state.cassandra.tables import DatabaseTables
+from weir.state.placement.placed_store import PlacedStore
+from weir.state.stores.memory import MemoryBackend
+
+STATE = 2
+
+
+@functools.cache
+def shared_session(port: int) -> Session:
+    """One for all tests; it ends with the process."""
+    return open_session(CassandraSettings(port=port, keyspace="conformance"))
+
+
+@functools.cache
+def shared_tables(port: int, buckets: int) -> DatabaseTables:
+    """The tables of a job, created once."""
+    settings = CassandraSettings(port=port, keyspace="conformance", buckets=buckets)
+    tables = DatabaseTables(
+        shared_session(port), DatabaseRun("none"), state_tables(f"job{buckets}", {"count": STATE}, settings)
+    )
+    tables.create()
+    return tables
+
+
+class AppliedAtOnce(SpreadKeys):
+    """After each write a checkpoint is complete, and applied before the next call."""
+
+    def __init__(self, store: DatabaseStore, applying: Applying, passed: list[int]) -> None:
+        super().__init__(store)
+        self._store, self._applying, self._passed = store, applying, passed
+
+    def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
+        super().write(puts, deletes)
+        self.apply()
+
+    def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
+        super().delete_range(start, stop)
+        self.apply()
+
+    def apply(self) -> None:
+        self._passed[0] += 1
+        self._applying.took(self._store.changes, self._passed[0], 0)
+        self._applying.ended(self._passed[0], committed=True)
+        self._applying.finish(self._passed[0], 30)
+        assert list(self._store.changes.scan()) == []
+
+
+def database_backend(port: int, *, applies: bool, buckets: int) -> Iterator[StateBackend]:
+    """A subtask's state; rows of others have another run."""
+    known = shared_tables(port, buckets)
+    tables = DatabaseTables(known.session, DatabaseRun(secrets.token_hex(8)), known.tables)
+    changes = PlacedStore(MemoryBackend(), "here:1", [STATE], lambda address, epochs: pytest.fail(address))
+    changes.ownership.adopt(dict.fromkeys(range(GROUPS), 1))
+    passed = [1]
+    store = DatabaseStore(changes, tables, passed_id=lambda: passed[0])
+    applying = Applying(tables, "job")
+    applying.add(store)
+    backend = AppliedAtOnce(store, applying, passed) if applies else SpreadKeys(store)
+    yield backend
+    backend.close()
+    applying.close()

@@ -1,0 +1,113 @@
+"""Unapplied changes as the local store has them, and how they are cut into requests. Pure.
+
+A value in the local store begins with what tells a deletion apart, and the number of the checkpoint that covers the
+change, at the earliest:
+
+========  ===================  ==========================================================
+bytes     field                notes
+========  ===================  ==========================================================
+1         kind                 0: the key was deleted; 1: it has the value that follows
+8         checkpoint           big endian; the change is durable with the first complete
+                               checkpoint of this number or a higher one
+rest      value                only with kind 1
+========  ===================  ==========================================================
+
+This is a persisted format: images of checkpoints consist of such entries.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from weir.errors import StateError
+
+HEADER_BYTES = 9
+_DELETED, _PRESENT = 0, 1
+#: Key group and state id of a state key; the rest is the key of the row.
+PREFIX_BYTES = 4
+#: What a row adds to a request beside its key and value.
+_ROW_BYTES = 32
+
+
+def encode_value(value: bytes, checkpoint_id: int) -> bytes:
+    """A change that puts a value."""
+    return value_header(checkpoint_id) + value
+
+
+def value_header(checkpoint_id: int) -> bytes:
+    """What a change that puts a value begins with."""
+    return b"\1" + checkpoint_id.to_bytes(8, "big")
+
+
+def deletion(checkpoint_id: int) -> bytes:
+    """A change that deletes a key."""
+    return b"\0" + checkpoint_id.to_bytes(8, "big")
+
+
+def decode(stored: bytes) -> bytes | None:
+    """The value after a change; None: the key was deleted.
+
+    Raises:
+        StateError: it is no change.
+    """
+    if len(stored) < HEADER_BYTES or stored[0] > _PRESENT:
+        raise StateError(
+            f"{stored[:16].hex()} is no change of state in a database; start from another checkpoint"
+        )
+    return stored[HEADER_BYTES:] if stored[0] == _PRESENT else None
+
+
+def checkpoint_of(stored: bytes) -> int:
+    """The number of the checkpoint that covers a change, at the earliest."""
+    return int.from_bytes(stored[1:HEADER_BYTES], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfPartition:
+    """Positions of keys (or changes) that lie in one database partition."""
+
+    prefix: bytes
+    bucket: int
+    positions: list[int]
+
+
+def bucket_of(row_key: bytes, buckets: int) -> int:
+    """Which database partition of its key group a row lies in; stays for ever, whatever runs where."""
+    return zlib.crc32(row_key) % buckets if buckets > 1 else 0
+
+
+def partitions_of(keys: Sequence[bytes], buckets_of: dict[bytes, int]) -> list[RowsOfPartition]:
+    """State keys by database partition, in the order in which each first occurs.
+
+    ``buckets_of``: number of buckets by state id (2 bytes).
+    """
+    found: dict[tuple[bytes, int], list[int]] = {}
+    for position, key in enumerate(keys):
+        buckets = buckets_of[key[2:PREFIX_BYTES]]
+        bucket = bucket_of(key[PREFIX_BYTES:], buckets) if buckets > 1 else 0
+        found.setdefault((key[:PREFIX_BYTES], bucket), []).append(position)
+    return [RowsOfPartition(prefix, bucket, positions) for (prefix, bucket), positions in found.items()]
+
+
+def cut(sizes: Sequence[int], rows_max: int, bytes_max: int) -> Iterator[slice]:
+    """Ranges of neighbours of at most so many rows and bytes; a larger row makes one of its own."""
+    start = 0
+    size_bytes = 0
+    for index, size in enumerate(sizes):
+        if index > start and (index - start >= rows_max or size_bytes + size + _ROW_BYTES > bytes_max):
+            yield slice(start, index)
+            start, size_bytes = index, 0
+        size_bytes += size + _ROW_BYTES
+    if start < len(sizes):
+        yield slice(start, len(sizes))
+
+
+def covered(
+    entries: Iterable[tuple[bytes, bytes]], checkpoint_id: int | None
+) -> Iterator[tuple[bytes, bytes]]:
+    """Those of the local store's entries that a complete checkpoint covers; None: all."""
+    if checkpoint_id is None:
+        return iter(entries)
+    return (entry for entry in entries if checkpoint_of(entry[1]) <= checkpoint_id)

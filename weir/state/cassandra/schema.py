@@ -1,0 +1,154 @@
+"""Tables of states: their names and the statements that create them, read and write them. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weir.errors import ConfigError
+from weir.state.cassandra.settings import CassandraSettings, StateLayout
+
+#: Cassandra refuses longer names.
+NAME_CHARACTERS_MAX = 48
+RUNS_TABLE = "weir_runs"
+_SUFFIX = "_weir_store"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_DIGEST_CHARACTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """The table of one state."""
+
+    #: With the keyspace.
+    name: str
+    layout: StateLayout
+    buckets: int
+    time_to_live_s: int
+    #: What comes after WITH when it is created.
+    options: str
+    counts: bool
+
+
+def table_name(job: str, state: str) -> str:
+    """The table of a state unless the configuration names one: lower case, other characters as underscores.
+
+    ``text-job`` and ``count/words`` make ``text_job_count_words_weir_store``. A name that would be too long ends with a
+    digest of the whole.
+    """
+    text = f"{job}/{state}"
+    name = re.sub(r"[^a-z0-9_]", "_", text.lower()) + _SUFFIX
+    if not name[0].isalpha():
+        name = f"t_{name}"
+    if len(name) <= NAME_CHARACTERS_MAX:
+        return name
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{name[: NAME_CHARACTERS_MAX - _DIGEST_CHARACTERS - 1]}_{digest}"
+
+
+def state_tables(
+    job: str, state_ids: Mapping[str, int], settings: CassandraSettings
+) -> dict[int, StateTable]:
+    """The table of each state, by its number.
+
+    Raises:
+        ConfigError: a name is none, two states would share a table, or the configuration names a state that is none.
+    """
+    unknown = sorted(set(settings.states) - set(state_ids))
+    if unknown:
+        raise ConfigError(
+            f"taskManager.cassandra.states names {unknown[0]!r}, which is no state of job {job}; its states: "
+            f"{', '.join(sorted(state_ids)) or 'none'}"
+        )
+    tables: dict[int, StateTable] = {}
+    owners: dict[str, str] = {}
+    for state, state_id in sorted(state_ids.items()):
+        own = settings.state(state)
+        name = own.table or table_name(job, state)
+        if not _NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
+            raise ConfigError(
+                f"taskManager.cassandra.states[{state!r}].table is {name!r}; a table has a name of a-z, 0-9 and _, "
+                f"{NAME_CHARACTERS_MAX} characters at most, which begins with a letter"
+            )
+        if name in owners:
+            raise ConfigError(
+                f"states {owners[name]!r} and {state!r} of job {job} would share table {name}; name one of them in "
+                "taskManager.cassandra.states"
+            )
+        owners[name] = state
+        tables[state_id] = StateTable(
+            f"{settings.keyspace}.{name}",
+            own.layout,
+            1 if own.layout == "global" else own.buckets or settings.buckets,
+            settings.time_to_live_s if own.time_to_live_s is None else own.time_to_live_s,
+            settings.table_options if own.table_options is None else own.table_options,
+            own.counts,
+        )
+    return tables
+
+
+def keyspace_statement(settings: CassandraSettings) -> str:
+    """Creates the keyspace."""
+    return f"CREATE KEYSPACE IF NOT EXISTS {settings.keyspace} WITH replication = {settings.replication}"
+
+
+def runs_statement(settings: CassandraSettings) -> str:
+    """Creates the table of runs: who writes, and how far changes of checkpoints have been applied."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {settings.keyspace}.{RUNS_TABLE} "
+        "(run text PRIMARY KEY, owner text, begun bigint)"
+    )
+
+
+def table_statement(table: StateTable) -> str:
+    """Creates the table of a state."""
+    key = "((run, key_group, bucket, key))" if table.layout == "global" else "((run, key_group, bucket), key)"
+    options = f" WITH {table.options}" if table.options else ""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table.name} (run text, key_group int, bucket int, key blob, value blob, "
+        f"PRIMARY KEY {key}){options}"
+    )
+
+
+_OF_PARTITION = "WHERE run = ? AND key_group = ? AND bucket = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatements:
+    """The statements over one table; the parameters that all begin with are run, key group and bucket."""
+
+    #: Then a list of keys.
+    read: str
+    #: Then key, value, timestamp, and a time to live if the table has one.
+    put: str
+    #: First a timestamp; in the end a key.
+    delete: str
+    #: By (reverse, has a stop): then start, stop if there is one, and the number of rows.
+    scans: Mapping[tuple[bool, bool], str]
+    #: Nothing more.
+    count: str
+
+
+def statements_of(table: StateTable) -> TableStatements:
+    """The statements over a table."""
+    time_to_live = " AND TTL ?" if table.time_to_live_s else ""
+    scans = {}
+    for reverse in (False, True):
+        for has_stop in (False, True):
+            stop = " AND key < ?" if has_stop else ""
+            order = "DESC" if reverse else "ASC"
+            scans[reverse, has_stop] = (
+                f"SELECT key, value FROM {table.name} {_OF_PARTITION} AND key >= ?{stop} ORDER BY key {order} LIMIT ?"
+            )
+    return TableStatements(
+        read=f"SELECT key, value FROM {table.name} {_OF_PARTITION} AND key IN ?",
+        put=(
+            f"INSERT INTO {table.name} (run, key_group, bucket, key, value) VALUES (?, ?, ?, ?, ?) "
+            f"USING TIMESTAMP ?{time_to_live}"
+        ),
+        delete=f"DELETE FROM {table.name} USING TIMESTAMP ? {_OF_PARTITION} AND key = ?",
+        scans={} if table.layout == "global" else scans,
+        count=f"SELECT COUNT(*) AS rows FROM {table.name} {_OF_PARTITION}",
+    )

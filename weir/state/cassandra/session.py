@@ -1,0 +1,302 @@
+"""One session with the database for all of a process, in a thread of its own: the client is asyncio over a C++ driver.
+
+Callers block; the number of requests in flight is bounded for all of them together. What fails and may succeed later
+is tried again, with growing pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as WaitedError
+from typing import Any, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_never, wait_random_exponential
+
+from weir.clock import Clock, SystemClock
+from weir.errors import StateError
+from weir.state.cassandra.errors import DatabaseAwayError, Untyped, client_missing, look_at, told
+from weir.state.cassandra.settings import CassandraSettings
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+#: Makes a statement anew for each attempt.
+MakeStatement = Callable[[], Untyped]
+#: Raises when the caller is to stop.
+CheckCancelled = Callable[[], None]
+
+_PAUSE_S, _PAUSE_S_MAX = 0.05, 2.0
+#: Between two looks whether a caller that waits is to stop.
+_LOOK_S = 0.2
+_RECONNECT_MS, _RECONNECT_MS_MAX = 100, 1_000
+DDL_PROFILE = "weir_ddl"
+
+
+def never_cancelled() -> None:
+    """A ``CheckCancelled`` of whoever is not stopped."""
+
+
+class Session:
+    """Made by :func:`open_session`. Methods may be called from any thread, and block."""
+
+    def __init__(self, settings: CassandraSettings, clock: Clock) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cassandra", daemon=True)
+        self._thread.start()
+        #: Monotonic, s: since when the database does not answer; 0: it does.
+        self._away_since_s = 0.0
+        self._away_because = ""
+        self._closed = False
+        self._session: Untyped = None
+        self._prepared: dict[str, Untyped] = {}
+        self._slots = asyncio.Semaphore(settings.requests_in_flight_max)
+        #: Requests that were tried again, since the start.
+        self.retries = 0
+
+    @property
+    def away_s(self) -> float:
+        """For how long the database has not answered; 0: it answers."""
+        since_s = self._away_since_s
+        return self._clock.monotonic_s() - since_s if since_s else 0.0
+
+    @property
+    def away_because(self) -> str:
+        """What the last attempt failed with, while the database does not answer."""
+        return self._away_because
+
+    def connect(self, check_cancelled: CheckCancelled = never_cancelled) -> None:
+        """Connect, and wait for the database as the settings say.
+
+        Raises:
+            StateError: it cannot be reached (with ``fail``), or refuses the user.
+        """
+        self.run(self._connect(), check_cancelled)
+
+    def run(
+        self, work: Coroutine[Any, Any, Result], check_cancelled: CheckCancelled = never_cancelled
+    ) -> Result:
+        """Run a coroutine in the session's thread and wait for it; ``check_cancelled`` is asked meanwhile.
+
+        Raises:
+            StateError: the session is closed, or what the coroutine raises.
+        """
+        if self._closed:
+            work.close()
+            raise StateError(f"the session with Cassandra at {self.settings.address} is closed")
+        running: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while True:
+            try:
+                return running.result(_LOOK_S)
+            except WaitedError:
+                if running.done():
+                    return running.result()
+            try:
+                check_cancelled()
+                if self._closed:
+                    raise StateError(f"the session with Cassandra at {self.settings.address} is closed")
+            except BaseException:
+                running.cancel()
+                raise
+
+    def close(self) -> None:
+        """Give up what waits, and disconnect; safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._session is not None:
+            closing = asyncio.run_coroutine_threadsafe(self._session.close(), self._loop)
+            try:
+                closing.result(_LOOK_S * 10)
+            except Exception as error:
+                log.debug("closing the session with Cassandra: %s", error)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    # --- in the session's thread -----------------------------------------------------------------------------
+
+    async def prepare(self, text: str) -> Untyped:
+        """A prepared statement, made once."""
+        if text not in self._prepared:
+            self._prepared[text] = await self._attempt(
+                lambda: self._session.create_prepared(text), f"prepare {text.split(' WHERE')[0]!r}"
+            )
+        return self._prepared[text]
+
+    async def execute(self, make: MakeStatement, doing: str) -> Untyped:
+        """The result of a statement; ``doing`` completes "cannot ..." in messages."""
+        async with self._slots:
+            return await self._attempt(lambda: self._session.execute(make()), doing)
+
+    async def execute_batch(self, make: MakeStatement, doing: str) -> None:
+        """Execute a batch of writes."""
+        async with self._slots:
+            await self._attempt(lambda: self._session.execute_batch(make()), doing)
+
+    async def execute_schema(self, text: str) -> None:
+        """Change the schema, with the profile for that."""
+        import acsylla
+
+        def make() -> Untyped:
+            statement = acsylla.create_statement(text, timeout=self.settings.ddl_timeout_ms / 1e3)
+            statement.set_execution_profile(DDL_PROFILE)
+            return statement
+
+        await self._attempt(lambda: self._session.execute(make()), "change the schema")
+
+    async def gather(self, work: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """Run many requests; no more tasks than may be in flight, since a task costs as much as a request."""
+        waiting = iter(work)
+
+        async def take() -> None:
+            for each in waiting:
+                await each()
+
+        count = min(len(work), self.settings.requests_in_flight_max)
+        if count == 1:
+            await take()
+            return
+        tasks = [asyncio.ensure_future(take()) for _ in range(count)]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            raise
+
+    async def _connect(self) -> None:
+        try:
+            import acsylla
+        except ImportError as error:
+            raise client_missing(error) from error
+        settings = self.settings
+        logging.getLogger("acsylla").setLevel(logging.CRITICAL)
+        cluster = acsylla.create_cluster(
+            list(settings.contact_points),
+            port=settings.port,
+            username=settings.username or None,
+            password=settings.password or None,
+            request_timeout=settings.dml_timeout_ms / 1e3,
+            consistency=_consistency(settings.dml_consistency),
+            load_balance_dc_aware=settings.local_datacenter or None,
+            constant_reconnect_delay_ms=None,
+            exponential_reconnect_base_delay_ms=_RECONNECT_MS,
+            exponential_reconnect_max_delay_ms=_RECONNECT_MS_MAX,
+            log_level="critical",
+        )
+        cluster.create_execution_profile(
+            DDL_PROFILE,
+            request_timeout=settings.ddl_timeout_ms,
+            consistency=_consistency(settings.ddl_consistency),
+        )
+        self._session = await self._attempt(cluster.create_session, "connect")
+
+    async def _attempt(self, call: Callable[[], Awaitable[Result]], doing: str) -> Result:
+        """Call until it succeeds, fails for good, or has been tried long enough."""
+        began_s = self._clock.monotonic_s()
+
+        def is_worth_it(error: BaseException) -> bool:
+            if isinstance(error, StateError | asyncio.CancelledError) or not isinstance(error, Exception):
+                return False
+            failure = look_at(error)
+            if not failure.is_passing or self._closed:
+                return False
+            if self.settings.when_away == "wait":
+                return True
+            return self._clock.monotonic_s() - began_s < self.settings.give_up_after_ms / 1e3
+
+        def note(state: RetryCallState) -> None:
+            assert state.outcome is not None
+            self._note_away(look_at(state.outcome.exception() or Exception()).reason, doing)
+
+        attempts = AsyncRetrying(
+            retry=retry_if_exception(is_worth_it),
+            wait=wait_random_exponential(_PAUSE_S, _PAUSE_S_MAX),
+            stop=stop_never,
+            before_sleep=note,
+            reraise=True,
+        )
+        try:
+            result = await call()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            if not is_worth_it(error):
+                raise told(look_at(error), self.settings.address, doing) from error
+            self._note_away(look_at(error).reason, doing)
+            await asyncio.sleep(_PAUSE_S)
+            try:
+                result = await attempts(call)
+            except Exception as later:
+                raise told(look_at(later), self.settings.address, doing) from later
+        if self._away_since_s:
+            log.info("Cassandra at %s answers again, after %.1f s", self.settings.address, self.away_s)
+            self._away_since_s, self._away_because = 0.0, ""
+        return result
+
+    def _note_away(self, reason: str, doing: str) -> None:
+        self.retries += 1
+        self._away_because = reason
+        if not self._away_since_s:
+            self._away_since_s = self._clock.monotonic_s()
+            log.warning(
+                "Cassandra at %s cannot %s: %s; trying again, rows wait", self.settings.address, doing, reason
+            )
+
+
+def _consistency(name: str) -> Untyped:
+    import acsylla
+
+    return acsylla.Consistency[name]
+
+
+_lock = threading.Lock()
+#: Sessions of this process, with the number of those who use each.
+_sessions: dict[CassandraSettings, tuple[Session, int]] = {}
+
+
+def open_session(
+    settings: CassandraSettings,
+    clock: Clock | None = None,
+    check_cancelled: CheckCancelled = never_cancelled,
+) -> Session:
+    """The process's session with a database; the caller gives it back with :func:`leave_session`.
+
+    Raises:
+        StateError: the database refuses the user, or cannot be reached (with ``when_away`` ``fail``).
+    """
+    with _lock:
+        session, users = _sessions.get(settings, (None, 0))
+        if session is None:
+            session = Session(settings, clock or SystemClock())
+            try:
+                session.connect(check_cancelled)
+            except BaseException:
+                session.close()
+                raise
+        _sessions[settings] = session, users + 1
+        return session
+
+
+def leave_session(session: Session) -> None:
+    """The caller needs it no longer; the last one closes it."""
+    with _lock:
+        known, users = _sessions.get(session.settings, (None, 0))
+        if known is not session:
+            return
+        if users > 1:
+            _sessions[session.settings] = session, users - 1
+            return
+        del _sessions[session.settings]
+    session.close()
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether an error says that the database may answer later."""
+    return isinstance(error, DatabaseAwayError)

@@ -1,0 +1,300 @@
+"""Rows of a job's states in the database: read by key, scanned, written with the timestamp of a checkpoint."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from weir.errors import FailureKind, StateError
+from weir.protocol.database_run import DatabaseRun
+from weir.state.cassandra.entries import PREFIX_BYTES, RowsOfPartition, cut, partitions_of
+from weir.state.cassandra.errors import Untyped
+from weir.state.cassandra.schema import (
+    RUNS_TABLE,
+    StateTable,
+    TableStatements,
+    keyspace_statement,
+    runs_statement,
+    statements_of,
+    table_statement,
+)
+from weir.state.cassandra.session import CheckCancelled, Session, never_cancelled
+
+log = logging.getLogger(__name__)
+
+Entry = tuple[bytes, bytes]
+#: A key and its value; None: it is deleted.
+Change = tuple[bytes, bytes | None]
+
+#: Rows of the first page of a scan, of which often only one is wanted, and of the last ones.
+_PAGE_ROWS, _PAGE_ROWS_MAX = 16, 1_000
+
+
+class DatabaseTables:
+    """The rows of one run. Methods may be called from any thread, and block.
+
+    Args:
+        session: with the database.
+        run: whose rows.
+        tables: of each state, by its number.
+    """
+
+    def __init__(self, session: Session, run: DatabaseRun, tables: Mapping[int, StateTable]) -> None:
+        self.session = session
+        self.run = run
+        self.tables = tables
+        self._by_id = {number.to_bytes(2, "big"): table for number, table in tables.items()}
+        self._buckets = {number: table.buckets for number, table in self._by_id.items()}
+        self._statements: dict[bytes, TableStatements] = {
+            number: statements_of(table) for number, table in self._by_id.items()
+        }
+        #: Rows read and written, and requests, since the start.
+        self.gets = self.puts = self.requests = 0
+
+    # --- schema and claim --------------------------------------------------------------------------------------
+
+    def create(self, check_cancelled: CheckCancelled = never_cancelled) -> None:
+        """Create what is missing, or say what has to be created; harmless where several do so at once.
+
+        Raises:
+            StateError: the database refuses.
+        """
+        settings = self.session.settings
+        statements = [runs_statement(settings), *map(table_statement, self.tables.values())]
+        if settings.creates_tables:
+            statements.insert(0, keyspace_statement(settings))
+            for statement in statements:
+                self.session.run(self.session.execute_schema(statement), check_cancelled)
+        else:
+            log.info("tables that must exist: %s", "; ".join(statements))
+        self.session.run(self._prepare(), check_cancelled)
+
+    async def _prepare(self) -> None:
+        for statements in self._statements.values():
+            for text in (statements.read, statements.put, statements.delete):
+                await self.session.prepare(text)
+
+    def claim(self, owner: str, restored_id: int, check_cancelled: CheckCancelled = never_cancelled) -> None:
+        """From now on this job writes; called when a job is deployed, by each of its task managers.
+
+        Args:
+            owner: id of the job.
+            restored_id: the checkpoint that it starts from; 0: none.
+            check_cancelled: raises when the caller is to stop.
+
+        Raises:
+            StateError: the database is ahead of the checkpoint: its changes cannot be taken back.
+        """
+        self.session.run(self._claim(owner, restored_id), check_cancelled)
+
+    async def _claim(self, owner: str, restored_id: int) -> None:
+        known, begun = await self._look()
+        if restored_id and begun > self.run.timestamp(restored_id):
+            raise _ahead(self, begun, restored_id)
+        if known != owner:
+            text = f"UPDATE {self._runs} SET owner = ? WHERE run = ?"
+            update = await self.session.prepare(text)
+            await self._do(update, [owner, self.run.name], f"write {self._runs}")
+
+    def begin(self, owner: str, checkpoint_id: int, check_cancelled: CheckCancelled) -> None:
+        """Note that changes of a checkpoint are about to be written.
+
+        Raises:
+            StateError: another job has taken the run over.
+        """
+        self.session.run(self._begin(owner, checkpoint_id), check_cancelled)
+
+    async def _begin(self, owner: str, checkpoint_id: int) -> None:
+        known, begun = await self._look()
+        stamp = self.run.timestamp(checkpoint_id)
+        if known not in ("", owner):
+            error = StateError(
+                f"job {known} has taken over the state of job {owner} in {self._runs}; this job must not go on"
+            )
+            error.failure_kind = FailureKind.PERMANENT
+            raise error
+        if begun < stamp:
+            text = f"UPDATE {self._runs} USING TIMESTAMP ? SET begun = ? WHERE run = ?"
+            update = await self.session.prepare(text)
+            await self._do(update, [stamp, stamp, self.run.name], f"write {self._runs}")
+
+    async def _look(self) -> tuple[str, int]:
+        """The job that writes, and the highest timestamp that may have been written."""
+        select = await self.session.prepare(f"SELECT owner, begun FROM {self._runs} WHERE run = ?")
+        row = (await self._do(select, [self.run.name], f"read {self._runs}")).first()
+        return ("", 0) if row is None else (row.owner or "", row.begun or 0)
+
+    async def _do(self, prepared: Untyped, values: list[object], doing: str) -> Untyped:
+        return await self.session.execute(lambda: _bound(prepared, values), doing)
+
+    @property
+    def _runs(self) -> str:
+        return f"{self.session.settings.keyspace}.{RUNS_TABLE}"
+
+    # --- rows --------------------------------------------------------------------------------------------------
+
+    def get_many(
+        self, keys: Sequence[bytes], check_cancelled: CheckCancelled = never_cancelled
+    ) -> list[bytes | None]:
+        """Values of state keys in their order; None where absent. Keys of one partition go in one request."""
+        if not keys:
+            return []
+        self.gets += len(keys)
+        found: dict[bytes, bytes] = {}
+        read_max = self.session.settings.read_keys_max
+        work: list[Callable[[], Awaitable[None]]] = []
+        for part in partitions_of(keys, self._buckets):
+            wanted = list(dict.fromkeys(keys[position][PREFIX_BYTES:] for position in part.positions))
+            for start in range(0, len(wanted), read_max):
+                work.append(partial(self._read, part, wanted[start : start + read_max], found))
+        self.requests += len(work)
+        self.session.run(self.session.gather(work), check_cancelled)
+        return list(map(found.get, keys))
+
+    async def _read(self, part: RowsOfPartition, wanted: list[bytes], found: dict[bytes, bytes]) -> None:
+        number = part.prefix[2:]
+        prepared = await self.session.prepare(self._statements[number].read)
+        values = [*self._partition(part.prefix, part.bucket), wanted]
+        prefix = part.prefix
+        for row in await self._do(prepared, values, f"read {self._by_id[number].name}"):
+            found[prefix + row.key] = row.value
+
+    def write(
+        self,
+        changes: Sequence[Change],
+        checkpoint_id: int,
+        check_cancelled: CheckCancelled = never_cancelled,
+    ) -> None:
+        """Write changes that a complete checkpoint covers, with its timestamp; in any order, and again at will.
+
+        Raises:
+            StateError: the database refuses; some changes may be written.
+        """
+        settings = self.session.settings
+        stamp = self.run.timestamp(checkpoint_id)
+        work: list[Callable[[], Awaitable[None]]] = []
+        for part in partitions_of([key for key, _ in changes], self._buckets):
+            table = self._by_id[part.prefix[2:]]
+            rows_max = 1 if table.layout == "global" else settings.batch_rows_max
+            mine = [changes[position] for position in part.positions]
+            sizes = [len(key) + len(value or b"") for key, value in mine]
+            for rows in cut(sizes, rows_max, settings.batch_bytes_max):
+                work.append(partial(self._write, part.prefix, part.bucket, mine[rows], stamp))
+        self.puts += len(changes)
+        self.requests += len(work)
+        self.session.run(self.session.gather(work), check_cancelled)
+
+    async def _write(self, prefix: bytes, bucket: int, changes: Sequence[Change], stamp: int) -> None:
+        import acsylla
+
+        number = prefix[2:]
+        table, statements = self._by_id[number], self._statements[number]
+        put = await self.session.prepare(statements.put)
+        delete = await self.session.prepare(statements.delete)
+        partition = self._partition(prefix, bucket)
+        ending = [stamp, table.time_to_live_s] if table.time_to_live_s else [stamp]
+
+        def bound(change: Change) -> Untyped:
+            key, value = change[0][PREFIX_BYTES:], change[1]
+            if value is None:
+                return _bound(delete, [stamp, *partition, key])
+            return _bound(put, [*partition, key, value, *ending])
+
+        def batch() -> Untyped:
+            made = acsylla.create_batch_unlogged()
+            for change in changes:
+                made.add_statement(bound(change))
+            return made
+
+        doing = f"write {table.name}"
+        if len(changes) == 1:
+            await self.session.execute(lambda: bound(changes[0]), doing)
+        else:
+            await self.session.execute_batch(batch, doing)
+
+    def scan(
+        self,
+        start: bytes,
+        stop: bytes,
+        *,
+        reverse: bool = False,
+        check_cancelled: CheckCancelled = never_cancelled,
+    ) -> Iterator[Entry]:
+        """Entries of a range of one state in one key group, in key order or the reverse; read page by page.
+
+        Raises:
+            StateError: the state's table has no ranges.
+        """
+        prefix = start[:PREFIX_BYTES]
+        table = self._by_id[prefix[2:]]
+        if table.layout == "global":
+            raise StateError(
+                f"{table.name} has the layout global, whose rows have no order: no ranges, prefixes or lists of keys; "
+                "give the state the layout partitioned in taskManager.cassandra.states"
+            )
+        first = start[PREFIX_BYTES:]
+        last = stop[PREFIX_BYTES:] if stop[:PREFIX_BYTES] == prefix else None
+        streams = [
+            self._scan_bucket(prefix, bucket, first, last, reverse, check_cancelled)
+            for bucket in range(table.buckets)
+        ]
+        if len(streams) == 1:
+            return streams[0]
+        return heapq.merge(*streams, key=lambda entry: entry[0], reverse=reverse)
+
+    def _scan_bucket(
+        self,
+        prefix: bytes,
+        bucket: int,
+        start: bytes,
+        stop: bytes | None,
+        reverse: bool,
+        check_cancelled: CheckCancelled,
+    ) -> Iterator[Entry]:
+        rows = _PAGE_ROWS
+        while True:
+            page = self.session.run(self._page(prefix, bucket, start, stop, reverse, rows), check_cancelled)
+            yield from page
+            if len(page) < rows:
+                return
+            last = page[-1][0][PREFIX_BYTES:]
+            if reverse:
+                stop = last
+            else:
+                start = last + b"\0"
+            rows = min(rows * 8, _PAGE_ROWS_MAX)
+
+    async def _page(
+        self, prefix: bytes, bucket: int, start: bytes, stop: bytes | None, reverse: bool, rows: int
+    ) -> list[Entry]:
+        number = prefix[2:]
+        prepared = await self.session.prepare(self._statements[number].scans[reverse, stop is not None])
+        ends = [start] if stop is None else [start, stop]
+        values = [*self._partition(prefix, bucket), *ends, rows]
+        found = await self._do(prepared, values, f"read {self._by_id[number].name}")
+        self.requests += 1
+        page = [(prefix + row.key, row.value) for row in found]
+        self.gets += len(page)
+        return page
+
+    def _partition(self, prefix: bytes, bucket: int) -> list[object]:
+        return [self.run.name, int.from_bytes(prefix[:2], "big"), bucket]
+
+
+def _bound(prepared: Untyped, values: list[object]) -> Untyped:
+    statement = prepared.bind()
+    statement.bind_list(values)
+    return statement
+
+
+def _ahead(tables: DatabaseTables, begun: int, restored_id: int) -> StateError:
+    run = tables.run
+    error = StateError(
+        f"the tables in keyspace {tables.session.settings.keyspace} have changes of checkpoint {begun - run.base}, "
+        f"later ones than checkpoint {restored_id} that the job is to start from: a database cannot go back; start "
+        "from the latest checkpoint, or anew with --start-fresh"
+    )
+    error.failure_kind = FailureKind.PERMANENT
+    return error
