@@ -54,12 +54,15 @@ class JobDatabase:
 
 
 def cassandra_settings(config: TaskManagerConfig) -> CassandraSettings:
-    """Of section ``taskManager.cassandra``."""
-    from weir.state.cassandra.settings import CassandraSettings, StateSettings
+    """Of section ``taskManager.cassandra``.
+
+    Raises:
+        ConfigError: an entry of ``states`` is none.
+    """
+    from weir.state.cassandra.settings import CassandraSettings, parse_states
 
     values = config.cassandra.model_dump()
-    states = {name: StateSettings(**state) for name, state in values.pop("states").items()}
-    return CassandraSettings(**values, states=states)
+    return CassandraSettings(**values | {"states": parse_states(values["states"])})
 
 
 def open_job_database(

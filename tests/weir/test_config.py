@@ -190,7 +190,7 @@ GOLDEN = [
     ),
     (
         {"taskManager": {"state_backend": "rocks"}},
-        'taskManager.state_backend = "rocks": must be "rocksdb" or "memory"',
+        'taskManager.state_backend = "rocks": must be "rocksdb" or "memory" or "cassandra"',
     ),
     ({"taskManager": {"rocksDBPath": ""}}, 'taskManager.rocksDBPath = "": must be text, not empty'),
     (
@@ -309,7 +309,14 @@ def test_every_key_has_a_meaning_and_numbers_have_a_unit_or_are_ports():
 
 
 def test_sections_are_found_at_every_depth():
-    assert set(section_models()) == {"", "controlPlane", "taskManager", "taskManager.rocksdb", "prometheus"}
+    assert set(section_models()) == {
+        "",
+        "controlPlane",
+        "taskManager",
+        "taskManager.rocksdb",
+        "taskManager.cassandra",
+        "prometheus",
+    }
 
 
 def test_the_rocksdb_section_is_what_the_backend_takes():

@@ -329,32 +329,6 @@ _CONSISTENCIES = Literal[
 ]
 
 
-class CassandraStateConfig(Section):
-    """An entry of ``taskManager.cassandra.states``: one state, by ``step`` or ``step/state``."""
-
-    table: str = setting("", "Its table; empty: named after job, step and state.", max_length=48)
-    layout: Literal["partitioned", "global"] = setting(
-        "partitioned",
-        "`partitioned`: the rows of a key group lie together and in order. `global`: each row for itself; for single "
-        "values without ranges.",
-    )
-    buckets: int | None = setting(
-        None, "Database partitions of one key group; null: as the section says.", ge=1, le=4096
-    )
-    time_to_live_s: int | None = setting(
-        None,
-        "Seconds after the write when the database forgets a row; null: as the section says.",
-        "s",
-        ge=0,
-    )
-    table_options: str | None = setting(
-        None, "Text after WITH when the table is created; null: as the section says."
-    )
-    counts: bool = setting(
-        False, "Whether questions to running state may count its rows, which reads all of them."
-    )
-
-
 class CassandraConfig(Section):
     """Section ``taskManager.cassandra``: state in Cassandra or ScyllaDB, with ``state_backend`` ``cassandra``."""
 
@@ -386,7 +360,11 @@ class CassandraConfig(Section):
         le=630_720_000,
     )
     buckets: int = setting(
-        1, "Database partitions of one key group of one state; not to be changed later.", ge=1, le=4096
+        1,
+        "Database partitions of one key group of one state; not to be changed later.",
+        "partitions",
+        ge=1,
+        le=4096,
     )
     ddl_consistency: _CONSISTENCIES = setting("ALL", "Consistency of statements that create tables.")
     ddl_timeout_ms: int = setting(30_000, "Timeout of such a statement.", "ms", ge=100, le=600_000)
@@ -408,7 +386,12 @@ class CassandraConfig(Section):
     give_up_after_ms: int = setting(
         10_000, "With `fail`: how long it is tried before.", "ms", ge=0, le=3_600_000
     )
-    states: dict[str, CassandraStateConfig] = setting({}, "What differs for single states.")
+    states: TextList = setting(
+        (),
+        "What differs for single states, each `STATE.SETTING=VALUE` with a state's `step` or `step/state`: "
+        "`count.layout=global`; settings are `table`, `layout` (`partitioned`, `global`), `buckets`, "
+        "`time_to_live_s`, `table_options`, `counts`.",
+    )
 
 
 class TaskManagerConfig(Section):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from weir.errors import ConfigError
 
 #: How rows lie in the database: those of a key group together and in key order, or each for itself.
 StateLayout = Literal["partitioned", "global"]
@@ -65,3 +69,30 @@ class CassandraSettings:
     def state(self, name: str) -> StateSettings:
         """Of a state, by ``step`` or ``step/state``."""
         return self.states.get(name, StateSettings())
+
+
+_STATE = TypeAdapter(StateSettings)
+
+
+def parse_states(texts: Iterable[str]) -> dict[str, StateSettings]:
+    """Settings of single states, each as ``STATE.SETTING=VALUE``; the setting is after the last dot before ``=``.
+
+    Raises:
+        ConfigError: one of them has another form, or a value that its setting has not.
+    """
+    values: dict[str, dict[str, str]] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        state, dot, setting = name.rpartition(".")
+        where = f"taskManager.cassandra.states: {text!r}"
+        if not equals or not dot or not state:
+            raise ConfigError(f"{where} must be STATE.SETTING=VALUE, as in count.layout=global")
+        if setting not in StateSettings.__dataclass_fields__:
+            known = ", ".join(StateSettings.__dataclass_fields__)
+            raise ConfigError(f"{where}: there is no setting {setting!r}; there are {known}")
+        values.setdefault(state, {})[setting] = value
+        try:
+            _STATE.validate_python({setting: value}, strict=False)
+        except ValidationError as error:
+            raise ConfigError(f"{where}: {error.errors()[0]['msg']}") from error
+    return {state: _STATE.validate_python(found, strict=False) for state, found in values.items()}

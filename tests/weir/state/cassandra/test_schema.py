@@ -8,7 +8,7 @@ from weir.state.cassandra.schema import (
     table_name,
     table_statement,
 )
-from weir.state.cassandra.settings import CassandraSettings, StateSettings
+from weir.state.cassandra.settings import CassandraSettings, StateSettings, parse_states
 
 
 def test_a_table_is_named_after_job_step_and_state() -> None:
@@ -71,3 +71,20 @@ def test_rows_of_the_global_layout_lie_each_for_itself() -> None:
     ).values()
     assert "PRIMARY KEY ((run, key_group, bucket, key))" in table_statement(table)
     assert table.buckets == 1
+
+
+def test_settings_of_single_states_are_checked_and_the_message_names_the_mend() -> None:
+    states = parse_states(["count/words.layout=global", "count/words.counts=true", "a.b.time_to_live_s=9"])
+    assert states == {
+        "count/words": StateSettings(layout="global", counts=True),
+        "a.b": StateSettings(time_to_live_s=9),
+    }
+    for text, words in {
+        "count": "must be STATE.SETTING=VALUE",
+        "count.tabel=x": "there is no setting 'tabel'; there are table, layout",
+        "count.buckets=many": "valid integer",
+        "count.layout=local": "'partitioned' or 'global'",
+    }.items():
+        with pytest.raises(ConfigError, match=words) as raised:
+            parse_states([text])
+        assert "taskManager.cassandra.states: " in str(raised.value)
