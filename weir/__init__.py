@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     )
     from weir.errors import GraphError, WeirError
     from weir.kafka_connectors import Kafka, KafkaSink
+    from weir.kafka_values import Avro, Protobuf
     from weir.keyed_process import KeyedProcess
     from weir.keyed_streams import KeyedStream
     from weir.local.running import run
@@ -90,6 +91,7 @@ __all__ = [
     "AggregatingState",
     "Aggregator",
     "ArrowIpc",
+    "Avro",
     "Blackhole",
     "BroadcastProcess",
     "Collect",
@@ -116,6 +118,7 @@ __all__ = [
     "ParquetSink",
     "Poll",
     "Print",
+    "Protobuf",
     "ReducingState",
     "SessionState",
     "Sink",
@@ -211,6 +214,10 @@ _MODULES = {
     "kafka_connectors": (
         "Kafka",
         "KafkaSink",
+    ),
+    "kafka_values": (
+        "Avro",
+        "Protobuf",
     ),
     "keyed_process": ("KeyedProcess",),
     "nexmark.specs": ("Nexmark",),

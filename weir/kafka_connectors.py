@@ -18,14 +18,14 @@ from weir.specs.kafka import (
     DISCOVER_MS,
     HEADER_TYPE,
     RESERVED_PROPERTIES,
-    ClientProperties,
     Delivery,
     KafkaSinkSpec,
     KafkaSpec,
     OnTruncation,
     RecordPart,
-    ValueFormat,
 )
+from weir.specs.kafka_properties import ClientProperties
+from weir.specs.kafka_values import AvroSpec, ProtobufSpec, ValueSpec
 
 #: Types that a column with a part of a record may have.
 _PART_TYPES: dict[str, tuple[pa.DataType, ...]] = {
@@ -44,7 +44,7 @@ def KafkaSink(
     *,
     bootstrap: str,
     key: str | None = None,
-    value: str | None = None,
+    value: str | ValueSpec | None = None,
     key_in_value: bool = True,
     headers: str | None = None,
     partition: str | None = None,
@@ -63,8 +63,9 @@ def KafkaSink(
         bootstrap: addresses of brokers: ``"broker-1:9092,broker-2:9092"``.
         key: column with the key; records without a key are spread over the partitions. As with Kafka's own client the
             key's bytes (of a number: its digits) choose the partition.
-        value: column with the value, text or bytes; null makes a tombstone. Else a JSON object of the columns.
-        key_in_value: whether the key's column is in the JSON object.
+        value: column with the value, text or bytes; null makes a tombstone. Or ``weir.Avro(...)`` or
+            ``weir.Protobuf(...)``: a record of the columns. Else a JSON object of them.
+        key_in_value: whether the key's column is in that, too.
         headers: column with the headers, a list of ``{"key": text, "value": bytes}``.
         partition: integer column with the partition.
         delivery: "exactly_once" or "at_least_once" (idempotent producers; restarts send rows again).
@@ -81,11 +82,15 @@ def KafkaSink(
         raise GraphError(f"delivery is {delivery!r}; it is 'exactly_once' or 'at_least_once'")
     if not isinstance(transaction_timeout_ms, int) or transaction_timeout_ms < 1000:
         raise GraphError(f"transaction_timeout_ms is {transaction_timeout_ms!r}; it must be at least 1000")
+    coding = value if isinstance(value, AvroSpec | ProtobufSpec) else None
+    if isinstance(coding, ProtobufSpec) and not coding.descriptors.data:
+        raise GraphError("a sink in Protobuf needs descriptors, and the message's name")
     return KafkaSinkSpec(
         bootstrap=check_bootstrap(bootstrap),
         topic=topic,
         key=key,
-        value=value,
+        value=value if isinstance(value, str) else None,
+        coding=coding,
         key_in_value=key_in_value,
         headers=headers,
         partition=partition,
@@ -105,8 +110,9 @@ class Kafka(AnySource):
         bootstrap: addresses of brokers: ``"broker-1:9092,broker-2:9092"``.
         topics: a name, or several.
         pattern: instead of ``topics``: a regular expression of whole names; topics that turn up later are read too.
-        value: "json" decodes one JSON object a record, as :class:`weir.JsonLines` does; "raw" has the whole value in
-            the one column of the schema that is not among ``parts``, as bytes or text.
+        value: "json" decodes one JSON object a record, as :class:`weir.JsonLines` does; ``weir.Avro(...)`` and
+            ``weir.Protobuf(...)`` decode those; "raw" has the whole value in the one column of the schema that is not
+            among ``parts``, as bytes or text.
         paths: where the values of a column are, as in :class:`weir.JsonLines`.
         parts: columns of the schema with something else than the value: ``{"user": "key", "at": "timestamp"}``; one
             of "key", "topic", "partition", "offset", "timestamp" (ms since 1970), "headers".
@@ -125,7 +131,7 @@ class Kafka(AnySource):
     bootstrap: str
     topics: str | Sequence[str] = ()
     pattern: str | None = None
-    value: ValueFormat = "json"
+    value: Literal["json", "raw"] | ValueSpec = "json"
     paths: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     parts: Mapping[str, RecordPart] = field(default_factory=dict)
     start: Literal["earliest", "latest"] | dt.datetime | Mapping[str, Mapping[int, int]] = "earliest"
@@ -145,17 +151,20 @@ class Kafka(AnySource):
         if self.discover_ms is not None and not self.discover_ms > 0:
             raise GraphError(f"discover_ms is {self.discover_ms!r}; it must be above 0, or None")
         values = pa.schema([column for column in schema if column.name not in parts])
-        is_json = self.value == "json" and len(values) > 0
-        if self.paths and not is_json:
-            raise GraphError('paths are for value="json"; leave them out')
+        has_paths = self.value != "raw" and len(values) > 0
+        if self.paths and not has_paths:
+            raise GraphError('paths are for what is in the values, and not for value="raw"; leave them out')
+        if isinstance(self.value, AvroSpec) and not (self.value.schema or self.value.registry):
+            raise GraphError("Avro: give a registry, or a schema")
         settings: dict[str, Any] = {**self._settings(), "schema": schema}
         return KafkaSpec(
             factory=KafkaSpec,
             bootstrap=check_bootstrap(self.bootstrap),
             topics=topics,
             pattern=pattern,
-            value=self.value,
-            paths=column_paths(values, self.paths) if is_json else (),
+            value=self.value if isinstance(self.value, str) else "coded",
+            coding=None if isinstance(self.value, str) else self.value,
+            paths=column_paths(values, self.paths) if has_paths else (),
             parts=tuple(parts.items()),
             start=self._checked_start(),
             bounded=self.bounded,
@@ -189,8 +198,10 @@ class Kafka(AnySource):
                 raise GraphError(
                     f"parts: column {name!r} with the {part} is {known}, not {schema.field(name).type}"
                 )
-        if self.value not in get_args(ValueFormat):
-            raise GraphError(f"value is {self.value!r}; it is 'json' or 'raw'")
+        if self.value not in ("json", "raw") and not isinstance(self.value, AvroSpec | ProtobufSpec):
+            raise GraphError(
+                f"value is {self.value!r}; it is 'json', 'raw', weir.Avro(...) or weir.Protobuf(...)"
+            )
         rest = [column for column in schema if column.name not in self.parts]
         if self.value == "raw" and (len(rest) != 1 or rest[0].type not in _RAW_TYPES):
             raise GraphError(

@@ -85,10 +85,25 @@ def kafka(
     events: Annotated[int, typer.Option(min=1, help="Records of the topic.")] = 2_000_000,
     keys: Keys = 100_000,
     repeat: Repeat = 3,
+    chaos: Annotated[
+        bool,
+        typer.Option("--chaos", help="Instead: from Kafka to Kafka while processes and brokers are killed."),
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=1, help="With --chaos: how long faults come.")] = 600,
+    every_s: Annotated[
+        float, typer.Option(min=0.5, help="With --chaos: between two faults, on average.")
+    ] = 5,
+    seed: Annotated[int, typer.Option(help="With --chaos: of the faults.")] = 1,
+    rate: Annotated[int, typer.Option(min=1, help="With --chaos: records per second.")] = 1000,
 ) -> None:
     """Records of a real Kafka, counted by key, beside the client library alone; needs Java and Maven."""
 
     def measure(report: Report) -> dict[str, Any]:
+        if chaos:
+            from benchmarks import kafka_chaos
+
+            options = kafka_chaos.KafkaChaosOptions(seconds, every_s, seed, rate)
+            return kafka_chaos.run(options, report).as_json()
         from benchmarks import kafka_throughput as benchmark
 
         return benchmark.run(benchmark.KafkaOptions(events, keys, repeat), report).as_json()

@@ -7,7 +7,10 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from experiments.chaos import ChaosSettings
+from experiments.kafka_chaos import run_kafka_chaos
 from experiments.soak import rescale
+from services import jars
 from tests.kafka_topics import make_topics, read_committed
 
 pytestmark = [pytest.mark.scenario, pytest.mark.service]
@@ -53,3 +56,16 @@ def test_each_record_is_counted_and_written_once_through_rescales_and_the_loss_o
     with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": "counting"})) as group:
         places = group.committed([TopicPartition("words", number) for number in range(3)], timeout=30)
     assert sum(place.offset for place in places) >= wanted // 2
+
+
+def test_nothing_is_lost_or_doubled_while_brokers_and_processes_are_killed(tmp_path, environment):
+    if missing := jars.missing_program():
+        pytest.skip(missing)
+    # These faults: a broker, two task managers, the control plane, rescales of source and count.
+    settings = ChaosSettings(duration_s=15, every_s=2.5, seed=57, rate=500)
+    result = run_kafka_chaos(tmp_path / "run", settings, print, environment)
+    assert result.faults >= 5
+    assert result.generations > 1
+    assert (result.lost, result.duplicated, result.out_of_order, result.wrong_counts) == (0, 0, 0, 0), (
+        result.first_wrong
+    )

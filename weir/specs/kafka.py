@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.specs.kafka_properties import ClientProperties
+from weir.specs.kafka_values import ValueSpec
 from weir.specs.sinks import SinkSpec
 from weir.specs.sources import UserSourceSpec
 
-ValueFormat = Literal["json", "raw"]
+ValueFormat = Literal["json", "raw", "coded"]
 #: What a column of a record has that is not in its value.
 RecordPart = Literal["key", "topic", "partition", "offset", "timestamp", "headers"]
 Delivery = Literal["exactly_once", "at_least_once"]
@@ -32,28 +33,6 @@ RESERVED_PROPERTIES = (
 )
 
 
-class ClientProperties(Mapping[str, str]):
-    """Settings of the client library. Passwords may be among them: plans and fingerprints show none of them."""
-
-    def __init__(self, properties: Mapping[str, object] | None = None) -> None:
-        self._properties = {str(name): str(value) for name, value in (properties or {}).items()}
-
-    def __getitem__(self, name: str) -> str:
-        return self._properties[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._properties)
-
-    def __len__(self) -> int:
-        return len(self._properties)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._properties.items()))
-
-    def __repr__(self) -> str:
-        return f"ClientProperties({', '.join(sorted(self._properties))})"
-
-
 @dataclass(frozen=True)
 class KafkaSpec(UserSourceSpec):
     """Records of Kafka topics; each partition is a split."""
@@ -65,6 +44,8 @@ class KafkaSpec(UserSourceSpec):
     #: Instead of ``topics``: a regular expression of whole names.
     pattern: str = ""
     value: ValueFormat = "json"
+    #: What the values are, if they are "coded".
+    coding: ValueSpec | None = None
     #: Of columns that lie in nested objects: column, and the keys that lead to its values.
     paths: tuple[tuple[str, tuple[str, ...]], ...] = ()
     #: Column, and what it has instead of a part of the value.
@@ -89,9 +70,11 @@ class KafkaSinkSpec(SinkSpec):
     topic: str
     #: Column; None: records have no key.
     key: str | None = None
-    #: Column with the whole value, text or bytes; None: a JSON object of the other columns.
+    #: Column with the whole value, text or bytes; None: an object of the other columns.
     value: str | None = None
-    #: Whether the column of the key is a field of the JSON object, too.
+    #: How the object is written; None: in JSON.
+    coding: ValueSpec | None = None
+    #: Whether the column of the key is a field of the object, too.
     key_in_value: bool = True
     headers: str | None = None
     partition: str | None = None

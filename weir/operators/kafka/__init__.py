@@ -38,6 +38,6 @@ def _load(module: str) -> Any:
     try:
         return import_module(f"weir.operators.kafka.{module}")
     except ModuleNotFoundError as error:
-        if error.name != "confluent_kafka":
+        if error.name not in ("confluent_kafka", "fastavro"):
             raise
         raise InputError("Kafka's client library is not installed; run: pip install 'weir[kafka]'") from error

@@ -13,6 +13,17 @@ _DENIALS = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
+#: What no restart mends, besides refusals: what is said of it.
+_WRONG = {
+    KafkaError._UNKNOWN_TOPIC: "the topic is not there; create it, or correct its name",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic is not there; create it, or correct its name",
+    KafkaError.TOPIC_EXCEPTION: "the topic cannot have this name; correct it",
+    KafkaError._UNKNOWN_PARTITION: "the topic does not have this partition; correct the column with the partition",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms is more than the brokers take; lower it, or raise "
+    "transaction.max.timeout.ms of the brokers",
+    KafkaError.INVALID_RECORD: "a record is not what the topic takes; one that is compacted needs keys",
+    KafkaError.POLICY_VIOLATION: "the topic's rules do not allow it; change them, or what is written",
+}
 
 
 def is_refusal(error: KafkaError) -> bool:
@@ -35,6 +46,8 @@ def unreachable(who: str, bootstrap: str, error: KafkaError) -> InputError:
         )
     if error.code() in _DENIALS:
         return InputError(f"{where} refuses: {error.str()}; grant the user of the job the right to do it")
+    if error.code() in _WRONG:
+        return InputError(f"{where}: {_WRONG[error.code()]} ({error.str()})")
     failure = InputError(f"{where} does not answer: {error.str()}; check the addresses, and that it runs")
     failure.failure_kind = FailureKind.OUTAGE
     return failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from confluent_kafka import (
@@ -21,6 +21,9 @@ from weir.errors import FailureKind, InputError
 from weir.operators.kafka.client_errors import unreachable
 from weir.operators.kafka.values import record_values
 from weir.specs.kafka import KafkaSinkSpec
+
+if TYPE_CHECKING:
+    from weir.operators.kafka.coding import Encode
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +102,12 @@ class RecordProducer:
     def __init__(self, spec: KafkaSinkSpec, step: str, transactional_id: str = "") -> None:
         self._spec, self._step = spec, step
         self._failure: KafkaError | None = None
+        self._encode: Encode | None = None
+        if spec.coding is not None:
+            # Loaded only where it is needed.
+            from weir.operators.kafka.coding import ValueEncoder
+
+            self._encode = ValueEncoder(spec.coding, spec.topic, f"sink {step}").encode
         settings: dict[str, Any] = {
             **_DEFAULTS,
             "queue.buffering.max.kbytes": _QUEUED_KIB_MAX,
@@ -132,7 +141,7 @@ class RecordProducer:
         Raises:
             InputError: earlier ones could not be sent.
         """
-        records = record_values(batch, self._spec)
+        records = record_values(batch, self._spec, self._encode)
         produce, topic = self._producer.produce, self._spec.topic
         for number, value in enumerate(records.values):
             extra: dict[str, Any] = {}

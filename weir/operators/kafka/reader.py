@@ -94,7 +94,6 @@ class _KafkaSource(Source):
 
     def __init__(self, spec: KafkaSpec) -> None:
         self._spec = spec
-        self._decoder = RecordDecoder(spec, RECORDS_MAX)
         self._rejected = 0
         self._records_max = RECORDS_MAX if spec.rate is None else _PACED_RECORDS
         #: Of the rows that were read last, and of the bad records among them; int64.
@@ -108,6 +107,7 @@ class _KafkaSource(Source):
         """Connect."""
         self._context = context
         self._is_restart = bool(context.restored)
+        self._decoder = RecordDecoder(self._spec, RECORDS_MAX, f"source {context.operator_name}")
         self.partitions = KafkaPartitions(self._spec, context.operator_name, context.clock)
 
     def splits(self) -> Sequence[Json]:

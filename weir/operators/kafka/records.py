@@ -1,10 +1,10 @@
-"""From records of one partition to a batch: values by the decoder of JSON lines, other parts as columns."""
+"""From records of one partition to a batch: values by the decoder of JSON lines, or by others; parts as columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,9 @@ from weir.operators.byte_access import PADDING_BYTES
 from weir.operators.sources.json_decode import JsonDecoder
 from weir.specs.kafka import KafkaSpec, RecordPart
 from weir.specs.sources import LINE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from weir.operators.kafka.coded_values import CodedValues
 
 #: ``confluent_kafka.Message``; its methods are all that is used of it.
 Message = Any
@@ -35,13 +38,25 @@ class RecordDecoder:
     Args:
         spec: of the source; columns that nobody reads are not decoded.
         records_max: that one call gets at most.
+        who: the step, for messages.
+
+    Raises:
+        InputError: the schema of values in Avro or Protobuf cannot be used.
     """
 
-    def __init__(self, spec: KafkaSpec, records_max: int) -> None:
+    def __init__(self, spec: KafkaSpec, records_max: int, who: str = "") -> None:
         self._schema = spec.schema_read
         parts = dict(spec.parts)
         self._parts = [(field, parts[field.name]) for field in self._schema if field.name in parts]
         self._fields = [field for field in self._schema if field.name not in parts]
+        self._coded: CodedValues | None = None
+        if spec.coding is not None and self._fields:
+            # Loaded only where it is needed.
+            from weir.operators.kafka.coding import decoder_of_values
+
+            paths = dict(spec.paths)
+            columns = [(field, paths.get(field.name, (field.name,))) for field in self._fields]
+            self._coded = decoder_of_values(spec.coding, columns, who)
         self._json: JsonDecoder | None = None
         if spec.value == "json" and self._fields:
             names = {field.name for field in self._fields}
@@ -65,6 +80,8 @@ class RecordDecoder:
         values: pa.RecordBatch | None = None
         if self._json is not None:
             values, rows = _json_values(self._json, records, bad)
+        elif self._coded is not None:
+            values, rows = self._coded.decode([record.value() for record in records], bad)
         elif self._fields:
             (field,) = self._fields
             columns[field.name] = _column([record.value() for record in records], field, bad, _NO_VALUE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,12 +22,17 @@ class RecordValues:
     partitions: Sequence[int] | None
 
 
-def record_values(batch: pa.RecordBatch, spec: KafkaSinkSpec) -> RecordValues:
+def record_values(
+    batch: pa.RecordBatch,
+    spec: KafkaSinkSpec,
+    encode: Callable[[pa.RecordBatch], Sequence[bytes | None]] | None = None,
+) -> RecordValues:
     """What the records of these rows have.
 
     Args:
         batch: at least one row; system columns are left out.
-        spec: says which column is what; all others are fields of the JSON objects.
+        spec: says which column is what; all others are fields of the objects.
+        encode: makes values of those columns; None: JSON objects.
     """
     keys = None if spec.key is None else _bytes(batch.column(spec.key))
     headers = None
@@ -39,7 +44,8 @@ def record_values(batch: pa.RecordBatch, spec: KafkaSinkSpec) -> RecordValues:
         return RecordValues(_bytes(batch.column(spec.value)), keys, headers, partitions)
     apart = {spec.headers, spec.partition} | ({spec.key} if not spec.key_in_value else set())
     names = [name for name in user_columns(batch.schema) if name not in apart]
-    return RecordValues(_json_objects(batch.select(names)), keys, headers, partitions)
+    values = (encode or _json_objects)(batch.select(names))
+    return RecordValues(values, keys, headers, partitions)
 
 
 def _json_objects(rows: pa.RecordBatch) -> list[bytes | None]:

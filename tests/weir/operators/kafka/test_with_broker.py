@@ -1,5 +1,6 @@
 """Against a real broker: transactions that other processes finish, and positions that are not there any more."""
 
+import datetime as dt
 import json
 import time
 import uuid
@@ -34,8 +35,8 @@ def rows(*numbers):
     )
 
 
-def sink(kafka_bootstrap, topic, directory, generation=1, restored=None, index=0, indices=(0,)):
-    operator = create_operator(weir.KafkaSink(topic, bootstrap=kafka_bootstrap))
+def sink(kafka_bootstrap, topic, directory, generation=1, restored=None, index=0, indices=(0,), **settings):
+    operator = create_operator(weir.KafkaSink(topic, bootstrap=kafka_bootstrap, **settings))
     context = OperatorContext(
         "job", "out", 1, index, len(indices), generation=generation, durable_uri=str(directory),
         restored=restored or {}, subtask_indices=indices, is_sink=True,
@@ -248,3 +249,84 @@ def test_a_job_waits_for_brokers_that_are_away(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="does not answer") as away:
         Reading(f"{kafka.HOST}:{free_port()}", "t", tmp_path)
     assert away.value.failure_kind is FailureKind.OUTAGE
+
+
+def test_a_pattern_takes_in_topics_that_turn_up(kafka_bootstrap, topic, tmp_path):
+    produce(kafka_bootstrap, topic, 1)
+    reading = Reading(kafka_bootstrap, (), tmp_path, pattern=f"{topic}.*", start="latest", discover_ms=50)
+    reading.reader.poll(3)
+    make_topics(kafka_bootstrap, f"{topic}-more", f"other-{topic}", partitions=1)
+    for name in (f"other-{topic}", f"{topic}-more"):
+        produce(kafka_bootstrap, name, 2)
+    assert reading.read(1).ids == [2]
+    reading.stop()
+
+
+def test_it_begins_at_a_time_or_at_given_offsets(kafka_bootstrap, topic, tmp_path):
+    producer = Producer({"bootstrap.servers": kafka_bootstrap})
+    for number in range(5):
+        producer.produce(
+            topic, json.dumps({"id": number}), partition=0, timestamp=1_700_000_000_000 + number * 1000
+        )
+    assert producer.flush(30) == 0
+    third = dt.datetime.fromtimestamp(1_700_000_002, dt.UTC)
+    for start, expected in ((third, [2, 3, 4]), ({topic: {0: 4}}, [4])):
+        reading = Reading(kafka_bootstrap, topic, tmp_path, start=start, bounded=True)
+        reading.read(len(expected)).stop()
+        assert reading.ids == expected
+
+
+def test_records_of_transactions_that_were_given_up_are_not_seen(kafka_bootstrap, topic, tmp_path):
+    producer = Producer({"bootstrap.servers": kafka_bootstrap, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    for number, ends in ((1, producer.abort_transaction), (2, producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, json.dumps({"id": number}), partition=0)
+        producer.flush(30)
+        ends(30)
+    assert Reading(kafka_bootstrap, topic, tmp_path).read(1).ids == [2]
+    uncommitted = {"isolation.level": "read_uncommitted"}
+    assert Reading(kafka_bootstrap, topic, tmp_path, properties=uncommitted).read(2).ids == [1, 2]
+
+
+def test_at_least_once_sends_rows_at_once_and_some_again(kafka_bootstrap, topic, tmp_path):
+    for numbers in ((1, 2), (2, 3)):
+        writer = sink(kafka_bootstrap, topic, tmp_path, delivery="at_least_once")
+        writer.process(rows(*numbers))
+        writer.flush()
+        writer.close()
+    assert delivered(kafka_bootstrap, topic) == [1, 2, 2, 3]
+
+
+def murmur2(data):
+    """As Kafka's own client hashes keys."""
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    h = 0x9747B28C ^ len(data)
+    whole = len(data) // 4 * 4
+    for place in range(0, whole, 4):
+        k = int.from_bytes(data[place : place + 4], "little") * m & mask
+        h = h * m & mask ^ (k ^ k >> 24) * m & mask
+    if rest := data[whole:]:
+        h = (h ^ int.from_bytes(rest, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return (h ^ h >> 15) & 0x7FFFFFFF
+
+
+def test_keys_go_where_kafkas_own_client_puts_them(kafka_bootstrap, topic, tmp_path):
+    writer = sink(kafka_bootstrap, topic, tmp_path, delivery="at_least_once", key="id")
+    writer.process(rows(*range(100)))
+    writer.flush()
+    consumer = Consumer(
+        {"bootstrap.servers": kafka_bootstrap, "group.id": "keys", "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in (0, 1)])
+    for _ in range(100):
+        message = consumer.poll(30)
+        assert message.partition() == murmur2(message.key()) % 2
+    consumer.close()
+
+
+def test_a_time_out_that_brokers_do_not_take_is_told(kafka_bootstrap, topic, tmp_path):
+    with pytest.raises(InputError, match=r"transaction_timeout_ms is more than the brokers take") as refused:
+        sink(kafka_bootstrap, topic, tmp_path, transaction_timeout_ms=10_000_000)
+    assert refused.value.failure_kind is not FailureKind.OUTAGE

@@ -1,0 +1,303 @@
+"""Values in Avro and Protobuf, with and without a registry, in and out."""
+
+import base64
+import io
+import json
+
+import fastavro
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2, message_factory
+
+import weir
+from tests.weir.operators.kafka.registry_server import RegistryServer
+from tests.weir.operators.kafka.test_records import Record
+from weir.errors import FailureKind, InputError
+from weir.operators.kafka.coding import ValueEncoder
+from weir.operators.kafka.protobuf_values import MessageTypes
+from weir.operators.kafka.records import RecordDecoder
+from weir.specs.kafka_values import Descriptors
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "page", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {
+            "name": "buyer",
+            "type": {"type": "record", "name": "Buyer", "fields": [{"name": "age", "type": "int"}]},
+        },
+    ],
+}
+COLUMNS = {
+    "id": int,
+    "page": weir.Nullable(str),
+    "at": int,
+    "kind": str,
+    "tags": pa.list_(pa.string()),
+    "age": int,
+}
+ROWS = [
+    {"id": n, "page": None if n % 3 else f"page {n}", "at": 1_700_000_000_000 + n, "kind": "AB"[n % 2],
+     "tags": ["x"] * (n % 3), "buyer": {"age": 20 + n}}
+    for n in range(7)
+]  # fmt: skip
+EXPECTED = [{**{k: v for k, v in row.items() if k != "buyer"}, "age": row["buyer"]["age"]} for row in ROWS]
+
+
+@pytest.fixture
+def registry():
+    with RegistryServer() as server:
+        yield server
+
+
+def avro(row, schema=ORDER):
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(schema), row)
+    return file.getvalue()
+
+
+def framed(number, body):
+    return b"\0" + number.to_bytes(4, "big") + body
+
+
+def decode(value, values, columns=COLUMNS, **settings):
+    """Rows and reasons by the number of the record."""
+    spec = weir.Kafka(bootstrap="b:1", topics="t", schema=columns, value=value, **settings).to_spec()
+    decoder = RecordDecoder(spec, 100, "source s")
+    rows, bad = decoder.decode([Record(item, offset=n) for n, item in enumerate(values)])
+    return rows.to_pylist(), {item.number: item.reason for item in bad}
+
+
+@pytest.mark.parametrize("odd", [False, True], ids=["at once", "record by record"])
+def test_avro_records_of_a_given_schema(odd):
+    schema = ORDER
+    rows = ROWS
+    if odd:
+        # Polars reads no maps.
+        schema = {
+            **ORDER,
+            "fields": [*ORDER["fields"], {"name": "m", "type": {"type": "map", "values": "int"}}],
+        }
+        rows = [{**row, "m": {"a": 1}} for row in ROWS]
+    values = [avro(row, schema) for row in rows]
+    found, bad = decode(weir.Avro(schema=schema), values, paths={"age": "buyer.age"})
+    assert (found, bad) == (EXPECTED, {})
+
+
+def test_bad_avro_records_are_told_and_the_others_are_rows():
+    values = [avro(row) for row in ROWS]
+    values[1] += b"x"
+    values[3] = values[3][:-2]
+    values[4] = None
+    values[5] = b"\xff" * 20
+    found, bad = decode(weir.Avro(schema=json.dumps(ORDER)), values, paths={"age": "buyer.age"})
+    assert found == [EXPECTED[n] for n in (0, 2, 6)]
+    assert bad[1] == "1 bytes after the Avro record"
+    assert bad[4] == "the record has no value"
+    assert all("not an Avro record of its schema" in bad[n] for n in (3, 5))
+    assert sorted(bad) == [1, 3, 4, 5]
+
+
+def test_records_of_several_schemas_of_a_registry_keep_their_order(registry):
+    later = {**ORDER, "fields": ORDER["fields"][:1]}
+    first, second = registry.add(json.dumps(ORDER)), registry.add(json.dumps(later))
+    values = [framed((first, second)[n % 2], avro(row, (ORDER, later)[n % 2])) for n, row in enumerate(ROWS)]
+    values += [framed(99, b"x"), b"abc", framed(second, b"\x02")]
+    columns = {"id": int, "page": weir.Nullable(str)}
+    found, bad = decode(weir.Avro(registry=registry.url), values, columns)
+    wanted = [(row["id"], None if row["id"] % 2 else row["page"]) for row in ROWS]
+    assert [(row["id"], row["page"]) for row in found] == [*wanted, (1, None)]
+    assert bad == {
+        7: "schema 99 is not in the registry",
+        8: "the value does not begin with the number of a schema",
+    }
+    # Each was asked for once, also the one that is not there.
+    assert sorted(registry.asked) == [f"GET /schemas/ids/{number}" for number in (first, second, 99)]
+
+
+def test_a_schema_that_does_not_fit_the_columns_makes_its_records_bad(registry):
+    number = registry.add(
+        json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "string"}]})
+    )
+    other = registry.add("{}", kind="JSON")
+    body = avro({"id": "7"}, json.loads(registry.schemas[number]["schema"]))
+    values = [framed(number, body), framed(other, b"{}")]
+    found, bad = decode(weir.Avro(registry=registry.url), values, {"id": int})
+    assert found == []
+    assert bad == {
+        0: "field id: a value of type str is no int64",
+        1: "schema 2: its schema is of type JSON, not Avro",
+    }
+    _, bad = decode(weir.Avro(registry=registry.url), values[:1], {"no": int})
+    assert bad == {0: "schema 1: its schema has no field no"}
+
+
+def test_a_given_schema_that_does_not_fit_is_an_error():
+    with pytest.raises(InputError, match=r"source s: its schema has no field no; correct"):
+        decode(weir.Avro(schema=ORDER), [], {"no": int})
+
+
+def test_schemas_that_refer_to_others(registry):
+    registry.add(json.dumps(ORDER["fields"][5]["type"]), subject="buyer")
+    whole = {"type": "record", "name": "R", "fields": [{"name": "buyer", "type": "Buyer"}]}
+    number = registry.add(json.dumps(whole), references=[{"name": "Buyer", "subject": "buyer", "version": 1}])
+    body = b"\x0e"
+    found, bad = decode(
+        weir.Avro(registry=registry.url), [framed(number, body)], {"age": int}, paths={"age": "buyer.age"}
+    )
+    assert (found, bad) == ([{"age": 7}], {})
+
+
+def test_a_registry_that_is_away_or_refuses_is_told(registry):
+    value = framed(registry.add(json.dumps(ORDER)), avro(ROWS[0]))
+    registry.status = 503
+    with pytest.raises(
+        InputError, match=r"source s: the schema registry at http://\S+ does not answer: 503"
+    ) as away:
+        decode(weir.Avro(registry=registry.url), [value], {"id": int})
+    assert away.value.failure_kind is FailureKind.OUTAGE
+    with pytest.raises(InputError, match=r"does not answer: .*refused"):
+        decode(weir.Avro(registry="http://127.0.0.1:1"), [value], {"id": int})
+    with RegistryServer(user="weir:secret") as closed:
+        closed.add(json.dumps(ORDER))
+        with pytest.raises(InputError, match=r"refuses \(401\): Unauthorized; correct auth") as refused:
+            decode(weir.Avro(registry=closed.url), [value], {"id": int})
+        assert refused.value.failure_kind is FailureKind.PERMANENT
+        spec = weir.Avro(registry=closed.url, auth="weir:secret")
+        assert "secret" not in repr(spec)
+        assert decode(spec, [value], {"id": int}) == ([{"id": 0}], {})
+
+
+ROWS_OUT = pa.RecordBatch.from_pylist(
+    [{"id": 1, "page": "a", "tags": ["x"]}, {"id": 2, "page": None, "tags": []}],
+    schema=pa.schema({"id": pa.int64(), "page": pa.string(), "tags": pa.list_(pa.string())}),
+)
+
+
+def test_rows_become_avro_records_of_a_schema_that_is_registered(registry):
+    values = ValueEncoder(weir.Avro(registry=registry.url), "t", "sink s").encode(ROWS_OUT)
+    assert registry.subjects == {"t-value": [1]}
+    columns = {"id": int, "page": weir.Nullable(str), "tags": pa.list_(pa.string())}
+    assert decode(weir.Avro(registry=registry.url), values, columns) == (ROWS_OUT.to_pylist(), {})
+    # Another process registers the same schema.
+    assert ValueEncoder(weir.Avro(registry=registry.url), "t", "sink s").encode(ROWS_OUT) == values
+    with pytest.raises(
+        InputError, match=r"refuses \(409\): Schema being registered is incompatible; correct"
+    ):
+        ValueEncoder(weir.Avro(registry=registry.url), "t", "sink s").encode(ROWS_OUT.select(["id"]))
+
+
+def test_rows_that_do_not_fit_the_schema_are_told():
+    encoder = ValueEncoder(weir.Avro(schema=ORDER), "t", "sink s")
+    with pytest.raises(InputError, match="sink s: a row does not fit the schema of the values"):
+        encoder.encode(ROWS_OUT)
+
+
+def proto_file():
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    kind = file.enum_type.add(name="Kind")
+    kind.value.add(name="A", number=0)
+    kind.value.add(name="B", number=1)
+    buyer = file.message_type.add(name="Buyer")
+    buyer.field.add(name="age", number=1, type="TYPE_INT32", label="LABEL_OPTIONAL")
+    order = file.message_type.add(name="Order")
+    for number, (name, type_, label) in enumerate(
+        [("id", "TYPE_INT64", "LABEL_OPTIONAL"), ("tags", "TYPE_STRING", "LABEL_REPEATED")], 1
+    ):
+        order.field.add(name=name, number=number, type=type_, label=label)
+    order.field.add(
+        name="page", number=3, type="TYPE_STRING", label="LABEL_OPTIONAL", proto3_optional=True, oneof_index=0
+    )
+    order.oneof_decl.add(name="_page")
+    order.field.add(name="kind", number=4, type="TYPE_ENUM", type_name=".shop.Kind", label="LABEL_OPTIONAL")
+    order.field.add(
+        name="buyer", number=5, type="TYPE_MESSAGE", type_name=".shop.Buyer", label="LABEL_OPTIONAL"
+    )
+    return file
+
+
+DESCRIPTORS = descriptor_pb2.FileDescriptorSet(file=[proto_file()]).SerializeToString()
+PROTO_COLUMNS = {
+    "id": int,
+    "page": weir.Nullable(str),
+    "tags": pa.list_(pa.string()),
+    "kind": str,
+    "age": int,
+}
+
+
+def messages():
+    kind = message_factory.GetMessageClass(
+        MessageTypes.of_descriptors(Descriptors(DESCRIPTORS)).find("shop.Order")
+    )
+    found = []
+    for row in ROWS:
+        message = kind(id=row["id"], tags=row["tags"], kind=row["kind"], buyer=row["buyer"])
+        if row["page"] is not None:
+            message.page = row["page"]
+        found.append(message.SerializeToString())
+    return found
+
+
+PROTO_EXPECTED = [{key: value for key, value in row.items() if key != "at"} for row in EXPECTED]
+
+
+def test_protobuf_messages_of_given_descriptors():
+    value = weir.Protobuf("shop.Order", descriptors=DESCRIPTORS)
+    values = [*messages(), b"\xff\xff", None]
+    found, bad = decode(value, values, PROTO_COLUMNS, paths={"age": "buyer.age"})
+    assert [{key: row[key] for key in PROTO_EXPECTED[0]} for row in found] == PROTO_EXPECTED
+    assert sorted(bad) == [7, 8]
+    assert "not a Protobuf message" in bad[7]
+    with pytest.raises(InputError, match=r"the descriptors have no message shop\.Nothing"):
+        decode(weir.Protobuf("shop.Nothing", descriptors=DESCRIPTORS), [], PROTO_COLUMNS)
+
+
+def test_protobuf_messages_of_a_registry(registry):
+    number = registry.add(base64.b64encode(proto_file().SerializeToString()).decode(), kind="PROTOBUF")
+    # The second message of its file.
+    values = [framed(number, b"\x02\x02" + body) for body in messages()]
+    values.append(framed(number, b"\x02\x40"))
+    found, bad = decode(
+        weir.Protobuf(registry=registry.url), values, PROTO_COLUMNS, paths={"age": "buyer.age"}
+    )
+    assert [{key: row[key] for key in PROTO_EXPECTED[0]} for row in found] == PROTO_EXPECTED
+    assert list(bad) == [7]
+
+
+def test_rows_become_protobuf_messages_of_a_schema_that_is_registered(registry):
+    value = weir.Protobuf("shop.Order", descriptors=DESCRIPTORS, registry=registry.url)
+    values = ValueEncoder(value, "t", "sink s").encode(ROWS_OUT)
+    assert values[0].startswith(framed(1, b"\x02\x02"))
+    columns = {"id": int, "page": weir.Nullable(str), "tags": pa.list_(pa.string())}
+    assert decode(weir.Protobuf(registry=registry.url), values, columns) == (ROWS_OUT.to_pylist(), {})
+    wrong = pa.RecordBatch.from_pylist([{"nothing": 1}])
+    with pytest.raises(InputError, match=r"message shop.Order has no field nothing"):
+        ValueEncoder(value, "t", "sink s").encode(wrong)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: weir.Avro(schema="{"), "schema is no JSON"),
+        (lambda: weir.Avro(schema="no/such.avsc"), "cannot read no/such.avsc"),
+        (lambda: weir.Avro(schema={"type": "long"}), "not of a record"),
+        (lambda: weir.Avro(registry="registry:8081"), "must be like 'http"),
+        (lambda: weir.Avro(registry="http://user:password@registry"), "auth has user and password"),
+        (lambda: weir.Avro(schema=ORDER, auth="a:b"), "auth is for a registry"),
+        (lambda: weir.Protobuf("a.B"), "a registry, or descriptors"),
+        (lambda: weir.Protobuf(descriptors=b"x"), "message is missing"),
+        (
+            lambda: weir.KafkaSink("t", bootstrap="b:1", value=weir.Protobuf(registry="http://r")),
+            "needs descriptors",
+        ),
+    ],
+)
+def test_wrong_settings(make, message):
+    with pytest.raises(weir.GraphError, match=message):
+        make()

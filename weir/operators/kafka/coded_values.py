@@ -1,0 +1,153 @@
+"""Values in Avro or Protobuf to columns: by the number of their schema, records that are no rows put aside."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.operators.kafka.registry import HEADER_BYTES, Registry, UnknownSchemaError, schema_id_of
+
+#: A column that is asked for, and the keys that lead to its values.
+Column = tuple[pa.Field, tuple[str, ...]]
+
+
+class MisfitError(Exception):
+    """No record of a schema can be a row; the message says why."""
+
+
+class SchemaDecoder(ABC):
+    """Decodes values of one schema."""
+
+    @abstractmethod
+    def decode(self, bodies: Sequence[bytes], bad: dict[int, str]) -> list[pa.Array]:
+        """The columns, for all values; where one is no row its number is in ``bad``, with the reason, and null here."""
+
+
+class CodedValues:
+    """Decodes values, each of its own schema. Not thread-safe.
+
+    Args:
+        fields: of the rows.
+        registry: has the schemas; None: all values are of one schema, and nothing is before them.
+        decoder_of: makes the decoder of a schema, by its number; 0 without a registry.
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[pa.Field],
+        registry: Registry | None,
+        decoder_of: Callable[[int], SchemaDecoder],
+    ) -> None:
+        self._schema = pa.schema(fields)
+        self._registry = registry
+        self._decoder_of = decoder_of
+        self._decoders: dict[int, SchemaDecoder | str] = {}
+
+    def decode(
+        self, values: Sequence[bytes | None], bad: dict[int, str]
+    ) -> tuple[pa.RecordBatch, np.ndarray]:
+        """The good values as rows.
+
+        Args:
+            values: of records.
+            bad: reasons by the number of the value; those found here are added.
+
+        Returns:
+            The rows, and the number of each one's value; int64, shape (rows,).
+
+        Raises:
+            InputError: the registry is away.
+        """
+        parts: list[pa.RecordBatch] = []
+        numbers: list[np.ndarray] = []
+        for schema_id, chosen in self._by_schema(values, bad).items():
+            decoder = self._decoder(schema_id)
+            if isinstance(decoder, str):
+                bad.update(dict.fromkeys(chosen, decoder))
+                continue
+            skip = 0 if self._registry is None else HEADER_BYTES
+            found: dict[int, str] = {}
+            columns = decoder.decode([(values[number] or b"")[skip:] for number in chosen], found)
+            self._check_nulls(columns, found)
+            good = np.ones(len(chosen), dtype=np.bool_)
+            good[list(found)] = False
+            bad.update({chosen[place]: reason for place, reason in found.items()})
+            if found:
+                columns = [column.filter(pa.array(good)) for column in columns]
+            parts.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            numbers.append(np.array(chosen, dtype=np.int64)[good])
+        if len(parts) == 1:
+            return parts[0], numbers[0]
+        if not parts:
+            return pa.RecordBatch.from_pylist([], schema=self._schema), np.empty(0, dtype=np.int64)
+        order = np.argsort(np.concatenate(numbers), kind="stable")
+        table = pa.Table.from_batches(parts).take(pa.array(order)).combine_chunks()
+        return table.to_batches()[0] if len(order) else parts[0], np.concatenate(numbers)[order]
+
+    def _by_schema(self, values: Sequence[bytes | None], bad: dict[int, str]) -> Mapping[int, list[int]]:
+        chosen: dict[int, list[int]] = {}
+        for number, value in enumerate(values):
+            if value is None:
+                bad[number] = "the record has no value"
+                continue
+            schema_id = 0 if self._registry is None else schema_id_of(value)
+            if schema_id is None:
+                bad[number] = "the value does not begin with the number of a schema"
+            else:
+                chosen.setdefault(schema_id, []).append(number)
+        return chosen
+
+    def _decoder(self, schema_id: int) -> SchemaDecoder | str:
+        if schema_id not in self._decoders:
+            try:
+                self._decoders[schema_id] = self._decoder_of(schema_id)
+            except UnknownSchemaError as error:
+                # It may be there later.
+                return str(error)
+            except MisfitError as error:
+                self._decoders[schema_id] = str(error)
+        return self._decoders[schema_id]
+
+    def _check_nulls(self, columns: Sequence[pa.Array], bad: dict[int, str]) -> None:
+        for field, column in zip(self._schema, columns, strict=True):
+            if not field.nullable and column.null_count:
+                for number in np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False)).tolist():
+                    bad.setdefault(number, f"field {field.name} is null")
+
+
+def column_of(values: Sequence[object], field: pa.Field, bad: dict[int, str]) -> pa.Array:
+    """Values of any kind as a column; what is of another type than the field is noted in ``bad``, and null."""
+    try:
+        return pa.array(values, type=field.type)
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        OverflowError,
+        TypeError,
+        ValueError,
+    ):
+        kept: list[object] = []
+        for number, value in enumerate(values):
+            try:
+                pa.scalar(value, type=field.type)
+                kept.append(value)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError):
+                bad.setdefault(
+                    number, f"field {field.name}: a value of type {type(value).__name__} is no {field.type}"
+                )
+                kept.append(None)
+        return pa.array(kept, type=field.type)
+
+
+def at(row: object, keys: Sequence[str]) -> object:
+    """What lies at a path of nested mappings; None: nothing does."""
+    for key in keys:
+        if not isinstance(row, Mapping):
+            return None
+        row = row.get(key)
+    return row
