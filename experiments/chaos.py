@@ -199,6 +199,8 @@ def _mount(directory: Path, stack: ExitStack, result: ChaosResult) -> dict[str, 
 class ChaosRun:
     """The loop of one run."""
 
+    start_timeout_s = _START_TIMEOUT_S
+
     def __init__(self, directory: Path, settings: ChaosSettings, cluster: Cluster, faults: Faults) -> None:
         self._directory = directory
         self._settings = settings
@@ -221,7 +223,7 @@ class ChaosRun:
         """
         self._faults.start_all(self._settings.task_managers)
         self._cluster.wait_for(
-            lambda s: (s["latest_checkpoint"] or 0) >= 2, "two checkpoints", _START_TIMEOUT_S
+            lambda s: (s["latest_checkpoint"] or 0) >= 2, "two checkpoints", self.start_timeout_s
         )
         self._began_s = self._progress_s = time.monotonic()
         self._begin()

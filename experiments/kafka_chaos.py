@@ -123,6 +123,9 @@ def run_kafka_chaos(
 class _KafkaRun(ChaosRun):
     """With a producer and a reader besides."""
 
+    #: Three brokers begin at the same time, and make the topics of groups and transactions first.
+    start_timeout_s = 150.0
+
     def __init__(
         self, directory: Path, settings: ChaosSettings, cluster: Cluster, faults: Faults, bootstrap: str
     ) -> None:
