@@ -42,6 +42,7 @@ from weir.timer_hooks import timer_states
 from weir.ttl import duration_ms
 
 if TYPE_CHECKING:
+    from weir.count_windows import CountWindowedStream
     from weir.specs.window_updates import ResultMode, Trigger
     from weir.specs.windows import Window
     from weir.windowed_streams import WindowedStream
@@ -422,6 +423,21 @@ class KeyedStream(Stream):
         from weir.windowed_streams import WindowedStream
 
         return WindowedStream(self, window, allowed_lateness, early, results)
+
+    def count_window(self, rows: int, slide: int | None = None) -> CountWindowedStream:
+        """The last ``rows`` rows of each key: ``count_window(100, 10).aggregate("n", high=weir.max("x"))``.
+
+        Args:
+            rows: of a window; the first ones of a key have fewer.
+            slide: a window is complete whenever so many further rows have come; None: ``rows``.
+
+        Raises:
+            GraphError: these are no whole numbers above 0, or ``slide`` is larger.
+        """
+        # The module needs this one.
+        from weir.count_windows import CountWindowedStream
+
+        return CountWindowedStream(self, rows, slide)
 
     def keyed_step(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> KeyedStream:
         """Add a step whose result keeps the key columns, perhaps not the others."""

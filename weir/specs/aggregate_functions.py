@@ -30,6 +30,7 @@ AggregateFunction = Literal[
     "quantile",
 ]
 _BY_TIME = ("first", "last")
+_COMPARING = ("min", "max", "first", "last", "largest")
 _FLOATS = ("mean", "variance", "stddev", "quantile")
 _DISTINCT = ("count_distinct", "approx_distinct")
 #: Values that ``largest`` keeps, at most.
@@ -63,9 +64,16 @@ class AnyAggregate(Protocol):
 
 
 def aggregate_type(
-    step: str, function: AggregateFunction, column: str | None, schema: pa.Schema
+    step: str,
+    function: AggregateFunction,
+    column: str | None,
+    schema: pa.Schema,
+    *,
+    takes_texts: bool = False,
 ) -> pa.DataType:
     """The type of an aggregate's values over a column of ``schema``; None only for a bare count.
+
+    ``takes_texts``: values of any length go with those functions that only compare.
 
     Raises:
         GraphError: there is no such column, or it is of a type that the function does not take.
@@ -87,6 +95,8 @@ def aggregate_type(
                 "column of numbers, text, bytes, booleans, dates or times"
             )
         return pa.int64()
+    if takes_texts and function in _COMPARING and _is_bytes(dtype):
+        return pa.list_(dtype) if function == "largest" else dtype
     is_number = pat.is_integer(dtype) or pat.is_floating(dtype)
     if function in _BY_TIME and not is_number:
         if not _is_word(dtype):

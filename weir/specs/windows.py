@@ -174,9 +174,14 @@ class WindowTopSpec(KeyedSpec):
 
 
 def window_schema(
-    step: str, keys: tuple[str, ...], aggregates: tuple[WindowAggregate, ...], schema: pa.Schema
+    step: str,
+    keys: tuple[str, ...],
+    aggregates: tuple[WindowAggregate, ...],
+    schema: pa.Schema,
+    *,
+    takes_texts: bool = False,
 ) -> pa.Schema:
-    """User columns of the results of a window.
+    """User columns of the results of a window; ``takes_texts`` as for ``aggregate_type``.
 
     Raises:
         GraphError: no aggregate, an unknown or unfit column, a wrong condition, or an output name that is taken.
@@ -200,7 +205,7 @@ def window_schema(
         taken.add(aggregate.output)
         if aggregate.condition is not None:
             check_predicate(f"{step}: where of {aggregate.output}", aggregate.condition, schema)
-        dtype = aggregate_type(step, aggregate.function, aggregate.column, schema)
+        dtype = aggregate_type(step, aggregate.function, aggregate.column, schema, takes_texts=takes_texts)
         fields.append(pa.field(aggregate.output, dtype))
     return pa.schema(fields)
 

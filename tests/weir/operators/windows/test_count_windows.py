@@ -1,0 +1,132 @@
+"""Windows of the last rows of a key, against plain Python."""
+
+import math
+import random
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import weir
+from weir import testing
+from weir.errors import GraphError
+
+SCHEMA = pa.schema(
+    [
+        ("user", pa.string()),
+        ("at", pa.int64()),
+        ("price", pa.int64()),
+        ("rate", pa.float64()),
+        ("name", pa.string()),
+    ]
+)
+HIGH = pl.col("price") > 5
+
+
+def flow_of(rows, slide, parallelism=2, **aggregates):
+    flow = weir.Dataflow("shop")
+    source = flow.source("orders", weir.JsonLines("orders.jsonl", schema=SCHEMA, event_time="at"))
+    windows = source.key_by("user").count_window(rows, slide)
+    windows.aggregate("last", parallelism=parallelism, **aggregates).sink("out", weir.Collect())
+    return flow
+
+
+def orders(count, seed=1):
+    made = random.Random(seed)
+    return [
+        {
+            "user": made.choice(["ann", "bob", "cy"]),
+            "at": made.randrange(1000),
+            "price": made.choice([None, *range(12)]),
+            "rate": made.choice([None, 0.5, -2.0, 7.25]),
+            "name": made.choice([None, "", "Zoë", "ann", "bo"]),
+        }
+        for _ in range(count)
+    ]
+
+
+def expected(given, rows, slide):
+    told, kept = [], {}
+    for row in given:
+        all_rows = kept.setdefault(row["user"], [])
+        all_rows.append(row)
+        if len(all_rows) % slide == 0:
+            told.append(result_of(row["user"], all_rows[-rows:]))
+    return told
+
+
+def result_of(user, rows):
+    prices = [row["price"] for row in rows if row["price"] is not None]
+    names = [row["name"] for row in rows if row["name"] is not None]
+    named = sorted((row for row in rows if row["name"] is not None), key=lambda row: row["at"])
+    rates = [row["rate"] for row in rows if row["rate"] is not None]
+    return {
+        "user": user,
+        "window_start": min(row["at"] for row in rows),
+        "window_end": max(row["at"] for row in rows) + 1,
+        "n": len(rows),
+        "high": sum(price > 5 for price in prices),
+        "total": sum(prices) if prices else None,
+        "rate": math.fsum(rates) / len(rates) if rates else None,
+        "least": min(names, default=None),
+        "first": named[0]["name"] if named else None,
+        "last": named[-1]["name"] if named else None,
+        "largest": sorted(names, reverse=True)[:2],
+        "prices": sorted((price for price in prices if price > 5), reverse=True)[:3],
+        "different": len(set(names)),
+        "median": sorted(prices)[(len(prices) - 1) // 2] if prices else None,
+    }
+
+
+AGGREGATES = {
+    "n": weir.count(),
+    "high": weir.count().where(HIGH),
+    "total": weir.sum("price"),
+    "rate": weir.mean("rate"),
+    "least": weir.min("name"),
+    "first": weir.first("name"),
+    "last": weir.last("name"),
+    "largest": weir.largest("name", 2),
+    "prices": weir.largest("price", 3).where(HIGH),
+    "different": weir.count_distinct("name"),
+    "median": weir.quantile("price", 0.5),
+}
+
+
+@pytest.mark.parametrize(("rows", "slide"), [(5, 2), (4, 4), (7, 1), (6, None), (1, 1), (200, 150)])
+def test_the_last_rows_of_each_key_equal_plain_python(rows, slide):
+    given = orders(120)
+    with testing.start(flow_of(rows, slide, **AGGREGATES), {"orders": []}) as job:
+        for start in range(0, 60, 6):
+            job.push("orders", given[start : start + 6])
+        job.checkpoint()
+        job.restart()
+        job.push("orders", given[60:])
+        told = job.finish()["out"]
+    wanted = expected(given, rows, slide or rows)
+    for user in ("ann", "bob", "cy"):
+        found = [row for row in told if row["user"] == user]
+        assert found == [row for row in wanted if row["user"] == user]
+
+
+def test_a_sum_that_passes_64_bits_is_told():
+    given = [{"user": "ann", "at": 1, "price": 2**62, "rate": None, "name": None}] * 2
+    with pytest.raises(weir.WeirError, match="passes 64 bits"):
+        testing.run(flow_of(2, 2, total=weir.sum("price")), {"orders": given})
+
+
+@pytest.mark.parametrize(
+    ("rows", "slide", "aggregates", "message"),
+    [
+        (0, None, {"n": weir.count()}, "rows is 0; it must be a whole number from 1 to 100,000"),
+        (3, True, {"n": weir.count()}, "slide is True"),
+        (3, 4, {"n": weir.count()}, "slide 4 is larger than rows 3"),
+        (3, 1, {}, "give at least one aggregate"),
+        (3, 1, {"n": weir.sum("name")}, "the column is string, not a number"),
+        (3, 1, {"n": weir.max("nam")}, "there is no such column; did you mean 'name'"),
+        (3, 1, {"user": weir.count()}, "output column 'user' exists already"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_graph_is_built(rows, slide, aggregates, message):
+    with pytest.raises(GraphError, match=message):
+        flow_of(rows, slide, **aggregates)
