@@ -21,7 +21,7 @@ from weir.graph import Edge
 from weir.protocol import checkpoint_model as checkpoints
 from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.manifest import SubtaskPart
-from weir.protocol.rescale_owner import OwnerAction, OwnerEvent, OwnerMachine
+from weir.protocol.rescale_owner import OwnerAction, OwnerEvent, OwnerMachine, OwnerPhase
 from weir.protocol.watermark_hold import WatermarkHold
 from weir.records import Element, InputRows
 from weir.types import SubtaskId
@@ -42,6 +42,7 @@ FENCES = {
     "uncertain": "an owner hands key groups over although the rescale may still be taken back",
     "parking": "an owner processes rows of key groups that it does not have yet",
     "watermark": "an owner's watermark passes rows that wait for their key group",
+    "leaving": "an owner's watermark goes on while rows of key groups that it is to hand over wait at the new owner",
     "held rows": "rows that waited when their sender switched keep the way that they had",
     "ended": "nobody tells a new subtask that one before it has ended",
     "lost": "consumers are not told that a new subtask was lost before it sent a row",
@@ -75,6 +76,15 @@ class _HandsOverUncertain(OwnerMachine):
             self._certain_version = self._plan.version
             actions += [*self._give_away(), *self._close()]
         return actions
+
+
+class _GoesOnWhileLeaving(OwnerMachine):
+    """Holds the watermark only until it knows what moves."""
+
+    @property
+    def holds_watermark(self) -> bool:
+        """Whether a rescale has begun of which it was not told."""
+        return self.phase is OwnerPhase.UNPLANNED
 
 
 class _ParksNothing(Ownership):
@@ -152,6 +162,7 @@ _PARTS: dict[str, tuple[Any, str, type]] = {
     "uncertain": (subtask_factory, "OwnerMachine", _HandsOverUncertain),
     "parking": (task_subtask, "Ownership", _ParksNothing),
     "watermark": (task_subtask, "WatermarkHold", _HoldsNothing),
+    "leaving": (subtask_factory, "OwnerMachine", _GoesOnWhileLeaving),
     "held rows": (output, "ChannelWriter", _KeepsHeldRows),
     "ended": (rescale_opening, "Switching", _ForgetsEnded),
 }

@@ -1,4 +1,8 @@
-"""Who owns which key group, as owners' machines say it: one owner at a time, with one epoch more at each handover."""
+"""Who owns which key group, as owners' machines say it: one owner at a time, with one epoch more at each handover.
+
+And how far event time has come for each group, whoever owned it: what an owner's watermark has passed, its state does
+not wait for any more, so no later owner may process such a row.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,8 @@ class Ledger:
         self.generation, self._fail = generation, fail
         #: By generation, stage and group.
         self._entries: dict[tuple[int, int, int], _Entry] = {}
+        #: The same: the highest watermark of an owner, ms.
+        self._passed_ms: dict[tuple[int, int, int], int] = {}
 
     def watched(self, machine: type[OwnerMachine]) -> type[OwnerMachine]:
         """Returns the machine's class with every step looked at."""
@@ -75,6 +81,23 @@ class Ledger:
                         f"{'takes it for its own' if is_own else 'does not own it'}, but the owner is {owner}"
                     )
                 )
+
+    def watermark(self, place: tuple[int, int], index: int, time_ms: int) -> None:
+        """An owner's operators were told of a watermark."""
+        for group, (owner, _) in self._entries.items():
+            if group[:2] == place and owner == index:
+                self._passed_ms[group] = max(time_ms, self._passed_ms.get(group, time_ms))
+
+    def row(self, place: tuple[int, int], index: int, group: int, time_ms: int) -> None:
+        """An owner processes a row."""
+        passed_ms = self._passed_ms.get((*place, group), time_ms)
+        if time_ms < passed_ms:
+            self._fail(
+                Violation(
+                    f"generation {place[0]}, stage {place[1]}, key group {group}: subtask {index} processes a row of "
+                    f"{time_ms}, after the watermark of an owner was {passed_ms}"
+                )
+            )
 
     def _change(self, group: tuple[int, int, int], index: int, expected: _Entry, now: _Entry) -> None:
         found = self._entries[group]

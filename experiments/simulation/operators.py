@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from experiments.simulation.world import SCALE, Violation
+from weir.keys import hash_keys, key_bytes, key_groups
 from weir.operators.base import Json, Operator, OperatorContext, Poll, SourceReader
 from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, with_system_columns
@@ -124,6 +125,11 @@ class Check(Operator):
         earliest_ms = min(batch.column(EVENT_TIME_COLUMN).to_pylist())
         if earliest_ms < self._watermark_ms:
             raise self._violation(f"a row of {earliest_ms} comes after the watermark {self._watermark_ms}")
+        place = self._context.generation, self._context.stage_index
+        groups = key_groups(hash_keys(key_bytes(batch, ["key"])), self._run.loaded.graph.max_parallelism)
+        times_ms = batch.column(EVENT_TIME_COLUMN).to_pylist()
+        for group, time_ms in zip(groups.tolist(), times_ms, strict=True):
+            self._run.ledger.row(place, self._context.subtask_index, group, time_ms)
         numbers = zip(*(batch.column(name).to_pylist() for name in ("key", "source", "number")), strict=True)
         for key, source, number in numbers:
             self._run.order.check(self._context, key, source, number)
@@ -132,6 +138,8 @@ class Check(Operator):
     def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
         """Rows below it must not come any more."""
         self._watermark_ms = max(self._watermark_ms, time_ms)
+        place = self._context.generation, self._context.stage_index
+        self._run.ledger.watermark(place, self._context.subtask_index, time_ms)
         return ()
 
     def _violation(self, what: str) -> Violation:

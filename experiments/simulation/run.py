@@ -73,6 +73,7 @@ class Simulation:
         self.store = SimulatedStore(self.world)
         self.register = Register(self.world, is_etcd=rng.random() < (0.75 if broken else 0.5))
         self.output, self.order = Output(self.world), Order(self)
+        self.ledger = Ledger(self._generation, self._fail, self.world.counts)
         self.loaded = self.job.loaded(self)
         lag_ms = rng.choice([0.0, 0.05, 0.5])
         self.threads = SimulatedThreads(lambda: rng.random() * lag_ms, self._work_ms)
@@ -111,9 +112,8 @@ class Simulation:
         """
         loop = world_loop(self.world.step)
         threads.install(self.threads)
-        ledger = Ledger(self._generation, self._fail, self.world.counts)
         try:
-            with _told(self.world), parts_of_run(self.world.broken, ledger):
+            with _told(self.world), parts_of_run(self.world.broken, self.ledger):
                 loop.run_until_complete(self._until_finished())
         finally:
             self._end(loop)

@@ -41,7 +41,7 @@ _MAYBE_BAD = (
 
 #: Rules whose break shows only where the rows of one input come much later than those of another, and nothing else
 #: disturbs a rescale.
-SHOWN_BY_SLOW_ROWS = frozenset({"first marker"})
+SHOWN_BY_SLOW_ROWS = frozenset({"first marker", "leaving"})
 
 Call = Callable[..., None]
 Moment = Callable[[str, Sequence[str]], None]
