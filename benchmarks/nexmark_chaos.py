@@ -133,11 +133,18 @@ def _disturb(cluster: Cluster, query: str, rng: random.Random) -> tuple[int, int
 
 
 def _kill(cluster: Cluster, rng: random.Random) -> bool:
-    """Kill one task manager and start another; wait until the job runs again. False: it is over."""
+    """Kill a task manager that has subtasks and start another; wait until the job runs again. False: it is over."""
     status = cluster.wait_for(lambda status: status["latest_checkpoint"] is not None, "a checkpoint")
     if status["state"] != "RUNNING":
         return False
-    alive = [process for process in cluster.processes.values() if process.port and process.alive()]
+    ports = {
+        subtask["task_manager"].rpartition(":")[2]
+        for stage in status["stages"]
+        for subtask in stage["subtasks"]
+    }
+    alive = [
+        process for process in cluster.processes.values() if str(process.port) in ports and process.alive()
+    ]
     generation = int(status["generation"])
     rng.choice(alive).popen.kill()
     cluster.start_task_manager()
