@@ -45,12 +45,12 @@ def sum(column: str) -> AggregateCall:
 
 
 def min(column: str) -> AggregateCall:
-    """Smallest value so far; int64 over integers, float64 over floats."""
+    """Smallest value so far; int64 over integers, float64 over floats. Of windows also of texts and bytes."""
     return AggregateCall("min", column)
 
 
 def max(column: str) -> AggregateCall:
-    """Largest value so far; int64 over integers, float64 over floats."""
+    """Largest value so far; int64 over integers, float64 over floats. Of windows also of texts and bytes."""
     return AggregateCall("max", column)
 
 
@@ -84,7 +84,7 @@ def stddev(column: str, *, ddof: int = 1) -> AggregateCall:
 def first(column: str) -> AggregateCall:
     """The value of the row with the lowest event time that is not null; of equal times that of the row that came first.
 
-    Of numbers, booleans, dates and times.
+    Of numbers, booleans, dates and times; of windows also of texts and bytes.
     """
     return AggregateCall("first", column)
 
@@ -92,7 +92,7 @@ def first(column: str) -> AggregateCall:
 def last(column: str) -> AggregateCall:
     """The value of the row with the highest event time that is not null; of equal times that of the row that came last.
 
-    Of numbers, booleans, dates and times.
+    Of numbers, booleans, dates and times; of windows also of texts and bytes.
     """
     return AggregateCall("last", column)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.errors import WeirError
 from weir.keyed_process import KeyedProcess
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column, with_times
+from weir.row_aggregates import RowAggregates
 from weir.specs.windows import WINDOW_END, WINDOW_START, WindowAggregate
 from weir.states import ValueState
 
@@ -45,13 +45,10 @@ class CountWindowProcess(KeyedProcess):
         self._rows, self._slide = rows, slide
         self._keys, self._schema = key_columns, schema
         self._columns = [name for name in input_schema.names if name not in key_columns]
-        types = {aggregate.output: schema.field(aggregate.output).type for aggregate in aggregates}
-        self._sums = [each.output for each in aggregates if each.function == "sum"]
+        self._aggregates = RowAggregates(aggregates, schema)
         time = pl.col(EVENT_TIME_COLUMN)
         self._made = [time.min().alias(WINDOW_START), (time.max() + 1).alias(WINDOW_END)]
-        self._made += [
-            value_of(aggregate, types[aggregate.output]).alias(aggregate.output) for aggregate in aggregates
-        ]
+        self._made += self._aggregates.expressions
 
     def process_batch(self, batch: pa.RecordBatch, context: KeyContext, /) -> Iterator[pa.RecordBatch]:
         """See :class:`KeyedProcess`."""
@@ -125,15 +122,7 @@ class CountWindowProcess(KeyedProcess):
             yield self._result(made, key_rows.take(pa.array(of_key[part])))
 
     def _result(self, made: pl.DataFrame, keys: pa.RecordBatch) -> pa.RecordBatch:
-        for name in self._sums:
-            if made[name].dtype == pl.Int128:
-                try:
-                    made = made.with_columns(pl.col(name).cast(pl.Int64))
-                except pl.exceptions.PolarsError:
-                    raise WeirError(
-                        f"aggregate {name!r}: the sum of a window passes 64 bits; cast the column to float64 first"
-                    ) from None
-        table = made.drop(_WINDOW).to_arrow(compat_level=pl.CompatLevel.oldest())
+        table = self._aggregates.checked(made).drop(_WINDOW).to_arrow(compat_level=pl.CompatLevel.oldest())
         columns = [
             keys.column(field.name)
             if field.name in self._keys
@@ -141,54 +130,6 @@ class CountWindowProcess(KeyedProcess):
             for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-
-def value_of(aggregate: WindowAggregate, dtype: pa.DataType) -> pl.Expr:
-    """An aggregate over all rows of a group, as of windows over time: nulls do not count.
-
-    Args:
-        aggregate: what is computed.
-        dtype: type of its values.
-    """
-    counts = pl.lit(value=True) if aggregate.condition is None else aggregate.condition.fill_null(value=False)
-    if aggregate.column is None:
-        return pl.len().cast(pl.Int64) if aggregate.condition is None else counts.sum().cast(pl.Int64)
-    column = pl.col(aggregate.column)
-    taken = column.is_not_null() & counts
-    values = column.filter(taken)
-    function, parameters = aggregate.function, aggregate.parameters
-    if function in ("first", "last"):
-        ordered = values.sort_by(pl.col(EVENT_TIME_COLUMN).filter(taken), maintain_order=True)
-        return ordered.first() if function == "first" else ordered.last()
-    if function == "count":
-        return values.len().cast(pl.Int64)
-    if function in ("count_distinct", "approx_distinct"):
-        return values.n_unique().cast(pl.Int64)
-    if function in ("variance", "stddev"):
-        numbers, ddof = values.cast(pl.Float64), int(parameters[0])
-        return numbers.var(ddof) if function == "variance" else numbers.std(ddof)
-    return _ordered_or_summed(function, values, parameters, dtype)
-
-
-def _ordered_or_summed(
-    function: str, values: pl.Expr, parameters: Sequence[float], dtype: pa.DataType
-) -> pl.Expr:
-    of = dtype.value_type if pa.types.is_list(dtype) else dtype
-    if pa.types.is_integer(of):
-        values = values.cast(pl.Int64)
-    elif pa.types.is_floating(of):
-        values = values.cast(pl.Float64)
-    if function == "sum":
-        total = (values.cast(pl.Int128) if pa.types.is_integer(of) else values).sum()
-        return pl.when(values.len() > 0).then(total)
-    if function == "mean":
-        return values.mean()
-    if function == "quantile":
-        return values.filter(values.is_finite()).quantile(parameters[0], interpolation="lower")
-    if function == "largest":
-        real = values.filter(values.is_not_nan()) if pa.types.is_floating(of) else values
-        return real.sort(descending=True).head(int(parameters[0]))
-    return values.min() if function == "min" else values.max()
 
 
 def _encoded(rows: pl.DataFrame) -> bytes:

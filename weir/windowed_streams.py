@@ -14,7 +14,9 @@ from weir.aggregator import Aggregator, RowsFunction, check_aggregator
 from weir.errors import GraphError
 from weir.graph import Exchange
 from weir.keyed_streams import KeyedStream
+from weir.row_aggregates import RowAggregates
 from weir.schemas import to_schema
+from weir.specs.aggregate_functions import compares_texts
 from weir.specs.expression_checks import expression_columns
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec, part_conflict
 from weir.specs.window_process import ProcessForm, WindowProcessSpec
@@ -82,12 +84,39 @@ class WindowedStream:
         early = self._updates.early
         others = () if early is None or early.where is None else (early.where,)
         listed, read_schema = read_by_aggregates(name, stream, stream.key_columns, aggregates, others)
+        if any(compares_texts(each.function, each.column, stream.schema) for each in listed):
+            return self._of_all_rows(name, listed, read_schema, pre_aggregate, parallelism)
         spec = WindowAggregateSpec(stream.key_columns, self._window, listed, read_schema, self._updates)
         if pre_aggregate and stream.input.exchange is Exchange.HASH:
             stream = added_up_before(name, stream, spec)
             spec = replace(spec, takes_parts=True)
         made = stream.keyed_step(name, spec, parallelism)
         return WindowResults(made.flow, made.node, None, made.key_columns)
+
+    def _of_all_rows(
+        self,
+        name: str | None,
+        aggregates: tuple[WindowAggregate, ...],
+        read_schema: pa.Schema,
+        pre_aggregate: bool,
+        parallelism: int | None,
+    ) -> WindowResults:
+        """Aggregates some of whose values have any length: the rows are kept until the window leaves."""
+        stream = self._stream
+        schema = window_schema(str(name), stream.key_columns, aggregates, stream.schema, takes_texts=True)
+        if pre_aggregate or self._window.kind == "global" or self._updates != WindowUpdates():
+            raise GraphError(
+                f"step {name!r}: aggregates of texts and bytes are made of all rows of a window, once, when it is "
+                "complete; leave out early, allowed_lateness, pre_aggregate and global windows"
+            )
+        columns = pa.schema([schema.field(each.output) for each in aggregates])
+        if len(read_schema) < len(stream.schema) and stream.input.exchange is Exchange.HASH:
+            # Whole rows are sent and kept: those columns that are read.
+            chosen = Stream(stream.flow, stream.node).select(name and f"{name}.columns", *read_schema.names)
+            stream = chosen.key_by(*stream.key_columns)
+        made = WindowedStream(stream, self._window)
+        told = made._processed(name, RowAggregates(aggregates, columns), columns, "rows", parallelism)
+        return WindowResults(told.flow, told.node, None, told.key_columns)
 
     def process(
         self, name: str | None, function: RowsFunction, schema: Columns, *, parallelism: int | None = None

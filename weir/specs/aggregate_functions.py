@@ -95,7 +95,7 @@ def aggregate_type(
                 "column of numbers, text, bytes, booleans, dates or times"
             )
         return pa.int64()
-    if takes_texts and function in _COMPARING and _is_bytes(dtype):
+    if takes_texts and compares_texts(function, column, schema):
         return pa.list_(dtype) if function == "largest" else dtype
     is_number = pat.is_integer(dtype) or pat.is_floating(dtype)
     if function in _BY_TIME and not is_number:
@@ -109,6 +109,12 @@ def aggregate_type(
         raise GraphError(f"step {step!r}: {function} over {column!r}: the column is {dtype}, not a number")
     number = pa.int64() if pat.is_integer(dtype) and function not in _FLOATS else pa.float64()
     return pa.list_(number) if function == "largest" else number
+
+
+def compares_texts(function: AggregateFunction, column: str | None, schema: pa.Schema) -> bool:
+    """Whether an aggregate's value is a text or bytes of the column, or some of them."""
+    found = function in _COMPARING and column in schema.names
+    return found and _is_bytes(schema.field(column).type)
 
 
 def aggregated_columns(aggregates: Iterable[AnyAggregate], schema: pa.Schema) -> frozenset[str]:

@@ -109,6 +109,48 @@ def test_the_last_rows_of_each_key_equal_plain_python(rows, slide):
         assert found == [row for row in wanted if row["user"] == user]
 
 
+@pytest.mark.parametrize("window", [weir.tumbling(100), weir.sliding(300, 100), weir.session(30)])
+def test_aggregates_of_texts_in_windows_by_time_equal_plain_python(window):
+    flow = weir.Dataflow("shop")
+    source = flow.source("orders", weir.JsonLines("orders.jsonl", schema=SCHEMA, event_time="at"))
+    source.key_by("user").window(window).aggregate("texts", parallelism=2, **AGGREGATES).sink(
+        "out", weir.Collect()
+    )
+    given = orders(60)
+    with testing.start(flow, {"orders": []}) as job:
+        job.push("orders", given[:40])
+        job.checkpoint()
+        job.restart()
+        job.push("orders", given[40:])
+        told = job.finish()["out"]
+    found = {(row["user"], row["window_start"], row["window_end"]): row for row in told}
+    assert len(found) == len(told)
+    wanted = {}
+    for user in ("ann", "bob", "cy"):
+        rows = sorted((row for row in given if row["user"] == user), key=lambda row: row["at"])
+        for start, end, inside in bounds_of(window, rows):
+            bounds = {"window_start": start, "window_end": end}
+            wanted[user, start, end] = {**result_of(user, inside), **bounds}
+    assert found == wanted
+
+
+def bounds_of(window, rows):
+    """Start, end and rows of each window of one key, whose rows are in the order of time."""
+    if window.kind == "session":
+        sessions = []
+        for row in rows:
+            if not sessions or row["at"] - sessions[-1][-1]["at"] > window.size_ms:
+                sessions.append([])
+            sessions[-1].append(row)
+        return [(each[0]["at"], each[-1]["at"] + window.size_ms, each) for each in sessions]
+    starts = range(-window.size_ms, 1000, window.step_ms)
+    found = [
+        (start, start + window.size_ms, [row for row in rows if start <= row["at"] < start + window.size_ms])
+        for start in starts
+    ]
+    return [each for each in found if each[2]]
+
+
 def test_a_sum_that_passes_64_bits_is_told():
     given = [{"user": "ann", "at": 1, "price": 2**62, "rate": None, "name": None}] * 2
     with pytest.raises(weir.WeirError, match="passes 64 bits"):
@@ -130,3 +172,18 @@ def test_a_sum_that_passes_64_bits_is_told():
 def test_what_cannot_work_is_refused_when_the_graph_is_built(rows, slide, aggregates, message):
     with pytest.raises(GraphError, match=message):
         flow_of(rows, slide, **aggregates)
+
+
+@pytest.mark.parametrize(
+    ("window", "more", "message"),
+    [
+        (weir.tumbling(10), {"early": weir.every("1s")}, "made of all rows of a window, once"),
+        (weir.tumbling(10), {"allowed_lateness": 5}, "made of all rows of a window, once"),
+        (weir.global_window(), {"early": weir.every(rows=2)}, "made of all rows of a window, once"),
+    ],
+)
+def test_texts_do_not_go_with_results_before_a_window_is_complete(window, more, message):
+    flow = weir.Dataflow("shop")
+    source = flow.source("orders", weir.JsonLines("orders.jsonl", schema=SCHEMA, event_time="at"))
+    with pytest.raises(GraphError, match=message):
+        source.key_by("user").window(window, **more).aggregate("texts", least=weir.min("name"))

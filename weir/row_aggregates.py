@@ -1,0 +1,99 @@
+"""Aggregates over all rows of a window at once, as Polars expressions: of rows that are kept, not of accumulators.
+
+Used where no cell of fixed length can hold a value: by aggregates of texts, and by windows of so many rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from weir.aggregator import WindowBounds
+from weir.errors import WeirError
+from weir.records import EVENT_TIME_COLUMN
+from weir.specs.windows import WindowAggregate
+
+
+class RowAggregates:
+    """The aggregates of one step."""
+
+    def __init__(self, aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> None:
+        """``schema`` has the type of each aggregate's values."""
+        self._sums = [each.output for each in aggregates if each.function == "sum"]
+        self.expressions = [
+            _value_of(each, schema.field(each.output).type).alias(each.output) for each in aggregates
+        ]
+
+    def __call__(self, key: dict[str, Any], window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
+        """See ``weir.aggregator.RowsFunction``; the rows are in the order of their event times."""
+        # All that counts of these is their order.
+        ordered = rows.drop(EVENT_TIME_COLUMN, strict=False).with_row_index(EVENT_TIME_COLUMN)
+        window_of = pl.lit(0).alias("_window")
+        return self.checked(ordered.group_by(window_of).agg(self.expressions).drop("_window"))
+
+    def checked(self, made: pl.DataFrame) -> pl.DataFrame:
+        """Results of :attr:`expressions`, with integer sums as int64.
+
+        Raises:
+            WeirError: a sum passes 64 bits.
+        """
+        for name in self._sums:
+            if made[name].dtype == pl.Int128:
+                try:
+                    made = made.with_columns(pl.col(name).cast(pl.Int64))
+                except pl.exceptions.PolarsError:
+                    raise WeirError(
+                        f"aggregate {name!r}: the sum of a window passes 64 bits; cast the column to float64 first"
+                    ) from None
+        return made
+
+
+def _value_of(aggregate: WindowAggregate, dtype: pa.DataType) -> pl.Expr:
+    """An aggregate over all rows of a group, as of windows over time: nulls do not count.
+
+    Args:
+        aggregate: what is computed.
+        dtype: type of its values.
+    """
+    counts = pl.lit(value=True) if aggregate.condition is None else aggregate.condition.fill_null(value=False)
+    if aggregate.column is None:
+        return pl.len().cast(pl.Int64) if aggregate.condition is None else counts.sum().cast(pl.Int64)
+    column = pl.col(aggregate.column)
+    taken = column.is_not_null() & counts
+    values = column.filter(taken)
+    function, parameters = aggregate.function, aggregate.parameters
+    if function in ("first", "last"):
+        ordered = values.sort_by(pl.col(EVENT_TIME_COLUMN).filter(taken), maintain_order=True)
+        return ordered.first() if function == "first" else ordered.last()
+    if function == "count":
+        return values.len().cast(pl.Int64)
+    if function in ("count_distinct", "approx_distinct"):
+        return values.n_unique().cast(pl.Int64)
+    if function in ("variance", "stddev"):
+        numbers, ddof = values.cast(pl.Float64), int(parameters[0])
+        return numbers.var(ddof) if function == "variance" else numbers.std(ddof)
+    return _ordered_or_summed(function, values, parameters, dtype)
+
+
+def _ordered_or_summed(
+    function: str, values: pl.Expr, parameters: Sequence[float], dtype: pa.DataType
+) -> pl.Expr:
+    of = dtype.value_type if pa.types.is_list(dtype) else dtype
+    if pa.types.is_integer(of):
+        values = values.cast(pl.Int64)
+    elif pa.types.is_floating(of):
+        values = values.cast(pl.Float64)
+    if function == "sum":
+        total = (values.cast(pl.Int128) if pa.types.is_integer(of) else values).sum()
+        return pl.when(values.len() > 0).then(total)
+    if function == "mean":
+        return values.mean()
+    if function == "quantile":
+        return values.filter(values.is_finite()).quantile(parameters[0], interpolation="lower")
+    if function == "largest":
+        real = values.filter(values.is_not_nan()) if pa.types.is_floating(of) else values
+        return real.sort(descending=True).head(int(parameters[0]))
+    return values.min() if function == "min" else values.max()
