@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Of a consumer's task manager, to take a channel.
 _ACCEPT_TIMEOUT_S = 15.0
+#: How long after them rows come once more, where nobody looks whose they are.
+_AGAIN_MS_MAX = 200.0
 
 
 class SimulatedNetwork(PeerNetwork):
@@ -179,6 +181,10 @@ class SimulatedChannel:
         if self._source.world.broken == "channel":
             with contextlib.suppress(HandshakeError):
                 inbox = self._find_inbox()
+            if isinstance(element, pa.RecordBatch):
+                self._there.later(
+                    self._source.world.rng.random() * _AGAIN_MS_MAX, self._arrive_again, element
+                )
         if inbox is None:
             return
         release = no_release
@@ -188,6 +194,13 @@ class SimulatedChannel:
                 self._answer(self.gate.release, 1, inbox.busy_share)
 
         inbox.put(Delivery(self._channel, element, release))
+
+    def _arrive_again(self, batch: pa.RecordBatch) -> None:
+        """A sender that has not heard of the next deployment sends rows of its own once more."""
+        runtime = self._there.slot.runtime
+        if runtime is not None and runtime.identity != self._identity:
+            with contextlib.suppress(HandshakeError):
+                self._find_inbox().put(Delivery(self._channel, batch, no_release))
 
     @property
     def _there(self) -> TaskManager:

@@ -157,6 +157,17 @@ class Inbox:
                 self._condition.wait(timeout_s)
             return bool(self._elements) and not self._woken and self._gathered <= 0
 
+    def await_round(self, wait_s: float, enough: int) -> int:
+        """Sleep until ``enough`` elements are there, :meth:`wake`, or ``wait_s``; returns how many are.
+
+        Not at all if there is something left that had gathered earlier. :meth:`wait_for_one` and :meth:`gather` wake
+        the consumer for the first of them too.
+        """
+        with self._condition:
+            if not self._elements or self._gathered <= 0:
+                self._gather(wait_s, enough)
+            return len(self._elements)
+
     def gather(self, wait_s: float, enough: int = _MANY) -> None:
         """Let elements gather, until there are ``enough``, or :meth:`wake`."""
         with self._condition:

@@ -16,7 +16,9 @@ from weir.clock import Clock
 from weir.errors import WeirError
 
 #: A receiver with fewer batches in flight gets the next one at once, however few rows it has.
-IDLE_BATCHES = 8
+IDLE_BATCHES = 16
+#: But only half as many if these are more bytes: larger batches then pay.
+_IDLE_BYTES = 64 << 10
 #: Rows in flight before anything is known of the receiver.
 _ROWS_AT_FIRST = 128.0
 #: How much a measurement may raise the bound at once, and lower it.
@@ -79,7 +81,8 @@ class CreditGate:
 
         Credits come back gathered, so a few batches in flight may well be finished already.
         """
-        return len(self._in_flight) < IDLE_BATCHES
+        batches = len(self._in_flight)
+        return batches < IDLE_BATCHES // 2 or (batches < IDLE_BATCHES and self._bytes < _IDLE_BYTES)
 
     @property
     def rows_free(self) -> int:

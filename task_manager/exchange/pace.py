@@ -29,6 +29,9 @@ _MEAN_WEIGHT = 0.05
 #: where it hardly counts, and only now and then as long as it does not pay.
 _WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0006, 0.02
 _WINDOW_WEIGHT, _WINDOW_PAYS, _WINDOW_TRIES = 0.1, 0.4, 32
+#: Where windows mostly pay and batches come this often, all of a round is waited for at once, but now and then.
+_ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.8, 0.006, 16
+_PERIOD_WEIGHT = 0.1
 #: The least time to wait for the rest of a wave.
 _WAVE_S_MIN = 0.012
 
@@ -61,6 +64,24 @@ class Pace:
         #: Part of the windows in which another element came, and how many were left out since the last one.
         self._window_gain, self._windows_left_out = 1.0, 0
         self._wave_s_max = float("inf")
+        #: When the last batch began, the mean time from one to the next, and rounds since one was looked at closely.
+        self._began_s, self._period_s, self._rounds = 0.0, 1.0, 0
+
+    def round_s(self, now_s: float) -> float:
+        """How long what comes first may wait for the others without a look, because all come at a time; 0: not at all.
+
+        A look wakes the subtask for the first of them, which costs about as much as a small batch. It is what tells
+        whether the others still come with it: so every now and then there is one.
+        """
+        if self._window_gain < _ROUND_PAYS or self._period_s > _ROUND_PERIOD_S_MAX:
+            return 0.0
+        if self._rows_mean >= SMALL_ROWS:
+            return 0.0
+        self._rounds += 1
+        if self._rounds >= _ROUND_SAMPLES:
+            self._rounds = 0
+            return 0.0
+        return self._began_s + self._period_s + _WINDOW_S - now_s
 
     def window_s(self, now_s: float) -> float:
         """How long the first small batch of some waits for the others; 0: not at all."""
@@ -93,6 +114,8 @@ class Pace:
 
     def processed(self, rows: int, began_s: float, elapsed_s: float, waited_s: float = 0.0) -> None:
         """Note what the last rows took; ``waited_s``: for credit, besides."""
+        self._period_s += _PERIOD_WEIGHT * (min(began_s - self._began_s, 1.0) - self._period_s)
+        self._began_s = began_s
         taken_s = elapsed_s + waited_s
         ended_s = began_s + taken_s
         period_s = max(ended_s - self._ended_s, taken_s, 1e-9)

@@ -415,8 +415,10 @@ class Subtask(ABC):
                 # What comes before is not looked at: to be woken by the first of it would only cost.
                 inbox.rest(min(gather_until_s - began_s, timeout_s))
                 timeout_s = min(until_s - self._clock.monotonic_s(), _SLEEP_S_MAX)
-            if inbox.wait_for_one(timeout_s):
-                self._gather(inbox, min(gather_until_s, until_s), inputs)
+            if not self._await_round(inbox, timeout_s, inputs):
+                timeout_s = min(until_s - self._clock.monotonic_s(), _SLEEP_S_MAX)
+                if inbox.wait_for_one(timeout_s):
+                    self._gather(inbox, min(gather_until_s, until_s), inputs)
             timeout_s = 0.0
         delivery = None if is_woken else inbox.poll(timeout_s)
         self.progress.idle_s += self._clock.monotonic_s() - began_s
@@ -426,6 +428,16 @@ class Subtask(ABC):
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)
         return delivery
+
+    def _await_round(self, inbox: Inbox, timeout_s: float, inputs: int) -> bool:
+        """Where all inputs bring something at a time: wait for all of it as long as it is to come; False: none did."""
+        round_s = self._pace.round_s(self._clock.monotonic_s()) if inputs > 1 else 0.0
+        if round_s <= 0:
+            return False
+        elements = inbox.await_round(min(round_s, timeout_s), inputs)
+        if 0 < elements < inputs and round_s <= timeout_s:
+            self._pace.gathered(elements)
+        return elements > 0
 
     def _gather(self, inbox: Inbox, until_s: float, inputs: int) -> None:
         now_s = self._clock.monotonic_s()

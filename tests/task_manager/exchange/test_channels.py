@@ -185,6 +185,24 @@ def test_enough_elements_end_a_wait_for_more():
     assert len(inbox) == 2
 
 
+def test_a_round_ends_when_all_of_it_is_here_or_its_time_is_over():
+    channel, inbox, _ = local()
+    assert inbox.await_round(0.001, 2) == 0
+    channel.send(batch(1))
+    threading.Timer(0.02, lambda: channel.send(batch(2))).start()
+    assert inbox.await_round(600.0, 2) == 2
+    # Both have gathered: what is left of them is not waited for.
+    inbox.poll(0.0)
+    assert inbox.await_round(600.0, 2) == 1
+    inbox.poll(0.0)
+    channel.send(batch(3))
+    assert inbox.await_round(0.001, 2) == 1
+    inbox.poll(0.0)
+    inbox.wake()
+    assert inbox.await_round(600.0, 2) == 0
+    assert inbox.poll(600.0) is None
+
+
 def test_nothing_to_gather_is_the_end_of_the_wait():
     inbox = Inbox()
     assert not inbox.wait_for_one(0.001)

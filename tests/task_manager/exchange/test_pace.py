@@ -56,3 +56,31 @@ def test_a_small_batch_waits_a_moment_for_others_as_long_as_they_come():
     for _ in range(50):
         pace.gathered(2)
     assert pace.window_s(at_s) > 0
+
+
+def rounds(pace, count, *, period_s=0.003, rows=12, began_s=100.0, whole=True):
+    """So many batches, one every ``period_s``; returns how long each round was waited for, just after one."""
+    waits = []
+    for step in range(count):
+        at_s = began_s + step * period_s
+        pace.processed(rows, began_s=at_s, elapsed_s=0.0005)
+        waits.append(pace.round_s(at_s + 0.001))
+        if not waits[-1]:
+            # A look.
+            pace.gathered(2 if whole else 1)
+    return waits
+
+
+def test_a_round_is_waited_for_until_all_of_it_should_have_come():
+    waits = rounds(Pace(32_768, rest_ms_max=10.0), 200)[100:]
+    assert 0 < waits.count(0.0) <= 8
+    assert all(0.0024 < wait_s < 0.0028 for wait_s in waits if wait_s)
+
+
+def test_no_round_is_waited_for_where_batches_are_rare_large_or_alone():
+    pace = Pace(32_768, rest_ms_max=10.0)
+    assert rounds(pace, 200, period_s=0.01)[-100:] == [0.0] * 100
+    assert rounds(Pace(32_768, rest_ms_max=10.0), 200, rows=5000)[-100:] == [0.0] * 100
+    pace = Pace(32_768, rest_ms_max=10.0)
+    assert any(rounds(pace, 200)[-100:])
+    assert rounds(pace, 200, began_s=200.0, whole=False)[-100:] == [0.0] * 100
