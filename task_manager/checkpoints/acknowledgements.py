@@ -1,7 +1,7 @@
 """Tells the control plane of parts of checkpoints: those that are made at about the same time in one message.
 
-A call costs both sides about a millisecond of CPU, whatever is in it. So the first one that has a part waits a moment
-for those of the other subtasks here that had one for the last checkpoint.
+A call costs both sides about a millisecond of CPU, whatever is in it, and each thread that is woken some 50 µs. So one
+thread waits a moment for the parts of all subtasks here that had one for the last checkpoint, makes them, and sends.
 """
 
 from __future__ import annotations
@@ -31,43 +31,76 @@ class MadePart:
     failure: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    checkpoint_id: int
+    make: Callable[[], MadePart]
+    #: It lets others wait no longer: the checkpoint fails.
+    is_urgent: bool
+
+
 class Acknowledgements:
     """One for each deployed job; several threads call it."""
 
-    def __init__(self, send: Callable[[Sequence[MadePart]], None], wait_s: float = _WAIT_S) -> None:
-        """``send`` tells of parts of one checkpoint, and raises nothing; ``wait_s``: for others, at most."""
+    def __init__(
+        self,
+        send: Callable[[Sequence[MadePart]], None],
+        submit: Callable[[Callable[[], None]], None],
+        wait_s: float = _WAIT_S,
+    ) -> None:
+        """Nothing is told yet.
+
+        Args:
+            send: tells of parts of one checkpoint, and raises nothing.
+            submit: runs what waits, makes parts and sends, in another thread.
+            wait_s: for others, at most.
+        """
         self._send = send
+        self._submit = submit
         self._wait_s = wait_s
         self._condition = threads.condition()
-        self._waiting: list[MadePart] = []
+        self._waiting: list[_Entry] = []
         #: The checkpoint of the last part, how many parts it has, and how many the one before it had.
         self._number, self._made, self._expected = 0, 0, 1
 
     def add(self, part: MadePart) -> None:
-        """Tell of a part, together with others; whoever brings the first of them waits, and sends."""
+        """Tell of a part together with others; of a last one in this thread, which returns when it is taken."""
         if part.checkpoint_id == 0:
             # It is sent until it is taken, which may be never.
             self._send([part])
-            return
+        else:
+            self.gather(part.checkpoint_id, lambda: part, is_urgent=bool(part.failure))
+
+    def gather(self, checkpoint_id: int, make: Callable[[], MadePart], *, is_urgent: bool = False) -> None:
+        """As :meth:`add`, of a part that is still to be made: one thread makes all of them. Returns at once.
+
+        ``make`` raises nothing.
+        """
         with self._condition:
-            if part.checkpoint_id != self._number:
-                self._number, self._made, self._expected = part.checkpoint_id, 0, max(self._made, 1)
+            if checkpoint_id != self._number:
+                self._number, self._made, self._expected = checkpoint_id, 0, max(self._made, 1)
             self._made += 1
-            self._waiting.append(part)
+            self._waiting.append(_Entry(checkpoint_id, make, is_urgent))
             if len(self._waiting) > 1:
-                self._condition.notify_all()
+                if self._is_due():
+                    self._condition.notify_all()
                 return
+        self._submit(self._send_waiting)
+
+    def _send_waiting(self) -> None:
+        with self._condition:
             self._condition.wait_for(self._is_due, self._wait_s)
             taken, self._waiting = self._waiting, []
-        for number in sorted({item.checkpoint_id for item in taken}):
-            for parts in _in_messages([item for item in taken if item.checkpoint_id == number]):
+        made = [entry.make() for entry in taken]
+        for number in sorted({part.checkpoint_id for part in made}):
+            for parts in _in_messages([part for part in made if part.checkpoint_id == number]):
                 self._send(parts)
 
     def _is_due(self) -> bool:
-        """Whether all are here, or one that lets others wait: the checkpoint fails, or another one has begun."""
+        """Whether all are here, or one that lets others wait no longer, or another checkpoint has begun."""
         last = self._waiting[-1]
         return (
-            bool(last.failure)
+            last.is_urgent
             or self._made >= self._expected
             or last.checkpoint_id != self._waiting[0].checkpoint_id
         )

@@ -94,7 +94,7 @@ class TakenPart:
             WeirError: they could not be.
         """
         if self.taking is not None:
-            while not threads.wait([self.taking], _WAIT_S):
+            while not (self.taking.done() or threads.wait([self.taking], _WAIT_S)):
                 pass
             try:
                 self.taking.result()

@@ -83,7 +83,7 @@ class CheckpointParticipant:
         self._takers = takers
         self._applying = applying
         self._shared = None if publisher is None else SharedImages(publisher, takers)
-        self._acknowledgements = Acknowledgements(self._acknowledge)
+        self._acknowledgements = Acknowledgements(self._acknowledge, self._run)
         self._lock = threading.Lock()
         #: What keeps subtasks from writing, with the checkpoint's number.
         self._holds: list[tuple[int, WriteHold]] = []
@@ -199,7 +199,20 @@ class CheckpointParticipant:
 
     def deliver(self, part: TakenPart, rows: Sequence[InputRows] = ()) -> None:
         """Publish a part and tell the control plane; ``rows`` were under way to the subtask."""
-        self._submit(part.subtask, part.checkpoint_id, lambda: self._publish(part, rows))
+        if part.taking is None:
+            self._deliver(part, rows)
+        else:
+            part.taking.add_done_callback(lambda _: self._deliver(part, rows))
+
+    def _deliver(self, part: TakenPart, rows: Sequence[InputRows]) -> None:
+        """The images are taken, or could not be."""
+        work = partial(self._publish, part, rows)
+        if rows or part.peers or part.checkpoint_id == 0:
+            # It may take long, and others do not wait for it.
+            self._submit(part.subtask, part.checkpoint_id, work)
+        elif not self._closed:
+            make = partial(self._make, part.subtask, part.checkpoint_id, work)
+            self._acknowledgements.gather(part.checkpoint_id, make)
 
     def fail(self, subtask: SubtaskId, checkpoint_id: int, cause: str) -> None:
         """A subtask cannot give its part."""
@@ -295,25 +308,29 @@ class CheckpointParticipant:
         return save_rows(self._store, part.checkpoint_id, name, rows)
 
     def _submit(self, subtask: SubtaskId, checkpoint_id: int, work: Callable[[], bytes]) -> None:
-        def run() -> None:
-            part_json, failure = b"", ""
-            try:
-                part_json = work()
-            except WeirError as error:
-                failure = str(error)
-            except Exception as error:
-                log.exception("a part of checkpoint %d could not be made", checkpoint_id)
-                failure = f"{type(error).__name__}: {error}"
-            if checkpoint_id == 0:
-                self._last_parts[subtask] = part_json, failure
-            if failure:
-                # Nobody waits for a part of a checkpoint that is over.
-                level = logging.DEBUG if 0 < checkpoint_id <= self.ended_id else logging.WARNING
-                log.log(level, "checkpoint %d: no part of subtask %s: %s", checkpoint_id, subtask, failure)
-            self._acknowledgements.add(MadePart(subtask, checkpoint_id, part_json, failure))
+        self._run(lambda: self._acknowledgements.add(self._make(subtask, checkpoint_id, work)))
 
+    def _run(self, work: Callable[[], None]) -> None:
         if not self._closed:
-            self._threads.submit(run)
+            self._threads.submit(work)
+
+    def _make(self, subtask: SubtaskId, checkpoint_id: int, work: Callable[[], bytes]) -> MadePart:
+        """The part that ``work`` returns as JSON, or why there is none."""
+        part_json, failure = b"", ""
+        try:
+            part_json = work()
+        except WeirError as error:
+            failure = str(error)
+        except Exception as error:
+            log.exception("a part of checkpoint %d could not be made", checkpoint_id)
+            failure = f"{type(error).__name__}: {error}"
+        if checkpoint_id == 0:
+            self._last_parts[subtask] = part_json, failure
+        if failure:
+            # Nobody waits for a part of a checkpoint that is over.
+            level = logging.DEBUG if 0 < checkpoint_id <= self.ended_id else logging.WARNING
+            log.log(level, "checkpoint %d: no part of subtask %s: %s", checkpoint_id, subtask, failure)
+        return MadePart(subtask, checkpoint_id, part_json, failure)
 
     def _acknowledge(self, parts: Sequence[MadePart]) -> None:
         try:

@@ -50,12 +50,14 @@ class SharedImages:
         """Take part in the next image of a checkpoint; returns at once."""
         joining.hold.when_awaited(self._look)
         with self._condition:
-            if checkpoint_id != self._number:
+            is_next = checkpoint_id != self._number
+            if is_next:
                 self._number, self._joined, self._expected = checkpoint_id, 0, max(self._joined, 1)
             self._joined += 1
             waiting = self._joining.setdefault(checkpoint_id, [])
             waiting.append(joining)
-            self._condition.notify_all()
+            if is_next or self._is_due(checkpoint_id):
+                self._condition.notify_all()
             if len(waiting) > 1:
                 return
         try:

@@ -17,7 +17,7 @@ class Sent:
 
     def __init__(self, wait_s):
         self.messages = []
-        self.acknowledgements = Acknowledgements(self._send, wait_s)
+        self.acknowledgements = Acknowledgements(self._send, lambda work: work(), wait_s)
 
     def _send(self, parts):
         self.messages.append([(it.subtask.subtask_index, it.checkpoint_id) for it in parts])

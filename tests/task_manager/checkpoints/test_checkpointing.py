@@ -154,6 +154,23 @@ def test_a_subtask_without_state_has_a_part_at_once(side):
     assert side.control.parts[0][2].groups == {}
 
 
+def test_parts_of_several_subtasks_are_made_by_one_thread(side):
+    for index in range(3):
+        captures = [Capture(lambda: None)] if index else []
+        part = side.participant.take(
+            SubtaskId(2, index), 7, {}, captures, own_state(side) if index else None, 3
+        )
+        side.participant.deliver(part)
+    side.takers.run()
+    assert len(side.threads.work) == 1
+    side.threads.run()
+    assert [(subtask.subtask_index, failure) for subtask, _, _, failure in side.control.parts] == [
+        (0, ""),
+        (1, ""),
+        (2, ""),
+    ]
+
+
 def test_rows_under_way_go_with_the_part(side):
     batch = pa.record_batch({"n": [1, 2, 3]})
     side.snapshot(7, rows=[InputRows(0, batch)])
