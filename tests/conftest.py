@@ -40,16 +40,49 @@ def kafka_bootstrap(tmp_path_factory):
     kafka.stop(directory, wipe=True)
 
 
+class CassandraNode:
+    """A real node on 127.0.0.1."""
+
+    def __init__(self, directory, port, storage_port, properties=None):
+        self.directory, self.port = directory, port
+        self._settings = {
+            "port": port,
+            "storage_port": storage_port,
+            "heap": "512m",
+            "properties": properties,
+        }
+
+    def start(self):
+        """Start it, or start it again; returns when it serves."""
+        cassandra.start(self.directory, **self._settings)
+
+    def kill(self):
+        """As kill -9."""
+        cassandra.kill(self.directory)
+
+    def pause(self, pid_signal):
+        """Send it a signal: SIGSTOP makes it slow beyond measure."""
+        ((daemon, _, _),) = cassandra.states(self.directory)
+        os.kill(daemon.pid, pid_signal)
+
+    def wipe(self):
+        """End it and delete its data."""
+        cassandra.stop(self.directory, wipe=True)
+
+
 @pytest.fixture(scope="session")
-def cassandra_port(tmp_path_factory):
-    """Port of a real node that all tests share; on 127.0.0.1. A node that runs already: WEIR_TEST_CASSANDRA_PORT."""
-    if running := os.environ.get("WEIR_TEST_CASSANDRA_PORT"):
-        yield int(running)
-        return
+def cassandra_node(tmp_path_factory):
+    """A node that all tests of a worker share; whoever kills it starts it again."""
     if missing := jars.missing_program():
         pytest.skip(missing)
-    directory = tmp_path_factory.mktemp("cassandra") / "node"
-    port = free_port()
-    cassandra.start(directory, port=port, storage_port=free_port(), heap="512m")
-    yield port
-    cassandra.stop(directory, wipe=True)
+    node = CassandraNode(tmp_path_factory.mktemp("cassandra") / "node", free_port(), free_port())
+    node.start()
+    yield node
+    node.wipe()
+
+
+@pytest.fixture(scope="session")
+def cassandra_port(request):
+    """Port of a real node; that of one that runs already: WEIR_TEST_CASSANDRA_PORT."""
+    running = os.environ.get("WEIR_TEST_CASSANDRA_PORT")
+    return int(running) if running else request.getfixturevalue("cassandra_node").port

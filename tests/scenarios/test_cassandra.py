@@ -1,0 +1,68 @@
+"""State in a real Cassandra: states of all kinds, while task managers die and the database restarts."""
+
+import signal
+
+import pytest
+
+from experiments.cluster import FINAL_STATES
+from experiments.scaling import rescale
+from tests.scenarios.test_user_states import SETTINGS, STAGE, check
+
+pytestmark = [pytest.mark.service, pytest.mark.scenario, pytest.mark.xdist_group("cassandra")]
+
+EVENTS = 30_000
+
+
+def test_every_kind_of_state_in_a_database_that_restarts(
+    make_cluster, tmp_path, write_events, cassandra_node
+):
+    """Each row once, with the states that a plain dict would have: over a rescale, two deaths and a late writer."""
+    events = write_events(tmp_path / "events.jsonl", EVENTS)
+    release = tmp_path / "release"
+    parameters = {"input": events, "output": tmp_path / "out", "release": release, "rate": 1_000}
+    settings = SETTINGS | {
+        "taskManager.state_backend": "cassandra",
+        "taskManager.cassandra.port": cassandra_node.port,
+        # So small that keys leave the cache, and come back from the database.
+        "taskManager.state_cache_bytes": 1 << 20,
+        "controlPlane.restart_attempts": 20,
+    }
+    cluster = make_cluster(settings=settings)
+    cluster.start_control_plane("flow_states", parameters, exit_when_finished=False)
+    for name in ("first", "second", "standby"):
+        cluster.start_task_manager(name)
+    cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 1, "a checkpoint", 60)
+
+    def later_checkpoint():
+        latest = cluster.status()["latest_checkpoint"]
+        cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) > latest, "a later checkpoint", 60)
+
+    def worker():
+        place = cluster.status()["stages"][STAGE]["subtasks"][0]["task_manager"]
+        return next(item for item in cluster.processes.values() if place.endswith(f":{item.port}"))
+
+    def restarted(generation):
+        cluster.wait_for(
+            lambda status: status["generation"] > generation and status["state"] == "RUNNING", "a restart", 60
+        )
+        later_checkpoint()
+
+    rescale(cluster, STAGE, 3)
+    later_checkpoint()
+    cassandra_node.kill()
+    worker().popen.kill()
+    cassandra_node.start()
+    restarted(1)
+    # This one is replaced while it sleeps, and applies late what it knows to be complete.
+    sleeper = worker()
+    sleeper.popen.send_signal(signal.SIGSTOP)
+    restarted(cluster.status()["generation"])
+    later_checkpoint()
+    sleeper.popen.send_signal(signal.SIGCONT)
+    later_checkpoint()
+    rescale(cluster, STAGE, 1)
+    later_checkpoint()
+    release.touch()
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    assert (status["state"], status["cause"]) == ("FINISHED", "")
+    check(tmp_path / "out", EVENTS)
