@@ -43,8 +43,14 @@ def kafka_bootstrap(tmp_path_factory):
 class CassandraNode:
     """A real node on 127.0.0.1."""
 
-    def __init__(self, directory, port, storage_port, properties=None):
+    def __init__(self, directory, port, storage_port):
         self.directory, self.port = directory, port
+        # Logins and permissions are checked; user and password are "cassandra".
+        properties = {
+            "authenticator": "PasswordAuthenticator",
+            "authorizer": "CassandraAuthorizer",
+            "role_manager": "CassandraRoleManager",
+        }
         self._settings = {
             "port": port,
             "storage_port": storage_port,

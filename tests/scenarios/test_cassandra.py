@@ -23,6 +23,8 @@ def test_every_kind_of_state_in_a_database_that_restarts(
     settings = SETTINGS | {
         "taskManager.state_backend": "cassandra",
         "taskManager.cassandra.port": cassandra_node.port,
+        "taskManager.cassandra.username": "cassandra",
+        "taskManager.cassandra.password": "cassandra",
         # So small that keys leave the cache, and come back from the database.
         "taskManager.state_cache_bytes": 1 << 20,
         "controlPlane.restart_attempts": 20,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -23,16 +24,22 @@ from weir.state.stores.memory import MemoryBackend
 STATE = 2
 
 
+def node_settings(port: int, **others: Any) -> CassandraSettings:
+    """How tests use the node that they share."""
+    own = {"keyspace": "conformance", "username": "cassandra", "password": "cassandra"}
+    return CassandraSettings(**{"port": port, **own, **others})
+
+
 @functools.cache
 def shared_session(port: int) -> Session:
     """One for all tests; it ends with the process."""
-    return open_session(CassandraSettings(port=port, keyspace="conformance"))
+    return open_session(node_settings(port))
 
 
 @functools.cache
 def shared_tables(port: int, buckets: int) -> DatabaseTables:
     """The tables of a job, created once."""
-    settings = CassandraSettings(port=port, keyspace="conformance", buckets=buckets)
+    settings = node_settings(port, buckets=buckets)
     tables = DatabaseTables(
         shared_session(port), DatabaseRun("none"), state_tables(f"job{buckets}", {"count": STATE}, settings)
     )

@@ -115,6 +115,11 @@ def table_statement(table: StateTable) -> str:
 _OF_PARTITION = "WHERE run = ? AND key_group = ? AND bucket = ?"
 
 
+def _whole_group(table: StateTable) -> str:
+    # Rows that lie each for itself have no order, and the database looks at all of them.
+    return f"SELECT key, value FROM {table.name} {_OF_PARTITION} ALLOW FILTERING"
+
+
 @dataclass(frozen=True, slots=True)
 class TableStatements:
     """The statements over one table; the parameters that all begin with are run, key group and bucket."""
@@ -149,6 +154,7 @@ def statements_of(table: StateTable) -> TableStatements:
             f"USING TIMESTAMP ?{time_to_live}"
         ),
         delete=f"DELETE FROM {table.name} USING TIMESTAMP ? {_OF_PARTITION} AND key = ?",
-        scans={} if table.layout == "global" else scans,
-        count=f"SELECT COUNT(*) AS rows FROM {table.name} {_OF_PARTITION}",
+        scans=scans if table.layout == "partitioned" else {(False, False): _whole_group(table)},
+        count=f"SELECT COUNT(*) AS rows FROM {table.name} {_OF_PARTITION}"
+        + (" ALLOW FILTERING" if table.layout == "global" else ""),
     )

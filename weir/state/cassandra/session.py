@@ -185,6 +185,8 @@ class Session:
             request_timeout=settings.dml_timeout_ms / 1e3,
             consistency=_consistency(settings.dml_consistency),
             load_balance_dc_aware=settings.local_datacenter or None,
+            # What is tried again is decided here; and the client's own policy hides what the server says.
+            retry_policy="fallthrough",
             constant_reconnect_delay_ms=None,
             exponential_reconnect_base_delay_ms=_RECONNECT_MS,
             exponential_reconnect_max_delay_ms=_RECONNECT_MS_MAX,

@@ -230,10 +230,12 @@ class DatabaseTables:
         prefix = start[:PREFIX_BYTES]
         table = self._by_id[prefix[2:]]
         if table.layout == "global":
-            raise StateError(
-                f"{table.name} has the layout global, whose rows have no order: no ranges, prefixes or lists of keys; "
-                "give the state the layout partitioned in taskManager.cassandra.states"
-            )
+            if start != prefix or stop[:PREFIX_BYTES] == prefix or reverse:
+                raise StateError(
+                    f"{table.name} has the layout global, whose rows have no order: no ranges, lists or maps; "
+                    "give the state the layout partitioned in taskManager.cassandra.states"
+                )
+            return iter(self.session.run(self._whole_group(prefix), check_cancelled))
         first = start[PREFIX_BYTES:]
         last = stop[PREFIX_BYTES:] if stop[:PREFIX_BYTES] == prefix else None
         streams = [
@@ -243,6 +245,45 @@ class DatabaseTables:
         if len(streams) == 1:
             return streams[0]
         return heapq.merge(*streams, key=lambda entry: entry[0], reverse=reverse)
+
+    async def _whole_group(self, prefix: bytes) -> list[Entry]:
+        """All rows of a state in a key group, where they have no order, in order."""
+        number = prefix[2:]
+        prepared = await self.session.prepare(self._statements[number].scans[False, False])
+        rows: list[Entry] = []
+        page_state = b""
+        while True:
+            make = partial(_bound, prepared, self._partition(prefix, 0), page_state)
+            found = await self.session.execute(make, f"read {self._by_id[number].name}")
+            rows += [(prefix + row.key, row.value) for row in found]
+            if not found.has_more_pages():
+                return sorted(rows)
+            page_state = found.page_state()
+
+    def count(self, prefixes: Sequence[bytes], check_cancelled: CheckCancelled = never_cancelled) -> int:
+        """Rows of one state in some key groups (prefixes of 4 bytes); the database reads all of them.
+
+        Raises:
+            StateError: the state is not set to be counted.
+        """
+        total = [0]
+        work: list[Callable[[], Awaitable[None]]] = []
+        for prefix in prefixes:
+            table = self._by_id[prefix[2:]]
+            if not table.counts:
+                raise StateError(
+                    f"rows of {table.name} are not counted, because that reads all of them: set STATE.counts=true in "
+                    "taskManager.cassandra.states"
+                )
+            work += [partial(self._count, prefix, bucket, total) for bucket in range(table.buckets)]
+        self.session.run(self.session.gather(work), check_cancelled)
+        return total[0]
+
+    async def _count(self, prefix: bytes, bucket: int, total: list[int]) -> None:
+        number = prefix[2:]
+        prepared = await self.session.prepare(self._statements[number].count)
+        found = await self._do(prepared, self._partition(prefix, bucket), f"count {self._by_id[number].name}")
+        total[0] += found.first().rows
 
     def _scan_bucket(
         self,
@@ -283,9 +324,11 @@ class DatabaseTables:
         return [self.run.name, int.from_bytes(prefix[:2], "big"), bucket]
 
 
-def _bound(prepared: Untyped, values: list[object]) -> Untyped:
+def _bound(prepared: Untyped, values: list[object], page_state: bytes = b"") -> Untyped:
     statement = prepared.bind()
     statement.bind_list(values)
+    if page_state:
+        statement.set_page_state(page_state)
     return statement
 
 

@@ -1,0 +1,199 @@
+"""What a real Cassandra does with statements, and what is said when it does not do them."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import secrets
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.weir.state.database_backend import node_settings
+from weir.errors import FailureKind, StateError
+from weir.protocol.database_run import DatabaseRun
+from weir.state.cassandra.errors import DatabaseAwayError
+from weir.state.cassandra.schema import state_tables
+from weir.state.cassandra.session import Session, leave_session, open_session
+from weir.state.cassandra.settings import CassandraSettings, StateSettings
+from weir.state.cassandra.tables import DatabaseTables
+from weir.state.layout import encode_key
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("cassandra")]
+
+STATE = 2
+KEY = encode_key(1, STATE, b"belgium")
+
+
+@pytest.fixture
+def opened(cassandra_port: int) -> Iterator[Any]:
+    sessions: list[Session] = []
+
+    def open_tables(run: str = "", *, creates: bool = True, **settings: Any) -> DatabaseTables:
+        made: CassandraSettings = node_settings(cassandra_port, **settings)
+        session = open_session(made)
+        sessions.append(session)
+        tables = DatabaseTables(
+            session, DatabaseRun(run or secrets.token_hex(8)), state_tables("real", {"count": STATE}, made)
+        )
+        if creates:
+            tables.create()
+        return tables
+
+    yield open_tables
+    with warnings.catch_warnings():
+        # The client leaves a socket pair of each session to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        while sessions:
+            leave_session(sessions.pop())
+        gc.collect()
+
+
+def test_a_late_write_loses_and_a_repeated_one_changes_nothing(opened: Any) -> None:
+    tables = opened()
+    tables.write([(KEY, b"of 9")], 9)
+    tables.write([(KEY, b"of 8, an hour late")], 8)
+    tables.write([(KEY, None)], 8)
+    tables.write([(KEY, b"of 9")], 9)
+    assert tables.get_many([KEY]) == [b"of 9"]
+    tables.write([(KEY, None)], 10)
+    tables.write([(KEY, b"of 9")], 9)
+    assert tables.get_many([KEY]) == [None]
+
+
+def test_thousands_of_keys_come_back_in_the_order_asked(opened: Any) -> None:
+    tables = opened(batch_rows_max=7, read_keys_max=5)
+    keys = [encode_key(number % 3, STATE, b"%d" % number) for number in range(2_000)]
+    tables.write([(key, key[-3:]) for key in keys], 1)
+    asked = [*keys[::-1], KEY, keys[0]]
+    assert tables.get_many(asked) == [*(key[-3:] for key in keys[::-1]), None, keys[0][-3:]]
+
+
+def test_a_time_to_live_counts_from_the_write(opened: Any) -> None:
+    tables = opened(time_to_live_s=1, states={"count": StateSettings(table="mortal")})
+    tables.write([(KEY, b"v")], 1)
+    gone = threading.Event()
+    for _ in range(100):
+        if tables.get_many([KEY]) == [None]:
+            break
+        gone.wait(0.1)
+    assert tables.get_many([KEY]) == [None]
+
+
+def test_rows_of_the_global_layout_are_read_by_key_or_all_and_are_counted_if_so_set(opened: Any) -> None:
+    tables = opened(states={"count": StateSettings(table="spread", layout="global", counts=True)})
+    prefix, end = KEY[:4], b"\0\1\0\3"
+    keys = [encode_key(1, STATE, name) for name in (b"belarus", b"belgium", b"finland")]
+    tables.write([(key, b"1") for key in keys], 1)
+    tables.write([(keys[0], None)], 2)
+    assert tables.get_many(keys) == [None, b"1", b"1"]
+    assert list(tables.scan(prefix, end)) == [(keys[1], b"1"), (keys[2], b"1")]
+    assert tables.count([prefix]) == 2
+    for ends in ((keys[0], end), (prefix, keys[2])):
+        with pytest.raises(StateError, match=r"spread has the layout global.*layout partitioned"):
+            tables.scan(*ends)
+
+
+def test_rows_are_counted_only_if_so_set(opened: Any) -> None:
+    with pytest.raises(StateError, match=r"set STATE.counts=true"):
+        opened().count([KEY[:4]])
+
+
+def test_a_database_that_is_ahead_of_a_checkpoint_is_refused(opened: Any) -> None:
+    tables = opened()
+    tables.claim("job", 0)
+    tables.begin("job", 7, lambda: None)
+    tables.claim("job", 7)
+    with pytest.raises(StateError, match=r"have changes of checkpoint 7, later ones than checkpoint 6"):
+        tables.claim("job", 6)
+
+
+def test_a_job_whose_state_another_job_has_taken_over_writes_no_more(opened: Any) -> None:
+    tables = opened()
+    tables.claim("first", 0)
+    tables.claim("second", 0)
+    with pytest.raises(StateError, match=r"job second has taken over the state of job first") as raised:
+        tables.begin("first", 1, lambda: None)
+    assert raised.value.failure_kind is FailureKind.PERMANENT
+
+
+def test_each_profile_is_used_for_its_statements(opened: Any) -> None:
+    # One node meets no consistency of two: neither reads nor writes take the profile of the schema, nor the reverse.
+    schema = opened(ddl_consistency="TWO", dml_consistency="ONE")
+    schema.write([(KEY, b"v")], 1)
+    assert schema.get_many([KEY]) == [b"v"]
+    data = opened(
+        creates=False, ddl_consistency="ONE", dml_consistency="TWO", when_away="fail", give_up_after_ms=0
+    )
+    for call in (lambda: data.get_many([KEY]), lambda: data.write([(KEY, b"v")], 1)):
+        with pytest.raises(DatabaseAwayError, match=r"lower taskManager.cassandra.dml_consistency") as raised:
+            call()
+        assert raised.value.failure_kind is FailureKind.OUTAGE
+
+
+def test_a_missing_table_is_named_with_the_mend_and_its_statement_is_logged(
+    opened: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    states = {"count": StateSettings(table="absent")}
+    tables = opened(creates=False, creates_tables=False, states=states)
+    with pytest.raises(
+        StateError, match=r"absent.*set taskManager.cassandra.creates_tables to true"
+    ) as raised:
+        tables.create()
+    assert raised.value.failure_kind is FailureKind.PERMANENT
+    assert "CREATE TABLE IF NOT EXISTS conformance.absent (run text" in caplog.text
+
+
+def test_a_missing_permission_and_a_wrong_password_are_told_with_the_mend(opened: Any) -> None:
+    admin = opened()
+    for text in (
+        "CREATE ROLE IF NOT EXISTS reader WITH PASSWORD = 'secret' AND LOGIN = true",
+        "GRANT SELECT ON KEYSPACE conformance TO reader",
+    ):
+        admin.session.run(admin.session.execute_schema(text))
+    reader = opened(creates=False, username="reader", password="secret")
+    assert reader.get_many([KEY]) == [None]
+    with pytest.raises(StateError, match=r"grant the permission to taskManager.cassandra.username") as raised:
+        reader.write([(KEY, b"v")], 1)
+    assert raised.value.failure_kind is FailureKind.PERMANENT
+    with pytest.raises(StateError, match=r"mend taskManager.cassandra.username and password") as raised:
+        opened(username="reader", password="wrong")
+    assert "Traceback" not in str(raised.value)
+
+
+def test_rows_wait_for_a_database_that_does_not_answer_or_the_job_fails_as_set(
+    opened: Any, cassandra_node: Any
+) -> None:
+    waits = opened(dml_timeout_ms=300)
+    fails = opened(creates=False, dml_timeout_ms=300, when_away="fail", give_up_after_ms=500)
+    fails.get_many([KEY])
+    waits.write([(KEY, b"v")], 1)
+    answers: list[list[bytes | None]] = []
+    reader = threading.Thread(target=lambda: answers.append(waits.get_many([KEY])))
+    cassandra_node.pause(signal.SIGSTOP)
+    try:
+        reader.start()
+        with pytest.raises(
+            DatabaseAwayError, match=r"Cassandra at 127.0.0.1:\d+ cannot read conformance.real_count"
+        ):
+            fails.get_many([KEY])
+        assert answers == []
+        assert waits.session.away_s > 0
+    finally:
+        cassandra_node.pause(signal.SIGCONT)
+    reader.join(60)
+    assert answers == [[b"v"]]
+    assert waits.session.away_s == 0
+    cassandra_node.kill()
+    reader = threading.Thread(target=lambda: answers.append(waits.get_many([KEY])))
+    reader.start()
+    with pytest.raises(DatabaseAwayError, match=r"see whether it runs"):
+        fails.get_many([KEY])
+    cassandra_node.start()
+    reader.join(60)
+    assert answers == [[b"v"], [b"v"]]
