@@ -5,7 +5,6 @@ What reads or writes the store happens in a thread. See docs/design/0002.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -14,6 +13,9 @@ from typing import Protocol
 
 import orjson
 
+from control_plane.checkpoints.checkpoint_calls import CheckpointCalls
+from control_plane.checkpoints.checkpoint_log import CheckpointLog
+from control_plane.checkpoints.new_manifest import new_manifest
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.checkpoints.savepoint_paths import SavepointPathError, savepoint_uri
 from control_plane.checkpoints.savepoint_place import refused_place
@@ -27,28 +29,20 @@ from weir.errors import CheckpointError, FailureKind, InvalidTransitionError, Su
 from weir.protocol import checkpoint_model as model
 from weir.protocol import job as job_machine
 from weir.protocol.checkpoint import CheckpointMachine
-from weir.protocol.event_counts import covered
 from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest, SubtaskPart, part_from_json
 from weir.redaction import redacted, redacted_text
 from weir.rpc import control_pb2
 from weir.rpc.wire import (
-    failure_kind_from_proto,
     handshake_from_proto,
-    handshake_to_proto,
     subtask_from_proto,
-    subtask_to_proto,
 )
 from weir.types import SubtaskId
 
 log = logging.getLogger("control_plane")
 
-#: A task manager that does not confirm the end of a checkpoint is asked again after so long, while it is registered.
-_ASK_AGAIN_S = 0.2
 #: While there is nothing new to put into a checkpoint, one is made after so many intervals, or after so many ms.
 _CALM_INTERVALS, _CALM_INTERVAL_MS_MAX = 5, 10_000
-#: What is told of a sink that could not deliver; anything else is a mistake in its code.
-_DELIVERY_KINDS = {FailureKind.OUTAGE: "outage", FailureKind.PERMANENT: "refused"}
 
 
 class ConfirmedRecord(Record, Protocol):
@@ -119,8 +113,8 @@ class Checkpointer:
             ),
             next_id,
         )
-        #: Checkpoints, without savepoints, that failed since the last one that did not.
-        self._failed_in_a_row = 0
+        self._log = CheckpointLog()
+        self._calls = CheckpointCalls(job, task_managers, background)
         #: Subtasks that have ended and whose last parts are in a checkpoint, until they have delivered.
         self._ended: dict[int, list[SubtaskId]] = {}
         #: Monotonic ms of the timers' next look, and of the next tick that is on its way; 0: there are no timers yet.
@@ -293,13 +287,15 @@ class Checkpointer:
 
     def _carry_out_all(self, actions: Iterable[model.CheckpointAction]) -> None:
         for record in self.machine.take_ended():
-            self._tell_end(record)
+            self._log.ended(record)
         for action in actions:
             match action:
                 case model.Trigger():
                     self._background.spawn(self._trigger(action))
                 case model.Commit():
-                    self._background.spawn(self._commit(action, self._manifest(action)))
+                    self._background.spawn(
+                        self._commit(action, new_manifest(self._job, action, wall_ms(self._clock)))
+                    )
                 case model.NotifyEnd():
                     self._background.spawn(self._notify_end(action))
                 case model.FinalDone():
@@ -317,22 +313,6 @@ class Checkpointer:
                         cause += "; start the job again to deliver it: the last checkpoint is kept"
                     self._tell_job(job_machine.FailRequested(cause, kind))
 
-    def _tell_end(self, record: model.CheckpointRecord) -> None:
-        """A savepoint that comes to nothing was asked for by somebody; failed checkpoints are told of less and less."""
-        number, path, cause = record.checkpoint_id, redacted_text(record.path), redacted_text(record.cause)
-        is_complete = record.state is model.CheckpointState.COMPLETE
-        if path and is_complete:
-            log.info("savepoint %s is complete (checkpoint %d)", path, number)
-        elif path:
-            log.warning("savepoint %s was not made (checkpoint %d): %s", path, number, cause)
-        if is_complete:
-            self._failed_in_a_row = 0
-        elif record.state is model.CheckpointState.FAILED and not path:
-            self._failed_in_a_row += 1
-            if str(self._failed_in_a_row).strip("0") == "1":
-                row = f" ({self._failed_in_a_row} in a row)" if self._failed_in_a_row > 1 else ""
-                log.warning("checkpoint %d failed%s: %s", number, row, cause)
-
     async def _trigger(self, action: model.Trigger) -> None:
         by_task_manager = self._task_managers.by_task_manager(action.sources, self._job.machine.placement)
         identity = self._job.identity
@@ -346,48 +326,10 @@ class Checkpointer:
             self.handle(model.PartDeclined(identity.generation, action.checkpoint_id, first, NOT_ON_RECORD))
             return
 
-        async def tell(name: str, sources: list[SubtaskId]) -> None:
-            request = control_pb2.TriggerCheckpointRequest(
-                handshake=handshake_to_proto(identity),
-                checkpoint_id=action.checkpoint_id,
-                subtasks=[subtask_to_proto(source) for source in sources],
-                holds=action.holds,
-            )
-            try:
-                # Sources that have ended need no answer: their last parts are on their way.
-                await self._task_managers.client(name).trigger_checkpoint(request)
-            except WeirError as error:
-                cause = f"the sources could not be told: {error}"
-                self.handle(model.PartDeclined(identity.generation, action.checkpoint_id, sources[0], cause))
+        def declined(source: SubtaskId, cause: str) -> None:
+            self.handle(model.PartDeclined(identity.generation, action.checkpoint_id, source, cause))
 
-        await asyncio.gather(*(tell(name, sources) for name, sources in by_task_manager.items()))
-
-    def _manifest(self, action: model.Commit) -> Manifest:
-        job = self._job
-        graph = job.graph
-        return Manifest(
-            checkpoint_id=action.checkpoint_id,
-            job_name=graph.logical.name,
-            fingerprint=job.identity.fingerprint,
-            generation=action.generation,
-            created_ms=wall_ms(self._clock),
-            job_start_us=job.started_us or 0,
-            max_parallelism=graph.logical.max_parallelism,
-            stages={stage.index: tuple(stage.subtask_indices) for stage in graph.stages},
-            routing=dict(job.routing_tables),
-            parts=action.parts,
-            operator_names={stage.index: tuple(node.name for node in stage.nodes) for stage in graph.stages},
-            state_ids=job.state_ids,
-            is_savepoint=bool(action.path),
-            events=covered(
-                job.events_before,
-                action.parts,
-                action.settled,
-                frozenset(stage.index for stage in graph.stages if stage.is_source),
-                frozenset(stage.index for stage in graph.stages if any(node.is_sink for node in stage.nodes)),
-            ),
-            events_before=job.events_before,
-        )
+        await self._calls.trigger(action, identity, by_task_manager, declined)
 
     async def _commit(self, action: model.Commit, manifest: Manifest) -> None:
         checkpoint_id = action.checkpoint_id
@@ -444,37 +386,7 @@ class Checkpointer:
             # Retired ones are no part of the job any more, but they deliver too.
             ended.setdefault(self.machine.place(subtask) or "", []).append(subtask)
 
-        async def tell(name: str) -> list[model.DeliveryFailure] | None:
-            """What it could not deliver; None: it does not answer, or refuses."""
-            request = control_pb2.EndCheckpointRequest(
-                handshake=handshake_to_proto(identity),
-                checkpoint_id=action.checkpoint_id,
-                committed=action.committed,
-                ended=[subtask_to_proto(subtask) for subtask in ended.get(name, ())],
-                waits=action.stops,
-            )
-            # Inputs wait for a checkpoint that was given up, so everybody must hear of its end.
-            while identity == self._job.identity:
-                try:
-                    reply = await self._task_managers.client(name).end_checkpoint(request)
-                except WeirError as error:
-                    if not error.retryable or not self._task_managers.is_registered(name):
-                        log.warning("the end of checkpoint %d was not told: %s", action.checkpoint_id, error)
-                        return None
-                    await self._background.sleep(_ASK_AGAIN_S)
-                else:
-                    return [
-                        model.DeliveryFailure(
-                            name,
-                            subtask_from_proto(failure.subtask),
-                            failure.cause,
-                            failure_kind_from_proto(failure.failure_kind),
-                        )
-                        for failure in reply.failures
-                    ]
-            return None
-
-        told = await asyncio.gather(*(tell(name) for name in action.task_managers))
+        told = await self._calls.tell_end(action, ended)
         if action.committed and identity == self._job.identity:
             unreached = [
                 name for name, answer in zip(action.task_managers, told, strict=True) if answer is None
@@ -487,21 +399,7 @@ class Checkpointer:
             if had_unsettled and not self.is_anything_unsettled:
                 # From now on the job can be taken over as it is.
                 self._record.save()
-            self._tell_of(failures)
-
-    def _tell_of(self, failures: Iterable[model.DeliveryFailure]) -> None:
-        """Sinks did not deliver; the machine has decided when they try again, if they do."""
-        due_ms = self.machine.next_due_ms
-        for failure in failures:
-            again = (
-                f"; again in {max(0, due_ms - self._now_ms)} ms"
-                if due_ms is not None and self._job.state is JobState.FINISHING
-                else ""
-            )
-            log.warning(
-                "%s: subtask %s could not deliver what it had received: %s%s",
-                _DELIVERY_KINDS.get(failure.kind, "mistake"),
-                failure.subtask,
-                failure.cause,
-                again,
-            )
+            again_ms = None
+            if self.machine.next_due_ms is not None and self._job.state is JobState.FINISHING:
+                again_ms = max(0, self.machine.next_due_ms - self._now_ms)
+            self._log.undelivered(failures, again_ms)
