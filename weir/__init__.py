@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         custom_watermarks,
         watermark_alignment,
     )
+    from weir.window_trigger import WindowTrigger
     from weir.windowed_streams import WindowedStream
     from weir.windows import cumulative, global_window, session, sliding, tumbling
 
@@ -138,6 +139,7 @@ __all__ = [
     "WeirError",
     "WindowBounds",
     "WindowState",
+    "WindowTrigger",
     "WindowedStream",
     "__version__",
     "approx_distinct",
@@ -263,6 +265,7 @@ _MODULES = {
     ),
     "windowed_streams": ("WindowedStream",),
     "triggers": ("every",),
+    "window_trigger": ("WindowTrigger",),
     "windows": (
         "cumulative",
         "global_window",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from weir.aggregates import AggregateCall
 from weir.count_window_process import CountWindowProcess
 from weir.errors import GraphError
+from weir.kept_rows import KeptRows
 from weir.keyed_streams import KeyedStream
 from weir.specs.windows import window_schema
+from weir.window_trigger import check_trigger, made_trigger
 from weir.windowed_streams import read_by_aggregates
 
 #: Rows of a window; they are all kept.
@@ -50,7 +54,39 @@ class CountWindowedStream:
         keys = stream.key_columns
         listed, kept = read_by_aggregates(name, stream, keys, aggregates)
         schema = window_schema(str(name), keys, listed, stream.schema, takes_texts=True)
-        made = partial(CountWindowProcess, self._rows, self._slide, keys, listed, kept, schema)
+        made = partial(CountWindowProcess, self._rows, self._slide, KeptRows(keys, listed, kept, schema))
+        return stream.process(name, made, schema, parallelism=parallelism)
+
+
+class TriggeredStream:
+    """A keyed stream with a window that code tells; made by :meth:`weir.KeyedStream.triggered_window`."""
+
+    def __init__(self, stream: KeyedStream, trigger: Callable[[], Any]) -> None:
+        check_trigger(stream.node.name, trigger)
+        self._stream, self._trigger = stream, trigger
+
+    def aggregate(
+        self, name: str | None, *, parallelism: int | None = None, **aggregates: AggregateCall
+    ) -> KeyedStream:
+        """Aggregates of the rows of each key since its window was emptied, whenever the trigger says so.
+
+        Columns, bounds and aggregates are those of :meth:`CountWindowedStream.aggregate`. The event time of a result
+        that a timer by event time tells is not before the timer's.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            parallelism: subtasks; None: as many as the producer has.
+            aggregates: output column -> function, with ``.where(...)`` over some of the rows.
+
+        Raises:
+            GraphError: there is no aggregate, or one cannot be computed.
+        """
+        stream = self._stream
+        keys = stream.key_columns
+        # The trigger may look at any column, but the rows are kept as the aggregates read them.
+        listed, kept = read_by_aggregates(name, stream, keys, aggregates)
+        schema = window_schema(str(name), keys, listed, stream.schema, takes_texts=True)
+        made = partial(made_trigger, self._trigger, KeptRows(keys, listed, kept, schema))
         return stream.process(name, made, schema, parallelism=parallelism)
 
 

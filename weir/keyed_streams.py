@@ -42,7 +42,7 @@ from weir.timer_hooks import timer_states
 from weir.ttl import duration_ms
 
 if TYPE_CHECKING:
-    from weir.count_windows import CountWindowedStream
+    from weir.count_windows import CountWindowedStream, TriggeredStream
     from weir.specs.window_updates import ResultMode, Trigger
     from weir.specs.windows import Window
     from weir.windowed_streams import WindowedStream
@@ -438,6 +438,23 @@ class KeyedStream(Stream):
         from weir.count_windows import CountWindowedStream
 
         return CountWindowedStream(self, rows, slide)
+
+    def triggered_window(self, trigger: Callable[[], Any]) -> TriggeredStream:
+        """A window of each key that never ends, and tells and is emptied when code of your own says so.
+
+        ``triggered_window(MyTrigger).aggregate("n", n=weir.count())``.
+
+        Args:
+            trigger: a :class:`weir.WindowTrigger` class, or what makes one; one is made for each subtask, and one when
+                the job is built.
+
+        Raises:
+            GraphError: it makes none.
+        """
+        # The module needs this one.
+        from weir.count_windows import TriggeredStream
+
+        return TriggeredStream(self, trigger)
 
     def keyed_step(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> KeyedStream:
         """Add a step whose result keeps the key columns, perhaps not the others."""
