@@ -63,9 +63,14 @@ def create_app(
     async def healthz() -> HealthView:
         return HealthView()
 
-    @app.get("/status", summary="The job, its stages and subtasks, and the task managers")
-    async def status() -> StatusView:
-        return status_view(control_plane)
+    @app.get(
+        "/status",
+        summary="The job, its stages and subtasks, and the task managers",
+        response_model=StatusView,
+    )
+    async def status() -> Response:
+        # It is asked again and again: FastAPI would make dictionaries of it first.
+        return Response(status_view(control_plane).model_dump_json(), media_type="application/json")
 
     @app.get("/plan", summary="The logical and the physical graph")
     async def plan() -> PlanView:

@@ -31,14 +31,14 @@ _REGISTER_TIMEOUT_S = 10.0
 #: A heartbeat that waits for a control plane that is being replaced must not hold up registering at the new one.
 _HEARTBEAT_TIMEOUT_S = 2.0
 #: Where nothing has happened since the last report, the next one may take this part of the lease.
-_IDLE_LEASE_SHARE = 0.25
+_IDLE_LEASE_SHARE = 1 / 3
 #: Where a job runs and nothing changes but counters, a report costs both sides about 2 ms of CPU: one comes after so
 #: many intervals.
 _STEADY_INTERVALS = 2
 #: At these moments after whole multiples of the interval: waves of rows (``exchange/gathering.py``) have passed then.
 _STEADY_PHASE_US = 150_000
 #: But this often at least: a control plane that makes fewer checkpoints meanwhile waits for the first rows.
-_IDLE_S_MAX = 0.5
+_IDLE_S_MAX = 0.7
 #: While waiting, say so this often.
 _REMIND_S = 5.0
 

@@ -107,7 +107,7 @@ class ControlPlaneConfig(Section):
     heartbeat_interval_ms: int = setting(
         200,
         "How often a task manager reports; half as often while its subtasks run and only their counters change, and "
-        "while no row comes, every quarter of `lease_timeout_ms`, or 0.5 s.",
+        "while no row comes, every third of `lease_timeout_ms`, or 0.7 s.",
         "ms",
         ge=10,
         le=60_000,

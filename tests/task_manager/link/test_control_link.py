@@ -316,7 +316,8 @@ def test_a_job_to_which_nothing_comes_is_reported_less_often_within_its_lease():
     link._changed = Waits()
     link._clock.now_us = lambda: 150_000
     link.run(server)
-    assert link._changed.waits_s == [0.2, 0.4, 0.5, 0.5, 0.4, 0.5, 0.2, 0.2]
+    idle_s = pytest.approx(2.0 / 3)
+    assert link._changed.waits_s == [0.2, 0.4, idle_s, idle_s, 0.4, idle_s, 0.2, 0.2]
 
 
 @pytest.mark.parametrize(("now_ms", "wait_s"), [(150, 0.4), (300, 0.25), (400, 0.55), (549, 0.401)])
