@@ -389,6 +389,10 @@ class SimulatedThreads:
         """See ``weir.threads.Threads``."""
         return _Condition(self)
 
+    def condition_of_one(self) -> threads.Condition:
+        """See ``weir.threads.Threads``."""
+        return _Condition(self)
+
     def event(self) -> threads.Event:
         """See ``weir.threads.Threads``."""
         return _Event(self)

@@ -101,7 +101,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._elements: deque[Delivery] = deque()
-        self._condition = threads.condition()
+        self._condition = threads.condition_of_one()
         self._woken = False
         #: The consumer lets elements gather: one more does not wake it before there are so many.
         self._enough = 0

@@ -64,6 +64,8 @@ class Pace:
         #: Part of the windows in which another element came, and how many were left out since the last one.
         self._window_gain, self._windows_left_out = 1.0, 0
         self._wave_s_max = float("inf")
+        #: Whether :meth:`turn_s` told a moment at which all sources read: what they read travels as a wave.
+        self.has_turns = False
         #: When the last batch began, the mean time from one to the next, and rounds since one was looked at closely.
         self._began_s, self._period_s, self._rounds = 0.0, 1.0, 0
 
@@ -106,6 +108,7 @@ class Pace:
     def turn_s(self, now_s: float, now_us: int) -> float:
         """The monotonic second at which a source reads next, now being that and epoch µs; the past: at any time."""
         turn_us = 0 if self._gathering is None else self._gathering.turn_us(self._rows_per_s)
+        self.has_turns = turn_us > 0
         return now_s + (turn_us - now_us % turn_us) / 1e6 if turn_us else self.next_s
 
     def gathered(self, elements: int) -> None:

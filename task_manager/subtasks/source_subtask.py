@@ -149,8 +149,9 @@ class SourceSubtask(Subtask):
                 watermark_s = float("inf") if self._idle else self._times.next_s
                 self.waits_for_turn = turn_s > now_s
                 self._poll(min(until_s, deadline_s, watermark_s))
-                # Rows and the watermark after them leave together, when it waits again.
-                self._chain.output.is_held = self.waits_for_turn
+                # Rows of a wave and the watermark after them leave together, when it waits again. Others go at once,
+                # and before a consumer of this process is woken, which takes the GIL.
+                self._chain.output.is_held = self._pace.has_turns
                 self.waits_for_turn = False
             elif self._chain.output.is_held:
                 self._chain.output.let_go()

@@ -2,12 +2,15 @@
 
 from concurrent.futures import Future
 
+import pytest
+
 from weir import threads
 from weir.threads import MachineThreads
 
 
-def test_threads_of_the_machine_wait_for_each_other():
-    event, condition, lock = threads.event(), threads.condition(), threads.lock()
+@pytest.mark.parametrize("make", [threads.condition, threads.condition_of_one])
+def test_threads_of_the_machine_wait_for_each_other(make):
+    event, condition, lock = threads.event(), make(), threads.lock()
     seen = []
 
     def work():
@@ -25,6 +28,32 @@ def test_threads_of_the_machine_wait_for_each_other():
     assert not threads.is_current(thread)
     assert lock.acquire(blocking=False)
     assert not lock.acquire(blocking=False)
+
+
+def test_a_condition_of_one_is_woken_once_for_each_time_that_it_is_notified():
+    condition = threads.condition_of_one()
+    with condition:
+        # Nobody waits: nothing is left of it for a later wait.
+        condition.notify()
+        assert not condition.wait(0.0)
+        assert not condition.wait_for(lambda: False, 0.001)
+    told, seen = [], []
+
+    def work():
+        for number in range(500):
+            with condition:
+                told.append(number)
+                condition.notify_all()
+
+    thread = threads.start(work, "work")
+    with condition:
+        # Time-outs and notifications come at about the same moments.
+        while len(seen) < 500:
+            if len(told) == len(seen):
+                condition.wait(0.00001 if len(seen) % 2 else 10)
+            seen += told[len(seen) :]
+    thread.join(10)
+    assert seen == list(range(500))
 
 
 def test_a_wait_for_futures_tells_whether_all_are_done():
