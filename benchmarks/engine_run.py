@@ -58,6 +58,9 @@ class EngineRun:
     #: The most that all stores held at one look: on disk, and in memory (caches, memory tables); 0: not measured.
     peak_disk_bytes: int = 0
     peak_state_bytes: int = 0
+    #: Keys that caches of state had, and had not, in all; 0: not measured.
+    cache_hits: int = 0
+    cache_misses: int = 0
 
     @property
     def events_in(self) -> int:
@@ -96,6 +99,7 @@ class _Watcher:
         self.metrics_ports: list[int] = []
         self._next_stores_s = 0.0
         self.peak_disk_bytes = self.peak_state_bytes = 0
+        self.cache_hits = self.cache_misses = 0
 
     def cpu_s(self) -> float:
         return sum(process.cpu_s for process in self._cluster.processes.values())
@@ -104,7 +108,10 @@ class _Watcher:
         now_s = time.monotonic()
         if self.metrics_ports and now_s >= self._next_stores_s:
             self._next_stores_s = now_s + _STORES_S
-            disk_bytes, memory_bytes = map(sum, zip(*map(_store_bytes, self.metrics_ports), strict=True))
+            pages = list(map(_store_figures, self.metrics_ports))
+            disk_bytes, memory_bytes, hits, misses = map(sum, zip(*pages, strict=True))
+            # What has ended shows no counters any more.
+            self.cache_hits, self.cache_misses = max(self.cache_hits, hits), max(self.cache_misses, misses)
             self.peak_disk_bytes = max(self.peak_disk_bytes, disk_bytes)
             self.peak_state_bytes = max(self.peak_state_bytes, disk_bytes + memory_bytes)
 
@@ -174,17 +181,19 @@ def run_engine(
         rss_samples=watcher.rss_samples,
         peak_disk_bytes=watcher.peak_disk_bytes,
         peak_state_bytes=watcher.peak_state_bytes,
+        cache_hits=watcher.cache_hits,
+        cache_misses=watcher.cache_misses,
     )
 
 
-def _store_bytes(metrics_port: int) -> tuple[int, int]:
-    """Bytes of a task manager's stores, on disk and in memory; 0 where it does not answer in time."""
+def _store_figures(metrics_port: int) -> tuple[int, int, int, int]:
+    """Bytes of a task manager's stores, on disk and in memory, hits and misses of caches; 0 without an answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=_STORES_S) as reply:
             page = reply.read().decode()
     except OSError:
-        return 0, 0
-    found = {"disk": 0, "memory": 0}
-    for kind, value in re.findall(r"^weir_store_(disk|memory)_bytes\{.*\} (\S+)$", page, re.MULTILINE):
+        return 0, 0, 0, 0
+    found = dict.fromkeys(("disk_bytes", "memory_bytes", "cache_hits_total", "cache_misses_total"), 0)
+    for kind, value in re.findall(rf"^weir_store_({'|'.join(found)})\{{.*\}} (\S+)$", page, re.MULTILINE):
         found[kind] += int(float(value))
-    return found["disk"], found["memory"]
+    return found["disk_bytes"], found["memory_bytes"], found["cache_hits_total"], found["cache_misses_total"]

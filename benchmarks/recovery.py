@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,11 @@ def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], No
 
 
 def killed(
-    load: LoadedJob, before_s: float, label: str, report: Callable[[str, float], None]
+    load: LoadedJob,
+    before_s: float,
+    label: str,
+    report: Callable[[str, float], None],
+    settings: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """Run a job whose task manager with the state is killed; returns the figures of the time around it.
 
@@ -126,6 +130,7 @@ def killed(
         before_s: from the begin of the steady load to the kill.
         label: of the run, for the report.
         report: is told what goes on.
+        settings: of the processes, besides those of all recoveries.
 
     Raises:
         BenchmarkError: events are lost or doubled, or nothing came after the kill.
@@ -134,7 +139,9 @@ def killed(
     with tempfile.TemporaryDirectory(prefix="weir-recovery-") as name:
         output = Path(name) / "records"
         parameters = {**load.parameters, "output": output}
-        with Cluster(Path(name) / "cluster", task_managers=2, settings=SETTINGS, poll_s=_POLL_S) as cluster:
+        with Cluster(
+            Path(name) / "cluster", task_managers=2, settings=SETTINGS | dict(settings or {}), poll_s=_POLL_S
+        ) as cluster:
             cluster.start_control_plane(load.job, parameters, exit_when_finished=False)
             for _ in range(2):
                 cluster.start_task_manager()

@@ -261,3 +261,24 @@ def windows(
         return benchmark.run(events, keys, events_per_s)
 
     execute(measure, json)
+
+
+@app.command()
+def cassandra(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Skewed events after one of every key.")] = 5_000_000,
+    keys: Keys = 1_000_000,
+    cached_share: Annotated[float, typer.Option(min=0, max=1, help="Of the keys, in the cache.")] = 0.1,
+    rate: OfferedRate = 20_000,
+    duration_s: Annotated[float, typer.Option(min=4, help="Steady load of a kill and of a rescale.")] = 30,
+    repeat: Repeat = 1,
+) -> None:
+    """State in a real Cassandra: speed, kill -9, a rescale; needs Java and Maven."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import database
+
+        options = database.DatabaseOptions(events, keys, cached_share, rate, duration_s, repeat)
+        return database.run(options, report).as_json()
+
+    execute(measure, json)

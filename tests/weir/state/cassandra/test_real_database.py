@@ -197,3 +197,37 @@ def test_rows_wait_for_a_database_that_does_not_answer_or_the_job_fails_as_set(
     cassandra_node.start()
     reader.join(60)
     assert answers == [[b"v"], [b"v"]]
+
+
+COUNTRIES = (
+    "albania andorra armenia austria azerbaijan belarus belgium bosnia bulgaria croatia cyprus czechia denmark estonia "
+    "finland france georgia germany greece hungary iceland ireland italy kazakhstan kosovo latvia liechtenstein "
+    "lithuania luxembourg malta moldova monaco montenegro netherlands northmacedonia norway poland portugal romania "
+    "russia sanmarino scotland serbia slovakia slovenia spain sweden switzerland turkey ukraine vatican"
+).split()
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+def test_the_countries_of_europe_by_key_prefix_and_range(opened: Any, buckets: int) -> None:
+    """The data and the expected values of the integration tests of the store that came before this one."""
+    states = {"count": StateSettings(table=f"countries{buckets}", buckets=buckets, counts=True)}
+    tables = opened(states=states)
+    tables.write([(encode_key(0, STATE, name.encode()), b"1") for name in COUNTRIES], 1)
+
+    def words(start: bytes, stop: bytes, *, reverse: bool = False) -> list[str]:
+        start, stop = encode_key(0, STATE, start), encode_key(0, STATE, stop)
+        return [key[5:].decode() for key, _ in tables.scan(start, stop, reverse=reverse)]
+
+    assert words(b"bel", b"bem") == ["belarus", "belgium"]
+    assert words(b"f", b"g") == ["finland", "france"]
+    # Both ends included: up to the first key after the last one.
+    between = ["lithuania", "luxembourg", "malta", "moldova"]
+    assert words(b"lithuania", b"moldova\0") == between
+    assert words(b"lithuania", b"moldova\0", reverse=True) == between[::-1]
+    assert words(b"moldova", b"lithuania") == []
+    assert words(b"", b"\xff") == COUNTRIES
+    assert tables.count([encode_key(0, STATE, b"")[:4]]) == len(COUNTRIES) == 51
+    assert tables.get_many([encode_key(0, STATE, b"belgium"), encode_key(0, STATE, b"atlantis")]) == [
+        b"1",
+        None,
+    ]
