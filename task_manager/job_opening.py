@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from task_manager.checkpoints.image_calls import ImageCalls
@@ -149,7 +150,8 @@ def _connect(
     database: JobDatabase | None,
 ) -> JobRuntime:
     """Make the parts of a job on this task manager and tell each of those that it needs."""
-    metrics.show_store(address, config.state_backend, state.store)
+    stats = state.store.stats if database is None else partial(database.stats, state.store)
+    metrics.show_store(address, config.state_backend, stats)
     inboxes = Inboxes(address, topology)
     network = make_network(identity, address, config, clock, inboxes.open)
     steps = StepParts(identity, settings, config, state, metrics, clock, errors)

@@ -22,7 +22,7 @@ from weir.metrics import (
     register_process_metrics,
     serve_metrics,
 )
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StoreStats
 
 log = logging.getLogger("task_manager")
 
@@ -57,10 +57,10 @@ class TaskManagerMetrics:
                 self._registry, gateway, config.job_name, address, config.push_interval_ms / 1e3
             )
 
-    def show_store(self, task_manager: str, backend: str, store: StateBackend) -> None:
-        """Show a job's store from now on, with the caches above it."""
+    def show_store(self, task_manager: str, backend: str, stats: Callable[[], StoreStats]) -> None:
+        """Show a job's store from now on, with the caches above it; ``stats`` is called at each scrape."""
         self._store_labels = (task_manager, backend)
-        self._stores.add(task_manager, backend, lambda: self._with_caches(store.stats()))
+        self._stores.add(task_manager, backend, lambda: self._with_caches(stats()))
 
     def show_caches(self, labels: SubtaskLabels, stats: Callable[[], StoreStats]) -> None:
         """Count the caches of a subtask's states to the store from now on; ``stats`` is called at each scrape."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, FailureKind
 from weir.protocol.database_run import parse_run
+from weir.state.api import StateBackend, StoreStats
 from weir.state.placement.placed_store import PlacedStore
 
 if TYPE_CHECKING:
@@ -44,6 +46,14 @@ class JobDatabase:
         )
         self.applying.add(store)
         return store
+
+    def stats(self, store: StateBackend) -> StoreStats:
+        """Those of the local store, and how the database does."""
+        return replace(
+            store.stats(),
+            away_s=self.tables.session.away_s,
+            waiting_checkpoints=self.applying.waiting_checkpoints,
+        )
 
     def close(self) -> None:
         """Stop applying, and give the session back."""

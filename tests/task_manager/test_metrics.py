@@ -17,7 +17,7 @@ def test_caches_of_cells_and_values_are_counted_with_the_store():
     tables = StateTables(store, 1 << 20, 16)
     declared = tables.of("step", {"cells": 1, "values": 2})
     cells, values = declared.cells(1, "cells"), declared.values("values")
-    metrics.show_store("here:1", "memory", store)
+    metrics.show_store("here:1", "memory", store.stats)
     labels = SubtaskLabels("job", 1, "step", 0)
     metrics.show_caches(labels, tables.stats)
     keys = KeyColumn.from_list([b"a", b"b"])

@@ -116,6 +116,12 @@ STORE_MEMORY = _store(
     "Memory of the store (block cache, memory tables, readers) and of the caches above it.",
 )
 STORE_DISK = _store("disk_bytes", "gauge", "Live files of the store on disk.")
+STORE_AWAY = _store(
+    "away_seconds", "gauge", "For how long the database that keeps the state has not answered; 0: it answers."
+)
+STORE_WAITING = _store(
+    "waiting_checkpoints", "gauge", "Complete checkpoints whose changes are not all in the database yet."
+)
 
 JOB_STATE = _define(
     "weir_job_state", "gauge", ("job", "state"), "1 for the state that the job is in, else 0."

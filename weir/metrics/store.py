@@ -43,6 +43,14 @@ class StoreCounters(Protocol):
     def disk_bytes(self) -> int:
         """Live files now."""
 
+    @property
+    def away_s(self) -> float:
+        """For how long a database has not answered."""
+
+    @property
+    def waiting_checkpoints(self) -> int:
+        """Complete checkpoints that are not in the database."""
+
 
 _ATTRIBUTES = {
     d.STORE_GETS: "gets",
@@ -52,6 +60,8 @@ _ATTRIBUTES = {
     d.STORE_CACHE_MISSES: "cache_misses",
     d.STORE_MEMORY: "memory_bytes",
     d.STORE_DISK: "disk_bytes",
+    d.STORE_AWAY: "away_s",
+    d.STORE_WAITING: "waiting_checkpoints",
 }
 
 

@@ -34,6 +34,10 @@ class StoreStats:
     remote_gets: int = 0
     remote_puts: int = 0
     remote_bytes: int = 0
+    #: Of state in a database: for how long it has not answered (0: it answers), and complete checkpoints whose changes
+    #: are not all there yet.
+    away_s: float = 0.0
+    waiting_checkpoints: int = 0
 
 
 class StateReader(ABC):

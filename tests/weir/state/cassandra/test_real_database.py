@@ -199,12 +199,13 @@ def test_rows_wait_for_a_database_that_does_not_answer_or_the_job_fails_as_set(
     assert answers == [[b"v"], [b"v"]]
 
 
-COUNTRIES = (
-    "albania andorra armenia austria azerbaijan belarus belgium bosnia bulgaria croatia cyprus czechia denmark estonia "
-    "finland france georgia germany greece hungary iceland ireland italy kazakhstan kosovo latvia liechtenstein "
-    "lithuania luxembourg malta moldova monaco montenegro netherlands northmacedonia norway poland portugal romania "
-    "russia sanmarino scotland serbia slovakia slovenia spain sweden switzerland turkey ukraine vatican"
-).split()
+EUROPE = """
+albania andorra armenia austria azerbaijan belarus belgium bosnia bulgaria croatia cyprus czechia denmark estonia
+finland france georgia germany greece hungary iceland ireland italy kazakhstan kosovo latvia liechtenstein
+lithuania luxembourg malta moldova monaco montenegro netherlands northmacedonia norway poland portugal romania
+russia sanmarino scotland serbia slovakia slovenia spain sweden switzerland turkey ukraine vatican
+"""
+COUNTRIES = EUROPE.split()
 
 
 @pytest.mark.parametrize("buckets", [1, 4])
