@@ -13,10 +13,10 @@ _DENIALS = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
+#: Said of a topic that was deleted, and by brokers that do not know it yet after a restart: the job waits for it.
+ABSENT = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 #: What no restart mends, besides refusals: what is said of it.
 _WRONG = {
-    KafkaError._UNKNOWN_TOPIC: "the topic is not there; create it, or correct its name",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic is not there; create it, or correct its name",
     KafkaError.TOPIC_EXCEPTION: "the topic cannot have this name; correct it",
     KafkaError._UNKNOWN_PARTITION: "the topic does not have this partition; correct the column with the partition",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms is more than the brokers take; lower it, or raise "
@@ -48,6 +48,10 @@ def unreachable(who: str, bootstrap: str, error: KafkaError) -> InputError:
         return InputError(f"{where} refuses: {error.str()}; grant the user of the job the right to do it")
     if error.code() in _WRONG:
         return InputError(f"{where}: {_WRONG[error.code()]} ({error.str()})")
-    failure = InputError(f"{where} does not answer: {error.str()}; check the addresses, and that it runs")
+    failure = InputError(
+        f"{where}: the topic is not there ({error.str()}); create it, or correct its name"
+        if error.code() in ABSENT
+        else f"{where} does not answer: {error.str()}; check the addresses, and that it runs"
+    )
     failure.failure_kind = FailureKind.OUTAGE
     return failure

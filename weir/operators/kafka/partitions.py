@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from weir.clock import Clock
 from weir.errors import FailureKind, InputError
-from weir.operators.kafka.client_errors import is_refusal, unreachable
+from weir.operators.kafka.client_errors import ABSENT, is_refusal, unreachable
 from weir.operators.kafka.records import Message
 from weir.specs.kafka import KafkaSpec
 
@@ -116,7 +116,11 @@ class KafkaPartitions:
         names = sorted(found) if self._spec.pattern else self._spec.topics
         chosen = [name for name in names if self._is_chosen(name)]
         for name in chosen:
-            if name not in found or found[name].error is not None:
+            told = found[name].error if name in found else None
+            if told is not None and told.code() not in ABSENT:
+                # It has no leader for a moment, or may not be read.
+                raise self._failure(told)
+            if name not in found or told is not None:
                 raise InputError(
                     f"source {self._step}: topic {name} is not at {self._spec.bootstrap}; create it, or correct topics"
                 )
@@ -242,7 +246,11 @@ class KafkaPartitions:
                 'and rows are lost; go on with on_truncation="earliest" or "latest", or start without the checkpoint'
             )
         if error.code() in _WRONG:
-            raise InputError(f"{name}: {_WRONG[error.code()]} ({error.str()})")
+            wrong = InputError(f"{name}: {_WRONG[error.code()]} ({error.str()})")
+            if error.code() in ABSENT:
+                # If this is so for good, the next deployment says it, and the job ends.
+                wrong.failure_kind = FailureKind.OUTAGE
+            raise wrong
         self._error = error
 
     def _failure(self, error: KafkaError) -> InputError:

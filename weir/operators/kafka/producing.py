@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _ANSWER_TIMEOUT_S = 30.0
 _ATTEMPTS_MAX = 10
+#: The next deployment ends what is left open, so that a restart need not wait for brokers that are away.
+_ABORT_TIMEOUT_S = 3.0
 #: Properties that a user may set and a consumer does not know.
 _PRODUCER_ONLY = ("linger.ms", "compression.type", "partitioner", "acks", "message.timeout.ms", "batch.size")
 #: Records that the client holds until a broker has them.
@@ -196,7 +198,7 @@ class RecordProducer:
         """Drop the open transaction; an error is told, as it ends by itself later."""
         try:
             self._producer.purge()
-            self._producer.abort_transaction(_ANSWER_TIMEOUT_S)
+            self._producer.abort_transaction(_ABORT_TIMEOUT_S)
         except KafkaException as error:
             log.warning(
                 "sink %s: a transaction stays until it times out: %s", self._step, error.args[0].str()

@@ -1,0 +1,76 @@
+"""What is said of errors of the client, and whether the job waits or ends."""
+
+import types
+
+import pytest
+from confluent_kafka import KafkaError
+
+import weir
+from weir.errors import FailureKind, InputError
+from weir.operators.kafka.client_errors import unreachable
+from weir.operators.kafka.partitions import KafkaPartitions
+from weir.testing import ManualClock
+
+OUTAGE, PERMANENT = FailureKind.OUTAGE, FailureKind.PERMANENT
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        (KafkaError._ALL_BROKERS_DOWN, OUTAGE, "does not answer: .*check the addresses"),
+        (KafkaError._UNKNOWN_TOPIC, OUTAGE, "the topic is not there .*create it"),
+        (KafkaError.SASL_AUTHENTICATION_FAILED, PERMANENT, "refuses the connection: .*correct the user"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, PERMANENT, "refuses: .*grant the user"),
+        (
+            KafkaError.INVALID_TRANSACTION_TIMEOUT,
+            PERMANENT,
+            "transaction_timeout_ms is more than the brokers take",
+        ),
+        (KafkaError._UNKNOWN_PARTITION, PERMANENT, "does not have this partition"),
+    ],
+)
+def test_a_job_waits_for_what_comes_back_and_ends_for_what_does_not(code, kind, message):
+    with pytest.raises(InputError, match=message) as told:
+        raise unreachable("sink out", "b:1", KafkaError(code))
+    assert told.value.failure_kind is kind
+
+
+@pytest.fixture
+def partitions():
+    spec = weir.Kafka(bootstrap="127.0.0.1:1", topics="t", schema={"id": int}).to_spec()
+    found = KafkaPartitions(spec, "s", ManualClock())
+    yield found
+    found.close()
+
+
+def listed(error=None):
+    topic = types.SimpleNamespace(
+        error=None if error is None else KafkaError(error), partitions={0: None, 1: None}
+    )
+    return types.SimpleNamespace(
+        list_topics=lambda timeout: types.SimpleNamespace(topics={"t": topic}), close=list
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(KafkaError.LEADER_NOT_AVAILABLE, OUTAGE), (KafkaError.UNKNOWN_TOPIC_OR_PART, PERMANENT)],
+)
+def test_a_topic_without_a_leader_is_no_topic_that_is_not_there(partitions, error, kind):
+    partitions._consumer = listed(error)
+    with pytest.raises(InputError) as told:
+        partitions.partitions()
+    assert told.value.failure_kind is kind
+
+
+def test_brokers_that_are_away_do_not_end_the_search_for_partitions(partitions):
+    partitions._consumer = listed(KafkaError.LEADER_NOT_AVAILABLE)
+    partitions.ask_for_partitions()
+    partitions._asked.exception(10)
+    assert partitions.has_found()
+    assert partitions.pop_found() is None
+    partitions._consumer = listed()
+    partitions.ask_for_partitions()
+    partitions._asked.result(10)
+    assert partitions.pop_found() == [("t", 0), ("t", 1)]
+    assert partitions.pop_found() is None
