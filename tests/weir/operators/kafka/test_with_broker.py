@@ -14,6 +14,7 @@ import weir
 from experiments.ports import free_port
 from services import kafka
 from tests.kafka_topics import make_topics
+from tests.weir.operators.kafka.registry_server import RegistryServer
 from weir.errors import FailureKind, InputError
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
@@ -135,7 +136,8 @@ class Reading:
     """One subtask of a source."""
 
     def __init__(self, kafka_bootstrap, topic, tmp_path, restored=None, **settings):
-        self.letters = DeadLetterFile(tmp_path / "dead", "job", "words", 0)
+        self._directory = tmp_path / "dead"
+        self.letters = DeadLetterFile(self._directory, "job", "words", 0)
         spec = weir.Kafka(bootstrap=kafka_bootstrap, topics=topic, schema={"id": int}, **settings).to_spec()
         self.reader = create_reader(spec)
         self.reader.open(
@@ -162,6 +164,10 @@ class Reading:
             assert time.monotonic() < deadline_s, f"only {self.ids}"
         return self
 
+    def letters_told(self):
+        paths = self._directory.rglob("*.jsonl")
+        return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
     def stop(self):
         snapshot = through_json(self.reader.snapshot())
         self.reader.close()
@@ -184,12 +190,7 @@ def test_it_goes_on_where_it_was_with_bad_records_told_once(kafka_bootstrap, top
     second = Reading(kafka_bootstrap, topic, tmp_path, restored).read(4)
     second.stop()
     assert first.ids + second.ids == [1, 2, 3, 4, 5, 6, 7]
-    letters = [
-        json.loads(line)
-        for path in (tmp_path / "dead").rglob("*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
-    assert [(letter["source"], letter["position"]) for letter in letters] == [
+    assert [(letter["source"], letter["position"]) for letter in second.letters_told()] == [
         (f"{topic}[0]", 1),
         (f"{topic}[0]", 7),
     ]
@@ -296,6 +297,24 @@ def test_at_least_once_sends_rows_at_once_and_some_again(kafka_bootstrap, topic,
         writer.flush()
         writer.close()
     assert delivered(kafka_bootstrap, topic) == [1, 2, 2, 3]
+
+
+def test_avro_goes_through_a_topic_and_what_is_no_avro_to_the_dead_letters(kafka_bootstrap, topic, tmp_path):
+    with RegistryServer() as registry:
+        value = weir.Avro(registry=registry.url)
+        writer = sink(kafka_bootstrap, topic, tmp_path, value=value)
+        writer.process(rows(1, 2, 3))
+        writer.snapshot(0)
+        writer.commit(0)
+        produce(kafka_bootstrap, topic, b"no avro")
+        reading = Reading(kafka_bootstrap, topic, tmp_path, value=value).read(3)
+        while not reading.letters_told():
+            reading.reader.poll(3)
+        reading.stop()
+    assert sorted(reading.ids) == [1, 2, 3]
+    [letter] = reading.letters_told()
+    assert letter["source"] == f"{topic}[0]"
+    assert "does not begin with the number of a schema" in letter["reason"]
 
 
 def murmur2(data):
