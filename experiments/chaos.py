@@ -221,7 +221,7 @@ class ChaosRun:
         Raises:
             ChaosError: the job failed, hangs, or a process ended that nobody had ended.
         """
-        self._faults.start_all(self._settings.task_managers)
+        self._start()
         self._cluster.wait_for(
             lambda s: (s["latest_checkpoint"] or 0) >= 2, "two checkpoints", self.start_timeout_s
         )
@@ -245,6 +245,9 @@ class ChaosRun:
                 )
         report(f"{self._now_s():7.1f} s  the rest of the stream, without faults")
         self._finish(result)
+
+    def _start(self) -> None:
+        self._faults.start_all(self._settings.task_managers)
 
     def _begin(self) -> None:
         """The job runs, and the first fault comes soon."""

@@ -81,8 +81,12 @@ class Faults:
 
     def start_all(self, task_managers: int) -> None:
         """Start every process."""
-        self._start_control_plane()
-        for name in list(self._proxies)[:task_managers]:
+        self.start_control_plane()
+        self.start_task_managers(task_managers)
+
+    def start_task_managers(self, count: int) -> None:
+        """Start the first ones; they wait for the control plane."""
+        for name in list(self._proxies)[:count]:
             self._start_task_manager(name)
 
     def begin(self, fault: Fault) -> str | None:
@@ -148,11 +152,12 @@ class Faults:
 
     def _start(self, name: str, before: WeirProcess) -> None:
         if name == _CONTROL_PLANE:
-            self._start_control_plane()
+            self.start_control_plane()
         else:
             self._start_task_manager(name, before.port)
 
-    def _start_control_plane(self) -> None:
+    def start_control_plane(self) -> None:
+        """Start the control plane with the job."""
         self._cluster.start_control_plane(self._job, self._parameters, exit_when_finished=False)
 
     def _start_task_manager(self, name: str, port: int = 0) -> None:

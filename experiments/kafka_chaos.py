@@ -40,6 +40,8 @@ _SETTINGS = {
     **SETTINGS,
     # Coordinators of transactions move with their brokers, and a checkpoint waits for that.
     "controlPlane.checkpoint_timeout_ms": 30_000,
+    # They wait while the brokers start.
+    "taskManager.connect_timeout_s": 150,
 }
 
 
@@ -97,9 +99,6 @@ def run_kafka_chaos(
     with ExitStack() as stack:
         brokers = Brokers(directory / "brokers")
         stack.callback(brokers.close)
-        report("starting three brokers")
-        bootstrap = brokers.start()
-        make_topics(bootstrap, _SOURCE, _TARGET, partitions=_PARTITIONS, replicas=brokers.count)
         cluster = Cluster(
             directory,
             task_managers=settings.task_managers,
@@ -111,8 +110,12 @@ def run_kafka_chaos(
             for number in range(1, settings.task_managers + 1)
         }
         stack.enter_context(cluster)
-        parameters = {"bootstrap": bootstrap, "source": _SOURCE, "target": _TARGET}
+        parameters: dict[str, object] = {"source": _SOURCE, "target": _TARGET}
         faults = Faults(cluster, {}, proxies, parameters, job=JOB, stages=STAGES, brokers=brokers)
+        report("starting three brokers, and task managers meanwhile")
+        faults.start_task_managers(settings.task_managers)
+        parameters["bootstrap"] = bootstrap = brokers.start()
+        make_topics(bootstrap, _SOURCE, _TARGET, partitions=_PARTITIONS, replicas=brokers.count)
         run = _KafkaRun(directory, settings, cluster, faults, bootstrap)
         stack.callback(run.close)
         others = frozenset(FaultKind) - _KINDS
@@ -137,6 +140,10 @@ class _KafkaRun(ChaosRun):
         """Stop both ends; a second time does nothing."""
         self._producing.halt()
         self._reading.stop()
+
+    def _start(self) -> None:
+        # Task managers run already.
+        self._faults.start_control_plane()
 
     def _begin(self) -> None:
         self._reading.measure_gaps(on=True)
