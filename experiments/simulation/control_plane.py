@@ -140,17 +140,25 @@ class ControlPlaneProcess(Process):
             return
         if rng.random() < 0.15 and self.parts.task_managers.clients:
             name = rng.choice(sorted(self.parts.task_managers.clients))
+            if self.world.broken and self._has_source(name):
+                return
             if isinstance(self.parts.drainer.request(name), Drain):
                 self.world.say(self.address, f"empties {name}")
                 self.world.counts["drains"] += 1
             return
-        stage_index = SOURCE if rng.random() < 0.2 else rng.choice(self._rescaled)
+        # A new deployment hides what is broken: the rules are about what goes on meanwhile.
+        is_source = not self.world.broken and rng.random() < 0.2
+        stage_index = SOURCE if is_source else rng.choice(self._rescaled)
         rescale = self.parts.rescaler.request(stage_index, rng.randint(1, 4))
         if not isinstance(rescale, RescaleRefusal):
             self._rescales_left -= 1
             self.world.counts["source moves" if stage_index == SOURCE else "rescales"] += 1
             self.world.say(self.address, f"rescale {rescale.plan.before} -> {rescale.plan.after}")
             self._faults.begins_rescale(sorted(set(rescale.plan.placement.values())))
+
+    def _has_source(self, name: str) -> bool:
+        placement = self.parts.job.machine.placement
+        return any(place == name and subtask.stage_index == SOURCE for subtask, place in placement.items())
 
     def _save(self) -> None:
         """Ask for a savepoint now and then."""
