@@ -218,7 +218,9 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(spec, monk
 def test_passwords_are_in_no_plan():
     properties = {"sasl.password": "hush"}
     value = weir.Avro(registry="http://r", auth="me:hush")
-    source = weir.Kafka(bootstrap="b:1", topics="t", value=value, schema={"id": int}, properties=properties).to_spec()
+    source = weir.Kafka(
+        bootstrap="b:1", topics="t", value=value, schema={"id": int}, properties=properties
+    ).to_spec()
     sink = weir.KafkaSink("t", bootstrap="b:1", value=value, properties=properties)
     for spec in (source, sink):
         assert "hush" not in str(spec.describe())
