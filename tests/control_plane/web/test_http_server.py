@@ -1,0 +1,39 @@
+"""Uvicorn in the control plane's loop: it answers, sleeps while nothing comes, and ends at once when it is told to."""
+
+import asyncio
+import time
+import urllib.request
+from email.utils import parsedate_to_datetime
+
+from fastapi import FastAPI
+
+from control_plane.web.http import HttpServer
+from weir.config import ControlPlaneConfig
+
+
+def test_it_answers_sleeps_and_ends_at_once():
+    async def test():
+        app = FastAPI()
+        app.get("/here")(lambda: "here")
+        server = HttpServer(app, ControlPlaneConfig(control_port=0))
+        looks, look = [], server._server.on_tick
+
+        async def counted(counter):
+            looks.append(time.monotonic())
+            return await look(counter)
+
+        server._server.on_tick = counted
+        server.start()
+        while not looks:
+            await asyncio.sleep(0.001)
+        reply = await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{server.port}/here")
+        with reply:
+            assert reply.read() == b'"here"'
+            assert abs(parsedate_to_datetime(reply.headers["Date"]).timestamp() - time.time()) < 10
+        await asyncio.sleep(0.25)
+        assert len(looks) == 1, "uvicorn's own loop has looked twice by now"
+        began_s = time.monotonic()
+        await server.stop()
+        assert time.monotonic() - began_s < 0.9, "before it would look again"
+
+    asyncio.run(test())
