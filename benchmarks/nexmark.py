@@ -190,6 +190,8 @@ def _compare(names: Sequence[str], directory: Path, report: Callable[[str, float
             run_engine(setup, directory / f"{query}-compared")
             if reference.equals(query, output):
                 equal.add(query)
+            else:
+                report(f"{query} DIFFERS", number / len(names))
     if different := [query for query in names if query not in equal]:
         raise BenchmarkError(
             f"{', '.join(different)}: the result is not that of Spark SQL over the same events"
