@@ -22,6 +22,9 @@ _EVICTED_SHARE, _EVICTED_MIN, _EVICTED_MAX = 64, 16, 500
 _TOUCHED_MAX = 20_000
 
 
+_ABSENT: Any = object()
+
+
 class Bucket:
     """Entries that are evicted, scanned and cleared together."""
 
@@ -143,6 +146,31 @@ class Buckets:
         self.size_bytes += size_bytes
         if bucket.group.touched is not None:
             self._touch(bucket.group, (key,))
+
+    def store_changes(self, puts: Iterable[tuple[bytes, bytes]], dirty: dict[bytes, Bucket]) -> None:
+        """Cache values that are to be written, in a table without owners; ``dirty`` is told of each."""
+        # Every row of a batch comes here: no call for each.
+        groups, grown = self.groups, 0
+        for key, value in puts:
+            group = groups.get(key[:2])
+            if group is None or group.touched is not None or not group.buckets:
+                bucket = self.make(key)
+                self.store(bucket, key, value)
+            else:
+                bucket = group.buckets[b""]
+                entries = group.entries
+                old = entries.get(key, _ABSENT)
+                entries[key] = value
+                if old is _ABSENT:
+                    size_bytes = len(key) + len(value) + ENTRY_OVERHEAD_BYTES
+                else:
+                    entries.move_to_end(key)
+                    size_bytes = len(value) - len(old or b"")
+                bucket.size_bytes += size_bytes
+                grown += size_bytes
+            bucket.unwritten.add(key)
+            dirty[key] = bucket
+        self.size_bytes += grown
 
     def store_loaded(self, loaded: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Cache values of keys that are not cached, those of a key group one after the other; they are used."""

@@ -88,10 +88,7 @@ class WriteBackCache(StateBackend):
         self._begin()
         with self._lock:
             make, store, note_change = self._buckets.make, self._buckets.store, self._writes.note_change
-            for key, value in puts:
-                bucket = make(key)
-                note_change(bucket, key)
-                store(bucket, key, value)
+            self._writes.store(puts)
             for key in deletes:
                 bucket = make(key)
                 note_change(bucket, key)

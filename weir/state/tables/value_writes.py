@@ -77,6 +77,17 @@ class ValueWrites:
         bucket.unwritten.add(key)
         self._dirty[key] = bucket
 
+    def store(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
+        """Cache new values, which are to be written; with the lock."""
+        buckets = self._buckets
+        if self._captured is None and buckets.owner_of is None:
+            buckets.store_changes(puts, self._dirty)
+            return
+        for key, value in puts:
+            bucket = buckets.make(key)
+            self.note_change(bucket, key)
+            buckets.store(bucket, key, value)
+
     def note_clear(self, owner: bytes) -> None:
         """The store's entries of an owner are to be deleted; with the lock."""
         # After others: what was written of it before is deleted with the rest.
