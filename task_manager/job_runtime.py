@@ -73,7 +73,7 @@ class JobRuntime:
         self.answers = Answers(
             inboxes.topology.graph,
             running,
-            OpenCheckpoints(state.read_manifest, state.images_beside, clock),
+            OpenCheckpoints(state.read_manifest, state.images_beside, clock, database),
             clock,
         )
         self._address = address

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
+from task_manager.state.job_database import JobDatabase
 from weir.clock import Clock
 from weir.protocol.manifest import GroupPlace, Manifest
 from weir.protocol.queries import QueryError
 from weir.state.images.image_client import image_address
 from weir.state.images.image_stores import Images
-from weir.state.placement.remote import RemoteStateClient
 from weir.state.tables.expiry import UNDATED
 from weir.ttl import Ttl
 
@@ -20,14 +21,33 @@ OPEN_MAX = 3
 IDLE_S = 60.0
 
 
+class StoredEntries(Protocol):
+    """What is read of a checkpoint; see ``RemoteStateClient``."""
+
+    def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
+        """Begin to read; the function that is returned waits for the values."""
+        ...
+
+    def scan(
+        self, start: bytes, stop: bytes, *, prefixes: Sequence[bytes], reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of a range."""
+        ...
+
+    def close(self) -> None:
+        """It is needed no longer."""
+        ...
+
+
 class OpenCheckpoint:
     """One checkpoint. Methods may be called from any thread."""
 
-    def __init__(self, manifest: Manifest, images: Images) -> None:
-        """``images`` are those of the manifest; they are closed with this object."""
+    def __init__(self, manifest: Manifest, images: Images, database: JobDatabase | None = None) -> None:
+        """``images`` are those of the manifest; closed with this object; ``database`` has the rest."""
         self.manifest = manifest
+        self._database = database
         self._images = images
-        self._clients: dict[str, RemoteStateClient] = {}
+        self._clients: dict[str, StoredEntries] = {}
         self._lock = threading.Lock()
         self.uses = 0
         self.used_s = 0.0
@@ -42,7 +62,7 @@ class OpenCheckpoint:
             for group, place in part.groups.items()
         }
 
-    def client(self, place: GroupPlace) -> RemoteStateClient:
+    def client(self, place: GroupPlace) -> StoredEntries:
         """Access to the images of a key group.
 
         Raises:
@@ -51,7 +71,11 @@ class OpenCheckpoint:
         address = image_address(place.image_id, place.base_image_id)
         with self._lock:
             if address not in self._clients:
-                self._clients[address] = self._images.connect(address)
+                image = self._images.connect(address)
+                database = self._database
+                self._clients[address] = (
+                    image if database is None else database.at_checkpoint(image, self.manifest.checkpoint_id)
+                )
             return self._clients[address]
 
     def close(self) -> None:
@@ -128,8 +152,10 @@ class OpenCheckpoints:
         read_manifest: Callable[[str], Manifest],
         images_beside: Callable[[], Images | None],
         clock: Clock,
+        database: JobDatabase | None = None,
     ) -> None:
         """``read_manifest``: of the job's checkpoint store; ``images_beside``: see ``JobState``."""
+        self._database = database
         self._read_manifest = read_manifest
         self._images_beside = images_beside
         self._clock = clock
@@ -170,7 +196,7 @@ class OpenCheckpoints:
         self._make_room()
         manifest = self._read_manifest(manifest_path)
         images.register(image for part in manifest.parts for image in part.images)
-        return OpenCheckpoint(manifest, images)
+        return OpenCheckpoint(manifest, images, self._database)
 
     def _close_idle(self) -> None:
         now_s = self._clock.monotonic_s()

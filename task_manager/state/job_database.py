@@ -11,9 +11,11 @@ from weir.errors import CheckpointError, FailureKind
 from weir.protocol.database_run import parse_run
 from weir.state.api import StateBackend, StoreStats
 from weir.state.placement.placed_store import PlacedStore
+from weir.state.placement.remote import RemoteStateClient
 
 if TYPE_CHECKING:
     from weir.state.cassandra.applying import Applying
+    from weir.state.cassandra.image_rows import ImageOverRows
     from weir.state.cassandra.settings import CassandraSettings
     from weir.state.cassandra.store import DatabaseStore
     from weir.state.cassandra.tables import DatabaseTables
@@ -46,6 +48,12 @@ class JobDatabase:
         )
         self.applying.add(store)
         return store
+
+    def at_checkpoint(self, image: RemoteStateClient, checkpoint_id: int) -> ImageOverRows:
+        """The state of a checkpoint, whose images have changes only."""
+        from weir.state.cassandra.image_rows import ImageOverRows
+
+        return ImageOverRows(image, self.tables, checkpoint_id)
 
     def stats(self, store: StateBackend) -> StoreStats:
         """Those of the local store, and how the database does."""

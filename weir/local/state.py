@@ -14,9 +14,11 @@ from pathlib import Path
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import load_rows, rows_of_subtask
+from weir.errors import StateMismatchError
 from weir.graph import Node, PhysicalGraph, Stage
 from weir.operators.base import Json
 from weir.operators.chain import OperatorChain
+from weir.protocol.database_run import databases_of
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
 from weir.protocol.restore_plan import RestorePlan, restore_plan
@@ -98,6 +100,11 @@ class DurableState:
         self._checkpoints = checkpoints
         self._plan = RestorePlan()
         if manifest is not None:
+            if databases_of(image.database for part in manifest.parts for image in part.images):
+                raise StateMismatchError(
+                    f"the state of checkpoint {manifest.checkpoint_id} is in a database, which runs in one process do "
+                    "not use: start it with weir run --store cassandra"
+                )
             stages = {stage.index: [node.name for node in stage.nodes] for stage in graph.stages}
             self._plan = restore_plan(manifest, stages, routing, graph.subtasks())
         settings = None

@@ -135,7 +135,7 @@ class DatabaseStore(StateBackend):
             rows = self._tables.scan(
                 piece.start, piece.stop, reverse=reverse, check_cancelled=self._check_cancelled
             )
-            yield from _overlaid(rows, changes, reverse)
+            yield from overlaid(rows, changes, reverse)
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range that belongs to the owned groups, key by key."""
@@ -187,7 +187,7 @@ class DatabaseStore(StateBackend):
         self.changes.close()
 
 
-def _overlaid(
+def overlaid(
     rows: Iterator[tuple[bytes, bytes]], changes: Iterator[tuple[bytes, bytes]], reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
     """Rows and changes in the same order; of equal keys the change counts, and a deletion hides the key."""

@@ -120,6 +120,10 @@ class DatabaseTables:
             update = await self.session.prepare(text)
             await self._do(update, [stamp, stamp, self.run.name], f"write {self._runs}")
 
+    def begun(self) -> int:
+        """The highest timestamp of which changes may have been written."""
+        return self.session.run(self._look())[1]
+
     async def _look(self) -> tuple[str, int]:
         """The job that writes, and the highest timestamp that may have been written."""
         select = await self.session.prepare(f"SELECT owner, begun FROM {self._runs} WHERE run = ?")

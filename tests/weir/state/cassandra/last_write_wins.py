@@ -16,6 +16,7 @@ class LastWriteWins:
 
     def __init__(self) -> None:
         self.run = DatabaseRun("run")
+        self.highest = 0
         self.rows: dict[bytes, tuple[int, bytes | None]] = {}
         #: Changes that are still written before the database stops; None: it does not.
         self.writes_left: int | None = None
@@ -30,7 +31,11 @@ class LastWriteWins:
         kept = [(key, value) for key, value in found if value is not None]
         return iter(kept[::-1] if reverse else kept)
 
-    def begin(self, owner: str, checkpoint_id: int, check_cancelled: object) -> None: ...
+    def begin(self, owner: str, checkpoint_id: int, check_cancelled: object) -> None:
+        self.highest = max(self.highest, self.run.timestamp(checkpoint_id))
+
+    def begun(self) -> int:
+        return self.highest
 
     def write(
         self, changes: Sequence[tuple[bytes, bytes | None]], checkpoint_id: int, check_cancelled: object

@@ -1,0 +1,52 @@
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from tests.weir.state.cassandra.last_write_wins import LastWriteWins
+from weir.protocol.queries import QueryError
+from weir.state.cassandra.entries import deletion, encode_value
+from weir.state.cassandra.image_rows import ImageOverRows
+from weir.state.layout import encode_key
+from weir.state.stores.memory import MemoryBackend
+
+KEYS = [encode_key(0, 3, name) for name in (b"a", b"b", b"c", b"d")]
+
+
+class Image:
+    """What a checkpoint has of the changes."""
+
+    def __init__(self) -> None:
+        self.store = MemoryBackend()
+
+    def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
+        return lambda: self.store.get_many(keys)
+
+    def scan(
+        self, start: bytes, stop: bytes, *, prefixes: Sequence[bytes], reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        return self.store.scan(start, stop, reverse=reverse)
+
+    def close(self) -> None: ...
+
+
+def test_a_checkpoint_is_its_changes_over_the_rows_until_the_database_has_gone_on() -> None:
+    tables, image = LastWriteWins(), Image()
+    tables.begin("job", 5, None)
+    tables.write([(KEYS[0], b"row"), (KEYS[1], b"row"), (KEYS[3], b"row")], 5, None)
+    image.store.write([(KEYS[1], encode_value(b"change", 6)), (KEYS[2], encode_value(b"new", 6))])
+    image.store.write([(KEYS[3], deletion(6))])
+    at_6 = ImageOverRows(image, tables, 6)  # type: ignore[arg-type]
+    state = [(KEYS[0], b"row"), (KEYS[1], b"change"), (KEYS[2], b"new")]
+    assert at_6.start_get(KEYS)() == [b"row", b"change", b"new", None]
+    assert list(at_6.scan(KEYS[0], KEYS[3] + b"\0", prefixes=[])) == state
+    assert list(at_6.scan(KEYS[0], KEYS[3] + b"\0", prefixes=[], reverse=True)) == state[::-1]
+    tables.begin("job", 7, None)
+    with pytest.raises(
+        QueryError, match="gone on to checkpoint 7, and checkpoint 6 cannot be read"
+    ) as raised:
+        at_6.start_get(KEYS)()
+    assert raised.value.status == 503
+    with pytest.raises(QueryError, match="try again"):
+        list(at_6.scan(KEYS[0], KEYS[3], prefixes=[]))
+    # What the checkpoint has itself stays good.
+    assert at_6.start_get(KEYS[1:2])() == [b"change"]

@@ -1,0 +1,78 @@
+"""The state of a checkpoint whose rows are in a database: the changes of its image in front of the rows.
+
+The database goes on to later checkpoints meanwhile, so what was read counts only if no change of a later one may have
+been written before. It is told otherwise, never returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from weir.protocol.queries import QueryError
+from weir.state.cassandra.entries import decode
+from weir.state.cassandra.store import overlaid
+from weir.state.cassandra.tables import DatabaseTables
+from weir.state.placement.remote import RemoteStateClient
+
+Entry = tuple[bytes, bytes]
+#: Entries of a scan between two looks whether the database has gone on.
+_CHUNK_ENTRIES = 1_000
+
+
+class ImageOverRows:
+    """What questions need of a ``RemoteStateClient``. Methods may be called from any thread.
+
+    Args:
+        changes: access to the checkpoint's images.
+        tables: the rows.
+        checkpoint_id: of the checkpoint.
+    """
+
+    def __init__(self, changes: RemoteStateClient, tables: DatabaseTables, checkpoint_id: int) -> None:
+        self._changes = changes
+        self._tables = tables
+        self._checkpoint_id = checkpoint_id
+
+    def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
+        """See ``RemoteStateClient``; what is returned raises QueryError 503 if the database has gone on."""
+        wait = self._changes.start_get(keys)
+
+        def result() -> list[bytes | None]:
+            changes = wait()
+            missing = [key for key, change in zip(keys, changes, strict=True) if change is None]
+            if missing:
+                rows = iter(self._tables.get_many(missing))
+                self._check()
+                return [next(rows) if change is None else decode(change) for change in changes]
+            return [None if change is None else decode(change) for change in changes]
+
+        return result
+
+    def scan(
+        self, start: bytes, stop: bytes, *, prefixes: Sequence[bytes], reverse: bool = False
+    ) -> Iterator[Entry]:
+        """See ``RemoteStateClient``; raises QueryError 503 if the database has gone on."""
+        changes = self._changes.scan(start, stop, prefixes=prefixes, reverse=reverse)
+        entries = overlaid(self._tables.scan(start, stop, reverse=reverse), changes, reverse)
+        while chunk := list(islice(entries, _CHUNK_ENTRIES)):
+            self._check()
+            yield from chunk
+
+    def _check(self) -> None:
+        """Refuse what was read if a later checkpoint may have changed it.
+
+        Raises:
+            QueryError: 503.
+        """
+        begun = self._tables.begun()
+        if begun > self._tables.run.timestamp(self._checkpoint_id):
+            raise QueryError(
+                503,
+                f"the database has gone on to checkpoint {begun - self._tables.run.base}, and checkpoint "
+                f"{self._checkpoint_id} cannot be read any more: try again, or ask for consistency=latest",
+            )
+
+    def close(self) -> None:
+        """Close the images; the session with the database stays."""
+        self._changes.close()
