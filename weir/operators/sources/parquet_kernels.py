@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.operators.byte_access import PADDING_BYTES, byte_at, copy_block, kernel, kernel_part, load4
-from weir.operators.kernel_types import BOOL, BYTES, INT, OFFSETS, TYPES
+from weir.operators.byte_access import PADDING_BYTES, byte_at, copy_block, kernel, kernel_part, load4, load8
+from weir.operators.kernel_types import BOOL, BYTES, INT, INTS, OFFSETS, TYPES
 
 _COPIED_BYTES = 32
 
@@ -64,12 +64,19 @@ def decode_hybrid(data: np.ndarray, at: int, stop: int, width: int, out: np.ndar
         # The last group may be cut off after the last value that counts.
         if at + ((wanted * width + 7) >> 3) > stop:
             return -1
+        # Eight bytes at once hold a value, wherever it begins, as long as there are so many.
+        whole = 0 if width == 0 else min(wanted, max(0, (len(data) - 8 - at) * 8 // width))
+        for number in range(whole):
+            bit = number * width
+            word = load8(data, at + (bit >> 3)) >> np.uint64(bit & 7)
+            out[filled + number] = np.int64(word) & mask
         held = 0
-        bits = 0
-        place = at
-        for number in range(wanted):
+        bits = -(whole * width & 7)
+        place = at + (whole * width >> 3)
+        for number in range(whole, wanted):
             while bits < width:
-                held |= byte_at(data, place) << bits
+                byte = byte_at(data, place)
+                held |= byte << bits if bits >= 0 else byte >> -bits
                 place += 1
                 bits += 8
             out[filled + number] = held & mask
@@ -250,3 +257,14 @@ def append_found(
         to += length
         offsets[filled + row + 1] = to
     return count
+
+
+@kernel(BOOL(INTS, OFFSETS, INT, INTS))
+def look_up_words(dictionary: np.ndarray, indices: np.ndarray, count: int, values: np.ndarray) -> bool:
+    """Values of 64 bits by their indices in the dictionary; False: an index is none."""
+    for number in range(count):
+        index = indices[number]
+        if index < 0 or index >= len(dictionary):
+            return False
+        values[number] = dictionary[index]
+    return True

@@ -26,7 +26,13 @@ from weir.operators.sources.parquet_headers import (
     PageHeader,
     read_header,
 )
-from weir.operators.sources.parquet_kernels import all_present, decode_hybrid, find_texts, look_up_texts
+from weir.operators.sources.parquet_kernels import (
+    all_present,
+    decode_hybrid,
+    find_texts,
+    look_up_texts,
+    look_up_words,
+)
 
 #: As the file calls them, and as pyarrow does.
 CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip"}
@@ -35,6 +41,7 @@ _HEADER_BYTES, _HEADER_BYTES_MAX = 1 << 10, 16 << 20
 #: An index of more bits is none.
 _WIDTH_MAX = 31
 _LEVEL_SIZE_BYTES = 4
+_WORD_BYTES = 8
 _no_bytes, _no_places = partial(np.empty, 0, np.uint8), partial(np.empty, 0, np.int32)
 
 
@@ -235,15 +242,28 @@ class PageReader:
         if dictionary is None:
             dictionary = self._found(np.empty(0, dtype=np.uint8), 0)
         if dictionary.numbers is not None:
-            if count and not 0 <= indices.min() <= indices.max() < len(dictionary.numbers):
-                raise DamagedPageError("an index is beyond the dictionary")
-            return Page(rows, valid, _spread(dictionary.numbers[indices], valid, rows))
+            return Page(rows, valid, _spread(_numbers_at(dictionary.numbers, indices), valid, rows))
         starts, lengths = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
         if not look_up_texts(dictionary.starts, dictionary.lengths, indices, count, starts, lengths):
             raise DamagedPageError("an index is beyond the dictionary")
         if valid is not None:
             starts, lengths = _spread(starts, valid, rows), _spread(lengths, valid, rows)
         return Page(rows, valid, None, dictionary.data, -1, starts, lengths)
+
+
+def _numbers_at(dictionary: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    if dictionary.itemsize != _WORD_BYTES:
+        if len(indices) and not 0 <= indices.min() <= indices.max() < len(dictionary):
+            raise DamagedPageError("an index is beyond the dictionary")
+        found: np.ndarray = dictionary[indices]
+        return found
+    values = np.empty(len(indices), dtype=np.int64)
+    # Of its own: what is in a page may begin at any address.
+    words = np.require(dictionary.view(np.int64), requirements=["A", "W"])
+    if not look_up_words(words, indices, len(indices), values):
+        raise DamagedPageError("an index is beyond the dictionary")
+    decoded: np.ndarray = values.view(dictionary.dtype)
+    return decoded
 
 
 def _spread(values: np.ndarray, valid: np.ndarray | None, rows: int) -> np.ndarray:
