@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from weir.protocol import checkpoint_model
 from weir.protocol import job as job_machine
 from weir.protocol.manifest import Manifest
+from weir.questions.link import QuestionPlace
 from weir.rpc import control_pb2
 
 Result = TypeVar("Result")
@@ -68,6 +69,9 @@ class TaskManagerCalls(Protocol):
     A call raises ConnectionLostError if the task manager does not answer or the connection is closed meanwhile,
     HandshakeError if it refuses.
     """
+
+    #: Where it takes questions to running state, as its latest status says.
+    question_place: QuestionPlace
 
     async def status(self) -> control_pb2.StatusReply:
         """Who is there."""

@@ -31,11 +31,11 @@ class TaskManagerMetrics:
     """The registry of the process, and its page and pusher if config.json asks for them."""
 
     def __init__(self, clock: Clock) -> None:
-        self._registry = CollectorRegistry()
-        register_process_metrics(self._registry, "task_manager")
-        self.subtasks = SubtaskMetrics(self._registry, clock)
-        self._latencies = LatencyMetrics(self._registry)
-        self._stores = StoreMetrics(self._registry)
+        self.registry = CollectorRegistry()
+        register_process_metrics(self.registry, "task_manager")
+        self.subtasks = SubtaskMetrics(self.registry, clock)
+        self._latencies = LatencyMetrics(self.registry)
+        self._stores = StoreMetrics(self.registry)
         self._store_labels: tuple[str, str] | None = None
         #: What tells about the caches of each subtask's states.
         self._caches: dict[SubtaskLabels, Callable[[], StoreStats]] = {}
@@ -49,12 +49,12 @@ class TaskManagerMetrics:
             AddressInUseError: the port is taken.
         """
         if config.enabled:
-            self._server = serve_metrics(self._registry, config.prometheus_host, port)
+            self._server = serve_metrics(self.registry, config.prometheus_host, port)
             log.info("metrics at http://%s:%d/metrics", config.prometheus_host, self._server.port)
         if config.push_enabled:
             gateway = f"{config.pushgateway_host}:{config.pushgateway_port}"
             self._pusher = MetricsPusher(
-                self._registry, gateway, config.job_name, address, config.push_interval_ms / 1e3
+                self.registry, gateway, config.job_name, address, config.push_interval_ms / 1e3
             )
 
     def show_store(self, task_manager: str, backend: str, stats: Callable[[], StoreStats]) -> None:

@@ -11,6 +11,7 @@ from task_manager.link.control_calls import GrpcControlCalls
 from task_manager.link.control_link import ControlLink
 from task_manager.link.control_planes import ControlPlanes, control_plane_addresses
 from task_manager.metrics import TaskManagerMetrics
+from task_manager.queries.question_server import QuestionServer
 from task_manager.server import TaskManagerServer
 from weir.clock import SystemClock
 from weir.config import Config, PrometheusConfig, TaskManagerConfig
@@ -46,7 +47,8 @@ class TaskManagerProcess:
         calls = GrpcControlCalls(section, control_planes, clock, lambda: self._link.is_stopped)
         self._metrics = TaskManagerMetrics(clock)
         self._slot = JobSlot(self._config, self._metrics, clock, self._link.notify, calls)
-        self._server = TaskManagerServer(section, self._slot, clock)
+        questions = QuestionServer(self._slot, calls, self._metrics.registry, section, clock)
+        self._server = TaskManagerServer(section, self._slot, clock, questions)
 
     def stop(self) -> None:
         """Cancel the subtasks, deregister and return from :meth:`run`."""

@@ -9,6 +9,7 @@ import grpc
 from task_manager.exchange.exchange_service import ExchangeService
 from task_manager.job_slot import JobSlot
 from task_manager.link.control_service import ControlService
+from task_manager.queries.question_server import QuestionServer
 from task_manager.state.state_service import StateService
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
@@ -28,7 +29,9 @@ _SERVER_THREADS_MAX = 4096
 class TaskManagerServer:
     """Listens for one process; what it is asked goes to the slot of the job."""
 
-    def __init__(self, config: TaskManagerConfig, slot: JobSlot, clock: Clock) -> None:
+    def __init__(
+        self, config: TaskManagerConfig, slot: JobSlot, clock: Clock, questions: QuestionServer
+    ) -> None:
         self._config = config
         self._slot = slot
         self._server = grpc.server(
@@ -36,7 +39,8 @@ class TaskManagerServer:
             # Without this, two task managers could share a port and each get half of the calls.
             options=[("grpc.so_reuseport", 0), *message_size_options(config.message_bytes_max)],
         )
-        service = ControlService(slot, config.operator_quota)
+        self._questions = questions
+        service = ControlService(slot, config.operator_quota, lambda: questions.place)
         control_pb2_grpc.add_TaskManagerServicer_to_server(service, self._server)
         self._exchange = ExchangeService(slot.find_inbox, config.message_bytes_max, clock)
         self._exchange.add_to(self._server)
@@ -50,6 +54,7 @@ class TaskManagerServer:
         """
         section = self._config
         self._exchange.listen(section.host, section.exchange_port)
+        self._questions.start()
         bound = join_address(section.host, section.tm_port)
         try:
             port = self._server.add_insecure_port(bound)
@@ -64,6 +69,7 @@ class TaskManagerServer:
 
     def stop(self) -> None:
         """Cancel the job, release the store and stop listening."""
+        self._questions.stop()
         self._slot.drop_job()
         self._exchange.close()
         self._server.stop(grace=0.5).wait()

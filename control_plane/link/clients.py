@@ -9,11 +9,13 @@ import grpc
 
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.protocol.queries import TIMEOUT_S
+from weir.questions.link import QuestionLink, QuestionPlace
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import (
     CONTROL_MESSAGE_BYTES_MAX,
     check_protocol_version,
     message_size_options,
+    parse_address,
     refusal_kind,
 )
 
@@ -57,6 +59,9 @@ class TaskManagerClient:
             ],
         )
         self._stub = control_pb2_grpc.TaskManagerStub(self._connection)
+        #: As the latest answer to :meth:`status` says.
+        self.question_place = QuestionPlace()
+        self._questions: QuestionLink | None = None
 
     async def status(self) -> control_pb2.StatusReply:
         """Who is there.
@@ -69,6 +74,9 @@ class TaskManagerClient:
             self._stub.Status, control_pb2.StatusRequest(), _CALL_TIMEOUT_S
         )
         check_protocol_version(reply.protocol_version)
+        self.question_place = QuestionPlace(
+            reply.question_port, reply.question_greeting, reply.question_http_address
+        )
         return reply
 
     async def is_gone(self) -> bool:
@@ -127,11 +135,29 @@ class TaskManagerClient:
 
     async def query(self, request: control_pb2.QueryRequest) -> control_pb2.QueryReply:
         """Ask a question; raises like :meth:`deploy`."""
-        return await self._ask(self._stub.Query, request, _QUERY_TIMEOUT_S)
+        if self._questions is None:
+            await self.status()
+            place = self.question_place
+            if not place.port:
+                raise HandshakeError(f"task manager {self.address} takes no questions")
+            self._questions = QuestionLink(parse_address(self.address).host, place.port, place.greeting)
+        questions = self._questions
+        try:
+            return control_pb2.QueryReply.FromString(
+                await questions.ask(request.SerializeToString(), _QUERY_TIMEOUT_S)
+            )
+        except ConnectionLostError as error:
+            # Another process may be at the address by now.
+            questions.close()
+            if self._questions is questions:
+                self._questions = None
+            raise ConnectionLostError(f"task manager {self.address} does not answer: {error}") from error
 
     async def close(self) -> None:
         """Free the connection; calls that wait for an answer raise ConnectionLostError."""
         self._is_closed = True
+        if self._questions is not None:
+            self._questions.close()
         await self._connection.close(None)
 
     async def _ask(

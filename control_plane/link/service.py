@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+import orjson
 
 from control_plane.composition import ControlPlane
+from control_plane.directory import directory_json
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError, FencedError, WeirError
 from weir.rpc import control_pb2, control_pb2_grpc
@@ -49,6 +51,12 @@ class ControlPlaneService(control_pb2_grpc.ControlPlaneServicer):
         return control_pb2.LocateReply(
             addresses=self._control_plane.job.locations.locate(request.stage_index, request.key_groups)
         )
+
+    async def Directory(
+        self, request: control_pb2.DirectoryRequest, context: Context
+    ) -> control_pb2.DirectoryReply:
+        """What a task manager needs to take questions."""
+        return control_pb2.DirectoryReply(directory_json=orjson.dumps(directory_json(self._control_plane)))
 
     async def AcknowledgeCheckpoint(
         self, request: control_pb2.AcknowledgeCheckpointRequest, context: Context

@@ -19,7 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 import weir
 from control_plane.composition import ControlPlane
-from control_plane.web.guard import GuardMiddleware, admission
+from control_plane.web.guard import admission
 from control_plane.web.state_pages import add_state_pages
 from control_plane.web.status_views import plan_view, routing_views, status_view
 from control_plane.web.views import (
@@ -40,6 +40,7 @@ from weir.errors import AddressInUseError
 from weir.protocol.checkpoint_model import CheckpointRecord, CheckpointRefusal
 from weir.protocol.rescale_log import AnyRescale
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
+from weir.questions.guard import GuardMiddleware
 
 
 def create_app(
@@ -57,6 +58,8 @@ def create_app(
     # Pages for people without anything from outside: the scripts are served from here.
     patch_fastapi(app)
     _add_error_pages(app)
+    # Before the guard, so that it comes after it.
+    add_state_pages(app, control_plane)
     _add_guard(app, config)
 
     @app.get("/healthz", summary="Whether this process answers")
@@ -103,7 +106,6 @@ def create_app(
     _add_drain_pages(app, control_plane)
     _add_checkpoint_pages(app, control_plane)
     _add_restore_page(app, control_plane)
-    add_state_pages(app, control_plane)
     return app
 
 

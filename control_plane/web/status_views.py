@@ -78,7 +78,7 @@ def _ms(time_us: int | None) -> int | None:
 
 def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
     placed = Counter(control_plane.job.machine.placement.values())
-    membership = control_plane.task_managers.membership
+    membership, clients = control_plane.task_managers.membership, control_plane.task_managers.clients
     now_ms = monotonic_ms(control_plane.clock)
     return [
         TaskManagerView(
@@ -86,6 +86,7 @@ def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
             operator_quota=member.quota,
             subtasks=placed[member.name],
             heartbeat_age_ms=max(0, now_ms - (member.lease_end_ms - membership.lease_ms)),
+            http=clients[member.name].question_place.http_address if member.name in clients else "",
         )
         for member in membership.members()
     ]

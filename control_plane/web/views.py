@@ -80,6 +80,7 @@ class TaskManagerView(BaseModel):
     operator_quota: int
     subtasks: int
     heartbeat_age_ms: int
+    http: str = Field("", description="host:port of its pages: questions to state, and metrics")
 
 
 class TotalsView(BaseModel):

@@ -12,6 +12,7 @@ from experiments.simulation.storage import SimulatedStore
 from experiments.simulation.world import SCALE, Process, Violation, World
 from weir.errors import ConnectionLostError, HandshakeError
 from weir.protocol.manifest import Manifest
+from weir.questions.link import QuestionPlace
 from weir.rpc import control_pb2
 from weir.rpc.wire import refusal_kind
 
@@ -87,6 +88,7 @@ class WorldClient:
 
     def __init__(self, process: ControlPlaneProcess, address: str) -> None:
         self._process, self._address = process, address
+        self.question_place = QuestionPlace()
         self._open: dict[asyncio.Future[Any], None] = {}
         self._is_closed = False
 

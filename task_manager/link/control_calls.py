@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
+import orjson
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, retry_if_result, wait_fixed
 
 from task_manager.checkpoints.acknowledgements import MadePart
@@ -20,6 +21,7 @@ from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 _RETRY_S = 0.2
 _LOCATE_TIMEOUT_S = 10.0
 _ACKNOWLEDGE_TIMEOUT_S = 10.0
+_DIRECTORY_TIMEOUT_S = 2.0
 
 
 class ControlCalls(Protocol):
@@ -82,6 +84,23 @@ class GrpcControlCalls:
                 "with taskManager.useCache it need not be asked"
             ) from error
         return dict(zip(groups, reply.addresses, strict=True))
+
+    def directory(self) -> dict[str, Any]:
+        """What a task manager needs to take questions to running state.
+
+        Raises:
+            ConnectionLostError: the control plane does not answer.
+        """
+        try:
+            reply = self._control_planes.stub.Directory(
+                control_pb2.DirectoryRequest(), timeout=_DIRECTORY_TIMEOUT_S
+            )
+        except grpc.RpcError as error:
+            raise ConnectionLostError(
+                f"the control plane at {self._control_planes.address} does not answer: {error.details()}"
+            ) from error
+        found: dict[str, Any] = orjson.loads(reply.directory_json)
+        return found
 
     def acknowledge(
         self,

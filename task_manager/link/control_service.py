@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import grpc
-import orjson
 
 from task_manager.job_slot import JobSlot
 from task_manager.rescale.cached_wire import entries_of
@@ -20,9 +19,9 @@ from weir.errors import (
 )
 from weir.operators.chain import StepError
 from weir.protocol.cache_copy import CopyArrived
-from weir.protocol.queries import QueryError, question_from_json
 from weir.protocol.rescale_owner import HandoverReceived
 from weir.protocol.routing import GroupMove
+from weir.questions.link import QuestionPlace
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import (
     PROTOCOL_VERSION,
@@ -39,16 +38,19 @@ log = logging.getLogger(__name__)
 class ControlService(control_pb2_grpc.TaskManagerServicer):
     """Called by gRPC's threads."""
 
-    def __init__(self, slot: JobSlot, operator_quota: int) -> None:
-        """``operator_quota``: subtasks that may run here."""
+    def __init__(
+        self, slot: JobSlot, operator_quota: int, questions: Callable[[], QuestionPlace] = QuestionPlace
+    ) -> None:
+        """``operator_quota``: subtasks that may run here; ``questions``: where they are taken."""
         self._slot = slot
+        self._questions = questions
         self._operator_quota = operator_quota
 
     def Status(
         self, request: control_pb2.StatusRequest, context: grpc.ServicerContext
     ) -> control_pb2.StatusReply:
         """Who this is and what runs here."""
-        runtime = self._slot.runtime
+        runtime, place = self._slot.runtime, self._questions()
         return control_pb2.StatusReply(
             protocol_version=PROTOCOL_VERSION,
             incarnation=self._slot.incarnation,
@@ -56,6 +58,9 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
             subtasks=self._slot.reports(),
             job_id=runtime.identity.job_id if runtime else "",
             generation=runtime.identity.generation if runtime else 0,
+            question_port=place.port,
+            question_greeting=place.greeting,
+            question_http_address=place.http_address,
         )
 
     def Deploy(
@@ -226,28 +231,6 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         with _errors_to(context):
             rescaling = self._slot.current(handshake_from_proto(request.handshake)).rescaling
             return control_pb2.PullStateReply(groups_left=rescaling.pull(request.address))
-
-    def Query(
-        self, request: control_pb2.QueryRequest, context: grpc.ServicerContext
-    ) -> control_pb2.QueryReply:
-        """Answer a question to the state here, with a status as of HTTP."""
-        try:
-            runtime = self._slot.current(handshake_from_proto(request.handshake))
-            question = question_from_json(orjson.loads(request.question_json))
-            status, answer, group = runtime.answers.answer(
-                question, request.state_id, request.manifest_path, context.is_active
-            )
-        except QueryError as error:
-            status, answer, group = error.status, {"error": str(error)}, 0
-        except WeirError as error:
-            # Another deployment is here, or what is here is being closed.
-            status, answer, group = 503, {"error": f"{error}: try again"}, 0
-        except (ValueError, TypeError) as error:
-            status, answer, group = 400, {"error": f"malformed question: {error}"}, 0
-        except Exception as error:
-            log.exception("a question could not be answered")
-            status, answer, group = 500, {"error": f"{type(error).__name__}: {error}"}, 0
-        return control_pb2.QueryReply(status=status, answer_json=orjson.dumps(answer), key_group=group)
 
 
 def _groups_of(groups: Iterable[control_pb2.OwnedGroup]) -> dict[int, int]:

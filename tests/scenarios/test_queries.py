@@ -54,19 +54,24 @@ def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path
     stages = cluster.status()["stages"]
     stage = next(stage["stage"] for stage in stages if "seen" in stage["name"].split(" -> "))
 
-    asker = Asker(address, servers[0])
-    asker.start()
+    # Any instance answers for all, the one without a subtask too.
+    instances = [item["http"] for item in cluster.status()["task_managers"]]
+    assert len(instances) == 3
+    askers = [Asker(instance, servers[0]) for instance in (address, *instances)]
+    for asker in askers:
+        asker.start()
     for parallelism in (3, 1):
         rescale(cluster, stage, parallelism)
-    asker.ends.set()
-    asker.join()
-    assert asker.seen == sorted(asker.seen), "an answer was older than one before it"
-    assert len(set(asker.seen)) > 1
-    assert {error.status for error in asker.refused} <= {503}
-    assert all("try again" in str(error) for error in asker.refused)
+    for asker in askers:
+        asker.ends.set()
+        asker.join()
+        assert asker.seen == sorted(asker.seen), "an answer was older than one before it"
+        assert len(set(asker.seen)) > 1
+        assert {error.status for error in asker.refused} <= {503}
+        assert all("try again" in str(error) for error in asker.refused)
 
-    def check(consistency):
-        with weir.connect(address) as job:
+    def check(consistency, instance):
+        with weir.connect(instance) as job:
             count, states = job.state("seen", "seen"), job.state
             for server in servers[:3]:
                 ids = [number for number in range(EVENTS) if f"server-{number % SERVERS}" == server]
@@ -99,10 +104,13 @@ def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path
     cluster.wait_for(
         lambda status: status["totals"]["events_out"] >= 2 * EVENTS, f"all rows, after {everything}"
     )
-    check("latest")
+    for instance in (address, *instances):
+        check("latest", instance)
     latest = cluster.status()["latest_checkpoint"]
     cluster.wait_for(lambda status: status["latest_checkpoint"] > latest, "a checkpoint of everything")
-    check("checkpoint")
+    check("checkpoint", instances[-1])
+    with weir.connect(instances[0]) as job:
+        job.state("seen", "seen").range()
     with weir.connect(address) as job:
         count = job.state("seen", "seen")
         frame = count.range()
@@ -121,6 +129,18 @@ def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path
                 job.state(step, state).get("a")
             assert refused.value.status == status
     assert cluster.http("GET", "/state/seen/seen?consistency=latest")[0] == 400
+    entries = [{"key": key, "value": value} for key, value in zip(frame["key"], frame["value"], strict=True)]
+    for path, answer in {
+        f"/keyvalue/{servers[0]}": entries[0],
+        "/all": entries,
+        "/reverseAll": entries[::-1],
+        f"/range/{servers[1]}/{servers[2]}": entries[1:3],
+        f"/reverseRange/{servers[1]}/{servers[2]}": entries[2:0:-1],
+        "/prefixScan/server-1": [entry for entry in entries if entry["key"].startswith("server-1")],
+        "/approximateNumEntries": {"key": "approximateNumEntries", "value": len(servers)},
+    }.items():
+        assert cluster.http("GET", f"{path}?step=seen") == (200, answer)
+    assert cluster.http("GET", "/all")[0] == 400
     assert cluster.http("GET", "/state/states/recent")[0] == 501
 
     place = cluster.status()["stages"][stage]["subtasks"][0]["task_manager"]

@@ -412,6 +412,11 @@ class TaskManagerConfig(Section):
         0,
         "Port on which rows from other task managers arrive; they ask for it at `tm_port`. 0: any free one.",
     )
+    http_port: ListenPort = setting(
+        0,
+        "Port of the pages: `/state/...`, as the control plane's, and `/metrics`. 0: any free one, which the log and "
+        "`/status` tell.",
+    )
     cp_host: str = setting("127.0.0.1", "Host of the control plane.", min_length=1)
     cp_port: Port = setting(8008, "gRPC port of the control plane.")
     control_planes: TextList = setting(

@@ -82,6 +82,16 @@ class QueryReply(_message.Message):
     key_group: int
     def __init__(self, status: _Optional[int] = ..., answer_json: _Optional[bytes] = ..., key_group: _Optional[int] = ...) -> None: ...
 
+class DirectoryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DirectoryReply(_message.Message):
+    __slots__ = ("directory_json",)
+    DIRECTORY_JSON_FIELD_NUMBER: _ClassVar[int]
+    directory_json: bytes
+    def __init__(self, directory_json: _Optional[bytes] = ...) -> None: ...
+
 class RegisterRequest(_message.Message):
     __slots__ = ("protocol_version", "address", "incarnation", "operator_quota", "job_id", "generation")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -316,20 +326,26 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("protocol_version", "incarnation", "operator_quota", "subtasks", "job_id", "generation")
+    __slots__ = ("protocol_version", "incarnation", "operator_quota", "subtasks", "job_id", "generation", "question_port", "question_greeting", "question_http_address")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_QUOTA_FIELD_NUMBER: _ClassVar[int]
     SUBTASKS_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_PORT_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_GREETING_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     incarnation: str
     operator_quota: int
     subtasks: _containers.RepeatedCompositeFieldContainer[SubtaskReport]
     job_id: str
     generation: int
-    def __init__(self, protocol_version: _Optional[int] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+    question_port: int
+    question_greeting: bytes
+    question_http_address: str
+    def __init__(self, protocol_version: _Optional[int] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., question_port: _Optional[int] = ..., question_greeting: _Optional[bytes] = ..., question_http_address: _Optional[str] = ...) -> None: ...
 
 class SubtaskLocation(_message.Message):
     __slots__ = ("subtask", "address")

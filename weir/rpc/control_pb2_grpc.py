@@ -60,6 +60,11 @@ class ControlPlaneStub:
                 request_serializer=weir_dot_rpc_dot_control__pb2.AcknowledgeCheckpointRequest.SerializeToString,
                 response_deserializer=weir_dot_rpc_dot_control__pb2.AcknowledgeCheckpointReply.FromString,
                 _registered_method=True)
+        self.Directory = channel.unary_unary(
+                '/weir.v1.ControlPlane/Directory',
+                request_serializer=weir_dot_rpc_dot_control__pb2.DirectoryRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.DirectoryReply.FromString,
+                _registered_method=True)
         self.Deregister = channel.unary_unary(
                 '/weir.v1.ControlPlane/Deregister',
                 request_serializer=weir_dot_rpc_dot_control__pb2.DeregisterRequest.SerializeToString,
@@ -106,6 +111,13 @@ class ControlPlaneServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Directory(self, request, context):
+        """Which task managers have which state, so that a task manager can take questions to running state.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Deregister(self, request, context):
         """A task manager leaves in an orderly way.
         """
@@ -140,6 +152,11 @@ def add_ControlPlaneServicer_to_server(servicer, server):
                     servicer.AcknowledgeCheckpoint,
                     request_deserializer=weir_dot_rpc_dot_control__pb2.AcknowledgeCheckpointRequest.FromString,
                     response_serializer=weir_dot_rpc_dot_control__pb2.AcknowledgeCheckpointReply.SerializeToString,
+            ),
+            'Directory': grpc.unary_unary_rpc_method_handler(
+                    servicer.Directory,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.DirectoryRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.DirectoryReply.SerializeToString,
             ),
             'Deregister': grpc.unary_unary_rpc_method_handler(
                     servicer.Deregister,
@@ -294,6 +311,33 @@ class ControlPlane:
             _registered_method=True)
 
     @staticmethod
+    def Directory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.ControlPlane/Directory',
+            weir_dot_rpc_dot_control__pb2.DirectoryRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.DirectoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Deregister(request,
             target,
             options=(),
@@ -401,11 +445,6 @@ class TaskManagerStub:
                 request_serializer=weir_dot_rpc_dot_control__pb2.PullStateRequest.SerializeToString,
                 response_deserializer=weir_dot_rpc_dot_control__pb2.PullStateReply.FromString,
                 _registered_method=True)
-        self.Query = channel.unary_unary(
-                '/weir.v1.TaskManager/Query',
-                request_serializer=weir_dot_rpc_dot_control__pb2.QueryRequest.SerializeToString,
-                response_deserializer=weir_dot_rpc_dot_control__pb2.QueryReply.FromString,
-                _registered_method=True)
 
 
 class TaskManagerServicer:
@@ -512,13 +551,6 @@ class TaskManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Query(self, request, context):
-        """A question to running state; docs/design/0005.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_TaskManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -591,11 +623,6 @@ def add_TaskManagerServicer_to_server(servicer, server):
                     servicer.PullState,
                     request_deserializer=weir_dot_rpc_dot_control__pb2.PullStateRequest.FromString,
                     response_serializer=weir_dot_rpc_dot_control__pb2.PullStateReply.SerializeToString,
-            ),
-            'Query': grpc.unary_unary_rpc_method_handler(
-                    servicer.Query,
-                    request_deserializer=weir_dot_rpc_dot_control__pb2.QueryRequest.FromString,
-                    response_serializer=weir_dot_rpc_dot_control__pb2.QueryReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -977,33 +1004,6 @@ class TaskManager:
             '/weir.v1.TaskManager/PullState',
             weir_dot_rpc_dot_control__pb2.PullStateRequest.SerializeToString,
             weir_dot_rpc_dot_control__pb2.PullStateReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Query(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/weir.v1.TaskManager/Query',
-            weir_dot_rpc_dot_control__pb2.QueryRequest.SerializeToString,
-            weir_dot_rpc_dot_control__pb2.QueryReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,13 +7,14 @@ import orjson
 import pytest
 
 import weir
-from control_plane.web import asking
-from control_plane.web.asking import Asking
+from control_plane.directory import OwnDirectory
 from weir.errors import ConnectionLostError
 from weir.graph import physical_graph
 from weir.protocol.job import JobState
 from weir.protocol.queries import QueryError, Question
 from weir.protocol.routing import initial_table
+from weir.questions import asking
+from weir.questions.asking import Asking
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
 from weir.types import SubtaskId
@@ -62,7 +63,7 @@ class World:
         )
         self.checkpointer = SimpleNamespace(latest=None)
         self.task_managers = SimpleNamespace(client=lambda name: self.owners[int(name[-1])])
-        self.asking = Asking(self)
+        self.asking = Asking(OwnDirectory(self))
 
     def ask(self, key="a", **given):
         return asyncio.run(self.asking.ask(Question("n", "n", key, **given)))

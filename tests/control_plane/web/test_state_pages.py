@@ -13,8 +13,8 @@ from weir.protocol.queries import QueryError
 class Asked:
     """Answers as it is told to."""
 
-    def __init__(self, control_plane):
-        control_plane.asked = self
+    def __init__(self, directory):
+        directory._control_plane.asked = self
         self.questions, self.answer = [], (200, {"key": "a", "value": 1})
 
     async def ask(self, question):

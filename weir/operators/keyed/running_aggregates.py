@@ -129,6 +129,7 @@ class KeyedAggregateOperator(Operator):
                 )
                 for accumulator, mask in zip(self._accumulators, masks, strict=True)
             ]
+            state.end_piece()
             if self._spec.emit == "per_batch":
                 rows = pa.array(self._last_rows(slots))
                 piece, columns = piece.take(rows), [column.take(rows) for column in columns]

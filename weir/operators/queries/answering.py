@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.graph import LogicalGraph, Node
-from weir.operators.queries.formats import ABSENT, StateFormat, format_of
+from weir.operators.queries.formats import ABSENT, EntryFormat, StateFormat, format_of
 from weir.operators.queries.key_text import KeyText
 from weir.operators.queries.reading import StateReading
 from weir.protocol.queries import PAGE_BYTES_MAX, QueryError, Question
@@ -35,10 +36,19 @@ class AskedState:
     keys: KeyText
     max_parallelism: int
 
+    @property
+    def is_entry(self) -> bool:
+        """Whether a key has one entry, which means something by itself."""
+        return isinstance(self.format, EntryFormat) and self.format.ttl is None
+
     def group_of(self, user_key: bytes) -> int:
         """The key group of a key."""
-        hashes = weir_keys.hash_keys(weir_keys.KeyColumn.from_list([user_key]))
-        return int(weir_keys.key_groups(hashes, self.max_parallelism)[0])
+        return self.place_of(user_key)[1]
+
+    def place_of(self, user_key: bytes) -> tuple[np.uint64, int]:
+        """The hash and the key group of a key."""
+        value = weir_keys.hash_keys(weir_keys.KeyColumn.from_list([user_key]))[0]
+        return value, (int(value) >> 32) * self.max_parallelism >> 32
 
 
 def asked_state(graph: LogicalGraph, question: Question) -> AskedState:

@@ -24,6 +24,7 @@ class KeyText:
         """``columns``: names and types of the key columns, as they come in."""
         self._columns = list(columns)
         self._names = [column.name for column in columns]
+        self._is_string = len(columns) == 1 and columns[0].type in (pa.string(), pa.large_string())
 
     @property
     def is_ordered(self) -> bool:
@@ -41,6 +42,9 @@ class KeyText:
         Raises:
             QueryError: it is no key of these types.
         """
+        if self._is_string:
+            # What the cast below would make of it.
+            return text.encode()
         parts: Sequence[Any] = [text]
         if len(self._columns) > 1:
             try:
@@ -63,6 +67,8 @@ class KeyText:
         """
         if not keys:
             return []
+        if self._is_string and len(keys) == 1 and keys[0] != weir_keys.NULL_KEY:
+            return [keys[0].decode()]
         column = weir_keys.KeyColumn.from_list(keys)
         arrays = weir_keys.decode_keys(column, [column.type for column in self._columns])
         rows = zip(*([plain(value) for value in array.to_pylist()] for array in arrays), strict=True)

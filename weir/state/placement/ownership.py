@@ -142,6 +142,10 @@ class GroupOwnership:
         with self.lock:
             return dict(self._epochs)
 
+    def owns(self, group: int) -> bool:
+        """Whether a group is owned; any thread may call it."""
+        return group in self._epochs
+
     def client(self, address: str) -> RemoteStateClient:
         """The client of a peer or of images, with this subtask's owner epochs; see :meth:`Peers.client`."""
         with self.lock:

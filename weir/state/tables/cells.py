@@ -33,6 +33,10 @@ _EVICTION_SHARE = 16
 _COPIED_KEY_BYTES = 32
 
 
+class ChangingError(Exception):
+    """The table is being changed: look again in a moment."""
+
+
 class CellTable(StateTable):
     """Accumulators of one operator in one subtask. Not thread-safe: the subtask's thread calls it.
 
@@ -74,6 +78,8 @@ class CellTable(StateTable):
         )
         self._gets = self._hits = 0
         self._failed = False
+        #: Whether the rows of a piece are being worked on.
+        self._in_piece = False
         #: By key group: when it was copied for a new owner (the table's ``now``); negative: not, or the copy is void.
         self._copied = np.full(max_parallelism, -1, dtype=np.int64)
         #: Groups that are not ours yet, whose cached keys count when they are adopted.
@@ -149,8 +155,9 @@ class CellTable(StateTable):
             self._set(slots[rows[first:last] - start], cells[first:last], presence[first:last])
 
     def _set(self, slots: np.ndarray, cells: np.ndarray, presence: np.ndarray) -> None:
-        self._table.cells[slots] = cells
-        self._table.presence[slots] = presence
+        with self._table.change():
+            self._table.cells[slots] = cells
+            self._table.presence[slots] = presence
         self._table.mark_dirty(slots)
 
     def pieces(
@@ -172,19 +179,61 @@ class CellTable(StateTable):
             StateError: the store cannot be read or written, or holds values of another form.
         """
         start, rows = 0, len(hashes)
-        while start < rows:
-            # Half of the slots may always be pinned; asking for the exact bound takes longer than a small batch.
-            stop = rows
-            if rows - start > self._table.capacity // 2:
-                stop = min(rows, start + self._table.rows_max)
-            stop = self._limit_key_bytes(key_offsets, start, stop)
-            # Until the lookup is through, new slots are empty although the store may have their state.
-            self._check_usable()
-            self._failed = True
-            slots = self._lookup(hashes[start:stop], key_data, key_offsets[start : stop + 1], changes)
-            self._failed = False
-            yield start, stop, slots
-            start = stop
+        try:
+            while start < rows:
+                # Half of the slots may always be pinned; asking for the exact bound takes longer than a small batch.
+                stop = rows
+                if rows - start > self._table.capacity // 2:
+                    stop = min(rows, start + self._table.rows_max)
+                stop = self._limit_key_bytes(key_offsets, start, stop)
+                # Until the lookup is through, new slots are empty although the store may have their state.
+                self._check_usable()
+                self._failed = True
+                self._begin_piece()
+                slots = self._lookup(hashes[start:stop], key_data, key_offsets[start : stop + 1], changes)
+                self._failed = False
+                yield start, stop, slots
+                start = stop
+        finally:
+            self.end_piece()
+
+    def _begin_piece(self) -> None:
+        if not self._in_piece:
+            self._in_piece = True
+            self._table.changing += 1
+        self._table.changes += 1
+
+    def end_piece(self) -> None:
+        """The cells of a piece are as they will be: others may look at them.
+
+        For callers of :meth:`pieces` who do something else before they ask for the next piece.
+        """
+        if self._in_piece:
+            self._in_piece = False
+            self._table.changing -= 1
+
+    def look_at(self, value: np.uint64, key: np.ndarray) -> bytes | None:
+        """The value of a cached key as the store would have it, as it is between two batches; None: not cached.
+
+        Any thread may call it.
+
+        Args:
+            value: the key's hash.
+            key: the key's bytes, uint8.
+
+        Raises:
+            ChangingError: the table is being changed just now.
+        """
+        table = self._table
+        changes = table.changes
+        if table.changing or self._failed:
+            raise ChangingError
+        found = table.peek(value, key)
+        if table.changing or table.changes != changes:
+            raise ChangingError
+        if found is None:
+            return None
+        return accumulators.encode_rows(found[0][None], found[1][None]).tobytes()
 
     def _check_usable(self) -> None:
         if self._failed:
@@ -314,7 +363,8 @@ class CellTable(StateTable):
         self._kept[wanted] = False
         self._latest_read = None
         if len(self._table.slots_in_groups(wanted, dirty_only=False)):
-            self._table.remove_groups(wanted)
+            with self._table.change():
+                self._table.remove_groups(wanted)
 
     # --- expired entries go ------------------------------------------------------------------------------------
 
@@ -337,7 +387,8 @@ class CellTable(StateTable):
         dirty = self._table.is_dirty(slots)
         cached = slots[(slots >= 0) & ~dirty]
         if len(cached):
-            self._table.remove(cached)
+            with self._table.change():
+                self._table.remove(cached)
         return [key for key, is_dirty in zip(keys, dirty.tolist(), strict=True) if not is_dirty]
 
     def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -416,11 +467,12 @@ class CellTable(StateTable):
         self._check_usable()
         table, wanted = self._table, self._wanted(groups)
         arrays = (entries.hashes, entries.key_data, entries.key_offsets, entries.cells, entries.presence)
-        while (row := table.put_clean(*arrays, wanted, may_insert=True)) < len(entries):
-            if not table.make_room(int(entries.key_lengths[row])):
-                # An older copy of a key must not stay.
-                table.put_clean(*arrays, wanted, may_insert=False)
-                break
+        with table.change():
+            while (row := table.put_clean(*arrays, wanted, may_insert=True)) < len(entries):
+                if not table.make_room(int(entries.key_lengths[row])):
+                    # An older copy of a key must not stay.
+                    table.put_clean(*arrays, wanted, may_insert=False)
+                    break
         return True
 
     def keep_copies(self, groups: Iterable[int]) -> None:

@@ -343,3 +343,44 @@ def remove_groups(
             while table[home] != 0:
                 home = (home + ONE) & mask
             table[home] = entry
+
+
+@kernel(types.int64(types.uint64, IN_U8, *_TABLE, I64_2D, U8_2D, I64, U8))
+def peek(
+    value: Any,
+    key: Any,
+    table: Any,
+    starts: Any,
+    lengths: Any,
+    arena: Any,
+    cells: Any,
+    presence: Any,
+    cells_out: Any,
+    presence_out: Any,
+) -> int:
+    """Copy what the slot of a key has; returns the slot, or -1: the key has none.
+
+    Another thread may change the table meanwhile. Then what is returned means nothing, but nothing outside the arrays
+    is read, and it ends.
+    """
+    mask = np.uint64(table.size - 1)
+    tag = value & LOW_32
+    position = value & mask
+    for _ in range(table.size):
+        entry = table[position]
+        if entry == 0:
+            return -1
+        slot = np.int64(entry & LOW_32) - 1
+        if (entry >> SHIFT) == tag and 0 <= slot < lengths.size and slot < cells.shape[0]:
+            start = starts[slot]
+            length = key.size
+            if lengths[slot] == length and start >= 0 and start + length <= arena.size:
+                index = 0
+                while index < length and arena[start + index] == key[index]:
+                    index += 1
+                if index == length:
+                    cells_out[:] = cells[slot, :]
+                    presence_out[:] = presence[slot, :]
+                    return int(slot)
+        position = (position + ONE) & mask
+    return -1

@@ -6,6 +6,9 @@ byte, never by hash alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from weir.state.packed import PackedKeys
@@ -67,6 +70,8 @@ class SlotTable:
         self._arena = np.zeros(_ARENA_BYTES_MIN, dtype=np.uint8)
         self._counters = np.zeros(COUNTERS, dtype=np.int64)
         self._now = 0
+        #: Calls under way that change which key has which slot; and how many there have been.
+        self.changing = self.changes = 0
         self._resize(min(SLOTS_MIN, self._capacity_max()))
 
     @property
@@ -208,6 +213,39 @@ class SlotTable:
     def now(self) -> int:
         """Number of the latest :meth:`probe`; slots that it met carry it. Begins anew after 4 billion."""
         return self._now
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """Around everything that changes keys or cells, so that :meth:`peek` of another thread notices it."""
+        self.changing += 1
+        self.changes += 1
+        try:
+            yield
+        finally:
+            self.changing -= 1
+
+    def peek(self, value: np.uint64, key: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Cells and presence of a key, copied, without noting that it was used; None: it has no slot.
+
+        Any thread may call it; what it returns means something only if :attr:`changing` is 0 and :attr:`changes` the
+        same before and afterwards.
+        """
+        cells, presence = self.cells, self.presence
+        cells_out = np.zeros(cells.shape[1], dtype=np.int64)
+        presence_out = np.zeros(presence.shape[1], dtype=np.uint8)
+        slot = kernels.peek(
+            value,
+            key,
+            self._table,
+            self._starts,
+            self._lengths,
+            self._arena,
+            cells,
+            presence,
+            cells_out,
+            presence_out,
+        )
+        return None if slot < 0 else (cells_out, presence_out)
 
     def changed_in_groups(self, marks: np.ndarray) -> np.ndarray:
         """Slots that were met after the mark of their key group, int32, ascending.

@@ -1,0 +1,143 @@
+"""What the control plane knows of the job, for questions that it takes itself and for task managers that take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from control_plane.composition import ControlPlane
+from weir.protocol.queries import QueryError, Question, check_job
+from weir.questions.asking import Reply
+from weir.rpc import control_pb2
+from weir.rpc.wire import handshake_to_proto
+from weir.specs import KeyedAggregateSpec
+from weir.specs.windows import WindowAggregateSpec
+
+
+class OwnDirectory:
+    """Implements ``weir.questions.asking.Directory``; nothing here is older than the job itself."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._control_plane = control_plane
+
+    @property
+    def generation(self) -> int:
+        """See ``Directory``."""
+        return self._control_plane.job.identity.generation
+
+    async def refresh(self, *, is_wrong: bool) -> None:
+        """Nothing: see the class."""
+
+    def check(self) -> None:
+        """See ``Directory``."""
+        check_job(self._control_plane.job.state)
+
+    def stage_of(self, step: str) -> int:
+        """See ``Directory``."""
+        steps = _steps(self._control_plane)
+        if step not in steps:
+            raise QueryError(
+                404, f"no step {step!r} has state; those with state: {', '.join(steps) or 'none'}"
+            )
+        return steps[step]
+
+    def states(self) -> list[tuple[str, str]]:
+        """See ``Directory``."""
+        return _states(self._control_plane)
+
+    def routing_version(self, stage_index: int) -> int:
+        """See ``Directory``."""
+        table = self._control_plane.job.routing_tables.get(stage_index)
+        if table is None:
+            raise QueryError(501, "the step has no key groups of its own")
+        return table.version
+
+    def address(self, stage_index: int, group: int) -> str:
+        """See ``Directory``."""
+        address = _address(self._control_plane, stage_index, group)
+        if not address:
+            raise QueryError(503, f"key group {group} has no owner now: try again")
+        return address
+
+    def latest_checkpoint(self) -> tuple[int, str]:
+        """See ``Directory``."""
+        found = _latest_checkpoint(self._control_plane)
+        if found is None:
+            raise QueryError(503, "the job has not made a checkpoint of its own yet: try again")
+        return found
+
+    async def call(self, address: str, question: Question, manifest_path: str) -> Reply:
+        """See ``Directory``."""
+        job = self._control_plane.job
+        request = control_pb2.QueryRequest(
+            handshake=handshake_to_proto(job.identity),
+            question_json=orjson.dumps(question.to_json()),
+            state_id=job.state_ids.get(
+                f"{question.step}/{question.state}", job.state_ids.get(question.step, 0)
+            ),
+            manifest_path=manifest_path,
+        )
+        reply = await self._control_plane.task_managers.client(address).query(request)
+        return Reply(reply.status, reply.answer_json, reply.key_group)
+
+
+def directory_json(control_plane: ControlPlane) -> dict[str, Any]:
+    """What a task manager needs to take questions; ``task_manager.queries.directory`` reads it."""
+    job = control_plane.job
+    tables = {}
+    for stage_index, table in job.routing_tables.items():
+        owners = [_address(control_plane, stage_index, group) for group in range(len(table.groups))]
+        addresses = sorted(set(owners))
+        tables[str(stage_index)] = {
+            "version": table.version,
+            "addresses": addresses,
+            "owners": [addresses.index(owner) for owner in owners],
+        }
+    return {
+        "state": job.state.value,
+        "generation": job.identity.generation,
+        "steps": _steps(control_plane),
+        "tables": tables,
+        "state_ids": dict(job.state_ids),
+        "states": _states(control_plane),
+        "checkpoint": _latest_checkpoint(control_plane),
+        "places": {
+            address: (client.question_place.port, client.question_place.greeting.hex())
+            for address, client in control_plane.task_managers.clients.items()
+        },
+    }
+
+
+def _steps(control_plane: ControlPlane) -> dict[str, int]:
+    """Stages of the steps with state."""
+    return {
+        node.name: stage.index
+        for stage in control_plane.job.graph.stages
+        for node in stage.nodes
+        if node.is_keyed
+    }
+
+
+def _states(control_plane: ControlPlane) -> list[tuple[str, str]]:
+    """Steps and names of states: those that are declared, and columns of aggregates."""
+    job = control_plane.job
+    declared = [name.split("/", 1) for name in job.state_ids if "/" in name]
+    found = [(step, state) for step, state in declared]
+    for node in job.graph.logical.nodes:
+        if isinstance(node.spec, KeyedAggregateSpec | WindowAggregateSpec):
+            found += [(node.name, aggregate.output) for aggregate in node.spec.aggregates]
+    return sorted(found)
+
+
+def _address(control_plane: ControlPlane, stage_index: int, group: int) -> str:
+    """The task manager of the owner of a key group; "": there is none now."""
+    owner = control_plane.job.owner(stage_index, group)
+    return control_plane.job.machine.placement.get(owner, "") if owner is not None else ""
+
+
+def _latest_checkpoint(control_plane: ControlPlane) -> tuple[int, str] | None:
+    latest = control_plane.checkpointer.latest
+    if latest is None or latest.job_id != control_plane.job.identity.job_id:
+        return None
+    return latest.manifest.checkpoint_id, latest.path

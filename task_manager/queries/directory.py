@@ -1,0 +1,148 @@
+"""What a task manager knows of the whole job, so that it takes questions for all: from the control plane, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from weir.clock import Clock
+from weir.errors import ConnectionLostError, WeirError
+from weir.protocol.job import JobState
+from weir.protocol.queries import QueryError, Question, check_job
+from weir.questions.asking import Reply
+from weir.questions.link import QuestionLink
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity, handshake_to_proto, parse_address
+
+#: After that long what is known is asked for again; and at once if it is wrong, but not more often than this.
+_KEPT_S = 1.0
+_AGAIN_S = 0.02
+_CALL_S = 7.0
+
+
+class FetchedDirectory:
+    """Implements ``weir.questions.asking.Directory``.
+
+    What is out of date leads to a task manager that refuses (its generation or its key groups are others), never to a
+    wrong answer.
+    """
+
+    def __init__(
+        self,
+        identity: Callable[[], JobIdentity | None],
+        fetch: Callable[[], dict[str, Any]],
+        clock: Clock,
+    ) -> None:
+        """``identity``: of the job here; ``fetch``, in a thread: ``control_plane.directory.directory_json``."""
+        self._identity = identity
+        self._fetch = fetch
+        self._clock = clock
+        self._view: dict[str, Any] = {}
+        self._fetched_s = float("-inf")
+        self._fetching: asyncio.Task[None] | None = None
+        self._links: dict[str, QuestionLink] = {}
+
+    @property
+    def generation(self) -> int:
+        """See ``Directory``."""
+        return int(self._view.get("generation", 0))
+
+    async def refresh(self, *, is_wrong: bool) -> None:
+        """See ``Directory``."""
+        identity = self._identity()
+        is_other = identity is not None and identity.generation != self.generation
+        age_s = self._clock.monotonic_s() - self._fetched_s
+        if age_s < (_AGAIN_S if is_wrong or is_other else _KEPT_S):
+            return
+        if self._fetching is None or self._fetching.done():
+            self._fetching = asyncio.ensure_future(self._renew())
+        if is_wrong or is_other or age_s > 2 * _KEPT_S:
+            await asyncio.shield(self._fetching)
+
+    async def _renew(self) -> None:
+        try:
+            self._view = await asyncio.to_thread(self._fetch)
+            self._fetched_s = self._clock.monotonic_s()
+        except WeirError as error:
+            if not self._view:
+                raise QueryError(503, f"{error}: try again") from error
+            # What is known serves on: a control plane that is away changes nothing.
+            self._fetched_s = self._clock.monotonic_s()
+
+    def check(self) -> None:
+        """See ``Directory``."""
+        if not self._view:
+            raise QueryError(503, "this task manager does not know the job yet: try again")
+        check_job(JobState(self._view["state"]))
+
+    def stage_of(self, step: str) -> int:
+        """See ``Directory``."""
+        steps = self._view["steps"]
+        if step not in steps:
+            raise QueryError(
+                404, f"no step {step!r} has state; those with state: {', '.join(steps) or 'none'}"
+            )
+        return int(steps[step])
+
+    def states(self) -> list[tuple[str, str]]:
+        """See ``Directory``."""
+        return [(step, state) for step, state in self._view["states"]]
+
+    def routing_version(self, stage_index: int) -> int:
+        """See ``Directory``."""
+        return int(self._table(stage_index)["version"])
+
+    def address(self, stage_index: int, group: int) -> str:
+        """See ``Directory``."""
+        table = self._table(stage_index)
+        address: str = table["addresses"][table["owners"][group]]
+        if not address:
+            raise QueryError(503, f"key group {group} has no owner now: try again")
+        return address
+
+    def _table(self, stage_index: int) -> dict[str, Any]:
+        table: dict[str, Any] | None = self._view["tables"].get(str(stage_index))
+        if table is None:
+            raise QueryError(501, "the step has no key groups of its own")
+        return table
+
+    def latest_checkpoint(self) -> tuple[int, str]:
+        """See ``Directory``."""
+        found = self._view["checkpoint"]
+        if found is None:
+            # The first one may just have been made.
+            self._fetched_s = float("-inf")
+            raise QueryError(503, "the job has not made a checkpoint of its own yet: try again")
+        return found[0], found[1]
+
+    async def call(self, address: str, question: Question, manifest_path: str) -> Reply:
+        """See ``Directory``."""
+        identity = self._identity()
+        if identity is None:
+            raise QueryError(503, "no job is deployed here: try again")
+        ids = self._view["state_ids"]
+        request = control_pb2.QueryRequest(
+            handshake=handshake_to_proto(identity),
+            question_json=orjson.dumps(question.to_json()),
+            state_id=ids.get(f"{question.step}/{question.state}", ids.get(question.step, 0)),
+            manifest_path=manifest_path,
+        )
+        link = self._links.get(address)
+        if link is None:
+            if address not in self._view["places"]:
+                raise ConnectionLostError(f"task manager {address} has left")
+            port, greeting = self._view["places"][address]
+            link = QuestionLink(parse_address(address).host, port, bytes.fromhex(greeting))
+            self._links[address] = link
+        try:
+            reply = control_pb2.QueryReply.FromString(await link.ask(request.SerializeToString(), _CALL_S))
+        except ConnectionLostError as error:
+            # Another process may be at the address by now.
+            link.close()
+            if self._links.get(address) is link:
+                del self._links[address]
+            raise ConnectionLostError(f"task manager {address} does not answer: {error}") from error
+        return Reply(reply.status, reply.answer_json, reply.key_group)

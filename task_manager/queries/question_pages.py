@@ -1,0 +1,58 @@
+"""The pages of a task manager: questions to the state of the whole job, and metrics. They change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+import orjson
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from weir.questions.asking import Asking
+from weir.questions.guard import Admission, GuardMiddleware
+from weir.questions.pages import StatePages
+
+
+def question_pages(asking: Asking, registry: CollectorRegistry, admitted: Admission) -> ASGIApp:
+    """The application."""
+
+    async def others(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        status, content_type = 200, b"application/json"
+        if scope["path"] == "/healthz":
+            body = b'{"ok":true}'
+        elif scope["path"] == "/metrics":
+            body = await asyncio.to_thread(generate_latest, registry)
+            content_type = CONTENT_TYPE_LATEST.encode()
+        else:
+            status = 404
+            known = "/state/{step}/{state}, /state/{step}/{state}/{key}, /metrics, /healthz"
+            body = orjson.dumps({"error": f"no page {scope['path']}; a task manager has {known}"})
+        headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return GuardMiddleware(StatePages(asking).before(others), admitted)
+
+
+class PageServer(uvicorn.Server):
+    """Serves an application in the loop that it is started in; leaves signals to the process."""
+
+    def __init__(self, app: ASGIApp, bound: socket.socket) -> None:
+        super().__init__(uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False))
+        # Connections inherit it: else the rest of an answer waits 40 ms for the caller to acknowledge its head.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._bound = bound
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+        """Begin to answer."""
+        return loop.create_task(self.serve(sockets=[self._bound]))
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        """Do nothing: the process handles signals itself."""
+        yield

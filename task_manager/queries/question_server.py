@@ -1,0 +1,205 @@
+"""Takes questions to running state: an event loop in a thread of its own, and a few threads for what takes longer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol
+
+import orjson
+from prometheus_client import CollectorRegistry
+
+from task_manager.job_slot import JobSlot
+from task_manager.queries.answers import QUERIES_MAX
+from task_manager.queries.directory import FetchedDirectory
+from task_manager.queries.question_pages import PageServer, question_pages
+from weir.clock import Clock
+from weir.config import TaskManagerConfig
+from weir.errors import AddressInUseError, WeirError
+from weir.protocol.queries import QueryError, Question, question_from_json
+from weir.questions.asking import Asking
+from weir.questions.guard import Admission, own_hosts
+from weir.questions.link import AnsweringProtocol, QuestionPlace, new_greeting
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity, handshake_from_proto
+from weir.state.tables.cells import ChangingError
+from weir.types import join_address
+
+log = logging.getLogger(__name__)
+
+#: How long state that is being changed is looked at again, and how often, before its owner's thread is asked.
+_LOOK_S = 0.0005
+_LOOKS_MAX = 20
+
+
+class DirectoryCalls(Protocol):
+    """Of ``task_manager.link.control_calls.GrpcControlCalls``."""
+
+    def directory(self) -> dict[str, Any]:
+        """What ``control_plane.directory.directory_json`` returns."""
+        ...
+
+
+Answer = tuple[int, dict[str, Any], int]
+
+
+class QuestionServer:
+    """One for each process."""
+
+    def __init__(
+        self,
+        slot: JobSlot,
+        calls: DirectoryCalls,
+        registry: CollectorRegistry,
+        config: TaskManagerConfig,
+        clock: Clock,
+    ) -> None:
+        self._slot = slot
+        self._config = config
+        self.place = QuestionPlace(0, new_greeting())
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="questions", daemon=True)
+        self._pool = ThreadPoolExecutor(QUERIES_MAX, thread_name_prefix="question")
+        self._directory = FetchedDirectory(self._identity, calls.directory, clock)
+        hosts = own_hosts(config.host, config.advertised_host)
+        admitted = Admission(hosts, owner="task manager", hosts_setting="taskManager.advertised_host")
+        self._app = question_pages(Asking(self._directory), registry, admitted)
+        self._sockets: list[socket.socket] = []
+
+    def start(self) -> None:
+        """Listen; :attr:`place` says where.
+
+        Raises:
+            AddressInUseError: the port of the pages is taken.
+        """
+        host = self._config.host
+        links, pages = _listen(host, 0), _listen(host, self._config.http_port)
+        self._sockets = [links, pages]
+        shown = join_address(self._config.advertised_host or host, pages.getsockname()[1])
+        self.place = QuestionPlace(links.getsockname()[1], self.place.greeting, shown)
+        self._thread.start()
+        log.info("state and metrics at http://%s/state/... and /metrics", shown)
+
+    def stop(self) -> None:
+        """Take no more questions."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(2.0)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for bound in self._sockets:
+            bound.close()
+
+    def _identity(self) -> JobIdentity | None:
+        runtime = self._slot.runtime
+        return None if runtime is None else runtime.identity
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        links, pages = self._sockets
+        self._loop.run_until_complete(
+            self._loop.create_server(lambda: AnsweringProtocol(self.place.greeting, self._asked), sock=links)
+        )
+        serving = PageServer(self._app, pages).begin(self._loop)
+        self._loop.run_forever()
+        serving.cancel()
+
+    # --- in the loop ---
+
+    def _asked(self, content: bytes, answer: Callable[[bytes], None]) -> Callable[[], None] | None:
+        """A question has come; returns what takes it back."""
+        try:
+            request = control_pb2.QueryRequest.FromString(content)
+            question = question_from_json(orjson.loads(request.question_json))
+        except Exception as error:
+            answer(_reply((400, {"error": f"malformed question: {error}"}, 0)))
+            return None
+        gone = threading.Event()
+        self._look(request, question, answer, gone, 0)
+        return gone.set
+
+    def _look(
+        self,
+        request: control_pb2.QueryRequest,
+        question: Question,
+        answer: Callable[[bytes], None],
+        gone: threading.Event,
+        looks: int,
+    ) -> None:
+        if gone.is_set():
+            return
+        try:
+            found = answered(partial(self._quick, request, question))
+        except ChangingError:
+            if looks < _LOOKS_MAX:
+                self._loop.call_later(_LOOK_S, self._look, request, question, answer, gone, looks + 1)
+                return
+            found = None
+        if found is not None:
+            answer(_reply(found))
+            return
+
+        def work() -> None:
+            reply = _reply(answered(partial(self._slow, request, question, gone)))
+            if not gone.is_set():
+                self._loop.call_soon_threadsafe(answer, reply)
+
+        self._pool.submit(work)
+
+    def _quick(self, request: control_pb2.QueryRequest, question: Question) -> Answer | None:
+        runtime = self._slot.current(handshake_from_proto(request.handshake))
+        return runtime.answers.quick(question, request.state_id)
+
+    def _slow(
+        self, request: control_pb2.QueryRequest, question: Question, gone: threading.Event
+    ) -> Answer | None:
+        runtime = self._slot.current(handshake_from_proto(request.handshake))
+        return runtime.answers.answer(
+            question, request.state_id, request.manifest_path, lambda: not gone.is_set()
+        )
+
+
+def answered(work: Callable[[], Answer | None]) -> Answer | None:
+    """What the work returns; refusals and errors as answers.
+
+    Raises:
+        ChangingError: the work did.
+    """
+    try:
+        return work()
+    except ChangingError:
+        raise
+    except QueryError as error:
+        return error.status, {"error": str(error)}, 0
+    except WeirError as error:
+        # Another deployment is here, or what is here is being closed.
+        return 503, {"error": f"{error}: try again"}, 0
+    except (ValueError, TypeError) as error:
+        return 400, {"error": f"malformed question: {error}"}, 0
+    except Exception as error:
+        log.exception("a question could not be answered")
+        return 500, {"error": f"{type(error).__name__}: {error}"}, 0
+
+
+def _reply(answer: Answer | None) -> bytes:
+    assert answer is not None
+    status, shown, group = answer
+    return control_pb2.QueryReply(
+        status=status, answer_json=orjson.dumps(shown), key_group=group
+    ).SerializeToString()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    host = host.removeprefix("[").removesuffix("]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise AddressInUseError(
+            f"cannot listen on {join_address(host, port)} for questions to state: {error.strerror}; "
+            "choose another taskManager.http_port"
+        ) from error

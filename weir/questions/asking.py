@@ -1,0 +1,197 @@
+"""Brings questions to the task manager that can answer them, and says why nobody can. docs/design/0005."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import orjson
+
+from weir.errors import WeirError
+from weir.protocol.queries import QueryError, Question
+
+#: Questions under way at a time.
+_ASKED_MAX = 32
+#: Keys whose group is remembered: it never changes.
+_GROUPS_MAX = 100_000
+#: How long a key group may be on its way from one subtask to another before the caller is told; and between looks.
+_MOVING_S = 0.5
+_LOOK_S = 0.02
+_MOVED = 421
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a task manager answers."""
+
+    #: As of HTTP; 421: another one owns the key's group.
+    status: int
+    answer_json: bytes
+    #: Of the key that was asked for.
+    key_group: int = 0
+
+
+class Directory(Protocol):
+    """What a process knows of the job; used in one event loop.
+
+    Methods raise QueryError with 503 if what they are to tell is not there now.
+    """
+
+    @property
+    def generation(self) -> int:
+        """Of the deployment; 0: none is known."""
+        ...
+
+    async def refresh(self, *, is_wrong: bool) -> None:
+        """Learn anew what may have changed; ``is_wrong``: what is known has led to the wrong place."""
+        ...
+
+    def check(self) -> None:
+        """Refuse questions while the job does not run."""
+        ...
+
+    def stage_of(self, step: str) -> int:
+        """The stage of a step with state.
+
+        Raises:
+            QueryError: there is none of that name.
+        """
+        ...
+
+    def states(self) -> Sequence[tuple[str, str]]:
+        """Steps and states that can be asked for."""
+        ...
+
+    def routing_version(self, stage_index: int) -> int:
+        """Of the stage's routing table."""
+        ...
+
+    def address(self, stage_index: int, group: int) -> str:
+        """The task manager of the subtask that owns a key group."""
+        ...
+
+    def latest_checkpoint(self) -> tuple[int, str]:
+        """Number of the last checkpoint, and the path of its manifest."""
+        ...
+
+    async def call(self, address: str, question: Question, manifest_path: str) -> Reply:
+        """Ask a task manager.
+
+        Raises:
+            WeirError: it does not answer.
+        """
+        ...
+
+
+class Asking:
+    """One for each process; used in the event loop."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._asked = 0
+        self._groups: dict[tuple[str, str], int] = {}
+
+    async def ask(self, question: Question) -> tuple[int, dict[str, Any]]:
+        """Status as of HTTP, and the answer.
+
+        Raises:
+            QueryError: there is none.
+        """
+        if self._asked >= _ASKED_MAX:
+            raise QueryError(429, f"{_ASKED_MAX} questions are being answered: try again")
+        self._asked += 1
+        directory = self._directory
+        try:
+            await directory.refresh(is_wrong=False)
+            directory.check()
+            stage_index = directory.stage_of(question.step)
+            generation = directory.generation
+            if question.consistency == "latest":
+                status, answer, version = await self._latest(question, stage_index)
+                shown = {"generation": generation, "routing_version": version}
+            else:
+                status, answer = await self._from_checkpoint(question, stage_index)
+                shown = {"generation": generation}
+            if directory.generation != generation:
+                raise QueryError(503, "the job was restarted meanwhile: try again")
+            return status, {**answer, "consistency": question.consistency, **shown}
+        finally:
+            self._asked -= 1
+
+    async def named(self, step: str | None, state: str | None) -> tuple[str, str]:
+        """The state of these names, where None stands for the only one that there is.
+
+        Raises:
+            QueryError: there are several, or none.
+        """
+        await self._directory.refresh(is_wrong=False)
+        self._directory.check()
+        found = [
+            each
+            for each in self._directory.states()
+            if (step is None or each[0] == step) and (state is None or each[1] == state)
+        ]
+        if len(found) != 1:
+            known = ", ".join("/".join(each) for each in self._directory.states())
+            raise QueryError(
+                400 if found else 404, f"say which state, with step and state; the job has {known or 'none'}"
+            )
+        return found[0]
+
+    async def _latest(self, question: Question, stage_index: int) -> tuple[int, dict[str, Any], int]:
+        assert question.key is not None
+        directory, loop = self._directory, asyncio.get_running_loop()
+        deadline_s = loop.time() + _MOVING_S
+        name = (question.step, question.key)
+        while True:
+            version = directory.routing_version(stage_index)
+            group = self._groups.get(name)
+            # Whoever owns the first group knows the group of the key.
+            reply = await self._call(directory.address(stage_index, group or 0), question, "")
+            if reply.status != _MOVED:
+                if reply.status == 200:
+                    self._remember(name, reply.key_group)
+                return reply.status, orjson.loads(reply.answer_json), version
+            self._remember(name, reply.key_group)
+            if group != reply.key_group:
+                continue
+            await directory.refresh(is_wrong=True)
+            directory.check()
+            if loop.time() > deadline_s:
+                raise QueryError(
+                    503, f"key group {group} is on its way from one subtask to another: try again"
+                )
+            await asyncio.sleep(_LOOK_S)
+
+    def _remember(self, name: tuple[str, str], group: int) -> None:
+        if name not in self._groups and len(self._groups) >= _GROUPS_MAX:
+            self._groups.pop(next(iter(self._groups)))
+        self._groups[name] = group
+
+    async def _from_checkpoint(self, question: Question, stage_index: int) -> tuple[int, dict[str, Any]]:
+        directory = self._directory
+        tries = 2 if question.checkpoint_id is None else 1
+        reply = None
+        for number in range(tries):
+            if number:
+                await directory.refresh(is_wrong=True)
+            latest_id, path = directory.latest_checkpoint()
+            asked_id = latest_id if question.checkpoint_id is None else question.checkpoint_id
+            # One task manager for all, so that it opens each checkpoint once.
+            address = directory.address(stage_index, 0)
+            asked = replace(question, checkpoint_id=asked_id)
+            reply = await self._call(address, asked, path if asked_id == latest_id else "")
+            # It may have expired while it was being opened: then there is a later one.
+            if reply.status != 503:
+                break
+        assert reply is not None
+        return reply.status, orjson.loads(reply.answer_json)
+
+    async def _call(self, address: str, question: Question, manifest_path: str) -> Reply:
+        try:
+            return await self._directory.call(address, question, manifest_path)
+        except WeirError as error:
+            await self._directory.refresh(is_wrong=True)
+            raise QueryError(503, f"{error}: try again") from error

@@ -1,0 +1,221 @@
+"""Questions and answers between processes: one TCP connection for all of them, in frames, over asyncio.
+
+A call over gRPC costs four times as much CPU, and several threads have to be woken for it. The control plane and task
+managers ask; task managers answer (``task_manager.queries.question_server``). A frame is a length, the number of the
+question and its bytes; an empty one takes a question back. The first bytes of a connection are a secret that is told
+over gRPC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weir.errors import ConnectionLostError
+
+_HEADER = struct.Struct("<IQ")
+_MAGIC = b"weir-ask-1\n"
+_SECRET_BYTES = 32
+_GREETING_BYTES = len(_MAGIC) + _SECRET_BYTES
+#: What one frame may have.
+FRAME_BYTES_MAX = 64 << 20
+_CONNECT_S = 2.0
+
+
+def new_greeting() -> bytes:
+    """What connections to this process must begin with."""
+    return _MAGIC + secrets.token_bytes(_SECRET_BYTES)
+
+
+@dataclass(frozen=True)
+class QuestionPlace:
+    """Where a process takes questions; port 0: nowhere."""
+
+    port: int = 0
+    greeting: bytes = b""
+    #: Where its pages are, ``host:port``; "": nowhere.
+    http_address: str = ""
+
+
+class _Framed(asyncio.Protocol):
+    """Cuts what comes into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        start = 0
+        while len(self._buffer) - start >= _HEADER.size:
+            length, number = _HEADER.unpack_from(self._buffer, start)
+            if length > FRAME_BYTES_MAX:
+                self.close()
+                return
+            stop = start + _HEADER.size + length
+            if len(self._buffer) < stop:
+                break
+            content = bytes(self._buffer[start + _HEADER.size : stop])
+            start = stop
+            self.frame_received(number, content)
+        del self._buffer[:start]
+
+    def frame_received(self, number: int, content: bytes) -> None:
+        """A whole frame has come."""
+        raise NotImplementedError
+
+    def send(self, number: int, content: bytes) -> None:
+        """Send a frame; nothing happens if the connection is closed."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(_HEADER.pack(len(content), number) + content)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self.transport is not None:
+            self.transport.close()
+
+
+class AnsweringProtocol(_Framed):
+    """The side that answers; one for each connection, in the event loop of its server."""
+
+    def __init__(
+        self, greeting: bytes, asked: Callable[[bytes, Callable[[bytes], None]], Callable[[], None] | None]
+    ) -> None:
+        """``asked``: a question, and what takes its answer, in the loop; returns what takes the question back."""
+        super().__init__()
+        self._greeting = greeting
+        self._greeted = b""
+        self._asked = asked
+        #: What takes back the questions that have no answer yet.
+        self._open: dict[int, Callable[[], None]] = {}
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        if len(self._greeted) < _GREETING_BYTES:
+            missing = _GREETING_BYTES - len(self._greeted)
+            self._greeted, data = self._greeted + data[:missing], data[missing:]
+            if len(self._greeted) == _GREETING_BYTES and not secrets.compare_digest(
+                self._greeted, self._greeting
+            ):
+                self.close()
+                return
+        if data and self._greeted == self._greeting:
+            super().data_received(data)
+
+    def frame_received(self, number: int, content: bytes) -> None:
+        """A question, or one is taken back."""
+        if not content:
+            taken_back = self._open.pop(number, None)
+            if taken_back is not None:
+                taken_back()
+            return
+        is_answered = False
+
+        def answer(reply: bytes) -> None:
+            nonlocal is_answered
+            is_answered = True
+            self._open.pop(number, None)
+            self.send(number, reply)
+
+        take_back = self._asked(content, answer)
+        if take_back is not None and not is_answered:
+            self._open[number] = take_back
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Nobody waits for the answers any more."""
+        for take_back in self._open.values():
+            take_back()
+        self._open.clear()
+
+
+class _AskingProtocol(_Framed):
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: dict[int, asyncio.Future[bytes]] = {}
+
+    def frame_received(self, number: int, content: bytes) -> None:
+        future = self.waiting.pop(number, None)
+        if future is not None and not future.done():
+            future.set_result(content)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        waiting, self.waiting = self.waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionLostError("the connection was closed"))
+
+
+class QuestionLink:
+    """The side that asks; used in one event loop. Connects when it is needed, and again after a loss."""
+
+    def __init__(self, host: str, port: int, greeting: bytes) -> None:
+        self._place = host, port
+        self._greeting = greeting
+        self._protocol: _AskingProtocol | None = None
+        self._connecting = asyncio.Lock()
+        self._number = 0
+
+    async def ask(self, question: bytes, timeout_s: float) -> bytes:
+        """What is answered.
+
+        If the caller is cancelled, the question is taken back.
+
+        Raises:
+            ConnectionLostError: nobody answers, or not in time.
+        """
+        protocol = self._protocol
+        if protocol is None or protocol.transport is None or protocol.transport.is_closing():
+            protocol = await self._connect()
+        self._number += 1
+        number = self._number
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        protocol.waiting[number] = future
+        protocol.send(number, question)
+        timer = asyncio.get_running_loop().call_later(timeout_s, _expire, future, timeout_s)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            if protocol.waiting.pop(number, None) is not None:
+                protocol.send(number, b"")
+
+    async def _connect(self) -> _AskingProtocol:
+        async with self._connecting:
+            protocol = self._protocol
+            if (
+                protocol is not None
+                and protocol.transport is not None
+                and not protocol.transport.is_closing()
+            ):
+                return protocol
+            host, port = self._place
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    _, protocol = await asyncio.get_running_loop().create_connection(
+                        _AskingProtocol, host, port
+                    )
+            except (OSError, TimeoutError) as error:
+                raise ConnectionLostError(str(error) or "it does not answer in time") from error
+            assert protocol.transport is not None
+            protocol.transport.write(self._greeting)
+            self._protocol = protocol
+            return protocol
+
+    def close(self) -> None:
+        """Close the connection; who waits gets ConnectionLostError."""
+        if self._protocol is not None:
+            with contextlib.suppress(RuntimeError):
+                self._protocol.close()
+
+
+def _expire(future: asyncio.Future[bytes], timeout_s: float) -> None:
+    if not future.done():
+        future.set_exception(ConnectionLostError(f"it did not answer within {timeout_s:g} s"))

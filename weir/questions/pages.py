@@ -1,0 +1,140 @@
+"""``GET /state/...`` as an ASGI application; the routing and validation of a framework would cost four times as much.
+
+It comes before the pages of the control plane and of each task manager. ``/keyvalue/{key}``, ``/all`` and so on are the
+paths of the demos of a state store of Kafka Streams, for those who come from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import orjson
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from weir.protocol.queries import PAGE_ROWS_MAX, QueryError, parse_question
+from weir.questions.asking import Asking
+
+_Answer = TypeVar("_Answer")
+#: Until then nobody looks whether the caller is still there.
+_PATIENCE_S = 0.1
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+#: Pages of a state store, and into how many parts their paths fall.
+_STORE_PATHS = {
+    b"keyvalue": 3,
+    b"all": 2,
+    b"reverseAll": 2,
+    b"range": 4,
+    b"reverseRange": 4,
+    b"prefixScan": 3,
+    b"approximateNumEntries": 2,
+}
+#: What one answer of theirs has at most.
+_STORE_ROWS_MAX = 100_000
+_JSON_HEADER = (b"content-type", b"application/json")
+
+
+class StatePages:
+    """Answers questions; everything else goes on."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    def before(self, app: ASGIApp) -> ASGIApp:
+        """An application that answers questions itself; everything else goes on to ``app``."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http" and scope["method"] == "GET":
+                parts = scope["raw_path"].split(b"?", 1)[0].split(b"/", 4)
+                is_state = parts[1] == b"state" and len(parts) >= 4 and parts[3]
+                if is_state or (parts[1] in _STORE_PATHS and len(parts) == _STORE_PATHS[parts[1]]):
+                    names = [unquote_to_bytes(part).decode(errors="replace") for part in parts[1:]]
+                    await self._answer(scope, receive, send, names)
+                    return
+            await app(scope, receive, send)
+
+        return answer
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, names: list[str]) -> None:
+        status: int
+        answer: Any
+        try:
+            given = dict(parse_qsl(scope["query_string"].decode(errors="replace"), keep_blank_values=True))
+            if names[0] == "state":
+                question = parse_question(names[1], names[2], names[3] if len(names) > 3 else None, given)
+                status, answer = await _while_wanted(self._asking.ask(question), receive)
+            else:
+                status, answer = await _while_wanted(self._of_store(names, given), receive)
+        except QueryError as error:
+            status, answer = error.status, {"error": str(error)}
+        await _send_json(send, status, answer)
+
+    async def _of_store(self, names: list[str], given: Mapping[str, str]) -> tuple[int, Any]:
+        """What the paths of a state store answer: pairs of key and value, as one array."""
+        unknown = sorted(given.keys() - {"step", "state"})
+        if unknown:
+            raise QueryError(400, f"{unknown[0]!r} is no parameter here; there are step and state")
+        step, state = await self._asking.named(given.get("step"), given.get("state"))
+        what, *texts = names
+        if what == "keyvalue":
+            status, answer = await self._asking.ask(parse_question(step, state, texts[0], {}))
+            found = {"key": answer["key"], "value": answer["value"]} if status == 200 else answer
+            return status, found
+        if what == "approximateNumEntries":
+            status, answer = await self._asking.ask(parse_question(step, state, None, {"count": "true"}))
+            return status, {"key": what, "value": answer["count"]} if status == 200 else answer
+        asked = {"limit": str(PAGE_ROWS_MAX)}
+        if what in ("range", "reverseRange"):
+            asked |= {"from": texts[0], "to": texts[1]}
+        elif what == "prefixScan":
+            asked["prefix"] = texts[0]
+        if what.startswith("reverse"):
+            asked["reverse"] = "true"
+        rows: list[dict[str, Any]] = []
+        while True:
+            status, answer = await self._asking.ask(parse_question(step, state, None, asked))
+            if status != 200:
+                return status, answer
+            rows += answer["rows"]
+            if not answer["continuation"]:
+                return 200, rows
+            if len(rows) >= _STORE_ROWS_MAX:
+                raise QueryError(
+                    413,
+                    f"there are more than {_STORE_ROWS_MAX:,} entries: ask /state/{step}/{state}, page by page",
+                )
+            asked["continuation"] = answer["continuation"]
+
+
+async def _send_json(send: Send, status: int, answer: Any) -> None:
+    body = orjson.dumps(answer)
+    headers = [_JSON_HEADER, (b"content-length", str(len(body)).encode())]
+    if status in (429, 503):
+        headers.append((b"retry-after", b"1"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _while_wanted(work: Coroutine[Any, Any, _Answer], receive: Receive) -> _Answer:
+    """What the work returns; it is cancelled when the client goes."""
+    task = asyncio.ensure_future(work)
+    try:
+        # Most are answered before it is worth listening for the end of the connection.
+        if not (await asyncio.wait({task}, timeout=_PATIENCE_S))[0]:
+            gone = asyncio.ensure_future(_gone(receive))
+            try:
+                await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                gone.cancel()
+            if not task.done():
+                raise QueryError(499, "the caller has gone")
+        return task.result()
+    finally:
+        task.cancel()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
