@@ -79,7 +79,7 @@ class OwnDirectory:
             manifest_path=manifest_path,
         )
         reply = await self._control_plane.task_managers.client(address).query(request)
-        return Reply(reply.status, reply.answer_json, reply.key_group)
+        return Reply(reply.status, reply.answer_json, reply.key_group, reply.arrow)
 
 
 def directory_json(control_plane: ControlPlane) -> dict[str, Any]:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _PORT = 9008
 _PAUSE_S = 0.05
+_ARROW = "application/vnd.apache.arrow.stream"
+#: Of a page.
+_ARROW_ROWS = 100_000
 
 
 class AskError(WeirError):
@@ -35,7 +38,7 @@ class AskError(WeirError):
 
 
 class Connection:
-    """To the control plane of a job; made by :func:`connect`."""
+    """To the control plane of a job, or any of its task managers; made by :func:`connect`."""
 
     def __init__(self, address: str, *, timeout_s: float = 10.0, patience_s: float = 10.0) -> None:
         """See :func:`connect`."""
@@ -58,33 +61,52 @@ class Connection:
             AskError: it was refused, or there was no answer in time.
             ConnectionLostError: the control plane does not answer.
         """
+        status, answer, _ = self._ask(path, parameters, {})
+        return status, answer
+
+    def ask_arrow(self, path: str, parameters: Mapping[str, str]) -> tuple[dict[str, Any], bytes]:
+        """As :meth:`ask` of a page of rows, which come as a stream of Arrow beside the rest of the answer.
+
+        Raises:
+            AskError: it was refused, or there was no answer in time.
+            ConnectionLostError: the control plane does not answer.
+        """
+        status, answer, rows = self._ask(path, parameters, {"Accept": _ARROW})
+        if status == 404:
+            raise AskError(404, f"{self._address}: {answer.get('error', answer)}")
+        return answer, rows
+
+    def _ask(
+        self, path: str, parameters: Mapping[str, str], headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, Any], bytes]:
         deadline_s = self._clock.monotonic_s() + self._patience_s
         while True:
-            status, answer = self._get(f"{path}?{urlencode(parameters)}" if parameters else path)
+            target = f"{path}?{urlencode(parameters)}" if parameters else path
+            status, answer, rows = self._get(target, headers)
             if status in (200, 404):
-                return status, answer
+                return status, answer, rows
             if status not in (429, 503) or self._clock.monotonic_s() > deadline_s:
                 raise AskError(status, f"{self._address}: {answer.get('error', answer)}")
             time.sleep(_PAUSE_S)
 
-    def _get(self, target: str) -> tuple[int, dict[str, Any]]:
+    def _get(self, target: str, headers: Mapping[str, str]) -> tuple[int, dict[str, Any], bytes]:
         for is_last in (False, True):
             try:
-                self._connection.request("GET", target)
+                self._connection.request("GET", target, headers=dict(headers))
                 reply = self._connection.getresponse()
                 body = reply.read()
             except (OSError, http.client.HTTPException) as error:
                 # The other side may have closed a connection that was idle.
                 self._connection.close()
                 if is_last:
-                    raise ConnectionLostError(
-                        f"the control plane at {self._address} does not answer: {error}"
-                    ) from error
+                    raise ConnectionLostError(f"{self._address} does not answer: {error}") from error
                 continue
             try:
-                return reply.status, json.loads(body)
-            except ValueError as error:
-                raise AskError(reply.status, f"{self._address} is no control plane of Weir") from error
+                if reply.headers.get_content_type() == _ARROW:
+                    return reply.status, json.loads(reply.headers["Weir-Answer"]), body
+                return reply.status, json.loads(body), b""
+            except (ValueError, TypeError) as error:
+                raise AskError(reply.status, f"{self._address} is no process of Weir") from error
         raise AssertionError("one of two attempts returns or raises")
 
     def close(self) -> None:
@@ -179,11 +201,18 @@ class StateQuestions:
         """
         import polars as pl
 
-        pages = self.pages(first, last, prefix=prefix, reverse=reverse, limit=10_000)
-        rows = [row for page in pages for row in page["rows"]]
-        return pl.DataFrame(
-            {"key": [row["key"] for row in rows], "value": [row["value"] for row in rows]}, strict=False
-        )
+        given = {"from": first, "to": last, "prefix": prefix, "limit": _ARROW_ROWS}
+        parameters = _texts(given) | ({"reverse": "true"} if reverse else {})
+        frames: list[pl.DataFrame] = []
+        while True:
+            answer, stream = self._connection.ask_arrow(self._path, parameters)
+            frame = pl.read_ipc_stream(stream)
+            if frame.height or not frames:
+                frames.append(frame)
+            if not answer["continuation"]:
+                # Of values without a declared type, a page may have found another one than the page before.
+                return pl.concat(frames, how="vertical_relaxed")
+            parameters["continuation"] = answer["continuation"]
 
     def count(self) -> int:
         """How many keys the last checkpoint has; reads all of them. Raises as :meth:`range`."""
@@ -194,10 +223,10 @@ class StateQuestions:
 
 
 def connect(address: str, *, timeout_s: float = 10.0, patience_s: float = 10.0) -> Connection:
-    """A connection to the control plane of a job; nothing is sent yet.
+    """A connection to the control plane of a job, or any of its task managers; nothing is sent yet.
 
     Args:
-        address: host and HTTP port, such as "localhost:9008".
+        address: host and HTTP port (`/status` has those of task managers), such as "localhost:9008".
         timeout_s: for one answer.
         patience_s: how long a question is asked again while the answer is "try again".
     """

@@ -9,10 +9,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from task_manager.queries.checkpoint_reading import CheckpointReading, OpenCheckpoints
 from task_manager.queries.live_reading import LiveReading
 from task_manager.subtasks.running import RunningSubtask
+from weir import threads
 from weir.clock import Clock
 from weir.errors import CheckpointError
 from weir.graph import PhysicalGraph
@@ -30,6 +32,9 @@ QUERIES_MAX = 8
 _KNOWN_MAX = 1_000
 #: How long a subtask may take to come to a question: to the end of its batch.
 _OWNER_S = 2.0
+#: A scan rests for this share of the time that it works, and so long at most.
+_REST = 0.5
+_REST_S_MAX = 0.02
 #: Another subtask owns the key's group.
 MOVED = 421
 
@@ -133,7 +138,13 @@ class Answers:
         return self._known[name]
 
     def _check(self, deadline_s: float, is_wanted: Callable[[], bool]) -> Callable[[], None]:
+        looked_s = self._clock.monotonic_s()
+
         def check() -> None:
+            nonlocal looked_s
+            # Subtasks wait for the GIL while this thread works.
+            threads.sleep(min((self._clock.monotonic_s() - looked_s) * _REST, _REST_S_MAX))
+            looked_s = self._clock.monotonic_s()
             if not is_wanted():
                 raise QueryError(499, "the caller has gone")
             if self._clock.monotonic_s() > deadline_s:
@@ -224,7 +235,15 @@ class Answers:
                 return 200, {**shown, "count": page.count}, 0
             after = None if page.after is None else continuation(checkpoint_id, page.after.hex())
             order = "key" if asked.keys.is_ordered else "none"
-            return 200, {**shown, "rows": page.rows, "order": order, "continuation": after}, 0
+            rows = _arrow(page.batch) if question.arrow else page.rows
+            return 200, {**shown, "rows": rows, "order": order, "continuation": after}, 0
+
+
+def _arrow(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
 
 
 def _owns(running: RunningSubtask, group: int) -> bool:

@@ -145,4 +145,4 @@ class FetchedDirectory:
             if self._links.get(address) is link:
                 del self._links[address]
             raise ConnectionLostError(f"task manager {address} does not answer: {error}") from error
-        return Reply(reply.status, reply.answer_json, reply.key_group)
+        return Reply(reply.status, reply.answer_json, reply.key_group, reply.arrow)

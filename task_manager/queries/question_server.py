@@ -188,6 +188,12 @@ def answered(work: Callable[[], Answer | None]) -> Answer | None:
 def _reply(answer: Answer | None) -> bytes:
     assert answer is not None
     status, shown, group = answer
+    rows = shown.get("rows")
+    if isinstance(rows, bytes):
+        shown = {name: value for name, value in shown.items() if name != "rows"}
+        return control_pb2.QueryReply(
+            status=status, answer_json=orjson.dumps(shown), arrow=rows
+        ).SerializeToString()
     return control_pb2.QueryReply(
         status=status, answer_json=orjson.dumps(shown), key_group=group
     ).SerializeToString()

@@ -20,6 +20,9 @@ Consistency = Literal["latest", "checkpoint"]
 #: Rows of a page unless told otherwise, and at most; bytes of a page, about.
 PAGE_ROWS, PAGE_ROWS_MAX = 1_000, 10_000
 PAGE_BYTES_MAX = 4 << 20
+#: The same of a page in Arrow.
+ARROW_ROWS_MAX = 100_000
+ARROW_BYTES_MAX = 16 << 20
 #: How long one question may take.
 TIMEOUT_S = 5.0
 _KEY_CHARACTERS_MAX = 8_192
@@ -54,6 +57,8 @@ class Question:
     #: Go on after this key (hexadecimal bytes of the key), in this checkpoint.
     after: str = ""
     checkpoint_id: int | None = None
+    #: The rows are wanted in Arrow.
+    arrow: bool = False
 
     @property
     def is_bounded(self) -> bool:
@@ -79,8 +84,10 @@ def question_from_json(value: Any) -> Question:
     return Question(**value)
 
 
-def parse_question(step: str, state: str, key: str | None, given: Mapping[str, str]) -> Question:
-    """A question from the parameters of a request, all of which are text.
+def parse_question(
+    step: str, state: str, key: str | None, given: Mapping[str, str], *, arrow: bool = False
+) -> Question:
+    """A question from the parameters of a request, all of which are text; ``arrow``: rows are wanted so.
 
     Raises:
         QueryError: they are unknown, malformed, or do not go together; the message names them.
@@ -113,7 +120,8 @@ def parse_question(step: str, state: str, key: str | None, given: Mapping[str, s
         raise QueryError(400, "count is for all keys, or a range of them: leave the key out")
     if "as_of" in given and (is_range or "from" in given or "to" in given or "prefix" in given):
         raise QueryError(400, "as_of is for one key, without a range")
-    limit = _number(given, "limit", PAGE_ROWS, 1, PAGE_ROWS_MAX)
+    arrow = arrow and is_range and not counts
+    limit = _number(given, "limit", PAGE_ROWS, 1, ARROW_ROWS_MAX if arrow else PAGE_ROWS_MAX)
     if consistency == "latest" and limit > PAGE_ROWS:
         raise QueryError(
             400,
@@ -133,6 +141,7 @@ def parse_question(step: str, state: str, key: str | None, given: Mapping[str, s
         counts=counts,
         after=after,
         checkpoint_id=checkpoint_id,
+        arrow=arrow,
     )
 
 

@@ -31,6 +31,8 @@ class Reply:
     answer_json: bytes
     #: Of the key that was asked for.
     key_group: int = 0
+    #: Rows of a range, if they were wanted so.
+    arrow: bytes = b""
 
 
 class Directory(Protocol):
@@ -94,7 +96,7 @@ class Asking:
         self._groups: dict[tuple[str, str], int] = {}
 
     async def ask(self, question: Question) -> tuple[int, dict[str, Any]]:
-        """Status as of HTTP, and the answer.
+        """Status as of HTTP, and the answer; its rows are bytes if they were wanted in Arrow.
 
         Raises:
             QueryError: there is none.
@@ -187,7 +189,8 @@ class Asking:
             if reply.status != 503:
                 break
         assert reply is not None
-        return reply.status, orjson.loads(reply.answer_json)
+        answer = orjson.loads(reply.answer_json)
+        return reply.status, {**answer, "rows": reply.arrow} if reply.arrow else answer
 
     async def _call(self, address: str, question: Question, manifest_path: str) -> Reply:
         try:

@@ -20,7 +20,9 @@ from weir.questions.asking import Asking
 _Answer = TypeVar("_Answer")
 #: Until then nobody looks whether the caller is still there.
 _PATIENCE_S = 0.1
-ARROW_TYPE = "application/vnd.apache.arrow.stream"
+ARROW_TYPE = b"application/vnd.apache.arrow.stream"
+#: Of an answer in Arrow: all that is not rows, as JSON.
+ANSWER_HEADER = b"weir-answer"
 #: Pages of a state store, and into how many parts their paths fall.
 _STORE_PATHS = {
     b"keyvalue": 3,
@@ -63,7 +65,8 @@ class StatePages:
         try:
             given = dict(parse_qsl(scope["query_string"].decode(errors="replace"), keep_blank_values=True))
             if names[0] == "state":
-                question = parse_question(names[1], names[2], names[3] if len(names) > 3 else None, given)
+                key = names[3] if len(names) > 3 else None
+                question = parse_question(names[1], names[2], key, given, arrow=_wants_arrow(scope))
                 status, answer = await _while_wanted(self._asking.ask(question), receive)
             else:
                 status, answer = await _while_wanted(self._of_store(names, given), receive)
@@ -108,9 +111,20 @@ class StatePages:
             asked["continuation"] = answer["continuation"]
 
 
+def _wants_arrow(scope: Scope) -> bool:
+    return any(name == b"accept" and ARROW_TYPE in value for name, value in scope["headers"])
+
+
 async def _send_json(send: Send, status: int, answer: Any) -> None:
-    body = orjson.dumps(answer)
-    headers = [_JSON_HEADER, (b"content-length", str(len(body)).encode())]
+    rows = answer.get("rows") if isinstance(answer, dict) else None
+    if isinstance(rows, bytes):
+        # What is beside the rows in JSON is in a header.
+        body = rows
+        beside = {name: value for name, value in answer.items() if name != "rows"}
+        headers = [(b"content-type", ARROW_TYPE), (ANSWER_HEADER, orjson.dumps(beside))]
+    else:
+        body, headers = orjson.dumps(answer), [_JSON_HEADER]
+    headers.append((b"content-length", str(len(body)).encode()))
     if status in (429, 503):
         headers.append((b"retry-after", b"1"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -73,14 +73,16 @@ class QueryRequest(_message.Message):
     def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., question_json: _Optional[bytes] = ..., state_id: _Optional[int] = ..., manifest_path: _Optional[str] = ...) -> None: ...
 
 class QueryReply(_message.Message):
-    __slots__ = ("status", "answer_json", "key_group")
+    __slots__ = ("status", "answer_json", "key_group", "arrow")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     ANSWER_JSON_FIELD_NUMBER: _ClassVar[int]
     KEY_GROUP_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
     status: int
     answer_json: bytes
     key_group: int
-    def __init__(self, status: _Optional[int] = ..., answer_json: _Optional[bytes] = ..., key_group: _Optional[int] = ...) -> None: ...
+    arrow: bytes
+    def __init__(self, status: _Optional[int] = ..., answer_json: _Optional[bytes] = ..., key_group: _Optional[int] = ..., arrow: _Optional[bytes] = ...) -> None: ...
 
 class DirectoryRequest(_message.Message):
     __slots__ = ()

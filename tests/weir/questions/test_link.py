@@ -52,7 +52,7 @@ def test_a_question_is_taken_back_when_nobody_waits():
         await until(lambda: asked)
         task.cancel()
         await until(lambda: asked[-1] == (b"a", None))
-        with pytest.raises(ConnectionLostError, match="within 0.01 s"):
+        with pytest.raises(ConnectionLostError, match="did not answer within"):
             await link.ask(b"b", 0.01)
         await until(lambda: asked[-1] == (b"b", None))
         waiting = asyncio.create_task(link.ask(b"c", 5))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,17 +14,22 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.graph import LogicalGraph, Node
-from weir.operators.queries.formats import ABSENT, EntryFormat, StateFormat, format_of
+from weir.operators.queries.formats import EntryFormat, StateFormat, format_of
 from weir.operators.queries.key_text import KeyText
 from weir.operators.queries.reading import StateReading
-from weir.protocol.queries import PAGE_BYTES_MAX, QueryError, Question
+from weir.protocol.queries import ARROW_BYTES_MAX, PAGE_BYTES_MAX, QueryError, Question
 from weir.specs.keyed import KeyedSpec
 from weir.specs.windows import WindowAggregateSpec
 from weir.state import layout
 from weir.state.api import prefix_end
 
-#: After so many entries a scan looks whether it may go on.
-_LOOK_ENTRIES = 500
+#: After about so many entries a scan looks whether it may go on.
+BLOCK_ROWS = 10_000
+#: What is read of one key group at a time, at least.
+_SHARE_MIN = 16
+#: What a row has beside its key and its value, about.
+_ROW_BYTES = 64
+_PREFIX_BYTES = layout.NO_NAMESPACE_HEADER_BYTES
 
 
 @dataclass(frozen=True)
@@ -88,13 +95,30 @@ def answer_one(
 
 @dataclass(frozen=True)
 class Page:
-    """Some keys of a range."""
+    """Some keys of a range, in the order of the answer, as the store has them."""
 
-    rows: list[dict[str, Any]]
+    asked: AskedState
+    keys: list[bytes]
+    values: list[bytes]
     #: The last key, if there may be more after it.
-    after: bytes | None
+    after: bytes | None = None
     #: How many keys there are, if that was asked.
     count: int | None = None
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """As JSON."""
+        assert isinstance(self.asked.format, EntryFormat)
+        keys = self.asked.keys.decode(self.keys)
+        values = self.asked.format.plain_values(self.values)
+        return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """As Arrow: columns ``key`` (of several key columns a struct) and ``value``."""
+        assert isinstance(self.asked.format, EntryFormat)
+        columns = [self.asked.keys.column(self.keys), self.asked.format.arrow_values(self.values)]
+        return pa.RecordBatch.from_arrays(columns, names=["key", "value"])
 
 
 def answer_range(
@@ -118,33 +142,42 @@ def answer_range(
     Raises:
         QueryError: the question does not fit the state.
     """
-    if not asked.format.has_ranges:
+    if not isinstance(asked.format, EntryFormat):
         raise QueryError(
             501, "ranges over keys are for aggregates and states of one value; ask for one key here"
         )
     if question.as_of_ms is not None:
         raise QueryError(400, "as_of is for versioned states")
-    entries = _merged(reading, state_id, groups, *_bounds(asked, question), reverse=question.reverse)
-    found: list[tuple[bytes, Any]] = []
+    rows_max = BLOCK_ROWS if question.counts else question.limit
+    bytes_max = ARROW_BYTES_MAX if question.arrow else PAGE_BYTES_MAX
+    keys: list[bytes] = []
+    values: list[bytes] = []
     size_bytes = count = 0
     after: bytes | None = None
-    for number, (user_key, data) in enumerate(entries):
-        if number % _LOOK_ENTRIES == 0:
-            check()
-        value = asked.format.value(reading, data)
-        if value is ABSENT:
+    for block in merged_blocks(
+        reading, state_id, groups, _bounds(asked, question), rows_max, reverse=question.reverse
+    ):
+        check()
+        live = asked.format.live(reading, block)
+        count += len(live)
+        if question.counts or not live:
             continue
-        count += 1
-        if question.counts:
-            continue
-        if len(found) >= question.limit or size_bytes >= PAGE_BYTES_MAX:
-            after = found[-1][0]
+        room = question.limit - len(keys)
+        if room <= 0 or size_bytes >= bytes_max:
+            after = keys[-1]
             break
-        found.append((user_key, value))
-        size_bytes += len(user_key) + len(data) + 64
-    names = asked.keys.decode([key for key, _ in found])
-    rows = [{"key": name, "value": value} for name, (_, value) in zip(names, found, strict=True)]
-    return Page(rows, after, count if question.counts else None)
+        taken = 0
+        for key, data in live[:room]:
+            taken += 1
+            size_bytes += len(key) + len(data) + _ROW_BYTES
+            if size_bytes >= bytes_max:
+                break
+        keys += [key for key, _ in live[:taken]]
+        values += [data for _, data in live[:taken]]
+        if taken < len(live):
+            after = keys[-1]
+            break
+    return Page(asked, keys, values, after, count if question.counts else None)
 
 
 def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]:
@@ -168,7 +201,72 @@ def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]
     return start, stop
 
 
-def _merged(
+def merged_blocks(
+    reading: StateReading,
+    state_id: int,
+    groups: Iterable[int],
+    bounds: tuple[bytes, bytes | None],
+    rows: int,
+    *,
+    reverse: bool,
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """User keys and values of all groups, in order, many at a time: one at a time would take ten times as long.
+
+    Args:
+        reading: the state.
+        state_id: its number in the store.
+        groups: key groups.
+        bounds: of user keys.
+        rows: about so many are wanted.
+        reverse: from the last key to the first.
+    """
+    runs = [_Run(entries) for entries in _scans(reading, state_id, groups, *bounds, reverse=reverse)]
+    share = min(max(2 * rows // max(len(runs), 1), _SHARE_MIN), BLOCK_ROWS // max(len(runs), 1) + _SHARE_MIN)
+    while runs:
+        for run in runs:
+            run.fill(share)
+        # What is before the last key that was read of each group is all there is before it.
+        lasts = [run.entries[-1][0] for run in runs if not run.is_over]
+        if not lasts:
+            block = [entry for run in runs for entry in run.entries]
+            runs = []
+        else:
+            bound = max(lasts) if reverse else min(lasts)
+            block = [entry for run in runs for entry in run.take(bound, reverse=reverse)]
+            runs = [run for run in runs if run.entries or not run.is_over]
+        # Runs are sorted already, which the sort makes use of.
+        block.sort(key=itemgetter(0), reverse=reverse)
+        if block:
+            yield block
+
+
+class _Run:
+    """The entries of one key group, in order."""
+
+    def __init__(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
+        self._source = entries
+        self.entries: list[tuple[bytes, bytes]] = []
+        self.is_over = False
+
+    def fill(self, count: int) -> None:
+        """Read on, so that there are at least as many; fewer: there are no more."""
+        missing = count - len(self.entries)
+        if missing > 0 and not self.is_over:
+            more = [(key[_PREFIX_BYTES:], data) for key, data in islice(self._source, missing)]
+            self.is_over = len(more) < missing
+            self.entries += more
+
+    def take(self, bound: bytes, *, reverse: bool) -> list[tuple[bytes, bytes]]:
+        """Entries up to this key, which go."""
+        if reverse:
+            count = bisect_left(self.entries, True, key=lambda entry: entry[0] < bound)
+        else:
+            count = bisect_right(self.entries, bound, key=itemgetter(0))
+        taken, self.entries = self.entries[:count], self.entries[count:]
+        return taken
+
+
+def _scans(
     reading: StateReading,
     state_id: int,
     groups: Iterable[int],
@@ -176,15 +274,10 @@ def _merged(
     stop: bytes | None,
     *,
     reverse: bool,
-) -> Iterator[tuple[bytes, bytes]]:
-    """User keys and values of all groups, in order."""
-
-    def of_group(group: int) -> Iterator[tuple[bytes, bytes]]:
+) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+    for group in groups:
         prefix = layout.key_prefix(group, state_id)
         last = prefix_end(prefix) if stop is None else prefix + stop
         assert last is not None, "it begins with a key group, which is not only 0xFF"
         if prefix + start < last:
-            for key, data in reading.scan(prefix + start, last, reverse=reverse):
-                yield key[len(prefix) :], data
-
-    return heapq.merge(*(of_group(group) for group in groups), key=lambda item: item[0], reverse=reverse)
+            yield reading.scan(prefix + start, last, reverse=reverse)

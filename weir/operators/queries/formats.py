@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from weir.graph import Node
@@ -75,9 +76,20 @@ class EntryFormat(StateFormat):
         decode: Callable[[bytes], Any],
         stamp_of: Callable[[bytes], int] | None = None,
         ttl: Ttl | None = None,
+        decode_many: Callable[[Sequence[bytes]], pa.Array] | None = None,
+        is_there: Callable[[bytes], bool] | None = None,
     ) -> None:
-        """``stamp_of``: the time of an entry, of states with a TTL."""
+        """How an entry is read.
+
+        Args:
+            decode: value of an entry, or ``ABSENT``.
+            stamp_of: the time of an entry, of states with a TTL.
+            ttl: of such states.
+            decode_many: the values of many entries that are there, much faster.
+            is_there: False: an entry that means that there is none.
+        """
         self._decode, self._stamp_of, self.ttl = decode, stamp_of, ttl
+        self._decode_many, self._is_there = decode_many, is_there
 
     def one(
         self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
@@ -95,6 +107,31 @@ class EntryFormat(StateFormat):
         if self._stamp_of is not None and reading.is_expired(self._stamp_of(data)):
             return ABSENT
         return self._decode(data)
+
+    def live(self, reading: StateReading, block: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Those of some keys and entries that count."""
+        if self._stamp_of is not None:
+            stamp_of, is_expired = self._stamp_of, reading.is_expired
+            block = [entry for entry in block if not is_expired(stamp_of(entry[1]))]
+        return block if self._is_there is None else [entry for entry in block if self._is_there(entry[1])]
+
+    def plain_values(self, entries: Sequence[bytes]) -> list[Any]:
+        """Of entries that count, as JSON."""
+        if self._decode_many is None:
+            return [self._decode(data) for data in entries]
+        column = self._decode_many(entries)
+        values: list[Any] = column.to_pylist()
+        return values if pa.types.is_integer(column.type) else [plain(value) for value in values]
+
+    def arrow_values(self, entries: Sequence[bytes]) -> pa.Array:
+        """Of entries that count, as Arrow; values that no Arrow type has in common are JSON."""
+        if self._decode_many is not None:
+            return self._decode_many(entries)
+        values = [self._decode(data) for data in entries]
+        try:
+            return pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+            return pa.array([orjson.dumps(value).decode() for value in values])
 
 
 class ElementFormat(StateFormat):
@@ -302,7 +339,10 @@ def _declared_format(state: State) -> StateFormat:
         return ElementFormat(state)
     assert isinstance(state, SingleState)
     if state.type.cell_kind:
-        return EntryFormat(_CellReader(state), None if state.ttl is None else _cell_stamp, state.ttl)
+        reader = _CellReader(state)
+        if state.ttl is None:
+            return EntryFormat(reader, decode_many=reader.many, is_there=_is_present)
+        return EntryFormat(reader, _cell_stamp, state.ttl, is_there=_is_present)
     stamp_of = None if state.ttl is None else lambda data: int(value_stamps([data])[0])
     return EntryFormat(lambda data: plain(state.type.decode(data)), stamp_of, state.ttl)
 
@@ -328,6 +368,22 @@ class _CellReader:
         cell = np.ascontiguousarray(cells[0, :1]).view(_VIEWS[kind])[0].item()
         return plain(self._type.from_plain(bool(cell) if kind == "b" else cell))
 
+    def many(self, entries: Sequence[bytes]) -> pa.Array:
+        """Of entries of one cell that are there."""
+        if len({len(data) for data in entries}) != 1 or self._type.cell_kind == "b":
+            return pa.array([self(data) for data in entries])
+        cells, _ = decode_values(entries, 2 if len(entries[0]) == value_bytes(2) else 1)
+        column = np.ascontiguousarray(cells[:, 0]).view(_VIEWS[self._type.cell_kind])
+        # A type of the user's own may make something else of it.
+        first = plain(self._type.from_plain(column[0].item()))
+        if type(first) is not type(column[0].item()):
+            return pa.array([self(data) for data in entries])
+        return pa.array(column)
+
+
+def _is_present(data: bytes) -> bool:
+    return bool(data[1] & 1)
+
 
 def _aggregate_format(spec: KeyedAggregateSpec, schema: pa.Schema, index: int) -> StateFormat:
     aggregate = spec.aggregates[index]
@@ -352,7 +408,19 @@ def _aggregate_format(spec: KeyedAggregateSpec, schema: pa.Schema, index: int) -
             return None
         return whole if is_integer else plain(number)
 
-    return EntryFormat(decode)
+    def decode_many(entries: Sequence[bytes]) -> pa.Array:
+        cells, presence = decode_values(entries, cells_in_all)
+        column = np.ascontiguousarray(cells[:, cell])
+        if aggregate.function == "count":
+            return pa.array(column)
+        if aggregate.function == "mean":
+            counts = cells[:, cell + 1]
+            means = column.view(np.float64) / np.maximum(counts, 1)
+            return pa.array(means, mask=counts == 0)
+        absent = presence[:, cell // 8] & (1 << cell % 8) == 0
+        return pa.array(column if is_integer else column.view(np.float64), mask=absent)
+
+    return EntryFormat(decode, decode_many=decode_many)
 
 
 def _map_key(state: MapState, text: str) -> bytes:

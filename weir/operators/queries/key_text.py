@@ -59,6 +59,16 @@ class KeyText:
         arrays = [_array(part, column) for part, column in zip(parts, self._columns, strict=True)]
         return weir_keys.key_bytes(pa.RecordBatch.from_arrays(arrays, names=self._names), self._names).key(0)
 
+    def column(self, keys: Sequence[bytes]) -> pa.Array:
+        """Keys as Arrow: of their column's type, or of several columns a struct of them.
+
+        Raises:
+            StateError: the bytes are no keys of these types.
+        """
+        types = [_plain_type(column.type) for column in self._columns]
+        arrays = weir_keys.decode_keys(weir_keys.KeyColumn.from_list(keys), types)
+        return arrays[0] if len(arrays) == 1 else pa.StructArray.from_arrays(arrays, names=self._names)
+
     def decode(self, keys: Sequence[bytes]) -> list[Any]:
         """What keys are in JSON: a value, or of several columns an array.
 
@@ -67,12 +77,16 @@ class KeyText:
         """
         if not keys:
             return []
-        if self._is_string and len(keys) == 1 and keys[0] != weir_keys.NULL_KEY:
-            return [keys[0].decode()]
+        if self._is_string and weir_keys.NULL_KEY not in keys:
+            return [key.decode() for key in keys]
         column = weir_keys.KeyColumn.from_list(keys)
         arrays = weir_keys.decode_keys(column, [column.type for column in self._columns])
         rows = zip(*([plain(value) for value in array.to_pylist()] for array in arrays), strict=True)
         return [row[0] if len(row) == 1 else list(row) for row in rows]
+
+
+def _plain_type(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pat.is_dictionary(dtype) else dtype
 
 
 def _array(part: Any, column: pa.Field) -> pa.Array:
