@@ -221,7 +221,7 @@ def merged_blocks(
         reverse: from the last key to the first.
     """
     runs = [_Run(entries) for entries in _scans(reading, state_id, groups, *bounds, reverse=reverse)]
-    share = min(max(2 * rows // max(len(runs), 1), _SHARE_MIN), BLOCK_ROWS // max(len(runs), 1) + _SHARE_MIN)
+    share = min(rows, BLOCK_ROWS) // max(len(runs), 1) + _SHARE_MIN
     while runs:
         for run in runs:
             run.fill(share)
