@@ -1,7 +1,9 @@
 """Questions to a running job: right or "try again", before, while and after it is rescaled and a process is killed."""
 
+import re
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from weir.client import AskError
 
 pytestmark = pytest.mark.scenario
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/queries.md"
 EVENTS = 6_000
 SETTINGS = {
     "taskManager.operator_quota": 20,
@@ -141,6 +144,10 @@ def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path
     }.items():
         assert cluster.http("GET", f"{path}?step=seen") == (200, answer)
     assert cluster.http("GET", "/all")[0] == 400
+    examples = re.findall(r'^curl .*"localhost:9008(/[^"]*)"', PAGE.read_text(), re.MULTILINE)
+    assert len(examples) > 10
+    for example in examples:
+        assert cluster.http("GET", example)[0] == 200, example
     assert cluster.http("GET", "/state/states/recent")[0] == 501
 
     place = cluster.status()["stages"][stage]["subtasks"][0]["task_manager"]
