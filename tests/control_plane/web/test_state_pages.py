@@ -38,11 +38,11 @@ class Client:
     def __init__(self, app):
         self._app = app
 
-    def get(self, path):
+    def get(self, path, headers=None):
         async def ask():
             transport = httpx.ASGITransport(app=self._app)
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-                return await client.get(path)
+                return await client.get(path, headers=headers)
 
         return asyncio.run(ask())
 
@@ -69,3 +69,12 @@ def test_the_openapi_document_says_what_is_answered(monkeypatch):
         operation = client.get("/openapi.json").json()["paths"][path]["get"]
         assert operation["responses"]["200"]["content"]["application/json"]["schema"]
         assert {item["name"] for item in operation["parameters"]} >= {"step", "consistency", "continuation"}
+
+
+def test_rows_in_arrow_come_with_the_rest_of_the_answer_in_a_header(monkeypatch):
+    client, asked = make(monkeypatch)
+    asked.answer = (200, {"rows": b"arrow", "continuation": "more"})
+    reply = client.get("/state/count/words?limit=100000", {"Accept": "application/vnd.apache.arrow.stream"})
+    assert (reply.content, reply.headers["weir-answer"]) == (b"arrow", '{"continuation":"more"}')
+    assert asked.questions[-1].arrow
+    assert client.get("/state/count/words?limit=100000").status_code == 400

@@ -11,12 +11,13 @@ import weir
 from tests.weir.state.retained_steps import Step
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
-from weir.operators.queries.answering import answer_one, answer_range, asked_state
+from weir.operators.queries.answering import answer_one, answer_range, asked_state, merged_blocks
 from weir.operators.queries.formats import ABSENT
 from weir.operators.queries.key_text import KeyText, plain
 from weir.operators.windows.making import make_window_operator
 from weir.protocol.queries import QueryError, Question
 from weir.records import with_times
+from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.expiry import UNDATED
 from weir.state.tables.opened import StateTables
@@ -314,3 +315,28 @@ def test_keys_as_text():
 def test_values_as_json():
     given = {"at": dt.datetime(2020, 1, 1), "by": b"\xff", "of": [decimal.Decimal("1.50"), float("nan")]}
     assert plain(given) == {"at": "2020-01-01T00:00:00", "by": "/w==", "of": ["1.50", "nan"]}
+
+
+def test_rows_in_arrow_are_those_in_json(graph, written):
+    for state in ("number", "text", "day"):
+        found = page(graph, written, state, arrow=True)
+        assert found.batch.column("key").to_pylist() == ["ann", "bea", "bob"]
+        values = [plain(value) for value in found.batch.column("value").to_pylist()]
+        assert values == [row["value"] for row in found.rows]
+    assert page(graph, written, "number", arrow=True, prefix="none").batch.num_rows == 0
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_pages_over_many_groups_have_every_key_once_and_in_order(graph, reverse):
+    backend, groups = MemoryBackend(), 40
+    keys = [f"{number * 7919 % 3000:04}".encode() for number in range(3000)]
+    # Groups of very different sizes.
+    backend.write(
+        [(layout.key_prefix(number % 7 * number % groups, 5) + key, b"v") for number, key in enumerate(keys)]
+    )
+    for rows in (10, 1_000, 100_000):
+        blocks = list(
+            merged_blocks(Reading(backend), 5, range(groups), (b"0100", b"2900"), rows, reverse=reverse)
+        )
+        expected = sorted((key for key in keys if b"0100" <= key < b"2900"), reverse=reverse)
+        assert [key for block in blocks for key, _ in block] == expected
