@@ -119,6 +119,7 @@ def open_job(
             request.database_run,
             dict(request.state_ids),
             state.restored_id,
+            clock,
             has_checkpoints=bool(request.checkpoint_uri),
         )
     except BaseException:

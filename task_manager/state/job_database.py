@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, FailureKind
 from weir.protocol.database_run import parse_run
@@ -83,6 +84,22 @@ def cassandra_settings(config: TaskManagerConfig) -> CassandraSettings:
     return CassandraSettings(**values | {"states": parse_states(values["states"])})
 
 
+def _give_up_after(settings: CassandraSettings, clock: Clock) -> Callable[[], None]:
+    """Raises when a deployment has waited for long enough: the job says why, and is deployed again with a pause."""
+    from weir.state.cassandra.errors import DatabaseAwayError
+
+    until_s = clock.monotonic_s() + settings.give_up_after_ms / 1e3
+
+    def check() -> None:
+        if clock.monotonic_s() > until_s:
+            raise DatabaseAwayError(
+                f"Cassandra at {settings.address} does not answer; see whether it runs and taskManager.cassandra names "
+                "its address"
+            )
+
+    return check
+
+
 def open_job_database(
     config: TaskManagerConfig,
     job_name: str,
@@ -90,6 +107,7 @@ def open_job_database(
     run: str,
     state_ids: Mapping[str, int],
     restored_id: int,
+    clock: Clock,
     *,
     has_checkpoints: bool,
 ) -> JobDatabase | None:
@@ -102,6 +120,7 @@ def open_job_database(
         run: whose rows, in the form of ``DatabaseRun``.
         state_ids: numbers of the states, by ``step`` or ``step/state``.
         restored_id: the checkpoint that the job starts from; 0: none.
+        clock: of the time for which a database that does not answer is waited for.
         has_checkpoints: whether there is a checkpoint store.
 
     Raises:
@@ -125,11 +144,12 @@ def open_job_database(
 
     settings = cassandra_settings(config)
     by_state = state_tables(job_name, state_ids, settings)
-    session = open_session(settings)
+    check = _give_up_after(settings, clock)
+    session = open_session(settings, check_cancelled=check)
     try:
         tables = DatabaseTables(session, parse_run(run), by_state)
-        tables.create()
-        tables.claim(job_id, restored_id)
+        tables.create(check)
+        tables.claim(job_id, restored_id, check)
     except BaseException:
         leave_session(session)
         raise

@@ -384,7 +384,11 @@ class CassandraConfig(Section):
         "starts again.",
     )
     give_up_after_ms: int = setting(
-        10_000, "With `fail`: how long it is tried before.", "ms", ge=0, le=3_600_000
+        10_000,
+        "With `fail`, and when a job is deployed: how long it is tried before.",
+        "ms",
+        ge=0,
+        le=3_600_000,
     )
     states: TextList = setting(
         (),

@@ -109,15 +109,22 @@ class Session:
         if self._closed:
             return
         self._closed = True
-        if self._session is not None:
-            closing = asyncio.run_coroutine_threadsafe(self._session.close(), self._loop)
-            try:
-                closing.result(_LOOK_S * 10)
-            except Exception as error:
-                log.debug("closing the session with Cassandra: %s", error)
+        closing = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        try:
+            closing.result(_LOOK_S * 10)
+        except Exception as error:
+            log.debug("closing the session with Cassandra: %s", error)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        waiting = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
 
     # --- in the session's thread -----------------------------------------------------------------------------
 
@@ -224,6 +231,11 @@ class Session:
             before_sleep=note,
             reraise=True,
         )
+
+        async def again() -> Result:
+            # The library awaits coroutine functions only, and takes what others return as it is.
+            return await call()
+
         try:
             result = await call()
         except asyncio.CancelledError:
@@ -234,7 +246,7 @@ class Session:
             self._note_away(look_at(error).reason, doing)
             await asyncio.sleep(_PAUSE_S)
             try:
-                result = await attempts(call)
+                result = await attempts(again)
             except Exception as later:
                 raise told(look_at(later), self.settings.address, doing) from later
         if self._away_since_s:
