@@ -115,7 +115,7 @@ docs: setup ## Write the pages that are made from the code
 	$(RUN) -m weir.config --markdown > docs/configuration.md
 	$(RUN) -m weir.metrics --markdown > docs/metrics.md
 
-bench: setup ## Run all benchmarks (40 minutes), keep results in benchmarks/results, write docs/performance.md
+bench: java setup ## Run all benchmarks (an hour), keep results in benchmarks/results, write docs/performance.md
 	$(RUN) -m benchmarks startup --json $(RESULTS)/start_up.json
 	$(RUN) -m benchmarks throughput --compare-events 30000000 --json $(RESULTS)/throughput.json
 	$(RUN) -m benchmarks throughput --one-core --json $(RESULTS)/throughput_one_core.json
@@ -137,6 +137,8 @@ bench: setup ## Run all benchmarks (40 minutes), keep results in benchmarks/resu
 	$(RUN) -m benchmarks rescale --steady --json $(RESULTS)/rescale_steady.json
 	$(RUN) -m benchmarks checkpoint --json $(RESULTS)/checkpoint.json
 	$(RUN) -m benchmarks recovery --json $(RESULTS)/recovery.json
+	$(RUN) -m benchmarks joins --json $(RESULTS)/joins.json
+	$(RUN) -m benchmarks nexmark --json $(RESULTS)/nexmark.json
 	$(RUN) -m benchmarks report
 
 chaos: java setup ## Kill, pause, cut off, fill disks and rescale for 20 minutes; Spark verifies what was delivered
