@@ -62,7 +62,7 @@ class QuestionServer:
         self._slot = slot
         self._config = config
         self.place = QuestionPlace(0, new_greeting())
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="questions", daemon=True)
         self._pool = ThreadPoolExecutor(QUERIES_MAX, thread_name_prefix="question")
         self._directory = FetchedDirectory(self._identity, calls.directory, clock)
@@ -78,8 +78,11 @@ class QuestionServer:
             AddressInUseError: the port of the pages is taken.
         """
         host = self._config.host
-        links, pages = _listen(host, 0), _listen(host, self._config.http_port)
+        # The one that may be taken comes first.
+        pages = _listen(host, self._config.http_port)
+        links = _listen(host, 0)
         self._sockets = [links, pages]
+        self._loop = asyncio.new_event_loop()
         shown = join_address(self._config.advertised_host or host, pages.getsockname()[1])
         self.place = QuestionPlace(links.getsockname()[1], self.place.greeting, shown)
         self._thread.start()
@@ -87,7 +90,7 @@ class QuestionServer:
 
     def stop(self) -> None:
         """Take no more questions."""
-        if self._thread.is_alive():
+        if self._loop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(2.0)
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -100,13 +103,23 @@ class QuestionServer:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        links, pages = self._sockets
-        self._loop.run_until_complete(
-            self._loop.create_server(lambda: AnsweringProtocol(self.place.greeting, self._asked), sock=links)
+        loop, (links, pages) = self._running_loop, self._sockets
+        loop.run_until_complete(
+            loop.create_server(lambda: AnsweringProtocol(self.place.greeting, self._asked), sock=links)
         )
-        serving = PageServer(self._app, pages).begin(self._loop)
-        self._loop.run_forever()
-        serving.cancel()
+        PageServer(self._app, pages).begin(loop)
+        loop.run_forever()
+        # Else they are told of on standard error when the process ends.
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.close()
+
+    @property
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None, "it was started"
+        return self._loop
 
     # --- in the loop ---
 
@@ -136,7 +149,7 @@ class QuestionServer:
             found = answered(partial(self._quick, request, question))
         except ChangingError:
             if looks < _LOOKS_MAX:
-                self._loop.call_later(_LOOK_S, self._look, request, question, answer, gone, looks + 1)
+                self._running_loop.call_later(_LOOK_S, self._look, request, question, answer, gone, looks + 1)
                 return
             found = None
         if found is not None:
@@ -146,7 +159,7 @@ class QuestionServer:
         def work() -> None:
             reply = _reply(answered(partial(self._slow, request, question, gone)))
             if not gone.is_set():
-                self._loop.call_soon_threadsafe(answer, reply)
+                self._running_loop.call_soon_threadsafe(answer, reply)
 
         self._pool.submit(work)
 

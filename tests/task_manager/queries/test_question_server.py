@@ -1,0 +1,53 @@
+"""A task manager's pages: there with the process, without a job, and gone with it."""
+
+import json
+import urllib.error
+import urllib.request
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from task_manager.queries.question_server import QuestionServer
+from weir.clock import SystemClock
+from weir.config import TaskManagerConfig
+from weir.errors import AddressInUseError, ConnectionLostError
+
+
+def away():
+    raise ConnectionLostError("the control plane does not answer")
+
+
+def make(**settings):
+    calls = SimpleNamespace(directory=away)
+    slot = SimpleNamespace(runtime=None)
+    return QuestionServer(slot, calls, CollectorRegistry(), TaskManagerConfig(**settings), SystemClock())
+
+
+def get(server, path, host=None):
+    headers = {"Host": host} if host else {}
+    request = urllib.request.Request(f"http://{server.place.http_address}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            return reply.status, reply.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def test_pages_without_a_job(capfd):
+    server = make()
+    server.start()
+    assert get(server, "/healthz") == (200, b'{"ok":true}')
+    assert get(server, "/metrics")[0] == 200
+    status, body = get(server, "/state/count/words/a")
+    assert status == 503
+    assert "does not answer: try again" in json.loads(body)["error"]
+    assert get(server, "/state/count")[0] == 404
+    assert get(server, "/healthz", "evil.example")[0] == 403
+    with pytest.raises(AddressInUseError, match=r"taskManager\.http_port"):
+        make(http_port=int(server.place.http_address.rpartition(":")[2])).start()
+    server.stop()
+    with pytest.raises(urllib.error.URLError):
+        get(server, "/healthz")
+    assert capfd.readouterr().err == ""
