@@ -21,6 +21,8 @@ _RISK = 0.1
 _RISKY = frozenset({"work", "write", "written", "Reroute", "TriggerCheckpoint", "EndCheckpoint"})
 
 _KINDS = ("crash", "pause", "cut", "control plane") * 2 + ("disk", "record", "step", "step", "open")
+#: What shows a rule that only a control plane can break that leads no more.
+_SHOWN_BY_LEADERS, _LEADER_KINDS = frozenset({"commit"}), ("control plane",) * 8
 #: Calls after which, or after whose answers, a fault is aimed.
 _RESCALE_CALLS = (
     "Deploy",
@@ -83,6 +85,7 @@ class Faults:
         self.theme = rng.choice(themes) if self.end_ms else Theme.NOTHING
         if self._world.broken in SHOWN_BY_SLOW_ROWS:
             self.theme = Theme.NOTHING
+        self._kinds = _KINDS + (_LEADER_KINDS if self._world.broken in _SHOWN_BY_LEADERS else ())
         self._aims = Aims(rng)
         self._has_healed = False
         if self.theme is Theme.ANYWHERE:
@@ -107,7 +110,7 @@ class Faults:
             return
         if self.theme is Theme.ANYWHERE:
             if name in _RISKY and self._rng.random() < _RISK:
-                self._world.later(self._rng.random(), self._strike, self._rng.choice(_KINDS), "")
+                self._world.later(self._rng.random(), self._strike, self._rng.choice(self._kinds), "")
         elif self.theme is Theme.AIMED:
             delay_ms = self._aims.delay_ms(name)
             if delay_ms is not None:
@@ -124,7 +127,7 @@ class Faults:
     def _at_random(self) -> None:
         if not self.is_over and self._world.now_ms < self.end_ms:
             self._world.later(self._rng.random() * 2 * self._every_ms, self._at_random)
-            self._strike(self._rng.choice(_KINDS), "")
+            self._strike(self._rng.choice(self._kinds), "")
 
     def _strike(self, kind: str, address: str) -> None:
         if not self.is_over:
