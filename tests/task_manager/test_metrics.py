@@ -26,7 +26,7 @@ def test_caches_of_cells_and_values_are_counted_with_the_store():
         values.get_stored([encode_key(0, values.state_id, name) for name in (b"a", b"b")])
 
     def shown(name):
-        return metrics._registry.get_sample_value(f"weir_store_{name}", SHOWN)
+        return metrics.registry.get_sample_value(f"weir_store_{name}", SHOWN)
 
     assert shown("cache_hits_total") == 4
     assert shown("cache_misses_total") == 4
