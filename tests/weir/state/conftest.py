@@ -17,7 +17,7 @@ from weir.state.tables.value_cache import WriteBackCache
 SMALL_SETTINGS = RocksDbSettings(
     block_cache_bytes=1 << 20, write_buffer_bytes=256 << 10, write_buffer_total_bytes=1 << 20
 )
-CASSANDRA = [pytest.mark.service, pytest.mark.xdist_group("cassandra")]
+CASSANDRA = [pytest.mark.service]
 #: Three or four entries: nearly every operation evicts.
 TINY_CACHE_BYTES = 1000
 

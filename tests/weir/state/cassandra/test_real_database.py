@@ -23,7 +23,7 @@ from weir.state.cassandra.settings import CassandraSettings, StateSettings
 from weir.state.cassandra.tables import DatabaseTables
 from weir.state.layout import encode_key
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("cassandra")]
+pytestmark = pytest.mark.service
 
 STATE = 2
 KEY = encode_key(1, STATE, b"belgium")
