@@ -30,7 +30,7 @@ from weir.specs import SourceSpec
 from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 
 #: A poll gives at least this much of the schedule at once, if events are due more often.
-COALESCE_US = 2_500
+COALESCE_US = 2_750
 #: And more, until so many rows are due, but no more than this and the batch time-out: a poll of one row costs as much.
 _ROWS_WORTH_A_POLL, COALESCE_US_MAX = 8, 10_000
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
