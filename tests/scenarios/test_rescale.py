@@ -17,7 +17,7 @@ pytestmark = pytest.mark.scenario
 QUOTA = {"taskManager.operator_quota": 20}
 HYBRID_ONLY = {"taskManager.useMigrate": "false"}
 HYBRID = {**QUOTA, **HYBRID_ONLY}
-SOAK = SoakSettings(rescales=8, rate=800, interval_s=0.4, task_managers=2, seed=3)
+SOAK = SoakSettings(rescales=6, rate=500, interval_s=0.4, task_managers=2, seed=3)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from experiments.scaling import rescale
 pytestmark = pytest.mark.scenario
 
 #: Two keys of each subtask; rows come faster than they are worked off.
-EVENTS, SERVERS, KEPT = 60, 4, 2
+EVENTS, SERVERS, KEPT = 40, 4, 2
 ROW_BYTES = 16_000_000
 STAGE = 1
 SETTINGS = {

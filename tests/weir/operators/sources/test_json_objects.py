@@ -99,7 +99,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.dictionaries(st.sampled_from([*WIDE.names, "other", "i"]), _JSON, max_size=8),
