@@ -15,7 +15,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from tenacity import Retrying, retry_if_exception, stop_after_attempt
+from tenacity import Retrying, retry_if_exception, stop_after_delay
 
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka.client_errors import unreachable
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ANSWER_TIMEOUT_S = 30.0
-_ATTEMPTS_MAX = 10
+#: Of one attempt at ending a transaction, and of all: a new deployment, whose producer looks for its coordinator anew,
+#: helps sooner than one that has lost it.
+_ATTEMPT_TIMEOUT_S, _ATTEMPTS_S = 10.0, 20.0
 #: The next deployment ends what is left open, so that a restart need not wait for brokers that are away.
 _ABORT_TIMEOUT_S = 3.0
 #: Properties that a user may set and a consumer does not know.
@@ -81,7 +83,7 @@ def _again(ask: Callable[[], None]) -> None:
     """Ask again when the client says that this helps; it waits itself."""
     for attempt in Retrying(
         retry=retry_if_exception(lambda e: isinstance(e, KafkaException) and e.args[0].retriable()),
-        stop=stop_after_attempt(_ATTEMPTS_MAX),
+        stop=stop_after_delay(_ATTEMPTS_S),
         reraise=True,
     ):
         with attempt:
@@ -187,10 +189,10 @@ class RecordProducer:
         try:
             _again(
                 lambda: self._producer.send_offsets_to_transaction(
-                    [mark.offset()], consumer.consumer_group_metadata(), _ANSWER_TIMEOUT_S
+                    [mark.offset()], consumer.consumer_group_metadata(), _ATTEMPT_TIMEOUT_S
                 )
             )
-            _again(lambda: self._producer.commit_transaction(_ANSWER_TIMEOUT_S))
+            _again(lambda: self._producer.commit_transaction(_ATTEMPT_TIMEOUT_S))
         except KafkaException as error:
             raise self._refused(error.args[0]) from None
 
