@@ -69,10 +69,8 @@ def check_updates(step: str | None, window: Window, updates: WindowUpdates) -> N
         raise GraphError(
             f"step {step!r}: results={results!r} goes only with early or allowed_lateness: each window has one result"
         )
-    if window.kind == "session" and (early or updates.lateness_ms):
-        raise GraphError(
-            f"step {step!r}: sessions have one result each; leave early and allowed_lateness out"
-        )
+    if window.kind == "session":
+        _check_session(step, updates)
     if window.kind in ("sliding", "cumulative"):
         if results != "accumulating":
             raise GraphError(
@@ -85,4 +83,22 @@ def check_updates(step: str | None, window: Window, updates: WindowUpdates) -> N
     if early is not None and early.time == "event" and window.time == "processing":
         raise GraphError(
             f"step {step!r}: no watermark tells the time of windows by the clock; use time='processing'"
+        )
+
+
+def _check_session(step: str | None, updates: WindowUpdates) -> None:
+    if updates.lateness_ms:
+        raise GraphError(
+            f"step {step!r}: a session takes rows until the watermark has passed its end, and is complete then; leave "
+            "allowed_lateness out, or let the watermark of the source be later"
+        )
+    if updates.results == "changelog":
+        raise GraphError(
+            f"step {step!r}: sessions that were told may become one, so results='changelog' does not go with them; "
+            "use results='accumulating' or 'discarding'"
+        )
+    if updates.early is not None and updates.early.interval_ms is None:
+        raise GraphError(
+            f"step {step!r}: rows of sessions are put together when these are told; tell them early by time, "
+            "weir.every('1s')"
         )

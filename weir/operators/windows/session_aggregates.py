@@ -132,7 +132,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         gone_ms = until_ms if is_end else until_ms - gap_ms
         rewritten = []
         for entries in table.entries(NOTHING_MS, NEVER_MS if is_end else until_ms + gap_ms):
-            block = _Sessions(entries, table.places_ms[entries.groups], self._folds, gap_ms)
+            block = Sessions(entries, table.places_ms[entries.groups], self._folds, gap_ms)
             if not len(block.firsts_ms):
                 continue
             parts = self._parts.load(entries)
@@ -161,7 +161,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         table.advance(until_ms)
         self._parts.advance(until_ms)
 
-    def _results(self, block: _Sessions, sessions: np.ndarray) -> Iterator[pa.RecordBatch]:
+    def _results(self, block: Sessions, sessions: np.ndarray) -> Iterator[pa.RecordBatch]:
         columns = weir_keys.decode_keys(
             weir_keys.select_keys(block.entries.keys, block.an_entry[sessions]), self._key_types
         )
@@ -203,8 +203,8 @@ class _Change:
         )
 
 
-class _Sessions:
-    """The sessions of some entries."""
+class Sessions:
+    """The sessions of some entries, which are all that their keys have."""
 
     def __init__(self, entries: WindowEntries, places_ms: np.ndarray, folds: Folds, gap_ms: int) -> None:
         """``places_ms`` are those of the entries' groups."""

@@ -20,7 +20,7 @@ from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 
 #: Cells that take no rows.
 _NO_ROWS = pl.lit(value=False)
-#: Of windows that never end: first and last event time.
+#: Of windows that never end and of sessions: first and last event time.
 _TIMES = (
     WindowAggregate("first", "min", EVENT_TIME_COLUMN),
     WindowAggregate("last", "max", EVENT_TIME_COLUMN),
@@ -33,6 +33,7 @@ class ToldCells:
     def __init__(self, spec: WindowAggregateSpec) -> None:
         updates, early = spec.updates, spec.updates.early
         self.is_global = spec.window.kind == "global"
+        is_session = spec.window.kind == "session"
         self.is_kept = updates.keeps_told
         self._discards = updates.results == "discarding"
         self._is_changelog = updates.results == "changelog"
@@ -48,9 +49,12 @@ class ToldCells:
         if self._is_changelog:
             copies = [WindowAggregate(a.output, a.function, a.column, _NO_ROWS, a.parameters) for a in shown]
         schema = spec.input_schema.append(pa.field(EVENT_TIME_COLUMN, pa.int64()))
-        self.folds = Folds((*shown, *added, *copies), schema)
+        # As for sessions with one result, these come last.
+        self.folds = Folds((*shown, *added, *copies, *(_TIMES if is_session else ())), schema)
         folds, count = self.folds.folds, len(shown)
-        self._shown, self._copies = folds[:count], folds[count + len(added) :]
+        self._shown, self._copies = folds[:count], folds[count + len(added) :][: len(copies)]
+        #: Cells from here on are kept when results are discarded.
+        self._kept = self.folds.cell_count - (len(_TIMES) if is_session else 0)
         #: Cells.
         self.first = folds[count - 2].cell
         self.last = folds[count - 1].cell
@@ -66,8 +70,9 @@ class ToldCells:
         """All rows of these entries have been told; changes them."""
         integers, presence = cells
         if self._discards:
-            integers[:] = 0
-            presence[:] = 0
+            integers[:, : self._kept] = 0
+            kept = [number >= self._kept for number in range(8 * presence.shape[1])]
+            presence &= np.packbits(kept, bitorder="little")
             return
         integers[:, self.told] = integers[:, self.rows]
         if self.has_hits:

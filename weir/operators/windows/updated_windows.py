@@ -12,6 +12,7 @@ from weir.changes import INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.keyed_rows import row_hashes
+from weir.operators.windows.early_times import EarlyTimes
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.told import ToldCells, interleaved
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
@@ -35,9 +36,8 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         self._updates = spec.updates
         self._lateness_ms = spec.updates.lateness_ms
         early = spec.updates.early
-        self._interval_ms = None if early is None else early.interval_ms
         self._rows_max = None if early is None else early.rows
-        self._by_events = early is not None and early.time == "event"
+        self._times_told = EarlyTimes(early)
         #: Of the rows that are being taken, which belong to windows that have fired; bool.
         self._is_closed = np.empty(0, dtype=np.bool_)
         #: Entries that late rows have changed, as :func:`_identities`.
@@ -45,9 +45,6 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         self._changed_groups: list[np.ndarray] = []
         #: Entries that were told, to be written when all have been.
         self._rewritten: list[WindowEntries] = []
-        #: When windows are told next, epoch ms; None: not before rows come.
-        self._early_ms: int | None = 0
-        self._ownership = 0
 
     def _make_folds(self) -> Folds:
         self._told = ToldCells(self._spec)
@@ -57,7 +54,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         """See :class:`WindowAggregateOperator`."""
         super().open(context)
         # What was restored may not have been told.
-        self._plan_early()
+        self._times_told.plan(self._clock.now_us())
 
     # --- rows come in ---
 
@@ -67,8 +64,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
             yield from super().process(part)
         if self._changed:
             yield from self._late_windows()
-        if self._early_ms is None:
-            self._plan_early()
+        self._times_told.plan(self._clock.now_us())
 
     def _rounds(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Parts of a batch in each of which no window gets more rows than it tells at once."""
@@ -298,33 +294,24 @@ class UpdatedWindowOperator(WindowAggregateOperator):
 
     # --- early results by time ---
 
-    def _plan_early(self) -> None:
-        if self._interval_ms is None or self._by_events:
-            self._early_ms = None
-        else:
-            self._early_ms = (self._clock.now_us() // 1000 // self._interval_ms + 1) * self._interval_ms
-
     def due_us(self) -> int:
         """See :class:`TimedOperator`."""
-        due_us = super().due_us()
-        return due_us if self._early_ms is None else min(due_us, self._early_ms * 1000)
+        return self._times_told.due_us(super().due_us())
 
     def on_time(self) -> Iterator[pa.RecordBatch]:
         """Fire what is due, then tell what is not complete."""
         has_new = self.table.has_new_groups
         yield from super().on_time()
-        if self._early_ms is not None and self._clock.now_us() >= self._early_ms * 1000:
-            self._early_ms = None
+        if self._times_told.is_due(self._clock.now_us()):
             yield from self._tell_early()
-        if has_new and self._early_ms is None:
-            self._plan_early()
+        if has_new:
+            self._times_told.plan(self._clock.now_us())
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """Fire, and tell what is not complete if the watermark has come to the next multiple of the interval."""
         before_ms = self._watermark_ms
         yield from super().on_watermark(time_ms)
-        interval_ms = self._interval_ms if self._by_events else None
-        if interval_ms is not None and self._watermark_ms // interval_ms > before_ms // interval_ms:
+        if self._times_told.passed(before_ms, self._watermark_ms):
             yield from self._tell_early()
 
     def finish(self) -> Iterator[pa.RecordBatch]:

@@ -136,6 +136,49 @@ def test_early_results_of_sliding_windows_by_event_time():
         assert new() == [("ann", -10, 10, 2, 2)]
 
 
+@pytest.mark.parametrize("results", ["accumulating", "discarding"])
+def test_sessions_are_told_before_and_after_a_row_makes_two_of_them_one(results):
+    flow = flow_of(weir.session(10_000), early=weir.every("1s"), results=results)
+    accumulates = results == "accumulating"
+    with testing.start(flow, {"events": []}) as job:
+        new = Told(job)
+        job.push("events", [event("ann", 1_000), event("ann", 20_000, 2), event("bob", 2_000)])
+        job.advance_time(1000)
+        assert new() == [
+            ("ann", 1_000, 11_000, 1, 1),
+            ("ann", 20_000, 30_000, 1, 2),
+            ("bob", 2_000, 12_000, 1, 1),
+        ]
+        job.push("events", [event("ann", 10_500, 5), event("cy", 1)])
+        savepoint = job.savepoint()
+    with testing.start(flow, {"events": []}, from_savepoint=savepoint) as job:
+        new = Told(job)
+        job.advance_time(1000)
+        whole = (3, 8) if accumulates else (1, 5)
+        assert new() == [("ann", 1_000, 30_000, *whole), ("cy", 1, 10_001, 1, 1)]
+        job.advance_time(5000)
+        assert new() == []
+        job.advance_watermark("events", 30_001)
+        last = [("ann", 1_000, 30_000, 3, 8), ("bob", 2_000, 12_000, 1, 1), ("cy", 1, 10_001, 1, 1)]
+        assert new() == (last if accumulates else [])
+        job.push("events", [event("ann", 15_000)])
+        assert [row["at"] for row in job.rows("late")] == [15_000]
+
+
+def test_sessions_by_the_clock_are_told_early():
+    flow = flow_of(weir.session("10s", time="processing"), early=weir.every("3s"))
+    with testing.start(flow, {"events": []}) as job:
+        new = Told(job)
+        job.push("events", [event("ann", 1), event("bob", 2)])
+        job.advance_time(3000)
+        assert [row[0] for row in new()] == ["ann", "bob"]
+        job.push("events", [event("ann", 2, 4)])
+        job.advance_time(3000)
+        assert [(row[0], *row[3:]) for row in new()] == [("ann", 2, 5)]
+        job.advance_time(20_000)
+        assert [(row[0], *row[3:]) for row in new()] == [("ann", 2, 5), ("bob", 1, 1)]
+
+
 def test_what_was_told_early_is_not_told_again_after_a_restart_and_the_rest_is():
     options = {"early": weir.every("1s"), "results": "discarding"}
     with testing.start(flow_of(weir.tumbling(10_000), **options), {"events": []}, state="rocksdb") as job:
@@ -230,7 +273,9 @@ def test_a_job_with_other_results_does_not_read_the_state():
         (lambda: flow_of(weir.tumbling(10), results="discarding"), "one result"),
         (lambda: flow_of(weir.sliding(20, 10), allowed_lateness=1, results="changelog"), "share their rows"),
         (lambda: flow_of(weir.sliding(20, 10), early=weir.every(rows=3)), "by time"),
-        (lambda: flow_of(weir.session(10), allowed_lateness=3), "sessions"),
+        (lambda: flow_of(weir.session(10), allowed_lateness=3), "leave allowed_lateness out"),
+        (lambda: flow_of(weir.session(10), early=weir.every("1s"), results="changelog"), "may become one"),
+        (lambda: flow_of(weir.session(10), early=weir.every(rows=3)), "by time"),
         (lambda: flow_of(weir.global_window()), "never ends"),
         (lambda: flow_of(weir.global_window(), early=weir.every("1s"), allowed_lateness=1), "no row is late"),
         (lambda: flow_of(weir.tumbling(10), early=weir.every(where=pl.col("n") + 1)), "not Boolean"),

@@ -1,0 +1,124 @@
+"""The operator of session windows that tell what they have before they are complete.
+
+What has been told is part of each entry (``told``), and entries that are put together add it up. So a session has
+something to tell if one of its entries has, whether rows have come, or two sessions have become one: that takes a row.
+Entries of discarding sessions are emptied but for their first and last time, which say how far the session goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.operators.aggregation.rows import Cells
+from weir.operators.base import OperatorContext
+from weir.operators.windows.closing_sessions import LARGE_SLOTS
+from weir.operators.windows.early_times import EarlyTimes
+from weir.operators.windows.folds import Folds
+from weir.operators.windows.session_aggregates import SessionAggregateOperator, Sessions
+from weir.operators.windows.told import ToldCells
+from weir.side_outputs import SideRows
+from weir.specs.windows import WindowAggregateSpec
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
+
+#: Sessions of a large table are looked at in so many parts, so that copies of their entries take little memory.
+_PARTS = 16
+
+
+class EarlySessionOperator(SessionAggregateOperator):
+    """Sessions with several results, each with the bounds that the session has by then."""
+
+    def __init__(self, spec: WindowAggregateSpec) -> None:
+        super().__init__(spec)
+        self._times_told = EarlyTimes(spec.updates.early)
+        self._discards = spec.updates.results == "discarding"
+        self._ownership = 0
+
+    def _make_folds(self) -> Folds:
+        self._told = ToldCells(self._spec)
+        return self._told.folds
+
+    def open(self, context: OperatorContext) -> None:
+        """See :class:`WindowAggregateOperator`."""
+        super().open(context)
+        # What was restored may not have been told.
+        self._times_told.plan(self._clock.now_us())
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+        """See :class:`WindowAggregateOperator`."""
+        yield from super().process(batch)
+        self._times_told.plan(self._clock.now_us())
+
+    # --- early results ---
+
+    def due_us(self) -> int:
+        """See :class:`TimedOperator`."""
+        return self._times_told.due_us(super().due_us())
+
+    def on_time(self) -> Iterator[pa.RecordBatch]:
+        """Fire what is due, then tell what is not complete."""
+        yield from super().on_time()
+        if self._times_told.is_due(self._clock.now_us()):
+            yield from self._tell_early()
+        if self.table.ownership != self._ownership:
+            self._ownership = self.table.ownership
+            self._times_told.plan(self._clock.now_us())
+
+    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
+        """Fire, and tell what is not complete if the watermark has come to the next multiple of the interval."""
+        before_ms = self._watermark_ms
+        yield from super().on_watermark(time_ms)
+        if self._times_told.passed(before_ms, self._watermark_ms):
+            yield from self._tell_early()
+
+    def _tell_early(self) -> Iterator[pa.RecordBatch]:
+        """What open sessions have, if it is more than was told."""
+        table = self.table
+        parts: list[np.ndarray | None] = [None]
+        if table.capacity > LARGE_SLOTS:
+            parts = list(np.array_split(np.arange(len(table.places_ms)), _PARTS))
+        for groups in parts:
+            rewritten: list[WindowEntries] = []
+            for entries in table.entries(NOTHING_MS, NEVER_MS, groups):
+                more = self._told.has_more(entries.cells)
+                if more.any():
+                    hashes = weir_keys.hash_keys(entries.keys)
+                    rows = np.flatnonzero(np.isin(hashes, hashes[more]))
+                    yield from self._tell(entries.part(rows), rewritten)
+            for told in rewritten:
+                table.put(told.ends_ms, told.keys, told.cells, told.presence)
+
+    def _tell(self, entries: WindowEntries, rewritten: list[WindowEntries]) -> Iterator[pa.RecordBatch]:
+        """Results of those sessions that have more; adds entries that change by it to ``rewritten``."""
+        block = Sessions(entries, self.table.places_ms[entries.groups], self._folds, self._gap_ms)
+        if not len(block.firsts_ms):
+            return
+        self._parts.fill(self._parts.load(entries), block.number, Cells(block.cells, block.presence))
+        yield from self._results(block, np.flatnonzero(self._told.has_more(block.cells)))
+        changed = entries.part(np.flatnonzero(self._told.has_more(entries.cells) & (block.number >= 0)))
+        self._told.note_told(Cells(changed.cells, changed.presence))
+        rewritten.append(changed)
+
+    # --- results ---
+
+    def _made(
+        self,
+        keys: list[pa.Array],
+        starts_ms: np.ndarray,
+        ends_ms: np.ndarray,
+        cells: np.ndarray,
+        presence: np.ndarray,
+        times_ms: np.ndarray | None = None,
+        changes: pa.Array | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """See :class:`WindowAggregateOperator`; a discarding session whose rows were all told has no result."""
+        more = self._told.has_more(cells)
+        if self._discards and not more.all():
+            rows = np.flatnonzero(more)
+            keys = [key.take(pa.array(rows)) for key in keys]
+            starts_ms, ends_ms, cells, presence = starts_ms[rows], ends_ms[rows], cells[rows], presence[rows]
+            times_ms = None if times_ms is None else times_ms[rows]
+        yield from super()._made(keys, starts_ms, ends_ms, cells, presence, times_ms, changes)

@@ -1,0 +1,36 @@
+"""When windows tell what they have at certain times, although they are not complete."""
+
+from __future__ import annotations
+
+from weir.specs.window_updates import Trigger
+
+
+class EarlyTimes:
+    """Multiples of a trigger's interval, by the clock or by watermarks. No other trigger has any."""
+
+    def __init__(self, trigger: Trigger | None) -> None:
+        self._interval_ms = None if trigger is None else trigger.interval_ms
+        self._by_events = trigger is not None and trigger.time == "event"
+        #: By the clock: the next one, epoch ms; None: there is none before rows come.
+        self._next_ms: int | None = None
+
+    def plan(self, now_us: int) -> None:
+        """There may be something to tell: it is told at the next multiple that the clock comes to."""
+        if self._next_ms is None and self._interval_ms is not None and not self._by_events:
+            self._next_ms = (now_us // 1000 // self._interval_ms + 1) * self._interval_ms
+
+    def due_us(self, other_us: int) -> int:
+        """When the operator is due by the clock that is due for other reasons at ``other_us``; epoch µs."""
+        return other_us if self._next_ms is None else min(other_us, self._next_ms * 1000)
+
+    def is_due(self, now_us: int) -> bool:
+        """Whether to tell now by the clock; says so once."""
+        if self._next_ms is None or now_us < self._next_ms * 1000:
+            return False
+        self._next_ms = None
+        return True
+
+    def passed(self, before_ms: int, watermark_ms: int) -> bool:
+        """Whether to tell because the watermark has come from one time to another."""
+        interval_ms = self._interval_ms if self._by_events else None
+        return interval_ms is not None and watermark_ms // interval_ms > before_ms // interval_ms
