@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.weir.state.database_backend import database_backend
+from tests.weir.state.database_backend import SharedTables, database_backend
 from tests.weir.state.spread_keys import SpreadKeys
 from tests.weir.state.state_peer import serving
 from weir.state.api import StateBackend
@@ -29,6 +29,13 @@ def rocksdb(tmp_path: Path) -> Iterator[RocksDbBackend]:
     store.close()
 
 
+@pytest.fixture(scope="session")
+def cassandra_tables(cassandra_port: int) -> Iterator[SharedTables]:
+    shared = SharedTables(cassandra_port)
+    yield shared
+    shared.close()
+
+
 @pytest.fixture(
     params=[
         "memory",
@@ -49,8 +56,8 @@ def rocksdb(tmp_path: Path) -> Iterator[RocksDbBackend]:
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateBackend]:
     kind: str = request.param
     if kind.startswith("cassandra"):
-        port = request.getfixturevalue("cassandra_port")
-        yield from database_backend(port, applies="applied" in kind, buckets=3 if "buckets" in kind else 1)
+        shared: SharedTables = request.getfixturevalue("cassandra_tables")
+        yield from database_backend(shared.of(3 if "buckets" in kind else 1), applies="applied" in kind)
         return
     if kind.startswith("hybrid"):
         yield from _hybrid(kind.split()[1], kind.endswith("rocksdb"), tmp_path)

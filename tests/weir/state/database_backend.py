@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from weir.protocol.database_run import DatabaseRun
 from weir.state.api import StateBackend
 from weir.state.cassandra.applying import Applying
 from weir.state.cassandra.schema import state_tables
-from weir.state.cassandra.session import Session, open_session
+from weir.state.cassandra.session import leave_session, open_session
 from weir.state.cassandra.settings import CassandraSettings
 from weir.state.cassandra.store import DatabaseStore
 from weir.state.cassandra.tables import DatabaseTables
@@ -30,21 +29,26 @@ def node_settings(port: int, **others: Any) -> CassandraSettings:
     return CassandraSettings(**{"port": port, **own, **others})
 
 
-@functools.cache
-def shared_session(port: int) -> Session:
-    """One for all tests; it ends with the process."""
-    return open_session(node_settings(port))
+class SharedTables:
+    """One session for all tests of a worker, and the tables of each number of buckets, created once."""
 
+    def __init__(self, port: int) -> None:
+        self.session = open_session(node_settings(port))
+        self._port = port
+        self._tables: dict[int, DatabaseTables] = {}
 
-@functools.cache
-def shared_tables(port: int, buckets: int) -> DatabaseTables:
-    """The tables of a job, created once."""
-    settings = node_settings(port, buckets=buckets)
-    tables = DatabaseTables(
-        shared_session(port), DatabaseRun("none"), state_tables(f"job{buckets}", {"count": STATE}, settings)
-    )
-    tables.create()
-    return tables
+    def of(self, buckets: int) -> DatabaseTables:
+        """The tables of a job."""
+        if buckets not in self._tables:
+            settings = node_settings(self._port, buckets=buckets)
+            states = state_tables(f"job{buckets}", {"count": STATE}, settings)
+            self._tables[buckets] = DatabaseTables(self.session, DatabaseRun("none"), states)
+            self._tables[buckets].create()
+        return self._tables[buckets]
+
+    def close(self) -> None:
+        """Leave the session."""
+        leave_session(self.session)
 
 
 class AppliedAtOnce(SpreadKeys):
@@ -66,13 +70,12 @@ class AppliedAtOnce(SpreadKeys):
         self._passed[0] += 1
         self._applying.took(self._store.changes, self._passed[0], 0)
         self._applying.ended(self._passed[0], committed=True)
-        self._applying.finish(self._passed[0], 30)
+        self._applying.finish(self._passed[0], 180)
         assert list(self._store.changes.scan()) == []
 
 
-def database_backend(port: int, *, applies: bool, buckets: int) -> Iterator[StateBackend]:
+def database_backend(known: DatabaseTables, *, applies: bool) -> Iterator[StateBackend]:
     """A subtask's state; rows of others have another run."""
-    known = shared_tables(port, buckets)
     tables = DatabaseTables(known.session, DatabaseRun(secrets.token_hex(8)), known.tables)
     changes = PlacedStore(MemoryBackend(), "here:1", [STATE], lambda address, epochs: pytest.fail(address))
     changes.ownership.adopt(dict.fromkeys(range(GROUPS), 1))

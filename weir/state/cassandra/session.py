@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as WaitedError
 from typing import Any, TypeVar
 
@@ -18,7 +18,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_nev
 
 from weir.clock import Clock, SystemClock
 from weir.errors import StateError
-from weir.state.cassandra.errors import DatabaseAwayError, Untyped, client_missing, look_at, told
+from weir.state.cassandra.client import Client, make_client, schema_statement
+from weir.state.cassandra.errors import DatabaseAwayError, Untyped, look_at, told
 from weir.state.cassandra.settings import CassandraSettings
 
 log = logging.getLogger(__name__)
@@ -32,8 +33,8 @@ CheckCancelled = Callable[[], None]
 _PAUSE_S, _PAUSE_S_MAX = 0.05, 2.0
 #: Between two looks whether a caller that waits is to stop.
 _LOOK_S = 0.2
-_RECONNECT_MS, _RECONNECT_MS_MAX = 100, 1_000
-DDL_PROFILE = "weir_ddl"
+#: How long closing waits; what is in flight ends later by itself, with its time-out.
+_CLOSE_S = 2.0
 
 
 def never_cancelled() -> None:
@@ -47,17 +48,20 @@ class Session:
         self.settings = settings
         self._clock = clock
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="cassandra", daemon=True)
-        self._thread.start()
+        self._thread = threading.Thread(target=self._serve, name="cassandra", daemon=True)
         #: Monotonic, s: since when the database does not answer; 0: it does.
         self._away_since_s = 0.0
         self._away_because = ""
+        #: Held while work is given to the thread, and while it is told to end: it does all that was given before.
+        self._submitting = threading.Lock()
         self._closed = False
+        self._client: Client | None = None
         self._session: Untyped = None
         self._prepared: dict[str, Untyped] = {}
         self._slots = asyncio.Semaphore(settings.requests_in_flight_max)
         #: Requests that were tried again, since the start.
         self.retries = 0
+        self._thread.start()
 
     @property
     def away_s(self) -> float:
@@ -86,45 +90,68 @@ class Session:
         Raises:
             StateError: the session is closed, or what the coroutine raises.
         """
-        if self._closed:
-            work.close()
-            raise StateError(f"the session with Cassandra at {self.settings.address} is closed")
-        running: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._submitting:
+            if self._closed:
+                work.close()
+                raise self._is_closed()
+            running: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
         while True:
             try:
                 return running.result(_LOOK_S)
+            except CancelledError:
+                # Nobody else cancels it.
+                raise self._is_closed() from None
             except WaitedError:
                 if running.done():
                     return running.result()
             try:
                 check_cancelled()
                 if self._closed:
-                    raise StateError(f"the session with Cassandra at {self.settings.address} is closed")
+                    raise self._is_closed()
             except BaseException:
                 running.cancel()
                 raise
 
     def close(self) -> None:
-        """Give up what waits, and disconnect; safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
-        closing = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
-        try:
-            closing.result(_LOOK_S * 10)
-        except Exception as error:
-            log.debug("closing the session with Cassandra: %s", error)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        """Give up what waits, and disconnect; safe to call twice.
+
+        Requests in flight end first. When the database does not answer, this call does not wait for their time-out, and
+        the thread ends later.
+        """
+        with self._submitting:
+            if self._closed:
+                return
+            self._closed = True
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            log.debug("the session with Cassandra at %s ends when its requests do", self.settings.address)
+
+    def _is_closed(self) -> StateError:
+        return StateError(f"the session with Cassandra at {self.settings.address} is closed")
+
+    def _serve(self) -> None:
+        """The thread: it serves until it is told to end, and leaves nothing open."""
+        self._loop.run_forever()
+        # The driver's threads end with the last reference to its session, and only then may their sockets be closed.
+        self._prepared.clear()
+        self._session = None
         self._loop.close()
+        if self._client is not None:
+            self._client.close()
 
     async def _end(self) -> None:
         waiting = asyncio.all_tasks() - {asyncio.current_task()}
         for task in waiting:
             task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        if self._session is not None:
-            await self._session.close()
+        try:
+            await asyncio.gather(*waiting, return_exceptions=True)
+            if self._session is not None:
+                await self._session.close()
+        except Exception as error:
+            log.debug("closing the session with Cassandra: %s", error)
+        finally:
+            self._loop.stop()
 
     # --- in the session's thread -----------------------------------------------------------------------------
 
@@ -148,14 +175,10 @@ class Session:
 
     async def execute_schema(self, text: str) -> None:
         """Change the schema, with the profile for that."""
-        import acsylla
-
-        def make() -> Untyped:
-            statement = acsylla.create_statement(text, timeout=self.settings.ddl_timeout_ms / 1e3)
-            statement.set_execution_profile(DDL_PROFILE)
-            return statement
-
-        await self._attempt(lambda: self._session.execute(make()), "change the schema")
+        timeout_s = self.settings.ddl_timeout_ms / 1e3
+        await self._attempt(
+            lambda: self._session.execute(schema_statement(text, timeout_s)), "change the schema"
+        )
 
     async def gather(self, work: Sequence[Callable[[], Awaitable[None]]]) -> None:
         """Run many requests; no more tasks than may be in flight, since a task costs as much as a request."""
@@ -178,33 +201,8 @@ class Session:
             raise
 
     async def _connect(self) -> None:
-        try:
-            import acsylla
-        except ImportError as error:
-            raise client_missing(error) from error
-        settings = self.settings
-        logging.getLogger("acsylla").setLevel(logging.CRITICAL)
-        cluster = acsylla.create_cluster(
-            list(settings.contact_points),
-            port=settings.port,
-            username=settings.username or None,
-            password=settings.password or None,
-            request_timeout=settings.dml_timeout_ms / 1e3,
-            consistency=_consistency(settings.dml_consistency),
-            load_balance_dc_aware=settings.local_datacenter or None,
-            # What is tried again is decided here; and the client's own policy hides what the server says.
-            retry_policy="fallthrough",
-            constant_reconnect_delay_ms=None,
-            exponential_reconnect_base_delay_ms=_RECONNECT_MS,
-            exponential_reconnect_max_delay_ms=_RECONNECT_MS_MAX,
-            log_level="critical",
-        )
-        cluster.create_execution_profile(
-            DDL_PROFILE,
-            request_timeout=settings.ddl_timeout_ms,
-            consistency=_consistency(settings.ddl_consistency),
-        )
-        self._session = await self._attempt(cluster.create_session, "connect")
+        self._client = make_client(self.settings)
+        self._session = await self._attempt(self._client.cluster.create_session, "connect")
 
     async def _attempt(self, call: Callable[[], Awaitable[Result]], doing: str) -> Result:
         """Call until it succeeds, fails for good, or has been tried long enough."""
@@ -262,12 +260,6 @@ class Session:
             log.warning(
                 "Cassandra at %s cannot %s: %s; trying again, rows wait", self.settings.address, doing, reason
             )
-
-
-def _consistency(name: str) -> Untyped:
-    import acsylla
-
-    return acsylla.Consistency[name]
 
 
 _lock = threading.Lock()

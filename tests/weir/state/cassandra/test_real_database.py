@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import secrets
 import signal
-import threading
-import warnings
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -27,6 +26,21 @@ pytestmark = pytest.mark.service
 
 STATE = 2
 KEY = encode_key(1, STATE, b"belgium")
+#: For what takes no time on a machine that has nothing else to do.
+LONG_S = 180.0
+
+
+def soon(is_true: Callable[[], bool]) -> None:
+    """Wait until it is; while the database only does not answer, it is not."""
+    until_s = time.monotonic() + LONG_S
+    while True:
+        try:
+            if is_true():
+                return
+        except DatabaseAwayError:
+            pass
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -45,12 +59,16 @@ def opened(cassandra_port: int) -> Iterator[Any]:
         return tables
 
     yield open_tables
-    with warnings.catch_warnings():
-        # The client leaves a socket pair of each session to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        while sessions:
-            leave_session(sessions.pop())
-        gc.collect()
+    while sessions:
+        leave_session(sessions.pop())
+
+
+@pytest.fixture
+def beside(opened: Any) -> Iterator[ThreadPoolExecutor]:
+    """Threads for calls that wait; whatever still waits when a test fails ends with its session."""
+    threads = ThreadPoolExecutor()
+    yield threads
+    threads.shutdown(wait=False, cancel_futures=True)
 
 
 def test_a_late_write_loses_and_a_repeated_one_changes_nothing(opened: Any) -> None:
@@ -76,12 +94,7 @@ def test_thousands_of_keys_come_back_in_the_order_asked(opened: Any) -> None:
 def test_a_time_to_live_counts_from_the_write(opened: Any) -> None:
     tables = opened(time_to_live_s=1, states={"count": StateSettings(table="mortal")})
     tables.write([(KEY, b"v")], 1)
-    gone = threading.Event()
-    for _ in range(100):
-        if tables.get_many([KEY]) == [None]:
-            break
-        gone.wait(0.1)
-    assert tables.get_many([KEY]) == [None]
+    soon(lambda: tables.get_many([KEY]) == [None])
 
 
 def test_rows_of_the_global_layout_are_read_by_key_or_all_and_are_counted_if_so_set(opened: Any) -> None:
@@ -167,36 +180,38 @@ def test_a_missing_permission_and_a_wrong_password_are_told_with_the_mend(opened
 
 
 def test_rows_wait_for_a_database_that_does_not_answer_or_the_job_fails_as_set(
-    opened: Any, cassandra_node: Any
+    opened: Any, beside: ThreadPoolExecutor, cassandra_node: Any
 ) -> None:
-    waits = opened(dml_timeout_ms=300)
-    fails = opened(creates=False, dml_timeout_ms=300, when_away="fail", give_up_after_ms=500)
-    fails.get_many([KEY])
+    waits = opened("away", dml_timeout_ms=1_000)
+    # Its first time-out is its last one.
+    fails = opened("away", creates=False, dml_timeout_ms=1_001, when_away="fail", give_up_after_ms=500)
+    stopped = opened("away", creates=False, dml_timeout_ms=1_002)
     waits.write([(KEY, b"v")], 1)
-    answers: list[list[bytes | None]] = []
-    reader = threading.Thread(target=lambda: answers.append(waits.get_many([KEY])))
+    assert stopped.get_many([KEY]) == [b"v"]
+    soon(lambda: fails.get_many([KEY]) == [b"v"])
     cassandra_node.pause(signal.SIGSTOP)
     try:
-        reader.start()
+        read, given_up = (beside.submit(tables.get_many, [KEY]) for tables in (waits, stopped))
         with pytest.raises(
             DatabaseAwayError, match=r"Cassandra at 127.0.0.1:\d+ cannot read conformance.real_count"
         ):
             fails.get_many([KEY])
-        assert answers == []
-        assert waits.session.away_s > 0
+        soon(lambda: waits.session.away_s > 0 and stopped.session.away_s > 0)
+        leave_session(stopped.session)
+        with pytest.raises(StateError, match="is closed"):
+            given_up.result(LONG_S)
+        assert not read.done()
     finally:
         cassandra_node.pause(signal.SIGCONT)
-    reader.join(60)
-    assert answers == [[b"v"]]
+    assert read.result(LONG_S) == [b"v"]
     assert waits.session.away_s == 0
     cassandra_node.kill()
-    reader = threading.Thread(target=lambda: answers.append(waits.get_many([KEY])))
-    reader.start()
+    read = beside.submit(waits.get_many, [KEY])
     with pytest.raises(DatabaseAwayError, match=r"see whether it runs"):
         fails.get_many([KEY])
+    assert not read.done()
     cassandra_node.start()
-    reader.join(60)
-    assert answers == [[b"v"], [b"v"]]
+    assert read.result(LONG_S) == [b"v"]
 
 
 EUROPE = """

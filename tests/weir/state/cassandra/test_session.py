@@ -1,0 +1,38 @@
+"""Sessions with a database that is not there."""
+
+from __future__ import annotations
+
+import gc
+import socket
+
+import pytest
+
+from experiments.ports import free_port
+from weir.clock import SystemClock
+from weir.errors import StateError
+from weir.state.cassandra.errors import DatabaseAwayError
+from weir.state.cassandra.session import Session, open_session
+from weir.state.cassandra.settings import CassandraSettings
+
+
+def open_sockets() -> set[int]:
+    return {id(each) for each in gc.get_objects() if isinstance(each, socket.socket) and each.fileno() >= 0}
+
+
+def test_a_session_leaves_no_socket_to_the_garbage_collector() -> None:
+    gc.disable()
+    try:
+        before = open_sockets()
+        with pytest.raises(DatabaseAwayError, match=r"cannot connect.*see whether it runs"):
+            open_session(CassandraSettings(port=free_port(), when_away="fail", give_up_after_ms=0))
+        assert open_sockets() <= before
+    finally:
+        gc.enable()
+
+
+def test_a_closed_session_says_so() -> None:
+    session = Session(CassandraSettings(), SystemClock())
+    session.close()
+    session.close()
+    with pytest.raises(StateError, match=r"the session with Cassandra at 127.0.0.1:9042 is closed"):
+        session.connect()

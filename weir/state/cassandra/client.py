@@ -1,0 +1,82 @@
+"""The database's client: asyncio over a C++ driver. What it needs of the settings, and what it leaves open."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import socket
+from dataclasses import dataclass
+
+from weir.state.cassandra.errors import Untyped, client_missing
+from weir.state.cassandra.settings import CassandraSettings
+
+_RECONNECT_MS, _RECONNECT_MS_MAX = 100, 1_000
+_DDL_PROFILE = "weir_ddl"
+
+
+@dataclass(frozen=True)
+class Client:
+    """Of one session."""
+
+    cluster: Untyped
+
+    def close(self) -> None:
+        """Close the sockets by which the driver's threads wake the event loop; called when those have ended.
+
+        The client has a pair for requests and one for its log, has no call that closes them, and leaves them to the
+        garbage collector, which warns of each.
+        """
+        for each in (self.cluster, *gc.get_referents(self.cluster)):
+            for inner in gc.get_referents(each):
+                if isinstance(inner, socket.socket):
+                    inner.close()
+
+
+def make_client(settings: CassandraSettings) -> Client:
+    """The client for a database; called in the thread of the event loop that it is to use.
+
+    Raises:
+        StateError: its package is not installed.
+    """
+    try:
+        import acsylla
+    except ImportError as error:
+        raise client_missing(error) from error
+    logging.getLogger("acsylla").setLevel(logging.CRITICAL)
+    cluster = acsylla.create_cluster(
+        list(settings.contact_points),
+        port=settings.port,
+        username=settings.username or None,
+        password=settings.password or None,
+        request_timeout=settings.dml_timeout_ms / 1e3,
+        consistency=_consistency(settings.dml_consistency),
+        load_balance_dc_aware=settings.local_datacenter or None,
+        # What is tried again is decided by the session; and the client's own policy hides what the server says.
+        retry_policy="fallthrough",
+        constant_reconnect_delay_ms=None,
+        exponential_reconnect_base_delay_ms=_RECONNECT_MS,
+        exponential_reconnect_max_delay_ms=_RECONNECT_MS_MAX,
+        # Not even critical: what the driver logs goes through the newest client, which may be closed.
+        log_level="disabled",
+    )
+    cluster.create_execution_profile(
+        _DDL_PROFILE,
+        request_timeout=settings.ddl_timeout_ms,
+        consistency=_consistency(settings.ddl_consistency),
+    )
+    return Client(cluster)
+
+
+def schema_statement(text: str, timeout_s: float) -> Untyped:
+    """A statement that changes the schema, with the profile for that."""
+    import acsylla
+
+    statement = acsylla.create_statement(text, timeout=timeout_s)
+    statement.set_execution_profile(_DDL_PROFILE)
+    return statement
+
+
+def _consistency(name: str) -> Untyped:
+    import acsylla
+
+    return acsylla.Consistency[name]
