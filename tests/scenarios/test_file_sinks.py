@@ -15,7 +15,7 @@ SETTINGS = {
     "taskManager.operator_quota": 20,
     "controlPlane.checkpoint_interval_ms": 300,
     "controlPlane.checkpoint_pause_ms": 100,
-    "controlPlane.lease_timeout_ms": 1000,
+    "controlPlane.lease_timeout_ms": 5000,
     "controlPlane.restart_attempts": 20,
 }
 

@@ -10,14 +10,15 @@ from experiments.cluster import FINAL_STATES, files_below
 
 pytestmark = pytest.mark.scenario
 
-EVENTS, RATE, SERVERS = 1_500, 1_500, 40
+#: So many rows that the slow step is behind until it is released, however late the test looks.
+EVENTS, RATE, SERVERS = 20_000, 1_500, 40
 SETTINGS = {
     "taskManager.operator_quota": 20,
     "taskManager.batch_size": 50,
     "controlPlane.checkpoint_interval_ms": 300,
     "controlPlane.checkpoint_pause_ms": 100,
     "controlPlane.checkpoint_alignment_timeout_ms": 20,
-    "controlPlane.lease_timeout_ms": 1000,
+    "controlPlane.lease_timeout_ms": 5000,
     "controlPlane.restart_attempts": 20,
 }
 
@@ -51,7 +52,7 @@ def test_rows_of_both_inputs_come_back_from_an_unaligned_checkpoint(make_cluster
     cluster = make_cluster(settings=SETTINGS)
     parameters = {"input": plain, "other": noted, "output": tmp_path / "out", "release": release}
     cluster.start_control_plane(
-        "flow_union", parameters | {"rate": RATE, "load_ms": 2.0}, exit_when_finished=False
+        "flow_union", parameters | {"rate": RATE, "row_ms": 2.0}, exit_when_finished=False
     )
     for name in ("first", "second"):
         cluster.start_task_manager(name)

@@ -20,7 +20,7 @@ SETTINGS = {
     "controlPlane.checkpoint_pause_ms": 100,
     "controlPlane.checkpoint_alignment_timeout_ms": 20,
     "controlPlane.checkpoint_failures_max": 1_000,
-    "controlPlane.lease_timeout_ms": 2000,
+    "controlPlane.lease_timeout_ms": 5000,
     "controlPlane.restart_attempts": 5,
 }
 
