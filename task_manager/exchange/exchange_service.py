@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import os
 import socket
 import threading
 import time
@@ -13,13 +14,14 @@ import grpc
 
 from task_manager.exchange.channels import Inbox
 from task_manager.exchange.receiving_link import ReceivingLink
+from task_manager.exchange.shared_memory import ReceivedMemory
 from task_manager.exchange.sockets import (
-    GREETING_BYTES,
     FrameReader,
     hang_up,
     listen,
     listen_locally,
     new_greeting,
+    receive_greeting,
     send_at_once,
 )
 from weir.clock import Clock
@@ -134,9 +136,10 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
     def _serve(self, connected: socket.socket) -> None:
         """One link, until either end hangs up."""
         try:
-            reader = self._greeted(connected)
-            if reader is not None:
-                ReceivingLink(connected, self._find_inbox, self._clock).serve(reader)
+            is_known, memory = self._greeted(connected)
+            if is_known:
+                reader = FrameReader(connected, self._frame_bytes_max)
+                ReceivingLink(connected, self._find_inbox, self._clock, memory).serve(reader)
         except (OSError, HandshakeError) as error:
             # Its own side reports why.
             log.debug("a link of another task manager has ended: %s", error)
@@ -145,15 +148,20 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
                 self._connections.discard(connected)
             connected.close()
 
-    def _greeted(self, connected: socket.socket) -> FrameReader | None:
-        """What reads the connection; None: it did not begin as it must."""
+    def _greeted(self, connected: socket.socket) -> tuple[bool, ReceivedMemory | None]:
+        """Whether the connection began as it must, and the memory that the other end shares."""
         try:
             connected.settimeout(_GREETING_TIMEOUT_S)
-            reader = FrameReader(connected, self._frame_bytes_max)
-            greeting = reader.read_exactly(GREETING_BYTES)
+            greeting, descriptor = receive_greeting(connected)
             connected.settimeout(None)
             send_at_once(connected)
         finally:
             with self._lock:
                 self._strangers -= 1
-        return reader if greeting is not None and hmac.compare_digest(greeting, self._greeting) else None
+        is_known = hmac.compare_digest(greeting, self._greeting)
+        if descriptor is None:
+            return is_known, None
+        try:
+            return is_known, ReceivedMemory(descriptor) if is_known else None
+        finally:
+            os.close(descriptor)

@@ -7,10 +7,12 @@ copies nested bytes several times.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from task_manager.exchange.shared_memory import SentMemory
 from weir.errors import HandshakeError
 from weir.records import Barrier, ControlElement, Element, EndOfStream, Idle, RouteMarker, Watermark
 from weir.rpc import data_pb2
@@ -40,28 +42,37 @@ class FrameEncoder:
         self._batch_head = self._head(b"")
         self._pieces: _IpcPieces | None = None
 
-    def encode(self, element: Element, size_bytes: int = 0) -> Frame:
+    def encode(self, element: Element, size_bytes: int = 0, shared: SentMemory | None = None) -> Frame:
         """The frame of one element; it may share memory with the batch.
 
-        ``size_bytes``: ``batch_bytes`` of a batch, or nearly; 0: it is small.
+        Args:
+            element: what to send.
+            size_bytes: ``batch_bytes`` of a batch, or nearly; 0: it is small.
+            shared: a large batch goes there if there is room; None: the other end cannot read any memory of this one.
         """
         if not isinstance(element, pa.RecordBatch):
             return control_frame(_control_head(element), self._number)
-        head, schema = self._batch_head, element.schema
+        head, schema, arrow_schema = self._batch_head, element.schema, b""
         if schema is not self._schema and (self._schema is None or not self._schema.equals(schema)):
-            head = self._head(schema.serialize().to_pybytes())
+            arrow_schema = schema.serialize().to_pybytes()
+            head = self._head(arrow_schema)
             self._pieces = None
         self._schema = schema
-        if size_bytes >= _PIECES_BYTES and element.get_total_buffer_size() <= _PIECES_SHARE * size_bytes:
+        if size_bytes >= _PIECES_BYTES:
             self._pieces = self._pieces or _IpcPieces(schema)
             pieces = self._pieces.of(element)
-            return (SIZES.pack(len(head), sum(map(len, pieces))) + head, *pieces)
+            place = None if shared is None else shared.put(pieces)
+            if place is not None:
+                head = self._head(arrow_schema, data_pb2.SharedPart(at=place[0], size_bytes=place[1]))
+                return (SIZES.pack(len(head), 0) + head,)
+            if element.get_total_buffer_size() <= _PIECES_SHARE * size_bytes:
+                return (SIZES.pack(len(head), sum(map(len, pieces))) + head, *pieces)
         body = element.serialize()
         sizes = SIZES.pack(len(head), body.size)
         return (b"".join((sizes, head, body)),) if body.size < _APART_BYTES else (sizes + head, body)
 
-    def _head(self, arrow_schema: bytes) -> bytes:
-        batch = data_pb2.BatchFrame(arrow_schema=arrow_schema)
+    def _head(self, arrow_schema: bytes, shared: data_pb2.SharedPart | None = None) -> bytes:
+        batch = data_pb2.BatchFrame(arrow_schema=arrow_schema, shared=shared)
         return data_pb2.ChannelFrame(batch=batch, channel_number=self._number).SerializeToString()
 
 
@@ -119,9 +130,9 @@ def closed_frame(channel_number: int) -> Frame:
     return control_frame(data_pb2.ChannelFrame(closed=data_pb2.ClosedFrame()), channel_number)
 
 
-def reply_frame(replies: list[data_pb2.ChannelReply]) -> bytes:
-    """What the receiving side tells about some channels."""
-    head = data_pb2.LinkReply(channels=replies).SerializeToString()
+def reply_frame(replies: Sequence[data_pb2.ChannelReply], freed: Sequence[int] = ()) -> bytes:
+    """What the receiving side tells about some channels, and of the shared memory what it reads no more."""
+    head = data_pb2.LinkReply(channels=replies, freed=freed).SerializeToString()
     return SIZES.pack(len(head), 0) + head
 
 
@@ -158,8 +169,10 @@ def read_head(head: bytes) -> data_pb2.ChannelFrame:
 
 
 def is_plain_batch(frame: data_pb2.ChannelFrame) -> bool:
-    """Whether it is a batch whose schema is known: then all heads of such batches of its channel are the same bytes."""
-    return frame.WhichOneof("element") == "batch" and not frame.batch.arrow_schema
+    """Whether it is a batch with a known schema and a body: all heads of such batches of its channel are the same bytes."""
+    if frame.WhichOneof("element") != "batch":
+        return False
+    return not frame.batch.arrow_schema and not frame.batch.HasField("shared")
 
 
 def read_replies(head: bytes) -> data_pb2.LinkReply:
@@ -188,7 +201,7 @@ class FrameDecoder:
         """
         kind = frame.WhichOneof("element")
         if kind == "batch":
-            return self.decode_batch(body, frame.batch.arrow_schema)
+            return self.decode_batch(body, frame.batch.arrow_schema, is_shared=frame.batch.HasField("shared"))
         if kind == "watermark":
             return Watermark(frame.watermark.time_ms)
         if kind == "idle":
@@ -201,8 +214,16 @@ class FrameDecoder:
             return EndOfStream()
         raise HandshakeError(f"unexpected frame {kind} on a data channel")
 
-    def decode_batch(self, body: pa.Buffer | None, arrow_schema: bytes = b"") -> pa.RecordBatch:
-        """One batch from the body of its frame; ``arrow_schema`` is in the head where the schema is a new one.
+    def decode_batch(
+        self, body: pa.Buffer | None, arrow_schema: bytes = b"", *, is_shared: bool = False
+    ) -> pa.RecordBatch:
+        """One batch from the body of its frame.
+
+        Args:
+            body: it lives as long as the batch.
+            arrow_schema: from the head, where the schema is a new one.
+            is_shared: the body never left the machine's memory: that texts are UTF-8 is left to who made them, as it
+                is between subtasks of one process. Where they begin and end is looked at.
 
         Raises:
             HandshakeError: as :meth:`decode`.
@@ -215,7 +236,26 @@ class FrameDecoder:
             if body is None:
                 raise HandshakeError("a record batch on a data channel is damaged: it has no body")
             batch = pa.ipc.read_record_batch(body, self._schema)
-            batch.validate(full=True)
+            if is_shared:
+                _validate_places(batch)
+            else:
+                batch.validate(full=True)
         except (pa.ArrowException, OSError) as error:
             raise HandshakeError(f"a record batch on a data channel is damaged: {error}") from error
         return batch
+
+
+#: Bytes of the same form as texts.
+_AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+
+
+def _validate_places(batch: pa.RecordBatch) -> None:
+    """As ``batch.validate(full=True)``, but that it does not read the texts of columns.
+
+    Raises:
+        pa.ArrowException: something is wrong.
+    """
+    batch.validate()
+    for column in batch.columns:
+        seen_as = _AS_BYTES.get(column.type)
+        (column if seen_as is None else column.view(seen_as)).validate(full=True)

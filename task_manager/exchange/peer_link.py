@@ -9,6 +9,7 @@ Where the connection leads, and how it must begin, is asked over gRPC: who canno
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections import deque
@@ -19,7 +20,8 @@ import pyarrow as pa
 from task_manager.exchange.credits import CreditGate
 from task_manager.exchange.frames import Frame, FrameEncoder, closed_frame, handshake_frame, read_replies
 from task_manager.exchange.gathering import Gathering
-from task_manager.exchange.sockets import FrameReader, dial, hang_up, send_all, send_some
+from task_manager.exchange.shared_memory import SentMemory, make_memory
+from task_manager.exchange.sockets import FrameReader, dial, hang_up, is_local, send_all, send_some
 from weir.clock import Clock
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.records import Element, EndOfStream, batch_bytes
@@ -33,7 +35,7 @@ ACCEPT_TIMEOUT_S = 15.0
 #: From one small write to the next: what is sent meanwhile goes with the next one.
 _SPACING_S = 0.0005
 #: So many bytes do not wait, and are written by the link's thread: that may take long.
-_LARGE_BYTES = 64 << 10
+LARGE_BYTES = 64 << 10
 #: Replies are small.
 _REPLY_BYTES_MAX = 1 << 20
 
@@ -74,6 +76,10 @@ class PeerLink:
         self._condition = threading.Condition(threading.Lock())
         self._pending: deque[bytes | pa.Buffer] = deque()
         self._pending_bytes = 0
+        #: Something among them does not wait for others.
+        self._is_urgent = False
+        #: Where large batches go; None: not connected yet, or to another machine.
+        self.memory: SentMemory | None = None
         #: None: not connected yet.
         self._socket: socket.socket | None = None
         self._sent_s = 0.0
@@ -99,12 +105,16 @@ class PeerLink:
         self.flush()
         return opened
 
-    def put(self, frame: Frame) -> None:
-        """Queue a frame after all earlier ones, for :meth:`flush`; the channels' credits bound what waits here."""
+    def put(self, frame: Frame, *, is_urgent: bool = False) -> None:
+        """Queue a frame after all earlier ones, for :meth:`flush`; the channels' credits bound what waits here.
+
+        ``is_urgent``: it does not wait for others; large frames never do.
+        """
         with self._condition:
             if not self._is_closed:
                 self._pending.extend(frame)
                 self._pending_bytes += sum(map(len, frame))
+                self._is_urgent = self._is_urgent or is_urgent
 
     def flush(self) -> None:
         """Write what waits: here, if that takes no time, else in the link's thread; never waits."""
@@ -115,12 +125,12 @@ class PeerLink:
             # Who writes looks again when that is done, also the thread that connects.
             if self._socket is None or self._is_writing or not self._pending:
                 return
-            if self._pending_bytes < _LARGE_BYTES and self._wait_s() <= 0:
+            if self._pending_bytes < LARGE_BYTES and self._wait_s() <= 0:
                 try:
                     self._write_now(self._socket)
                 except OSError as raised:
                     error = raised
-            if self._pending and (self._is_parked or self._pending_bytes >= _LARGE_BYTES):
+            if self._pending and (self._is_parked or self._pending_bytes >= LARGE_BYTES):
                 self._condition.notify()
         if error is not None:
             self._fail(_reason(error))
@@ -172,7 +182,17 @@ class PeerLink:
         stub = data_pb2_grpc.ExchangeStub(self._connection)
         place = stub.OpenLink(request, timeout=ACCEPT_TIMEOUT_S)
         host = parse_address(self.address).host
-        return dial(host, place.port, place.greeting, ACCEPT_TIMEOUT_S, place.local_name)
+        descriptor = make_memory() if place.local_name else None
+        try:
+            connected = dial(
+                host, place.port, place.greeting, ACCEPT_TIMEOUT_S, place.local_name, descriptor
+            )
+            if descriptor is not None and is_local(connected):
+                self.memory = SentMemory(descriptor)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+        return connected
 
     def _next_pieces(self, connected: socket.socket) -> list[bytes | pa.Buffer] | None:
         """Wait for something to write; None: nothing is to be written any more."""
@@ -181,7 +201,7 @@ class PeerLink:
             self._socket = connected
             while not self._is_closed:
                 wait_s = self._wait_s()
-                if self._pending and (wait_s <= 0 or self._pending_bytes >= _LARGE_BYTES):
+                if self._pending and (wait_s <= 0 or self._pending_bytes >= LARGE_BYTES):
                     self._is_writing = True
                     return self._take()
                 self._is_parked = not self._pending
@@ -202,11 +222,14 @@ class PeerLink:
         pieces = list(self._pending)
         self._pending.clear()
         self._pending_bytes = 0
+        self._is_urgent = False
         self._sent_s = self._clock.monotonic_s()
         return pieces
 
     def _wait_s(self) -> float:
         """How long small frames wait for others."""
+        if self._is_urgent:
+            return 0.0
         # Half of what all subtasks wait: a message has frames for several.
         common_s = 0.0 if self._gathering is None else self._gathering.common_s / 2
         return self._sent_s + max(_SPACING_S, common_s) - self._clock.monotonic_s()
@@ -218,7 +241,11 @@ class PeerLink:
         try:
             reader = FrameReader(connected, _REPLY_BYTES_MAX)
             while (frame := reader.read()) is not None:
-                for reply in read_replies(frame[0]).channels:
+                replies = read_replies(frame[0])
+                if self.memory is not None and replies.freed:
+                    # Before the credits, which may bring the next batches.
+                    self.memory.free(replies.freed)
+                for reply in replies.channels:
                     channel = self._channels.get(reply.channel_number)
                     if channel is not None:
                         channel.replied(reply)
@@ -291,7 +318,8 @@ class RemoteChannel:
         else:
             self.gate.check()
             self._ended = isinstance(element, EndOfStream)
-        self._link.put(self._encoder.encode(element, size_bytes or 0))
+        frame = self._encoder.encode(element, size_bytes or 0, self._link.memory)
+        self._link.put(frame, is_urgent=(size_bytes or 0) >= LARGE_BYTES)
 
     def flush(self) -> None:
         """Let what was sent go; see ``channels.Channel``."""

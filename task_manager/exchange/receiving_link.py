@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from task_manager.exchange.channels import Delivery, Inbox, no_release
 from task_manager.exchange.frames import FrameDecoder, is_plain_batch, read_head, reply_frame
+from task_manager.exchange.shared_memory import ReceivedMemory
 from task_manager.exchange.sockets import FrameReader, hang_up, send_all, send_some
 from weir.clock import Clock
 from weir.errors import HandshakeError
@@ -44,10 +45,22 @@ class ReceivingLink:
     """One thread receives; consumers give credits back, or another thread does where that would have to wait."""
 
     def __init__(
-        self, connected: socket.socket, find_inbox: Callable[[JobIdentity, ChannelId], Inbox], clock: Clock
+        self,
+        connected: socket.socket,
+        find_inbox: Callable[[JobIdentity, ChannelId], Inbox],
+        clock: Clock,
+        memory: ReceivedMemory | None = None,
     ) -> None:
-        """``find_inbox`` returns the inbox in which a channel ends, or raises HandshakeError."""
+        """Receives nothing yet.
+
+        Args:
+            connected: where the other end is.
+            find_inbox: returns the inbox in which a channel ends, or raises HandshakeError.
+            clock: gathers credits.
+            memory: where the other end puts large batches; None: it shares none.
+        """
         self._connected = connected
+        self._memory = memory
         self._find_inbox = find_inbox
         self._clock = clock
         self._channels: dict[int, _Receiving] = {}
@@ -102,6 +115,9 @@ class ReceivingLink:
         number = frame.channel_number
         if is_plain_batch(frame) and len(self._plain_heads) < _PLAIN_HEADS_MAX:
             self._plain_heads[head] = number
+        if frame.WhichOneof("element") == "batch" and frame.batch.HasField("shared"):
+            # Also of a channel that is not taken any more: the part is free again when the buffer is gone.
+            body = self._shared_part(frame.batch.shared)
         try:
             if frame.HasField("handshake"):
                 self._open(number, frame.handshake)
@@ -109,6 +125,11 @@ class ReceivingLink:
                 self._deliver(number, self._channels[number], frame, body)
         except HandshakeError as error:
             self._refuse(number, error)
+
+    def _shared_part(self, part: data_pb2.SharedPart) -> pa.Buffer:
+        if self._memory is None:
+            raise HandshakeError("a batch is said to be in memory that is not shared")
+        return self._memory.part(part.at, part.size_bytes)
 
     def _refuse(self, number: int, error: HandshakeError) -> None:
         """Of this channel nothing more is taken; the others go on."""
@@ -206,7 +227,7 @@ class ReceivingLink:
         self._released.clear()
         self._released_count = self._released_bytes = 0
         self._replied_s, self._delay_s = self._clock.monotonic_s(), _FEW_DELAY_S
-        self._write(reply_frame(replies))
+        self._write(reply_frame(replies, [] if self._memory is None else self._memory.take_freed()))
 
     def _write(self, frame: bytes) -> None:
         """Write as far as that goes without waiting; with the condition's lock."""

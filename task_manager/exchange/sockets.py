@@ -5,6 +5,7 @@ Between processes of one machine a link is a Unix socket: each byte costs a thir
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import sys
@@ -67,8 +68,12 @@ def listen_locally() -> tuple[socket.socket, str] | None:
     return listening, name
 
 
-def dial(host: str, port: int, greeting: bytes, timeout_s: float, local_name: str = "") -> socket.socket:
+def dial(
+    host: str, port: int, greeting: bytes, timeout_s: float, local_name: str = "", shared: int | None = None
+) -> socket.socket:
     """A connection to a socket of :func:`listen`, or to one of :func:`listen_locally` where that is on this machine.
+
+    ``shared``: descriptor of a file that goes with the greeting, on this machine only (:func:`is_local`).
 
     Raises:
         OSError: nobody answers.
@@ -78,7 +83,10 @@ def dial(host: str, port: int, greeting: bytes, timeout_s: float, local_name: st
         connected = socket.create_connection((host.removeprefix("[").removesuffix("]"), port), timeout_s)
     try:
         send_at_once(connected)
-        connected.sendall(greeting)
+        sent = 0
+        if shared is not None and is_local(connected):
+            sent = socket.send_fds(connected, [greeting], [shared])
+        connected.sendall(greeting[sent:])
     except OSError:
         connected.close()
         raise
@@ -98,6 +106,40 @@ def _dial_locally(name: str, timeout_s: float) -> socket.socket | None:
         connected.close()
         return None
     return connected
+
+
+def is_local(connected: socket.socket) -> bool:
+    """Whether the other end is surely on this machine."""
+    return sys.platform == "linux" and connected.family == socket.AF_UNIX
+
+
+def receive_greeting(connected: socket.socket) -> tuple[bytes, int | None]:
+    """What a connection begins with, cut off where the other end hangs up, and the descriptor that came with it.
+
+    Nothing after it is read. The caller closes the descriptor.
+
+    Raises:
+        OSError: the connection is broken.
+    """
+    greeting, descriptors = b"", []
+    try:
+        while len(greeting) < GREETING_BYTES:
+            wanted = GREETING_BYTES - len(greeting)
+            if is_local(connected):
+                data, found, _, _ = socket.recv_fds(connected, wanted, 1)
+                descriptors += found
+            else:
+                data = connected.recv(wanted)
+            if not data:
+                break
+            greeting += data
+    except OSError:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+    for descriptor in descriptors[1:]:
+        os.close(descriptor)
+    return greeting, descriptors[0] if descriptors else None
 
 
 def send_at_once(connected: socket.socket) -> None:

@@ -32,10 +32,20 @@ class ChannelHandshake(_message.Message):
     def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., channel: _Optional[_Union[_common_pb2.ChannelId, _Mapping]] = ...) -> None: ...
 
 class BatchFrame(_message.Message):
-    __slots__ = ("arrow_schema",)
+    __slots__ = ("arrow_schema", "shared")
     ARROW_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     arrow_schema: bytes
-    def __init__(self, arrow_schema: _Optional[bytes] = ...) -> None: ...
+    shared: SharedPart
+    def __init__(self, arrow_schema: _Optional[bytes] = ..., shared: _Optional[_Union[SharedPart, _Mapping]] = ...) -> None: ...
+
+class SharedPart(_message.Message):
+    __slots__ = ("at", "size_bytes")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    at: int
+    size_bytes: int
+    def __init__(self, at: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class WatermarkFrame(_message.Message):
     __slots__ = ("time_ms",)
@@ -90,10 +100,12 @@ class ClosedFrame(_message.Message):
     def __init__(self) -> None: ...
 
 class LinkReply(_message.Message):
-    __slots__ = ("channels",)
+    __slots__ = ("channels", "freed")
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    FREED_FIELD_NUMBER: _ClassVar[int]
     channels: _containers.RepeatedCompositeFieldContainer[ChannelReply]
-    def __init__(self, channels: _Optional[_Iterable[_Union[ChannelReply, _Mapping]]] = ...) -> None: ...
+    freed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, channels: _Optional[_Iterable[_Union[ChannelReply, _Mapping]]] = ..., freed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ChannelReply(_message.Message):
     __slots__ = ("channel_number", "refusal", "released_batches", "busy_percent")
