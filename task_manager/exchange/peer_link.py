@@ -184,9 +184,7 @@ class PeerLink:
         host = parse_address(self.address).host
         descriptor = make_memory() if place.local_name else None
         try:
-            connected = dial(
-                host, place.port, place.greeting, ACCEPT_TIMEOUT_S, place.local_name, descriptor
-            )
+            connected = dial(host, place.port, place.greeting, ACCEPT_TIMEOUT_S, place.local_name, descriptor)
             if descriptor is not None and is_local(connected):
                 self.memory = SentMemory(descriptor)
         finally:

@@ -141,7 +141,9 @@ class ReceivedMemory:
         """
         if not 0 <= at <= at + size_bytes <= len(self._bytes):
             raise HandshakeError(f"a batch is said to be at {at}, beyond the memory that is shared")
-        return pa.foreign_buffer(self._bytes.ctypes.data + at, size_bytes, _Part(self._bytes, at, self._freed))
+        return pa.foreign_buffer(
+            self._bytes.ctypes.data + at, size_bytes, _Part(self._bytes, at, self._freed)
+        )
 
     def take_freed(self) -> list[int]:
         """Parts that became free since the last call."""

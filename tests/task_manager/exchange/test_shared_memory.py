@@ -75,7 +75,9 @@ def test_large_batches_lie_in_it_until_nothing_refers_to_them(memory):
     batches = []
     for (data,) in frames:
         frame = read_head(data[8:])
-        batches.append(decoder.decode(frame, received.part(frame.batch.shared.at, frame.batch.shared.size_bytes)))
+        batches.append(
+            decoder.decode(frame, received.part(frame.batch.shared.at, frame.batch.shared.size_bytes))
+        )
     assert batches == [whole, whole.slice(1), whole]
     begin = received._bytes.ctypes.data
     assert begin < batches[0].column("s").buffers()[2].address < begin + (4 << 20)
