@@ -36,7 +36,8 @@ def test_parts_never_overlap_and_all_come_back():
         if at is None:
             assert size_bytes > 64
             continue
-        assert at % 64 == 0 and at + size_bytes <= 1 << 20
+        assert at % 64 == 0
+        assert at + size_bytes <= 1 << 20
         assert all(at + size_bytes <= other or other + size <= at for other, size in taken.items())
         assert at not in taken
         taken[at] = size_bytes
@@ -98,7 +99,8 @@ def test_without_room_a_batch_has_a_body(memory):
     encoder, batch = FrameEncoder(1), texts(10_000)
     frames = [encoder.encode(batch, batch.nbytes, sent) for _ in range(8)]
     kinds = [len(frame) == 1 for frame in frames]
-    assert kinds == sorted(kinds, reverse=True) and 2 <= sum(kinds) < 8
+    assert kinds == sorted(kinds, reverse=True)
+    assert 2 <= sum(kinds) < 8
     assert sent.taken_bytes <= 4 << 20
 
 
