@@ -169,7 +169,7 @@ def read_head(head: bytes) -> data_pb2.ChannelFrame:
 
 
 def is_plain_batch(frame: data_pb2.ChannelFrame) -> bool:
-    """Whether it is a batch with a known schema and a body: all heads of such batches of its channel are the same bytes."""
+    """Whether it is a batch with a known schema and a body: then all such heads of its channel are the same bytes."""
     if frame.WhichOneof("element") != "batch":
         return False
     return not frame.batch.arrow_schema and not frame.batch.HasField("shared")

@@ -1,8 +1,8 @@
 """Memory that both ends of a link share on one machine: large batches lie there, and only their places travel.
 
-The sender makes the memory, and hands it over with the first bytes of the connection. It has no name: nothing of it is left
-when both processes are gone, however they ended. A batch is written once, into a free part of it, and read where it lies.
-The part is free again when nothing at the receiving end refers to it any more, which goes back with the credits.
+The sender makes the memory, and hands it over with the first bytes of the connection. It has no name: nothing of it is
+left when both processes are gone, however they ended. A batch is written once, into a free part of it, and read where
+it lies. The part is free again when nothing at the receiving end refers to it any more, which goes back with credits.
 While there is no room, because consumers keep rows, batches travel through the connection.
 """
 

@@ -1,4 +1,4 @@
-"""Memory that both ends of a link share: parts never overlap, live as long as anything refers to them, and come back."""
+"""Memory that both ends of a link share: parts never overlap, live as long as they are referred to, and come back."""
 
 from __future__ import annotations
 
