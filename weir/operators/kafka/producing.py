@@ -17,7 +17,9 @@ from confluent_kafka import (
 )
 from tenacity import Retrying, retry_if_exception, stop_after_delay
 
+from weir.clock import Clock, SystemClock
 from weir.errors import FailureKind, InputError
+from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError
 from weir.operators.kafka.client_errors import unreachable
 from weir.operators.kafka.values import record_values
 from weir.specs.kafka import KafkaSinkSpec
@@ -31,6 +33,9 @@ _ANSWER_TIMEOUT_S = 30.0
 #: Of one attempt at ending a transaction, and of all: a new deployment, whose producer looks for its coordinator anew,
 #: helps sooner than one that has lost it.
 _ATTEMPT_TIMEOUT_S, _ATTEMPTS_S = 10.0, 20.0
+#: For a coordinator that another client asks in between.
+_LOOK_TIMEOUT_S = 0.5
+_TOLD_AFTER_S, _TOLD_EVERY_S = 2.0, 10.0
 #: The next deployment ends what is left open, so that a restart need not wait for brokers that are away.
 _ABORT_TIMEOUT_S = 3.0
 #: Properties that a user may set and a consumer does not know.
@@ -78,6 +83,14 @@ class Marks:
             raise unreachable(f"sink {self._step}", self._spec.bootstrap, error.args[0]) from None
         return max(-1, int(found.offset))
 
+    def coordinator_answers(self) -> bool:
+        """Whether the brokers have a coordinator of the group now, which this client finds by itself."""
+        try:
+            self.consumer.committed([TopicPartition(self._spec.topic, 0)], timeout=_LOOK_TIMEOUT_S)
+        except KafkaException:
+            return False
+        return True
+
 
 def _again(ask: Callable[[], None]) -> None:
     """Ask again when the client says that this helps; it waits itself."""
@@ -90,6 +103,21 @@ def _again(ask: Callable[[], None]) -> None:
             ask()
 
 
+class _Waiting:
+    """Tells that brokers are waited for: after two seconds, and every ten from then on."""
+
+    def __init__(self, who: str, what: str, clock: Clock) -> None:
+        self._who, self._what, self._clock = who, what, clock
+        self._began_s = clock.monotonic_s()
+        self._tell_s = self._began_s + _TOLD_AFTER_S
+
+    def tell_if_due(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._tell_s:
+            self._tell_s += _TOLD_EVERY_S
+            log.warning("%s: %s, for %.0f s so far", self._who, self._what, now_s - self._began_s)
+
+
 class RecordProducer:
     """Produces the rows of one subtask. One thread at a time calls it.
 
@@ -98,13 +126,19 @@ class RecordProducer:
         step: its name, for messages.
         transactional_id: what its transactions are of; "": it has none. A new producer of an id ends the transaction
             that an older one has left open, and whatever the older one does from now on fails.
+        clock: for time-outs.
 
     Raises:
         InputError: the client refuses a property, or no broker answers.
     """
 
-    def __init__(self, spec: KafkaSinkSpec, step: str, transactional_id: str = "") -> None:
+    def __init__(
+        self, spec: KafkaSinkSpec, step: str, transactional_id: str = "", clock: Clock | None = None
+    ) -> None:
         self._spec, self._step = spec, step
+        self._clock = clock or SystemClock()
+        #: For messages.
+        self._who = f"sink {step}: Kafka at {spec.bootstrap}"
         self._failure: KafkaError | None = None
         self._encode: Encode | None = None
         if spec.coding is not None:
@@ -147,6 +181,7 @@ class RecordProducer:
         """
         records = record_values(batch, self._spec, self._encode)
         produce, topic = self._producer.produce, self._spec.topic
+        waiting: _Waiting | None = None
         for number, value in enumerate(records.values):
             extra: dict[str, Any] = {}
             if records.headers is not None:
@@ -161,6 +196,8 @@ class RecordProducer:
                 except BufferError:
                     self._producer.poll(0.1)
                     self._check()
+                    waiting = waiting or _Waiting(self._who, "room for more records is awaited", self._clock)
+                    waiting.tell_if_due()
                 except KafkaException as error:
                     raise self._refused(error.args[0]) from None
         self._producer.poll(0)
@@ -172,27 +209,51 @@ class RecordProducer:
         Raises:
             InputError: something could not be sent.
         """
+        waiting = _Waiting(self._who, "records are awaited that they have not taken", self._clock)
         try:
             # The client gives each record up after its own time-out, so this ends.
             while self._producer.flush(1.0):
                 self._check()
+                waiting.tell_if_due()
         except KafkaException as error:
             raise self._refused(error.args[0]) from None
         self._check()
 
-    def commit(self, mark: Mark, consumer: Consumer) -> None:
+    def commit(self, mark: Mark, marks: Marks) -> None:
         """Commit the transaction, and with it its mark.
 
+        Args:
+            mark: of the transaction.
+            marks: of its group.
+
         Raises:
-            InputError: it is not known to be committed.
+            InputError: it is not known to be committed. The next deployment, with other clients, commits it.
         """
-        try:
+        group = marks.consumer.consumer_group_metadata()
+        has_mark = False
+
+        def end(call: BoundedCall) -> None:
+            nonlocal has_mark
             _again(
-                lambda: self._producer.send_offsets_to_transaction(
-                    [mark.offset()], consumer.consumer_group_metadata(), _ATTEMPT_TIMEOUT_S
-                )
+                lambda: self._producer.send_offsets_to_transaction([mark.offset()], group, _ATTEMPT_TIMEOUT_S)
             )
-            _again(lambda: self._producer.commit_transaction(_ATTEMPT_TIMEOUT_S))
+            has_mark = True
+            if not call.is_given_up:
+                _again(lambda: self._producer.commit_transaction(_ATTEMPT_TIMEOUT_S))
+
+        def tell(so_far_s: float) -> None:
+            log.warning("%s: the end of a transaction is awaited, for %.0f s so far", self._who, so_far_s)
+
+        call = BoundedCall(end, self._clock)
+        try:
+            call.wait(_ATTEMPTS_S, tell, lambda: not has_mark and marks.coordinator_answers())
+        except CallLostError as error:
+            lost = InputError(
+                f"{self._who}: a transaction did not end ({error}); the job begins again and ends it, with a client "
+                "that looks for the brokers anew"
+            )
+            lost.failure_kind = FailureKind.OUTAGE
+            raise lost from None
         except KafkaException as error:
             raise self._refused(error.args[0]) from None
 

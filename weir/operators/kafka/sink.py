@@ -151,7 +151,7 @@ class KafkaSink(TwoPhaseSink):
             producer.flush()
             is_ours = True
         if is_ours:
-            producer.commit(mark, self._marks_of(group).consumer)
+            producer.commit(mark, self._marks_of(group))
             self._slots.pop(description["name"], None)
         if self._place is not None:
             with self._explained():

@@ -1,0 +1,89 @@
+"""Calls of the client that return late or never do not hold a task up."""
+
+import threading
+
+import pytest
+
+import weir
+from weir.errors import FailureKind, InputError
+from weir.operators.kafka import bounded_calls
+from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError
+from weir.operators.kafka.producing import Mark, Marks, RecordProducer
+
+
+class QuickClock:
+    """Every look is a second later than the one before."""
+
+    def __init__(self):
+        self._now_s = 0.0
+
+    def monotonic_s(self):
+        self._now_s += 1.0
+        return self._now_s
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(bounded_calls, "_LOOK_S", 0.001)
+
+
+@pytest.fixture
+def never():
+    released = threading.Event()
+    yield released
+    released.set()
+
+
+def test_what_a_call_raises_comes_through():
+    def fail(call):
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        BoundedCall(fail, QuickClock()).wait(20, print, bool)
+
+
+def test_a_call_that_never_returns_is_told_and_given_up(never):
+    told = []
+    call = BoundedCall(lambda call: never.wait(), QuickClock())
+    with pytest.raises(CallLostError):
+        call.wait(20, told.append, lambda: False)
+    assert told == [2, 12]
+    assert call.is_given_up
+
+
+def test_a_call_that_ought_to_have_returned_is_given_up_sooner(never):
+    asked = []
+    with pytest.raises(CallLostError, match="8 s"):
+        BoundedCall(lambda call: never.wait(), QuickClock()).wait(100, print, lambda: not asked.append(1))
+    assert len(asked) == 3
+
+
+class Client:
+    """Of a transaction whose group's coordinator is gone: the client does not return, whatever its time-out."""
+
+    def __init__(self, never):
+        self._never = never
+        self.committed = False
+
+    def send_offsets_to_transaction(self, offsets, group, timeout_s):
+        self._never.wait()
+
+    def commit_transaction(self, timeout_s):
+        self.committed = True
+
+
+def test_a_transaction_that_does_not_end_begins_the_job_anew_and_is_not_committed_later(never, caplog):
+    spec = weir.KafkaSink("t", bootstrap="127.0.0.1:1")
+    producer, marks = RecordProducer(spec, "out", clock=QuickClock()), Marks(spec, "out", "g")
+    producer._producer = client = Client(never)
+    marks.coordinator_answers = lambda: True
+    with pytest.raises(InputError, match=r"sink out: .* a transaction did not end") as told:
+        producer.commit(Mark("g", "t", 1), marks)
+    assert told.value.failure_kind is FailureKind.OUTAGE
+    assert "the end of a transaction is awaited" in caplog.text
+    never.set()
+    for thread in threading.enumerate():
+        if thread.name == "kafka-call":
+            thread.join(30)
+    assert not client.committed
+    marks.consumer.close()
