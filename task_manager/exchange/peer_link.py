@@ -238,7 +238,11 @@ class PeerLink:
         reason = "it was closed there"
         try:
             reader = FrameReader(connected, _REPLY_BYTES_MAX)
-            while (frame := reader.read()) is not None:
+            while True:
+                reader.await_some()
+                frame = reader.read()
+                if frame is None:
+                    break
                 replies = read_replies(frame[0])
                 if self.memory is not None and replies.freed:
                     # Before the credits, which may bring the next batches.

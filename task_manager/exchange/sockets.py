@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import socket
 import sys
 from collections.abc import Sequence
@@ -193,10 +194,21 @@ class FrameReader:
     def __init__(self, connected: socket.socket, frame_bytes_max: int) -> None:
         """``frame_bytes_max``: a head and a body that claim to be larger together end the connection."""
         self._connected = connected
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
         self._frame_bytes_max = frame_bytes_max
         self._view = memoryview(bytearray(_READ_BYTES))
         #: What was read and not taken yet is between these.
         self._begin = self._end = 0
+
+    def await_some(self) -> None:
+        """Sleep until something comes, or the other end hangs up; where this process mostly writes.
+
+        A thread that waits in a read of a Unix socket is woken whenever the other end takes what was written; one that
+        polls is not.
+        """
+        if self._begin == self._end:
+            self._poll.poll()
 
     def read(self) -> tuple[bytes, pa.Buffer | None] | None:
         """The next head, and the body if it has one; None: the other end has hung up.
