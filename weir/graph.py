@@ -307,6 +307,8 @@ class PhysicalGraph:
 def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> PhysicalGraph:
     """Chain operators into stages, and leave out the columns that nobody reads (``weir.projection``).
 
+    Before windows it puts steps that add up rows (``weir.pre_aggregation``), in the stages of what is before them.
+
     A node joins its producer's stage when it has one input, that input is FORWARD without a stage boundary, both
     have the same parallelism, and nobody else reads the same output of the producer. What reads a side output begins a
     stage.
@@ -316,14 +318,19 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
         whole: steps whose whole output is looked at from outside; the processes of a real job have none.
     """
     consumers: dict[str, int] = {}
-    for node in logical.nodes:
+    # The module needs this one.
+    from weir.pre_aggregation import with_parts
+
+    nodes = with_parts(logical.nodes)
+    by_name = {node.name: node for node in nodes}
+    for node in nodes:
         for item in node.inputs:
             consumers[item.output_id] = consumers.get(item.output_id, 0) + 1
-    chained = {node.name for node in logical.nodes if _chains_to_producer(logical, node, consumers)}
-    projection = project(logical.nodes, lambda node: node.name in chained, whole)
+    chained = {node.name for node in nodes if _chains_to_producer(by_name, node, consumers)}
+    projection = project(nodes, lambda node: node.name in chained, whole)
     chains: list[list[Node]] = []
     stage_of: dict[str, int] = {}
-    for node in logical.nodes:
+    for node in nodes:
         if node.name in chained:
             index = stage_of[node.inputs[0].producer]
             chains[index].append(projection.nodes[node.name])
@@ -347,7 +354,7 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
     return PhysicalGraph(logical, tuple(stages))
 
 
-def _chains_to_producer(logical: LogicalGraph, node: Node, consumers: dict[str, int]) -> bool:
+def _chains_to_producer(by_name: Mapping[str, Node], node: Node, consumers: dict[str, int]) -> bool:
     if len(node.inputs) != 1:
         return False
     item = node.inputs[0]
@@ -356,5 +363,5 @@ def _chains_to_producer(logical: LogicalGraph, node: Node, consumers: dict[str, 
         and not item.stage_boundary
         and not item.output
         and consumers[item.producer] == 1
-        and logical.node(item.producer).parallelism == node.parallelism
+        and by_name[item.producer].parallelism == node.parallelism
     )

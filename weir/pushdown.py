@@ -27,6 +27,7 @@ from weir.specs import (
 from weir.specs.columns import ExplodeSpec, RenameSpec
 from weir.specs.joins import AsOfJoinSpec
 from weir.specs.lookups import LookupSpec
+from weir.specs.window_parts import WindowPartSpec
 from weir.specs.windows import WindowAggregateSpec
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _BY_ROW = (
     WithColumnsSpec,
 )
 #: Steps that make of the rows of a key what those of other keys have no part in.
-_BY_KEY = (DeduplicateSpec, KeyedAggregateSpec, TopSpec, WindowAggregateSpec)
+_BY_KEY = (DeduplicateSpec, KeyedAggregateSpec, TopSpec, WindowAggregateSpec, WindowPartSpec)
 
 
 def conditions(source: Node, nodes: Sequence[Node], whole: Collection[str]) -> list[Condition]:

@@ -60,7 +60,7 @@ class WindowedStream:
         name: str | None,
         *,
         parallelism: int | None = None,
-        pre_aggregate: bool = False,
+        pre_aggregate: bool | None = None,
         **aggregates: AggregateCall,
     ) -> WindowResults:
         """Aggregates of each key in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
@@ -74,7 +74,8 @@ class WindowedStream:
             name: the step's name; its state belongs to it.
             parallelism: subtasks; None: as many as the producer has.
             pre_aggregate: add up the rows of each batch before they are sent, in a step ``name.part``, where keys
-                repeat within a batch. Late rows are then counted, but there is no side output of them.
+                repeat within a batch. Late rows are then counted, but there is no side output of them. None: of counts
+                and of sums, minima and maxima of integers, if nobody reads ``late``; False: never.
             aggregates: output column -> function, with ``.where(...)`` over some of the rows.
 
         Raises:
@@ -86,7 +87,14 @@ class WindowedStream:
         listed, read_schema = read_by_aggregates(name, stream, stream.key_columns, aggregates, others)
         if any(compares_texts(each.function, each.column, stream.schema) for each in listed):
             return self._of_all_rows(name, listed, read_schema, pre_aggregate, parallelism)
-        spec = WindowAggregateSpec(stream.key_columns, self._window, listed, read_schema, self._updates)
+        spec = WindowAggregateSpec(
+            stream.key_columns,
+            self._window,
+            listed,
+            read_schema,
+            self._updates,
+            adds_up=pre_aggregate is not False,
+        )
         if pre_aggregate and stream.input.exchange is Exchange.HASH:
             stream = added_up_before(name, stream, spec)
             spec = replace(spec, takes_parts=True)
@@ -98,7 +106,7 @@ class WindowedStream:
         name: str | None,
         aggregates: tuple[WindowAggregate, ...],
         read_schema: pa.Schema,
-        pre_aggregate: bool,
+        pre_aggregate: bool | None,
         parallelism: int | None,
     ) -> WindowResults:
         """Aggregates some of whose values have any length: the rows are kept until the window leaves."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
@@ -28,6 +28,8 @@ class WindowPartSpec(OperatorSpec):
     aggregates: tuple[WindowAggregate, ...]
     #: Columns of the input that it reads.
     input_schema: pa.Schema
+    #: Batches with fewer rows pass as they are.
+    rows_min: int = field(default=0, metadata={"came_later": True})
 
     @property
     def result_keys(self) -> tuple[str, ...]:
@@ -48,8 +50,8 @@ class WindowPartSpec(OperatorSpec):
                     f"step {step!r}: column {name!r} has a name that it needs itself; rename the column"
                 )
         fields = [
-            field.with_nullable(field.nullable or field.name not in self.key_columns)
-            for field in self.input_schema
+            column.with_nullable(column.nullable or column.name not in self.key_columns)
+            for column in self.input_schema
         ]
         if not self.key_columns:
             fields.append(pa.field(ALL_ROWS_KEY, pa.int8(), nullable=False))

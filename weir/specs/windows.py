@@ -71,6 +71,8 @@ class WindowAggregateSpec(KeyedSpec):
     takes_parts: bool = field(default=False, metadata={"came_later": True})
     #: The windows are over all keys: the key is none of the author's columns.
     is_keyless: bool = field(default=False, metadata={"came_later": True})
+    #: Rows may be added up before they are sent here, where that changes no result: ``weir.pre_aggregation``.
+    adds_up: bool = field(default=True, metadata={"came_later": True})
 
     @property
     def shown_keys(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
+from weir.errors import WeirError
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import Operator
 from weir.operators.windows.folds import Folds
@@ -33,6 +34,7 @@ class WindowPartOperator(Operator):
         self._spec = spec
         self._folds = part_folds(spec)
         self._schema = system_schema(spec.output_schema(spec.kind, (spec.input_schema,)))
+        self._names = self._schema.names
         panes = panes_of(spec.window)
         # Whether a row is late for sessions depends on its very time.
         is_session = spec.window.kind == "session"
@@ -49,7 +51,9 @@ class WindowPartOperator(Operator):
         if not self._spec.key_columns:
             keys = pa.array(np.zeros(batch.num_rows, dtype=np.int8))
             batch = batch.append_column(pa.field(ALL_ROWS_KEY, pa.int8(), nullable=False), keys)
-        if not self._spec.can_combine or self._passed > 0:
+        if not self._spec.can_combine or batch.num_rows < self._spec.rows_min:
+            return (self._as_they_came(batch),)
+        if self._passed > 0:
             self._passed -= 1
             return (self._as_they_came(batch),)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
@@ -61,13 +65,18 @@ class WindowPartOperator(Operator):
         if len(firsts) > max(1, _GROUPS_SHARE * batch.num_rows):
             self._passed = _PASSED
             return (self._as_they_came(batch),)
-        return (self._added_up(batch, firsts, inverse),)
+        try:
+            return (self._added_up(batch, firsts, inverse),)
+        except WeirError:
+            # A sum passes 64 bits: whether it does so with rows from elsewhere, the windows find out.
+            return (self._as_they_came(batch),)
 
     def _as_they_came(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         nothing = pa.nulls(batch.num_rows, pa.binary())
-        names = self._schema.names
-        columns = [batch.column(name) if name in batch.schema.names else nothing for name in names]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return pa.RecordBatch.from_arrays(
+            [columns.get(name, nothing) for name in self._names], schema=self._schema
+        )
 
     def _added_up(self, batch: pa.RecordBatch, firsts: np.ndarray, inverse: np.ndarray) -> pa.RecordBatch:
         count, folds = len(firsts), self._folds

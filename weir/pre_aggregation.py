@@ -1,0 +1,81 @@
+"""Where rows are added up before they are sent: a step that the planner puts before the exchange of windows.
+
+Pure; called where a graph gets its stages. The job's own graph, and so its fingerprint, says nothing of these steps:
+they keep no state. One is only put where results are the same to the last bit, and rows that came late are counted and
+dropped. It joins the stage of the step before it, and lets rows pass where it would not save many of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from weir.graph import Exchange, Input, Node
+from weir.side_outputs import output_id
+from weir.specs.window_parts import WindowPartSpec
+from weir.specs.window_updates import WindowUpdates
+from weir.specs.windows import WINDOW_PART, WindowAggregate, WindowAggregateSpec
+
+#: Batches with fewer rows pass as they are: to look at their keys costs more than to send them.
+ROWS_MIN = 512
+
+
+def with_parts(nodes: Sequence[Node]) -> list[Node]:
+    """The same nodes, and before windows those that add up rows, each called as its windows with ``.part``.
+
+    Args:
+        nodes: in topological order, checked.
+    """
+    by_name = {node.name: node for node in nodes}
+    readers: dict[str, int] = {}
+    for node in nodes:
+        for item in node.inputs:
+            readers[item.output_id] = readers.get(item.output_id, 0) + 1
+    found: list[Node] = []
+    for node in nodes:
+        name = f"{node.name}.part"
+        sides_are_read = any(output_id(node.name, side.name) in readers for side in node.side_outputs)
+        if name in by_name or sides_are_read or not _is_exact(node):
+            found.append(node)
+            continue
+        (item,) = node.inputs
+        producer, spec = by_name[item.producer], node.spec
+        assert isinstance(spec, WindowAggregateSpec)
+        # Else the step would be a stage of its own, to which rows are sent first.
+        is_chained = not item.output and readers[item.output_id] == 1
+        if item.exchange is not Exchange.HASH or not is_chained:
+            found.append(node)
+            continue
+        part = WindowPartSpec(spec.key_columns, spec.window, spec.aggregates, spec.input_schema, ROWS_MIN)
+        schema = part.output_schema(name, (producer.schema,))
+        found.append(Node(name, part, (Input(item.producer),), producer.parallelism, schema))
+        taking = replace(spec, takes_parts=True)
+        sides = taking.sides(node.name, (schema,))
+        found.append(replace(node, spec=taking, inputs=(replace(item, producer=name),), side_outputs=sides))
+    return found
+
+
+def _is_exact(node: Node) -> bool:
+    """Whether the results of a step are the same if rows of a key and pane come added up."""
+    spec = node.spec
+    # Windows whose rows code gets are a kind of their own.
+    if type(spec) is not WindowAggregateSpec or spec.takes_parts or not spec.adds_up:
+        return False
+    return (
+        # Of sessions rows are added up only if they have the same time.
+        spec.window.kind in ("tumbling", "sliding", "cumulative")
+        and spec.updates == WindowUpdates()
+        and WINDOW_PART not in spec.input_schema.names
+        and all(_adds_up(aggregate, spec.input_schema) for aggregate in spec.aggregates)
+    )
+
+
+def _adds_up(aggregate: WindowAggregate, schema: pa.Schema) -> bool:
+    """Whether neither rounding nor the order of rows has a part in an aggregate."""
+    if aggregate.function == "count":
+        return True
+    if aggregate.function not in ("sum", "min", "max"):
+        return False
+    return bool(pa.types.is_integer(schema.field(str(aggregate.column)).type))
