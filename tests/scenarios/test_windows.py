@@ -32,7 +32,8 @@ def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
     session = (pl.col("id").diff().over("server") > GAP_MS).fill_null(value=True).cum_sum().over("server")
     sessions = rows.sort("server", "id").with_columns(session=session).group_by("server", "session")
     bounds = {"window_start": pl.col("id").min(), "window_end": pl.col("id").max() + GAP_MS}
-    check(tmp_path / "out-sessions", sessions.agg(*AGGREGATES, **bounds))
+    sessions = sessions.agg(*AGGREGATES, **bounds)
+    check(tmp_path / "out-sessions", sessions)
     # What is told bit by bit adds up, and windows by rows have so many.
     sums = (pl.col("n").sum(), pl.col("total").sum(), pl.col("last").max())
     parts = told(tmp_path / "out-parts")
@@ -41,6 +42,15 @@ def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
         parts.group_by(KEYS).agg(*sums),
         fixed(rows.with_columns(window_start=pl.col("id") // SIZE_MS * SIZE_MS)),
     )
+    visits = told(tmp_path / "out-visits").join(sessions.select(KEYS), on="server", suffix="_of")
+    inside = (
+        pl.col("window_start") >= pl.col("window_start_of"),
+        pl.col("window_end") <= pl.col("window_end_of"),
+    )
+    of_sessions = visits.filter(*inside).drop("window_start", "window_end")
+    of_sessions = of_sessions.rename({"window_start_of": "window_start", "window_end_of": "window_end"})
+    assert len(of_sessions) > len(sessions)
+    assert_same(of_sessions.group_by(KEYS).agg(*sums), sessions)
     number = pl.int_range(pl.len()).over("server", order_by="id") // ROWS
     by_rows = rows.with_columns(number=number).group_by("server", "number")
     bounds = {"window_start": pl.col("id").min(), "window_end": pl.col("id").max() + 1}

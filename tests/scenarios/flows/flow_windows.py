@@ -1,4 +1,4 @@
-"""Windows of three kinds over one keyed stream, each with an output of its own."""
+"""Windows of several kinds over one keyed stream, each with an output of its own."""
 
 import weir
 from experiments.held_source import held
@@ -32,5 +32,9 @@ def build(input: str, rate: float, output: str, release: str) -> weir.Dataflow:
     by_rows = keyed.window(weir.global_window(), early=weir.every(rows=ROWS), results="discarding")
     by_rows.aggregate("by_rows", n=weir.count(), total=weir.sum("id"), last=weir.max("id")).rebalance().sink(
         "out_by_rows", weir.JsonLinesSink(f"{output}-by-rows")
+    )
+    visits = keyed.window(weir.session(GAP_MS), early=weir.every("50ms"), results="discarding")
+    visits.aggregate("visits", n=weir.count(), total=weir.sum("id"), last=weir.max("id")).rebalance().sink(
+        "out_visits", weir.JsonLinesSink(f"{output}-visits")
     )
     return flow
