@@ -8,18 +8,43 @@ open in 2.16). Another client finds the new coordinator at once.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 
 from weir.clock import Clock
 
+log = logging.getLogger(__name__)
+
 _LOOK_S = 0.5
 _TOLD_AFTER_S, _TOLD_EVERY_S = 2.0, 10.0
 #: A call that waits for brokers to elect another coordinator may take as long.
-_LOST_AFTER_S = 6.0
+_LOST_AFTER_S = 10.0
 #: So many looks in a row say that the call is lost, before it is taken for lost.
 _LOST_LOOKS = 3
+
+
+class Waiting:
+    """Tells that brokers are waited for: after two seconds, and every ten from then on.
+
+    Args:
+        who: the step, and where Kafka is.
+        what: is waited for.
+        clock: for the times.
+    """
+
+    def __init__(self, who: str, what: str, clock: Clock) -> None:
+        self._who, self._what, self._clock = who, what, clock
+        self._began_s = clock.monotonic_s()
+        self._tell_s = self._began_s + _TOLD_AFTER_S
+
+    def tell_if_due(self) -> None:
+        """Called again and again while nothing has come; logs a line now and then."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._tell_s:
+            self._tell_s += _TOLD_EVERY_S
+            log.warning("%s: %s, for %.0f s so far", self._who, self._what, now_s - self._began_s)
 
 
 class CallLostError(Exception):
@@ -42,26 +67,24 @@ class BoundedCall:
         # Not joined: if the call never returns, the thread ends with the process.
         threading.Thread(target=self._run, args=(call,), name="kafka-call", daemon=True).start()
 
-    def wait(self, timeout_s: float, tell: Callable[[float], None], is_lost: Callable[[], bool]) -> None:
+    def wait(self, timeout_s: float, waiting: Waiting, is_lost: Callable[[], bool]) -> None:
         """Return when the call has.
 
         Args:
             timeout_s: give it up after so long.
-            tell: called after two seconds, and every ten from then on, with the seconds so far.
-            is_lost: whether the call ought to have returned by now; asked after six seconds, and may take a second.
+            waiting: tells it.
+            is_lost: whether the call ought to have returned by now; asked after ten seconds, and may take a second.
 
         Raises:
             CallLostError: it has not returned; ``is_given_up`` from now on.
         """
         began_s = self._clock.monotonic_s()
-        tell_s, lost_looks = _TOLD_AFTER_S, 0
+        lost_looks = 0
         while True:
             if wait([self._returned], _LOOK_S).done:
                 return self._returned.result()
             so_far_s = self._clock.monotonic_s() - began_s
-            if so_far_s >= tell_s:
-                tell_s += _TOLD_EVERY_S
-                tell(so_far_s)
+            waiting.tell_if_due()
             if so_far_s >= _LOST_AFTER_S:
                 lost_looks = lost_looks + 1 if is_lost() else 0
             if so_far_s >= timeout_s or lost_looks >= _LOST_LOOKS:

@@ -132,15 +132,14 @@ class KafkaPartitions:
         # Kafka's own clients pass its internal topics over, too.
         return not name.startswith("__") and re.fullmatch(self._spec.pattern, name) is not None
 
-    def start_of(self, partition: Partition, is_new: bool) -> int:
-        """The offset from which to read a partition that was not read before.
+    def start_of(self, partition: Partition) -> int:
+        """The offset from which to read a partition that was there when the job began; one that turns up is read whole.
 
-        Args:
-            partition: topic and number.
-            is_new: it was not there when the job started: all of it is read.
+        Raises:
+            InputError: no broker answers.
         """
         start = self._spec.start
-        if is_new or start == "earliest":
+        if start == "earliest":
             # The client finds it when the partition's broker is there.
             return BEGINNING
         asked = TopicPartition(*partition)

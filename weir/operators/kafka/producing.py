@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception, stop_after_delay
 
 from weir.clock import Clock, SystemClock
 from weir.errors import FailureKind, InputError
-from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError
+from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError, Waiting
 from weir.operators.kafka.client_errors import unreachable
+from weir.operators.kafka.marks import Mark, Marks
 from weir.operators.kafka.values import record_values
 from weir.specs.kafka import KafkaSinkSpec
 
@@ -33,63 +27,12 @@ _ANSWER_TIMEOUT_S = 30.0
 #: Of one attempt at ending a transaction, and of all: a new deployment, whose producer looks for its coordinator anew,
 #: helps sooner than one that has lost it.
 _ATTEMPT_TIMEOUT_S, _ATTEMPTS_S = 10.0, 20.0
-#: For a coordinator that another client asks in between.
-_LOOK_TIMEOUT_S = 0.5
-_TOLD_AFTER_S, _TOLD_EVERY_S = 2.0, 10.0
 #: The next deployment ends what is left open, so that a restart need not wait for brokers that are away.
 _ABORT_TIMEOUT_S = 3.0
-#: Properties that a user may set and a consumer does not know.
-_PRODUCER_ONLY = ("linger.ms", "compression.type", "partitioner", "acks", "message.timeout.ms", "batch.size")
 #: Records that the client holds until a broker has them.
 _QUEUED_KIB_MAX = 64 << 10
 #: Keys go where Kafka's own producer puts them.
 _DEFAULTS = {"linger.ms": 5, "compression.type": "lz4", "partitioner": "murmur2_random"}
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The number of a transaction as an offset of a consumer group: Kafka commits it with the records, or neither."""
-
-    group: str
-    topic: str
-    value: int
-
-    def offset(self) -> TopicPartition:
-        """For the client."""
-        return TopicPartition(self.topic, 0, self.value)
-
-
-class Marks:
-    """Reads the marks of one group."""
-
-    def __init__(self, spec: KafkaSinkSpec, step: str, group: str) -> None:
-        self._spec, self._step, self._group = spec, step, group
-        settings = {**spec.properties, "bootstrap.servers": spec.bootstrap, "group.id": group}
-        kept = {name: value for name, value in settings.items() if name not in _PRODUCER_ONLY}
-        #: For the client: names the group.
-        self.consumer = Consumer({**kept, "enable.auto.commit": False}, logger=log)
-
-    def latest(self) -> int:
-        """The largest mark that is committed; -1: none is. No transaction of the group may be open.
-
-        Raises:
-            InputError: no broker answers.
-        """
-        try:
-            (found,) = self.consumer.committed(
-                [TopicPartition(self._spec.topic, 0)], timeout=_ANSWER_TIMEOUT_S
-            )
-        except KafkaException as error:
-            raise unreachable(f"sink {self._step}", self._spec.bootstrap, error.args[0]) from None
-        return max(-1, int(found.offset))
-
-    def coordinator_answers(self) -> bool:
-        """Whether the brokers have a coordinator of the group now, which this client finds by itself."""
-        try:
-            self.consumer.committed([TopicPartition(self._spec.topic, 0)], timeout=_LOOK_TIMEOUT_S)
-        except KafkaException:
-            return False
-        return True
 
 
 def _again(ask: Callable[[], None]) -> None:
@@ -101,21 +44,6 @@ def _again(ask: Callable[[], None]) -> None:
     ):
         with attempt:
             ask()
-
-
-class _Waiting:
-    """Tells that brokers are waited for: after two seconds, and every ten from then on."""
-
-    def __init__(self, who: str, what: str, clock: Clock) -> None:
-        self._who, self._what, self._clock = who, what, clock
-        self._began_s = clock.monotonic_s()
-        self._tell_s = self._began_s + _TOLD_AFTER_S
-
-    def tell_if_due(self) -> None:
-        now_s = self._clock.monotonic_s()
-        if now_s >= self._tell_s:
-            self._tell_s += _TOLD_EVERY_S
-            log.warning("%s: %s, for %.0f s so far", self._who, self._what, now_s - self._began_s)
 
 
 class RecordProducer:
@@ -140,6 +68,8 @@ class RecordProducer:
         #: For messages.
         self._who = f"sink {step}: Kafka at {spec.bootstrap}"
         self._failure: KafkaError | None = None
+        #: A connection to a broker broke, or was not made.
+        self._has_missed_broker = False
         self._encode: Encode | None = None
         if spec.coding is not None:
             # Loaded only where it is needed.
@@ -155,6 +85,7 @@ class RecordProducer:
             # A call for each record would take as long as sending it.
             "delivery.report.only.error": True,
             "on_delivery": self._note,
+            "error_cb": self._note_error,
         }
         if transactional_id:
             settings["transactional.id"] = transactional_id
@@ -181,7 +112,7 @@ class RecordProducer:
         """
         records = record_values(batch, self._spec, self._encode)
         produce, topic = self._producer.produce, self._spec.topic
-        waiting: _Waiting | None = None
+        waiting: Waiting | None = None
         for number, value in enumerate(records.values):
             extra: dict[str, Any] = {}
             if records.headers is not None:
@@ -196,7 +127,7 @@ class RecordProducer:
                 except BufferError:
                     self._producer.poll(0.1)
                     self._check()
-                    waiting = waiting or _Waiting(self._who, "room for more records is awaited", self._clock)
+                    waiting = waiting or Waiting(self._who, "room for more records is awaited", self._clock)
                     waiting.tell_if_due()
                 except KafkaException as error:
                     raise self._refused(error.args[0]) from None
@@ -209,7 +140,7 @@ class RecordProducer:
         Raises:
             InputError: something could not be sent.
         """
-        waiting = _Waiting(self._who, "records are awaited that they have not taken", self._clock)
+        waiting = Waiting(self._who, "records are awaited that they have not taken", self._clock)
         try:
             # The client gives each record up after its own time-out, so this ends.
             while self._producer.flush(1.0):
@@ -229,7 +160,13 @@ class RecordProducer:
         Raises:
             InputError: it is not known to be committed. The next deployment, with other clients, commits it.
         """
-        group = marks.consumer.consumer_group_metadata()
+        # Errors of connections are told now.
+        self._producer.poll(0)
+        if self._has_missed_broker:
+            # This client may take that one for the coordinator of the group, and then waits for it without end.
+            marks.renew()
+            self._has_missed_broker = False
+        group = marks.group_metadata()
         has_mark = False
 
         def end(call: BoundedCall) -> None:
@@ -241,12 +178,11 @@ class RecordProducer:
             if not call.is_given_up:
                 _again(lambda: self._producer.commit_transaction(_ATTEMPT_TIMEOUT_S))
 
-        def tell(so_far_s: float) -> None:
-            log.warning("%s: the end of a transaction is awaited, for %.0f s so far", self._who, so_far_s)
-
-        call = BoundedCall(end, self._clock)
+        waiting = Waiting(self._who, "the end of a transaction is awaited", self._clock)
         try:
-            call.wait(_ATTEMPTS_S, tell, lambda: not has_mark and marks.coordinator_answers())
+            BoundedCall(end, self._clock).wait(
+                _ATTEMPTS_S, waiting, lambda: not has_mark and marks.coordinator_answers()
+            )
         except CallLostError as error:
             lost = InputError(
                 f"{self._who}: a transaction did not end ({error}); the job begins again and ends it, with a client "
@@ -270,6 +206,10 @@ class RecordProducer:
     def _note(self, error: KafkaError | None, _: object) -> None:
         if error is not None and self._failure is None:
             self._failure = error
+
+    def _note_error(self, _: KafkaError) -> None:
+        """Called by the client, within its other methods, when a broker cannot be reached."""
+        self._has_missed_broker = True
 
     def _check(self) -> None:
         if self._failure is not None:

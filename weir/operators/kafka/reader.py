@@ -36,6 +36,12 @@ class KafkaReader(UserSourceReader):
         #: Offsets in the latest snapshot.
         self._noted: dict[Partition, int] = {}
 
+    def _open_input(self, context: OperatorContext) -> None:
+        """Besides what the base class does, find out where partitions begin: from now on that is in checkpoints."""
+        super()._open_input(context)
+        for split in self._open_splits:
+            split.position = self._records.partitions.start_of(_partition(split.split))
+
     def _next_batch(self) -> pa.RecordBatch | None:
         ready = self._records.partitions.fetch()
         if self._records.partitions.has_found():
@@ -98,15 +104,12 @@ class _KafkaSource(Source):
         self._records_max = RECORDS_MAX if spec.rate is None else _PACED_RECORDS
         #: Of the rows that were read last, and of the bad records among them; int64.
         self.offsets = self.bad_offsets = np.empty(0, dtype=np.int64)
-        #: Those that were there when the job started; of one that goes on from a checkpoint none, as it knows its own.
-        self._first: set[Partition] = set()
         #: All, as the brokers said last.
         self._found: list[Partition] | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Connect."""
         self._context = context
-        self._is_restart = bool(context.restored)
         self._decoder = RecordDecoder(self._spec, RECORDS_MAX, f"source {context.operator_name}")
         self.partitions = KafkaPartitions(self._spec, context.operator_name, context.clock)
 
@@ -114,7 +117,6 @@ class _KafkaSource(Source):
         """Every partition that there is, as far as brokers have answered: only the first call waits for them."""
         if self._found is None:
             self._found = self.partitions.partitions()
-            self._first = set() if self._is_restart else set(self._found)
         elif (found := self.partitions.pop_found()) is not None:
             self._found = found
         else:
@@ -124,12 +126,8 @@ class _KafkaSource(Source):
     def read(self, split: Json, position: Json) -> Iterator[tuple[pa.RecordBatch, Json] | None]:
         """See the base class."""
         partition = _partition(split)
-        if position is None:
-            is_new = partition not in self._first
-            position = self.partitions.start_of(partition, is_new)
-            # In checkpoints from now on: after a restart "latest" would be another place.
-            yield pa.RecordBatch.from_pylist([], schema=self._spec.schema_read), position
-        self.partitions.add(partition, position)
+        # Those that were there when the job began have a position: all of a partition that turns up later is read.
+        self.partitions.add(partition, BEGINNING if position is None else position)
         try:
             while True:
                 records = self.partitions.take(partition, self._records_max)

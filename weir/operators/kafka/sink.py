@@ -31,7 +31,8 @@ import pyarrow as pa
 
 from weir.errors import InputError
 from weir.operators.base import Json, OperatorContext
-from weir.operators.kafka.producing import Mark, Marks, RecordProducer
+from weir.operators.kafka.marks import Mark, Marks
+from weir.operators.kafka.producing import RecordProducer
 from weir.operators.sinks.place_errors import unwritable
 from weir.operators.sinks.places import Place, open_place
 from weir.operators.sinks.row_logs import LOG_NAME, RowLog, RowLogWriter, log_name, log_prefix, read_logs

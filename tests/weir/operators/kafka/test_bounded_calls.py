@@ -7,8 +7,9 @@ import pytest
 import weir
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka import bounded_calls
-from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError
-from weir.operators.kafka.producing import Mark, Marks, RecordProducer
+from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError, Waiting
+from weir.operators.kafka.marks import Mark, Marks
+from weir.operators.kafka.producing import RecordProducer
 
 
 class QuickClock:
@@ -20,6 +21,10 @@ class QuickClock:
     def monotonic_s(self):
         self._now_s += 1.0
         return self._now_s
+
+
+def waiting():
+    return Waiting("sink out", "an answer is awaited", QuickClock())
 
 
 @pytest.fixture(autouse=True)
@@ -39,22 +44,24 @@ def test_what_a_call_raises_comes_through():
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        BoundedCall(fail, QuickClock()).wait(20, print, bool)
+        BoundedCall(fail, QuickClock()).wait(20, waiting(), bool)
 
 
-def test_a_call_that_never_returns_is_told_and_given_up(never):
-    told = []
+def test_a_call_that_never_returns_is_told_and_given_up(never, caplog):
     call = BoundedCall(lambda call: never.wait(), QuickClock())
     with pytest.raises(CallLostError):
-        call.wait(20, told.append, lambda: False)
-    assert told == [2, 12]
+        call.wait(20, waiting(), lambda: False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "sink out: an answer is awaited, for 2 s so far",
+        "sink out: an answer is awaited, for 12 s so far",
+    ]
     assert call.is_given_up
 
 
 def test_a_call_that_ought_to_have_returned_is_given_up_sooner(never):
     asked = []
-    with pytest.raises(CallLostError, match="8 s"):
-        BoundedCall(lambda call: never.wait(), QuickClock()).wait(100, print, lambda: not asked.append(1))
+    with pytest.raises(CallLostError, match="12 s"):
+        BoundedCall(lambda call: never.wait(), QuickClock()).wait(100, waiting(), lambda: not asked.append(1))
     assert len(asked) == 3
 
 
@@ -71,6 +78,9 @@ class Client:
     def commit_transaction(self, timeout_s):
         self.committed = True
 
+    def poll(self, timeout_s):
+        pass
+
 
 def test_a_transaction_that_does_not_end_begins_the_job_anew_and_is_not_committed_later(never, caplog):
     spec = weir.KafkaSink("t", bootstrap="127.0.0.1:1")
@@ -86,4 +96,20 @@ def test_a_transaction_that_does_not_end_begins_the_job_anew_and_is_not_committe
         if thread.name == "kafka-call":
             thread.join(30)
     assert not client.committed
-    marks.consumer.close()
+    marks.close()
+
+
+def test_after_an_outage_the_mark_goes_to_another_group_whose_coordinator_answers(never):
+    never.set()
+    spec = weir.KafkaSink("t", bootstrap="127.0.0.1:1")
+    producer, marks = RecordProducer(spec, "out", clock=QuickClock()), Marks(spec, "out", "g")
+    producer._producer = Client(never)
+    calls = []
+    marks.renew = lambda: calls.append("renew")
+    producer.commit(Mark("g", "t", 1), marks)
+    assert calls == []
+    producer._note_error(None)
+    producer.commit(Mark("g", "t", 2), marks)
+    producer.commit(Mark("g", "t", 3), marks)
+    assert calls == ["renew"]
+    marks.close()

@@ -7,6 +7,8 @@ from confluent_kafka import KafkaError
 
 import weir
 from weir.errors import FailureKind, InputError
+from weir.operators.kafka import marks, producing
+from weir.operators.kafka import partitions as reading
 from weir.operators.kafka.client_errors import unreachable
 from weir.operators.kafka.partitions import KafkaPartitions
 from weir.testing import ManualClock
@@ -74,3 +76,38 @@ def test_brokers_that_are_away_do_not_end_the_search_for_partitions(partitions):
     partitions._asked.result(10)
     assert partitions.pop_found() == [("t", 0), ("t", 1)]
     assert partitions.pop_found() is None
+
+
+def test_brokers_that_are_away_are_told_every_ten_seconds_and_refusals_end_the_job(partitions, caplog):
+    silent = types.SimpleNamespace(consume=lambda count, timeout: [], incremental_assign=list, close=list)
+    partitions._consumer = silent
+    partitions.add(("t", 0), 0)
+    partitions._note_error(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
+    for _ in range(25):
+        partitions.fetch()
+        partitions._clock.advance_ms(1000)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["source s: Kafka at 127.0.0.1:1 is awaited: Connection refused"] * 3
+    partitions._note_error(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED))
+    with pytest.raises(InputError, match="refuses the connection"):
+        partitions.fetch()
+
+
+def test_settings_of_tls_and_sasl_reach_every_client(monkeypatch):
+    seen = []
+
+    def client(settings, **_):
+        seen.append(settings)
+        return types.SimpleNamespace(close=list, init_transactions=list)
+
+    for module, name in ((reading, "Consumer"), (marks, "Consumer"), (producing, "Producer")):
+        monkeypatch.setattr(module, name, client)
+    secure = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.ca.location": "/ca.pem"}
+    source = weir.Kafka(bootstrap="h:1", topics="t", schema={"id": int}, properties=secure)
+    sink = weir.KafkaSink("t", bootstrap="h:1", properties=secure)
+    KafkaPartitions(source.to_spec(), "s", ManualClock()).close()
+    marks.Marks(sink, "s", "g")
+    producing.RecordProducer(sink, "s")
+    assert len(seen) == 3
+    for settings in seen:
+        assert secure.items() <= settings.items()

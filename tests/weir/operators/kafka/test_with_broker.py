@@ -196,14 +196,17 @@ def test_it_goes_on_where_it_was_with_bad_records_told_once(kafka_bootstrap, top
     ]
 
 
-def test_latest_stays_where_it_was_when_the_job_began(kafka_bootstrap, topic, tmp_path):
+@pytest.mark.parametrize("polls", [0, 4])
+@pytest.mark.parametrize("start", ["latest", dt.datetime(2100, 1, 1, tzinfo=dt.UTC)])
+def test_a_start_stays_where_it_was_when_the_job_began(kafka_bootstrap, topic, tmp_path, start, polls):
     produce(kafka_bootstrap, topic, 1, 2)
-    first = Reading(kafka_bootstrap, topic, tmp_path, start="latest")
-    for _ in range(4):
+    first = Reading(kafka_bootstrap, topic, tmp_path, start=start)
+    # A checkpoint may come before the first records are asked for.
+    for _ in range(polls):
         first.reader.poll(3)
     restored = first.stop()
     produce(kafka_bootstrap, topic, 3, 4)
-    second = Reading(kafka_bootstrap, topic, tmp_path, restored, start="latest").read(2)
+    second = Reading(kafka_bootstrap, topic, tmp_path, restored, start=start).read(2)
     second.stop()
     assert second.ids == [3, 4]
 

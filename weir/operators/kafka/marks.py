@@ -1,0 +1,117 @@
+"""Marks: which transactions of a sink are committed, as offsets of consumer groups that only the sink uses."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from weir.clock import Clock, SystemClock
+from weir.operators.kafka.bounded_calls import Waiting
+from weir.operators.kafka.client_errors import unreachable
+from weir.specs.kafka import KafkaSinkSpec
+
+log = logging.getLogger(__name__)
+
+_ANSWER_TIMEOUT_S = 30.0
+#: For a coordinator that is asked whether it is there.
+_LOOK_TIMEOUT_S = 0.5
+#: While the brokers choose another coordinator.
+_RENEWAL_S = 20.0
+#: Groups that take turns; as many outages of brokers are remembered by a client of the library, for 15 minutes.
+_GROUPS = 4
+#: Properties that a user may set and a consumer does not know.
+_PRODUCER_ONLY = ("linger.ms", "compression.type", "partitioner", "acks", "message.timeout.ms", "batch.size")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The number of a transaction as an offset of a consumer group: Kafka commits it with the records, or neither."""
+
+    group: str
+    topic: str
+    value: int
+
+    def offset(self) -> TopicPartition:
+        """For the client."""
+        return TopicPartition(self.topic, 0, self.value)
+
+
+class Marks:
+    """The marks of one subtask. One thread at a time calls it.
+
+    A producer keeps who coordinates a group, also when that broker is gone for good (``bounded_calls``). So the marks
+    go to another group after an outage, of a few that take turns; the largest mark of all of them counts.
+
+    Args:
+        spec: of the sink.
+        step: its name, for messages.
+        group: the first of the groups; the others are named after it.
+        clock: for time-outs.
+    """
+
+    def __init__(self, spec: KafkaSinkSpec, step: str, group: str, clock: Clock | None = None) -> None:
+        self._spec, self._group = spec, group
+        self._clock = clock or SystemClock()
+        self._who = f"sink {step}"
+        self._number = 0
+        self._consumer = self._consumer_of(0)
+
+    def group_metadata(self) -> Any:
+        """Of the group that the next mark goes to, for a producer."""
+        return self._consumer.consumer_group_metadata()
+
+    def latest(self) -> int:
+        """The largest mark that is committed; -1: none is. No transaction of the group may be open.
+
+        Raises:
+            InputError: no broker answers.
+        """
+        return max(self._latest_of(number) for number in range(_GROUPS))
+
+    def coordinator_answers(self) -> bool:
+        """Whether the brokers have a coordinator of the group now, which this client finds by itself."""
+        try:
+            self._consumer.committed([self._partition()], timeout=_LOOK_TIMEOUT_S)
+        except KafkaException:
+            return False
+        return True
+
+    def renew(self) -> None:
+        """Go on with another group, and return when its coordinator answers, or has not for too long."""
+        waiting = Waiting(
+            f"{self._who}: Kafka at {self._spec.bootstrap}", "a coordinator is awaited", self._clock
+        )
+        ends_s = self._clock.monotonic_s() + _RENEWAL_S
+        self._consumer.close()
+        self._number = (self._number + 1) % _GROUPS
+        self._consumer = self._consumer_of(self._number)
+        while not self.coordinator_answers() and self._clock.monotonic_s() < ends_s:
+            waiting.tell_if_due()
+
+    def close(self) -> None:
+        """Release the client."""
+        self._consumer.close()
+
+    def _latest_of(self, number: int) -> int:
+        consumer = self._consumer if number == self._number else self._consumer_of(number)
+        try:
+            (found,) = consumer.committed([self._partition()], timeout=_ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            raise unreachable(self._who, self._spec.bootstrap, error.args[0]) from None
+        finally:
+            if consumer is not self._consumer:
+                consumer.close()
+        return max(-1, int(found.offset))
+
+    def _consumer_of(self, number: int) -> Consumer:
+        """A client in the group with this number, for questions only."""
+        name = f"{self._group}#{number}" if number else self._group
+        settings = {**self._spec.properties, "bootstrap.servers": self._spec.bootstrap, "group.id": name}
+        kept = {key: value for key, value in settings.items() if key not in _PRODUCER_ONLY}
+        return Consumer({**kept, "enable.auto.commit": False}, logger=log)
+
+    def _partition(self) -> TopicPartition:
+        return TopicPartition(self._spec.topic, 0)
