@@ -4,15 +4,12 @@ Read once, in ``__main__``; everything else gets the frozen section it needs as 
 ``python -m weir.config --markdown`` prints the reference that ``docs/configuration.md`` holds.
 """
 
+from weir.config.control_plane import ControlPlaneConfig
 from weir.config.loading import DEFAULT_PATH, LoadedConfig, load_config, parse_set_flags
-from weir.config.models import (
-    Config,
-    ControlPlaneConfig,
-    PrometheusConfig,
-    RocksDbConfig,
-    TaskManagerConfig,
-)
+from weir.config.models import Config, PrometheusConfig
 from weir.config.state_strategy import StateMove, StateStrategy
+from weir.config.stores import RocksDbConfig
+from weir.config.task_manager import TaskManagerConfig
 
 __all__ = [
     "DEFAULT_PATH",

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from weir.config.keys import Key, all_keys, section_models
-from weir.config.models import GIB, KIB, MIB
+from weir.config.section import GIB, KIB, MIB
 
 _INTRODUCTION = """\
 # Configuration
