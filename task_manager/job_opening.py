@@ -76,19 +76,7 @@ def open_job(
     """
     errors.begin(identity.job_id)
     parameters = json.loads(request.parameters_json)
-    try:
-        loaded = places.load(request.job_module, parameters)
-    except JobCodeError as error:
-        log.error("%s\n%s", error, error.user_traceback)
-        raise
-    if loaded.graph.fingerprint != identity.fingerprint:
-        mismatch = HandshakeError(
-            f"job {request.job_module}: the graph built on task manager {address} has fingerprint "
-            f"{loaded.graph.fingerprint}, the control plane's has {identity.fingerprint}: start both processes "
-            "from the same code"
-        )
-        mismatch.failure_kind = FailureKind.PERMANENT
-        raise mismatch
+    loaded = _load(request.job_module, parameters, identity, address, places.load)
     topology = topology_from_proto(
         physical_graph(loaded.graph), request.stages, request.locations, request.routing_tables
     )
@@ -132,6 +120,30 @@ def open_job(
     )  # fmt: skip
     runtime.checkpoints.ended_id = request.ended_checkpoint_id
     return runtime
+
+
+def _load(
+    module: str,
+    parameters: dict[str, object],
+    identity: JobIdentity,
+    address: str,
+    load: Callable[[str, dict[str, object]], LoadedJob],
+) -> LoadedJob:
+    """The job, if it is the one that the control plane has loaded."""
+    try:
+        loaded = load(module, parameters)
+    except JobCodeError as error:
+        log.error("%s\n%s", error, error.user_traceback)
+        raise
+    if loaded.graph.fingerprint != identity.fingerprint:
+        mismatch = HandshakeError(
+            f"job {module}: the graph built on task manager {address} has fingerprint "
+            f"{loaded.graph.fingerprint}, the control plane's has {identity.fingerprint}: start both processes "
+            "from the same code"
+        )
+        mismatch.failure_kind = FailureKind.PERMANENT
+        raise mismatch
+    return loaded
 
 
 def _connect(

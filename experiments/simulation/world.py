@@ -275,16 +275,19 @@ class World:
                 result = error
             reply(result)
 
-        copies = 2 if doubles and self.rng.random() < self._double else 1
-        arriving = [
-            copy
-            for copy in range(copies)
-            if self.rng.random() >= self._share_lost(name) and not self.is_cut(source.address, address)
-        ]
-        for _ in arriving:
+        arriving = self._count_arriving(source, address, name, doubles=doubles)
+        for _ in range(arriving):
             self.later(self._travels_ms(name), arrive)
         self.moment(name, concerns)
         source.later(timeout_ms if arriving else _LOST_MS, answer, lost)
+
+    def _count_arriving(self, source: Process, address: str, name: str, *, doubles: bool) -> int:
+        """How often a call that is made now is carried out."""
+        copies = 2 if doubles and self.rng.random() < self._double else 1
+        return sum(
+            self.rng.random() >= self._share_lost(name) and not self.is_cut(source.address, address)
+            for _ in range(copies)
+        )
 
     def stream(self, source: Process, target: Process, link: object, call: Call, *args: Any) -> bool:
         """Send on a connection between two processes: in order; False if the connection is broken."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -83,6 +84,41 @@ SetOption = Annotated[
 ]
 
 
+StoreOption = Annotated[
+    Store | None,
+    typer.Option(
+        help="Where keyed state lives, as taskManager.state_backend (default: as the configuration says)."
+    ),
+]
+FollowOption = Annotated[
+    bool,
+    typer.Option("--follow/--no-follow", help="Show the job live; where there is no terminal, lines."),
+]
+KeepDirOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where the run keeps state, checkpoints, logs (default: .weir/JOB)."),
+]
+SavepointOption = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Start from this savepoint (of POST /savepoint).")
+]
+CheckpointOption = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Start from this retained checkpoint.")
+]
+FreshOption = Annotated[
+    bool, typer.Option("--start-fresh", help="Give up what an earlier run that was killed left.")
+]
+DroppedStateOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-dropped-state", help="Let state of the savepoint go whose steps the job has not got."
+    ),
+]
+StrictOption = Annotated[
+    bool,
+    typer.Option("--strict", help="Fail at the first record that is rejected, or row that is put aside."),
+]
+
+
 @app.callback()
 def main() -> None:
     """Weir: a stream processor in Python whose keyed state is disaggregated from compute."""
@@ -95,42 +131,15 @@ def run_command(
     task_managers: Annotated[int, typer.Option(min=1, max=64, help="Processes that execute.")] = 1,
     config: ConfigOption = None,
     set_flags: SetOption = None,
-    store: Annotated[
-        Store | None,
-        typer.Option(
-            help="Where keyed state lives, as taskManager.state_backend (default: as the configuration says)."
-        ),
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow/--no-follow", help="Show the job live; where there is no terminal, lines."),
-    ] = True,
-    keep_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Where the run keeps state, checkpoints, logs (default: .weir/JOB)."
-        ),
-    ] = None,
+    store: StoreOption = None,
+    follow: FollowOption = True,
+    keep_dir: KeepDirOption = None,
     http_port: Annotated[int, typer.Option(help="HTTP port of /status; 0: any free one.")] = 0,
-    from_savepoint: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Start from this savepoint (of POST /savepoint).")
-    ] = None,
-    from_checkpoint: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Start from this retained checkpoint.")
-    ] = None,
-    start_fresh: Annotated[
-        bool, typer.Option("--start-fresh", help="Give up what an earlier run that was killed left.")
-    ] = False,
-    allow_dropped_state: Annotated[
-        bool,
-        typer.Option(
-            "--allow-dropped-state", help="Let state of the savepoint go whose steps the job has not got."
-        ),
-    ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Fail at the first record that is rejected, or row that is put aside."),
-    ] = False,
+    from_savepoint: SavepointOption = None,
+    from_checkpoint: CheckpointOption = None,
+    start_fresh: FreshOption = False,
+    allow_dropped_state: DroppedStateOption = False,
+    strict: StrictOption = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
     """Run a job on processes of this machine until it ends; its exit code is the command's.
@@ -153,19 +162,19 @@ def run_command(
                 http_port=http_port,
                 follow=follow,
                 verbose=verbose,
-                shared=[
-                    *([] if config is None else ["--config", str(config)]),
-                    *([] if store is None else ["--set", f"taskManager.state_backend={store.value}"]),
-                    *_repeated("--set", set_flags),
-                ],
-                control_plane=[
-                    *_repeated("--param", param),
-                    *([] if from_savepoint is None else ["--from-savepoint", from_savepoint]),
-                    *([] if from_checkpoint is None else ["--from-checkpoint", from_checkpoint]),
-                    *(["--start-fresh"] if start_fresh else []),
-                    *(["--allow-dropped-state"] if allow_dropped_state else []),
-                    *(["--strict"] if strict else []),
-                ],
+                shared=_given({"--config": config})
+                + _repeated("--set", None if store is None else [f"taskManager.state_backend={store.value}"])
+                + _repeated("--set", set_flags),
+                control_plane=_repeated("--param", param)
+                + _given(
+                    {
+                        "--from-savepoint": from_savepoint,
+                        "--from-checkpoint": from_checkpoint,
+                        "--start-fresh": start_fresh,
+                        "--allow-dropped-state": allow_dropped_state,
+                        "--strict": strict,
+                    }
+                ),
             )
         )
 
@@ -213,6 +222,15 @@ def task_manager_command(context: typer.Context) -> None:
 
 def _become(module: str, arguments: list[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+
+
+def _given(values: Mapping[str, str | Path | bool | None]) -> list[str]:
+    """Flags with their values, without those that were not given; True: the flag alone."""
+    flags: list[str] = []
+    for flag, value in values.items():
+        if value is not None and value is not False:
+            flags += [flag] if value is True else [flag, str(value)]
+    return flags
 
 
 def _repeated(flag: str, values: list[str] | None) -> list[str]:
