@@ -8,12 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
-from typing import Protocol
 
 import orjson
 
 from control_plane.checkpoints.checkpoint_calls import CheckpointCalls
+from control_plane.checkpoints.checkpoint_keeping import CheckpointKeeping, ConfirmedRecord
 from control_plane.checkpoints.checkpoint_log import CheckpointLog
 from control_plane.checkpoints.new_manifest import new_manifest
 from control_plane.checkpoints.restore_point import RestorePoint
@@ -21,11 +20,11 @@ from control_plane.checkpoints.savepoint_paths import SavepointPathError, savepo
 from control_plane.checkpoints.savepoint_place import refused_place
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
-from control_plane.ports import NOT_ON_RECORD, Background, ManifestStore, Record, TellJob
+from control_plane.ports import NOT_ON_RECORD, Background, ManifestStore, TellJob
 from control_plane.web.views import CheckpointView
 from weir.clock import Clock, monotonic_ms, wall_ms
 from weir.config import ControlPlaneConfig
-from weir.errors import CheckpointError, FailureKind, InvalidTransitionError, SupersededError, WeirError
+from weir.errors import CheckpointError, FailureKind, InvalidTransitionError
 from weir.protocol import checkpoint_model as model
 from weir.protocol import job as job_machine
 from weir.protocol.checkpoint import CheckpointMachine
@@ -43,14 +42,6 @@ log = logging.getLogger("control_plane")
 
 #: While there is nothing new to put into a checkpoint, one is made after so many intervals, or after so many ms.
 _CALM_INTERVALS, _CALM_INTERVAL_MS_MAX = 5, 10_000
-
-
-class ConfirmedRecord(Record, Protocol):
-    """What another control plane needs to take over; it also says which checkpoint counts."""
-
-    async def confirm(self) -> bool:
-        """Write down which checkpoint counts; False: that is not certain. Does not return if another one leads."""
-        ...
 
 
 class Checkpointer:
@@ -93,16 +84,14 @@ class Checkpointer:
         self._clock = clock
         self._background = background
         self._task_managers = task_managers
-        self._store = store
         self._record = record
         self._tell_job = tell_job
         self._progressed = progressed
-        self._superseded = superseded
-        #: What a restart begins with.
-        self.latest = latest
+        #: Those that are complete.
+        self.kept = CheckpointKeeping(job, config, background, store, latest, record, superseded)
         self.machine = CheckpointMachine(
             model.CheckpointSettings(
-                interval_ms=config.checkpoint_interval_ms if store is not None else 0,
+                interval_ms=config.checkpoint_interval_ms if self.kept.is_enabled else 0,
                 calm_interval_ms=min(config.checkpoint_interval_ms * _CALM_INTERVALS, _CALM_INTERVAL_MS_MAX),
                 pause_ms=config.checkpoint_pause_ms,
                 timeout_ms=config.checkpoint_timeout_ms,
@@ -123,7 +112,12 @@ class Checkpointer:
     @property
     def is_enabled(self) -> bool:
         """Whether there is a checkpoint store."""
-        return self._store is not None
+        return self.kept.is_enabled
+
+    @property
+    def latest(self) -> RestorePoint | None:
+        """What a restart begins with."""
+        return self.kept.latest
 
     @property
     def latest_id(self) -> int | None:
@@ -151,11 +145,7 @@ class Checkpointer:
 
     def restore_point(self) -> control_pb2.Restore | None:
         """What a deployment now begins with."""
-        if self.latest is None:
-            return None
-        return control_pb2.Restore(
-            checkpoint_uri=self.latest.uri, job_id=self.latest.job_id, manifest_path=self.latest.path
-        )
+        return self.kept.restore_point()
 
     # --- requests and reports --------------------------------------------------------------------------------
 
@@ -167,7 +157,7 @@ class Checkpointer:
         ``stops_job``: the job stops when the savepoint is complete, and delivers nothing that it does not cover.
         ``redeploys_job``: it is deployed anew then.
         """
-        if self._store is None:
+        if not self.kept.is_enabled:
             return model.CheckpointRefusal("there is no checkpoint store: set controlPlane.checkpoint_uri")
         if path:
             try:
@@ -183,23 +173,6 @@ class Checkpointer:
         record, actions = result
         self._carry_out_all(actions)
         return record
-
-    async def remove(self) -> None:
-        """The job has ended as it should: its checkpoints are of no use any more; savepoints stay."""
-        if self._store is not None:
-            try:
-                await self._background.in_thread(self._store.remove)
-            except WeirError as error:
-                log.warning("the job's checkpoints were not removed: %s", error)
-
-    def tell_retained(self) -> None:
-        """The job was cancelled or has failed: its checkpoints stay, so that it can be started from the latest one."""
-        if self._store is not None and self.latest is not None:
-            log.info(
-                "checkpoint %d stays at %s: go on from it with --from-checkpoint, or remove that folder",
-                self.latest.manifest.checkpoint_id,
-                self._store.location,
-            )
 
     def view(self, record: model.CheckpointRecord) -> CheckpointView:
         """A checkpoint for people, with times of the wall clock."""
@@ -309,7 +282,7 @@ class Checkpointer:
                     log.info("the job is deployed anew from checkpoint %d", checkpoint_id)
                     self._tell_job(job_machine.RestartRequested("a source has other subtasks"))
                 case model.FailJob(cause, kind):
-                    if kind is FailureKind.PERMANENT and self._store is not None:
+                    if kind is FailureKind.PERMANENT and self.kept.is_enabled:
                         cause += "; start the job again to deliver it: the last checkpoint is kept"
                     self._tell_job(job_machine.FailRequested(cause, kind))
 
@@ -333,51 +306,23 @@ class Checkpointer:
 
     async def _commit(self, action: model.Commit, manifest: Manifest) -> None:
         checkpoint_id = action.checkpoint_id
-        if self._store is None:
+        if not self.kept.is_enabled:
             # Nothing is kept: sinks deliver when the job has ended.
             self._ended[checkpoint_id] = [part.subtask for part in action.parts if part.finished]
             self.handle(model.Committed(checkpoint_id))
             return
-        # As for a trigger; the last checkpoint has none.
-        if not self._record.has_begun and not await self._record.saved():
-            self.handle(model.CommitFailed(checkpoint_id, NOT_ON_RECORD))
+        failure = await self.kept.complete(action, manifest)
+        if failure is None:
             return
-        try:
-            if action.path:
-                await self._background.in_thread(partial(self._store.copy_savepoint, manifest, action.path))
-            # A savepoint is a checkpoint too: sinks deliver what belongs to it.
-            kept = replace(manifest, is_savepoint=False)
-            path = await self._background.in_thread(partial(self._store.write_manifest, kept))
-        except SupersededError as error:
-            # Whatever this process decides from now on, the job is the other one's.
-            self._superseded()
-            log.error("%s", error)
-            return
-        except WeirError as error:
-            self.handle(model.CommitFailed(checkpoint_id, str(error)))
-            return
-        before = self.latest
-        self.latest = RestorePoint(self._config.checkpoint_uri, self._job.identity.job_id, path, manifest)
-        # Only then sinks may deliver: a control plane that takes over must begin with this checkpoint.
-        if not await self._record.confirm():
-            self.latest = before
-            self.handle(model.CommitFailed(checkpoint_id, "the record of the job could not be written"))
+        if failure:
+            self.handle(model.CommitFailed(checkpoint_id, failure))
             return
         # Whoever is told of an earlier one has been named already.
         self._ended = {checkpoint_id: [part.subtask for part in action.parts if part.finished]}
         log.debug("checkpoint %d is complete", checkpoint_id)
         self._progressed()
         self.handle(model.Committed(checkpoint_id, manifest.size_bytes))
-        await self._expire()
-
-    async def _expire(self) -> None:
-        assert self._store is not None
-        try:
-            await self._background.in_thread(
-                partial(self._store.expire, self._config.checkpoints_retained, self.machine.in_flight)
-            )
-        except WeirError as error:
-            log.warning("old checkpoints were not removed: %s", error)
+        await self.kept.expire(self.machine.in_flight)
 
     async def _notify_end(self, action: model.NotifyEnd) -> None:
         identity = self._job.identity

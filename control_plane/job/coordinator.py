@@ -239,7 +239,7 @@ class Coordinator:
         else:
             log.info("job %s %s", job_id, self._counted(state))
         if state in (JobState.FAILED, JobState.CANCELLED):
-            self._checkpointer.tell_retained()
+            self._checkpointer.kept.tell_retained()
             self._background.spawn(self._keep_end(state))
         else:
             self._background.spawn(self._clean_up())
@@ -259,7 +259,7 @@ class Coordinator:
 
     async def _clean_up(self) -> None:
         if await self._is_on_record():
-            await self._checkpointer.remove()
+            await self._checkpointer.kept.remove()
         else:
             log.error(
                 "that the job has ended is not on record: its checkpoints stay, with which another start finds nothing "
