@@ -13,7 +13,7 @@ from task_manager.exchange.watermark_order import WatermarkOrder
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
 from weir.clock import Clock
-from weir.exchange import sent_columns, split_by_owner, with_key_hash
+from weir.exchange import LateColumn, sent_columns, split_by_owner, with_key_hash
 from weir.graph import Edge, Exchange
 from weir.records import (
     KEY_HASH_COLUMN,
@@ -108,6 +108,19 @@ class OutputEdge:
             for writer in self._writers.values():
                 writer.add(batch)
 
+    def add_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
+        """As :meth:`add`, of rows that lack a column."""
+        if not self.divides_late or len(self._writers) == 1:
+            self.add(late.joined(batch))
+            return
+        self._watermarks.rows_come()
+        self._add_hashed(*with_key_hash(batch, self.edge.key_columns), late)
+
+    @property
+    def divides_late(self) -> bool:
+        """Whether a column that comes late is read as it is divided: it is none of the key, and all are sent."""
+        return self.edge.exchange is Exchange.HASH and not self.edge.is_narrowed
+
     def add_ahead(self, block: pa.RecordBatch, first: int, end: int) -> None:
         """Queue rows of a block of which the others come later; never waits.
 
@@ -196,13 +209,18 @@ class OutputEdge:
         if has_ended:
             self.tell(EndOfStream())
 
-    def _add_hashed(self, batch: pa.RecordBatch, hashes: np.ndarray) -> None:
-        """Queue each row where its hash (uint64, shape (rows,), also in the batch) leads."""
+    def _add_hashed(self, batch: pa.RecordBatch, hashes: np.ndarray, late: LateColumn | None = None) -> None:
+        """Queue each row where its hash (uint64, shape (rows,), also in the batch) leads.
+
+        ``late``: a column that the batch lacks; there are several consumers.
+        """
         assert self._group_to_subtask is not None
         if len(self._writers) == 1:
             next(iter(self._writers.values())).add(batch)
             return
-        for index, rows, size_bytes in split_by_owner(batch, hashes, self._group_to_subtask, self._writers):
+        for index, rows, size_bytes in split_by_owner(
+            batch, hashes, self._group_to_subtask, self._writers, late
+        ):
             self._writers[index].add(rows, size_bytes)
 
 
@@ -263,6 +281,20 @@ class Output:
         self.batches += 1
         for edge in self._main:
             edge.add_ahead(block, first, end)
+        self._settle(lambda writer: not writer.is_full)
+
+    def late_columns_but(self) -> Collection[str] | None:
+        """Of which columns :meth:`emit_late` needs the values at once; None: it is of no use."""
+        if len(self._edges) != 1 or len(self._main) != 1 or not self._main[0].divides_late:
+            return None
+        return self._main[0].edge.key_columns
+
+    def emit_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
+        """As :meth:`emit`, of rows that lack a column."""
+        self.rows += batch.num_rows
+        self.batches += 1
+        for edge in self._main:
+            edge.add_late(batch, late)
         self._settle(lambda writer: not writer.is_full)
 
     def emit_side(self, output: str, batch: pa.RecordBatch) -> None:

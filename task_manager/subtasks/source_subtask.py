@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 
+import pyarrow as pa
+
 from task_manager.subtasks.subtask import Subtask, SubtaskParts
+from weir.errors import InputError
+from weir.exchange import LateColumn
 from weir.operators.ahead import PartAhead
 from weir.operators.base import Json, OperatorContext, SourceReader
 from weir.operators.chain import check_is_json, name_step, naming_step
@@ -31,6 +35,9 @@ class SourceSubtask(Subtask):
         super().__init__(parts)
         self._reader = reader
         reader.look_ahead(self._chain.look_ahead)
+        late_but = None if self._chain.operators else self._chain.output.late_columns_but()
+        if late_but is not None:
+            reader.give_late(late_but)
         self._reader_context = reader_context
         self._rows_max = rows_max
         grace_ms, idle_ms = strategy.out_of_orderness_ms, strategy.idle_timeout_ms
@@ -124,6 +131,8 @@ class SourceSubtask(Subtask):
             if polled.batch is not None or polled.ahead is not None:
                 if polled.ahead is not None:
                     self._process_ahead(polled.ahead, polled.size_bytes)
+                elif polled.late is not None:
+                    self._process_late(polled.batch, polled.late, polled.size_bytes)
                 else:
                     self._process(polled.batch, polled.size_bytes)
                 self._last_data_s = self._clock.monotonic_s()
@@ -165,6 +174,18 @@ class SourceSubtask(Subtask):
                 self._chain.output.emit_ahead(part.rows.batch, first, end)
 
         self._account(part.stop - part.start, size_bytes, send)
+
+    def _process_late(self, batch: pa.RecordBatch, late: LateColumn, size_bytes: int) -> None:
+        """Rows that go to another stage as they are, and of which a column is read on the way."""
+
+        def send() -> None:
+            try:
+                self._chain.output.emit_late(batch, late)
+            except InputError as error:
+                name_step(error, self._step)
+                raise
+
+        self._account(batch.num_rows, size_bytes, send)
 
     def align(self, lowest_ms: Mapping[str, int]) -> None:
         """Tell it of the lowest watermark of each group of sources; called by any thread."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -15,6 +15,7 @@ from weir.errors import InputError
 from weir.records import WATERMARK_MIN_MS
 
 if TYPE_CHECKING:
+    from weir.exchange import LateColumn
     from weir.operators.ahead import PartAhead, RowsAhead
     from weir.state.tables.opened import OperatorTables
 
@@ -244,6 +245,8 @@ class Poll:
     finished: bool = False
     #: Instead of ``batch``: rows that were looked at before; see :meth:`SourceReader.look_ahead`.
     ahead: PartAhead | None = None
+    #: A column that ``batch`` lacks, to be read before the next poll; see :meth:`SourceReader.give_late`.
+    late: LateColumn | None = None
 
 
 class AheadFilter(Operator):
@@ -276,6 +279,9 @@ class SourceReader(ABC):
 
         What it returns goes into :attr:`Poll.ahead`; None: the rows go into :attr:`Poll.batch`.
         """
+
+    def give_late(self, but: Collection[str]) -> None:
+        """A column, none of these, may come in :attr:`Poll.late`; a reader need not. Called once, before ``open``."""
 
     @abstractmethod
     def poll(self, rows_max: int) -> Poll:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -136,6 +138,48 @@ def test_rows_of_a_block_leave_as_if_they_came_alone_also_when_their_consumers_c
         sent.append((rows, output.rows, output.batches))
     assert sent[0] == sent[1]
     assert sum(map(len, sent[0][0])) >= 300
+
+
+class LateNumbers:
+    """Column ``n``, which a batch lacks."""
+
+    def __init__(self, numbers: pa.Array) -> None:
+        self.numbers, self.size_bytes = numbers, numbers.nbytes
+
+    def divided(self, order, ends):
+        ordered = self.numbers.take(pa.array(order))
+        return [ordered.slice(first, end - first) for first, end in itertools.pairwise(ends)]
+
+    def put_into(self, batch, values):
+        return batch.add_column(1, "n", values)
+
+    def joined(self, batch):
+        return self.put_into(batch, self.numbers)
+
+
+@pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
+@pytest.mark.parametrize("consumers", [1, 3])
+@pytest.mark.parametrize("is_narrowed", [False, True])
+def test_rows_of_which_a_column_comes_late_go_where_others_go(exchange, consumers, is_narrowed):
+    rows = batch([f"key-{number % 7}" for number in range(50)])
+    edge = replace(edge_of(exchange), columns=("key",), is_narrowed=is_narrowed)
+    table = initial_table(1, consumers, 128).group_to_subtask
+    received = []
+    for is_late in (False, True):
+        links = {index: channel(index) for index in range(consumers)}
+        outputs = OutputEdge(
+            edge, {index: link for index, (link, _) in links.items()}, BatchPolicy(1000, 10_000.0), table
+        )
+        output = Output([outputs], never_waits, SystemClock())
+        if is_late:
+            output.emit_late(rows.drop_columns(["n"]), LateNumbers(rows.column("n")))
+        else:
+            output.emit(rows)
+        output.finish()
+        received.append([drain(inbox) for _, inbox in links.values()])
+    assert received[0] == received[1]
+    is_of_use = exchange is Exchange.HASH and not is_narrowed
+    assert output.late_columns_but() == (("key",) if is_of_use else None)
 
 
 def wide_batch(rows: int, row_bytes: int, start: int = 0) -> pa.RecordBatch:

@@ -74,6 +74,7 @@ def source(request):
         bytes_sent=0,
     )
     chain = SimpleNamespace(
+        operators=[None],
         tables=SimpleNamespace(sweeps=()),
         drain=lambda: None,
         open=lambda: None,

@@ -21,6 +21,7 @@ import orjson
 import pyarrow as pa
 
 from weir.errors import GraphError, InputError
+from weir.exchange import LateColumn
 from weir.operators.ahead import PartAhead, RowsAhead
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.event_times import EventTimes, TimesOfRows, generated
@@ -128,6 +129,8 @@ class BatchSource(SourceReader):
         self._times: TimesOfRows | None = None
         #: When they are due, with a schedule.
         self._due_us: list[int] = []
+        #: A column that these rows lack; set by a subclass that returns such rows.
+        self._late: LateColumn | None = None
         self._looked_at_by: Callable[[pa.RecordBatch], RowsAhead | None] | None = None
         #: What was found when these rows were looked at before they are due.
         self._ahead: RowsAhead | None = None
@@ -369,11 +372,12 @@ class BatchSource(SourceReader):
         else:
             # They ascend.
             times_ms = latest_ms = ingest_us // 1000
+        schema = self._schema if self._late is None else system_schema(rows.schema)
         self._batch = pa.RecordBatch.from_arrays(
-            [*rows.columns, pa.array(times_ms), pa.array(ingest_us)], schema=self._schema
+            [*rows.columns, pa.array(times_ms), pa.array(ingest_us)], schema=schema
         )
         self._event_times_ms_max = np.maximum(latest_ms, self._passed_event_time_ms)
-        self._batch_bytes = batch_bytes(self._batch)
+        self._batch_bytes = batch_bytes(self._batch) + (0 if self._late is None else self._late.size_bytes)
         self._batch_offset = 0
         self._due_us = [] if self._schedule is None else ingest_us.tolist()
         self._ahead = None
@@ -402,6 +406,10 @@ class BatchSource(SourceReader):
     def _take(self, rows: int, next_poll_us: int) -> Poll:
         """Give out the next rows. What costs time was done for the whole decoded batch, not here."""
         assert self._batch is not None
+        late, self._late = self._late, None
+        has_bad_times = self._times is not None and self._times.bad is not None
+        if late is not None and (rows < self._batch.num_rows or has_bad_times):
+            self._batch, late = late.joined(self._batch), None
         batch, start = self._batch, self._batch_offset
         stop = start + rows
         if self._ahead is not None:
@@ -420,6 +428,7 @@ class BatchSource(SourceReader):
             event_time_ms_max=self._event_time_ms(stop - 1),
             watermark_ms=self._watermark_ms,
             next_poll_us=next_poll_us,
+            late=late,
         )
 
     def _take_ahead(self, part: PartAhead, next_poll_us: int) -> Poll:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from weir.conditions import columns_of, may_hold
 from weir.errors import InputError
 from weir.operators.sources.columnar_reader import ColumnarReader
 from weir.operators.sources.input_files import unreadable
+from weir.operators.sources.parquet_late import LateRows
 from weir.operators.sources.parquet_rows import known_ranges, open_parquet, read_group
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
@@ -56,12 +57,22 @@ class ParquetReader(ColumnarReader):
         self._file_path = ""
         self._pending: list[RowGroup] = []
         #: What is left of the row group; decoded batch by batch.
-        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._batches: Iterator[pa.RecordBatch | LateRows] = iter(())
         #: Row numbers at which the open file's row groups end.
         self._group_stops: list[int] = []
         self._row_group: RowGroup | None = None
         #: Row number of the first row that was not decoded.
         self._next_row = 0
+        #: Long texts of another column may come late; None: no column.
+        self._late_but: frozenset[str] | None = None
+
+    def give_late(self, but: Collection[str]) -> None:
+        """See the base class."""
+        spec = self._spec
+        # Nobody may ask for rows that are not read, nor for a part of them.
+        gives_whole = spec.rate is None and spec.events_max is None and spec.event_time_expression is None
+        if gives_whole and self._strategy.generator is None:
+            self._late_but = frozenset([*but, *self._required])
 
     def close(self) -> None:
         """Release the file."""
@@ -135,7 +146,17 @@ class ParquetReader(ColumnarReader):
                 self._batches = self._read(self._row_group)
                 continue
             first = self._next_row
-            self._next_row += batch.num_rows
+            if isinstance(batch, LateRows):
+                late, batch = batch.late, batch.batch
+                self._next_row += batch.num_rows
+                if not any(batch.column(name).null_count for name in self._required):
+                    self._decoded, self._good = first, np.ones(batch.num_rows, dtype=np.bool_)
+                    self._late = late
+                    schema = self._spec.schema_read.remove(late.place)
+                    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+                batch = late.joined(batch)
+            else:
+                self._next_row += batch.num_rows
             good = self._good_rows(batch, first)
             if good.num_rows:
                 return good
@@ -166,10 +187,9 @@ class ParquetReader(ColumnarReader):
             self._passed_event_time_ms = max(self._passed_event_time_ms, latest[1])
         return True
 
-    def _read(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
+    def _read(self, group: RowGroup) -> Iterator[pa.RecordBatch | LateRows]:
         """The group's rows, decoded batch by batch while they are taken."""
         names = self._spec.schema_read.names
-        nullable = pa.schema([field.with_nullable(True) for field in self._spec.schema_read])
         file = self._open_file(group.path, names)
         index = self._group_stops.index(group.stop_row)
         first = file.metadata.row_group(index).num_rows - group.rows
@@ -177,8 +197,20 @@ class ParquetReader(ColumnarReader):
         bytes_max = BATCH_BYTES_MAX - 16 * min(self.rows_decoded_max, BATCH_BYTES_MAX >> 8)
         source = self._files.arrow_source(group.path)
         local_path = source if isinstance(source, str) else None
-        batches = read_group(file, index, names, first, self.rows_decoded_max, bytes_max, local_path)
-        return _readable(group.path, (batch.cast(nullable) for batch in batches))
+        batches = read_group(
+            file, index, names, first, self.rows_decoded_max, bytes_max, local_path, self._late_but
+        )
+        nullable = pa.schema([field.with_nullable(True) for field in self._spec.schema_read])
+
+        def widened(rows: pa.RecordBatch | LateRows) -> pa.RecordBatch | LateRows:
+            if not isinstance(rows, LateRows):
+                return rows.cast(nullable)
+            late = rows.late
+            late.field = nullable.field(late.place)
+            late.unreadable = partial(_unreadable, group.path)
+            return LateRows(rows.batch.cast(nullable.remove(late.place)), late)
+
+        return _readable(group.path, map(widened, batches))
 
     def _open_file(self, path: str, names: Sequence[str]) -> pq.ParquetFile:
         if self._file is None or self._file_path != path:
@@ -202,7 +234,7 @@ class ParquetReader(ColumnarReader):
         return self._row_group.rejected_to
 
 
-def _readable(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _readable(path: str, batches: Iterator[pa.RecordBatch | LateRows]) -> Iterator[pa.RecordBatch | LateRows]:
     try:
         yield from batches
     except (OSError, pa.ArrowException) as error:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from weir.operators.byte_access import PADDING_BYTES
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_kernels import append_found, append_plain
+from weir.operators.sources.parquet_late import LateRows, LateTexts
 from weir.operators.sources.parquet_pages import CODECS, Page, PageReader, UnsupportedPageError
 
 _ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY", "BIT_PACKED"}
@@ -31,6 +33,8 @@ _TYPES: dict[str, dict[pa.DataType, np.dtype | None]] = {
 #: The last bytes of a file: bytes of its metadata, and what it is.
 _END = struct.Struct("<I4s")
 _NONE = np.empty(0, dtype=np.uint8)
+#: A column comes late if its rows have so many bytes in the mean, and there are others.
+_LATE_ROW_BYTES, _LATE_COLUMNS_MIN = 64, 2
 #: No batch needs 64-bit offsets.
 _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
@@ -66,6 +70,37 @@ class _Column:
             taken, self._left = self._left, None
             return taken
         return self._texts(rows, bytes_max) if self.is_text else self._numbers(rows)
+
+    def plan(self, rows_max: int, bytes_max: int) -> tuple[int, int, list[Callable[[], Page]]]:
+        """Pass over whole pages that need not be read now: their rows, bytes, and what reads each.
+
+        0 rows: the next ones are to be taken, as many as :meth:`rows_to_boundary` says.
+        """
+        rows = size_bytes = 0
+        pages: list[Callable[[], Page]] = []
+        if self._left is not None or (self._page is not None and self._page.rows_left):
+            return 0, 0, []
+        while True:
+            begin = self._reader.at
+            found = self._reader.later_page() if rows < rows_max else None
+            if found is None:
+                return rows, size_bytes, pages
+            if rows + found[0] > rows_max or size_bytes + found[1] > bytes_max:
+                self._reader.back_to(begin)
+                return rows, size_bytes, pages
+            rows += found[0]
+            size_bytes += found[1]
+            pages.append(found[2])
+
+    def rows_to_boundary(self) -> int:
+        """Rows up to the end of a page, at least one: after them :meth:`plan` may find some."""
+        if self._left is not None:
+            return len(self._left)
+        return self._current().rows_left
+
+    def give_back(self, texts: pa.Array) -> None:
+        """Take these rows, which were planned, next."""
+        self._left = texts
 
     def keep(self, taken: pa.Array, rows: int) -> pa.Array:
         """Of what was taken the first rows; the others are taken next."""
@@ -189,6 +224,7 @@ class DirectGroup:
         group = file.metadata.row_group(index)
         schema = file.schema_arrow
         places = {group.column(place).path_in_schema: place for place in range(group.num_columns)}
+        self._file, self._index = file, index
         self._columns = []
         for name in names:
             field = schema.field(name)
@@ -210,8 +246,20 @@ class DirectGroup:
         self._schema = pa.schema([column.field for column in self._columns])
         self.rows = group.num_rows
 
-    def batches(self, first_row: int, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    def _late_column(self, but: Collection[str]) -> _Column | None:
+        """That with the most bytes, if its texts are long, and the others are enough for a batch."""
+        if len(self._columns) < _LATE_COLUMNS_MIN:
+            return None
+        longest = max(self._columns, key=lambda column: column.size_bytes * column.is_text)
+        is_long = longest.is_text and longest.size_bytes >= _LATE_ROW_BYTES * self.rows
+        return longest if is_long and longest.field.name not in but else None
+
+    def batches(
+        self, first_row: int, rows_max: int, bytes_max: int, late_but: Collection[str] | None = None
+    ) -> Iterator[pa.RecordBatch | LateRows]:
         """The rows from one on; batches have about ``bytes_max`` at most, unless it is one row.
+
+        ``late_but``: long texts of another column than these may come late; None: no column.
 
         Raises:
             UnsupportedPageError, DamagedPageError: pyarrow is to go on, from the first row that was not given.
@@ -227,15 +275,50 @@ class DirectGroup:
         for column in self._columns:
             column.skip(first_row)
         row = first_row
+        late = None if late_but is None else self._late_column(late_but)
+        limit_of = dict(zip(by_size, limits, strict=True))
         while row < self.rows:
             rows = min(rows_max, self.rows - row)
+            if late is not None:
+                texts = self._plan(late, row, rows, limit_of[late])
+                rows = min(rows, late.rows_to_boundary()) if texts is None else texts.rows
+                found = None if texts is None else self._beside(late, texts, limit_of)
+                if found is not None:
+                    row += rows
+                    yield found
+                    continue
             arrays: dict[str, pa.Array] = {}
-            for column, limit in zip(by_size, limits, strict=True):
+            for column, limit in limit_of.items():
                 array = arrays[column.field.name] = column.take(rows, limit)
                 rows = min(rows, len(array))
             taken = [column.keep(arrays[column.field.name], rows) for column in self._columns]
             row += rows
             yield pa.RecordBatch.from_arrays(taken, schema=self._schema)
+
+    def _plan(self, late: _Column, row: int, rows_max: int, bytes_max: int) -> LateTexts | None:
+        """The next texts of a column, to be read later; None: they are to be taken."""
+        rows, size_bytes, pages = late.plan(rows_max, bytes_max)
+        if not rows:
+            return None
+        place = self._columns.index(late)
+        read_otherwise = partial(self._read_otherwise, late.field, row, rows)
+        return LateTexts(late.field, place, rows, size_bytes, pages, read_otherwise)
+
+    def _beside(self, late: _Column, texts: LateTexts, limit_of: Mapping[_Column, int]) -> LateRows | None:
+        """The rows of late texts; None: they have too many bytes, and are to be taken."""
+        others = [column for column in self._columns if column is not late]
+        taken = [column.take(texts.rows, limit_of[column]) for column in others]
+        if min(map(len, taken)) < texts.rows:
+            for column, array in zip([*others, late], [*taken, texts.array()], strict=True):
+                column.give_back(array)
+            return None
+        arrays = [column.keep(array, texts.rows) for column, array in zip(others, taken, strict=True)]
+        schema = pa.schema([column.field for column in others])
+        return LateRows(pa.RecordBatch.from_arrays(arrays, schema=schema), texts)
+
+    def _read_otherwise(self, field: pa.Field, first: int, rows: int) -> pa.Array:
+        column = self._file.read_row_group(self._index, columns=[field.name]).column(0)
+        return column.slice(first, rows).combine_chunks().cast(field.type)
 
 
 def _shares(sizes: Sequence[int], total: int) -> list[int]:
@@ -255,7 +338,8 @@ def direct_batches(
     first_row: int,
     rows_max: int,
     bytes_max: int,
-) -> Iterator[pa.RecordBatch]:
+    late_but: Collection[str] | None = None,
+) -> Iterator[pa.RecordBatch | LateRows]:
     """Rows of a row group of a local file; see :class:`DirectGroup`.
 
     Raises:
@@ -272,6 +356,7 @@ def direct_batches(
         end = os.pread(descriptor, _END.size, max(0, os.fstat(descriptor).st_size - _END.size))
         if end != _END.pack(file.metadata.serialized_size, b"PAR1"):
             raise UnsupportedPageError("the file was replaced")
-        yield from DirectGroup(descriptor, file, index, names).batches(first_row, rows_max, bytes_max)
+        group = DirectGroup(descriptor, file, index, names)
+        yield from group.batches(first_row, rows_max, bytes_max, late_but)
     finally:
         os.close(descriptor)

@@ -160,7 +160,8 @@ def all_present(data: np.ndarray, at: int, stop: int, count: int) -> bool:
 
 
 @kernel_part
-def _copy_text(data: np.ndarray, at: int, length: int, out: np.ndarray, to: int, safe: int) -> None:
+def copy_text(data: np.ndarray, at: int, length: int, out: np.ndarray, to: int, safe: int) -> None:
+    """Copy bytes, 32 at a time where they end at ``safe`` or before it; ``out`` has room for ``PADDING_BYTES`` more."""
     if at + length <= safe:
         done = 0
         while done < length:
@@ -212,7 +213,7 @@ def append_plain(
             if to + length > out_bytes:
                 return row, at
             at += 4
-            _copy_text(data, at, length, out, to, safe)
+            copy_text(data, at, length, out, to, safe)
             at += length
             to += length
         offsets[filled + row + 1] = to
@@ -253,7 +254,7 @@ def append_found(
         length = int(lengths[first + row])
         if to + length > out_bytes:
             return row
-        _copy_text(data, int(starts[first + row]), length, out, to, safe)
+        copy_text(data, int(starts[first + row]), length, out, to, safe)
         to += length
         offsets[filled + row + 1] = to
     return count

@@ -7,6 +7,7 @@ else is :class:`UnsupportedPageError`, and the caller takes pyarrow instead.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -100,7 +101,8 @@ class PageReader:
         start = chunk.data_page_offset
         if chunk.has_dictionary_page and chunk.dictionary_page_offset:
             start = min(start, chunk.dictionary_page_offset)
-        self._at, self._stop = start, start + chunk.total_compressed_size
+        self._at: int = start
+        self._stop = start + chunk.total_compressed_size
         self._rows_max = chunk.num_values
         #: No page is larger.
         self._page_bytes_max = chunk.total_uncompressed_size
@@ -127,6 +129,40 @@ class PageReader:
                 page = self._data_page(header)
                 if page.rows:
                     return page
+
+    def later_page(self) -> tuple[int, int, Callable[[], Page]] | None:
+        """Pass over the next page, which is of plain values: its rows, its bytes, and what reads it.
+
+        None: the next page is to be read now.
+
+        Raises:
+            DamagedPageError: there is none.
+            OSError: the file cannot be read.
+        """
+        begin = self._at
+        header = self._header()
+        body_at = self._at
+        if header.kind not in (DATA_PAGE, DATA_PAGE_V2) or header.encoding != PLAIN or not header.values:
+            self._at = begin
+            return None
+        self._at += header.compressed_bytes
+        return header.values, header.uncompressed_bytes, partial(self._page_at, body_at, header)
+
+    def _page_at(self, body_at: int, header: PageHeader) -> Page:
+        after, self._at = self._at, body_at
+        try:
+            return self._data_page(header)
+        finally:
+            self._at = after
+
+    def back_to(self, at: int) -> None:
+        """Read on at a page that was passed over."""
+        self._at = at
+
+    @property
+    def at(self) -> int:
+        """Where the next page begins in the file."""
+        return self._at
 
     def _header(self) -> PageHeader:
         wanted = _HEADER_BYTES

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from weir.conditions import Range
 from weir.operators.sources.parquet_columns import direct_batches
 from weir.operators.sources.parquet_headers import DamagedPageError
+from weir.operators.sources.parquet_late import LateRows
 from weir.operators.sources.parquet_pages import UnsupportedPageError
 from weir.records import batch_bytes
 
@@ -62,7 +63,8 @@ def read_group(
     rows_max: int,
     bytes_max: int,
     local_path: str | None = None,
-) -> Iterator[pa.RecordBatch]:
+    late_but: Collection[str] | None = None,
+) -> Iterator[pa.RecordBatch | LateRows]:
     """The rows of a group from one on.
 
     Args:
@@ -73,6 +75,7 @@ def read_group(
         rows_max: rows of a batch.
         bytes_max: about so many bytes has a batch at most, unless it is one row; pages of the file can be larger.
         local_path: of a local file, whose pages are then read without pyarrow's decoder where that can be.
+        late_but: then long texts of another column than these may come late; None: no column.
 
     Yields:
         Batches with these columns, in this order.
@@ -83,9 +86,11 @@ def read_group(
     given = first_row
     if local_path is not None:
         try:
-            for batch in direct_batches(local_path, file, index, names, first_row, rows_max, bytes_max):
-                given += batch.num_rows
-                yield batch
+            for rows in direct_batches(
+                local_path, file, index, names, first_row, rows_max, bytes_max, late_but
+            ):
+                given += rows.late.rows if isinstance(rows, LateRows) else rows.num_rows
+                yield rows
             return
         except (UnsupportedPageError, DamagedPageError):
             # Whether the file is right, and what is wrong with it, pyarrow says.

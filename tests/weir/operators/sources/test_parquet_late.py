@@ -1,0 +1,192 @@
+"""Long texts that are read when it is known where they go: the same rows, whatever the pages are like."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from weir.errors import InputError
+from weir.exchange import split_by_owner, with_key_hash
+from weir.operators.base import OperatorContext
+from weir.operators.sources.parquet import ParquetReader
+from weir.operators.sources.parquet_columns import direct_batches
+from weir.operators.sources.parquet_late import LateRows, LateTexts
+from weir.operators.sources.parquet_pages import UnsupportedPageError
+from weir.operators.sources.parquet_rows import open_parquet
+from weir.records import system_schema, user_columns
+from weir.specs import ParquetSpec
+
+NAMES = ["id", "name", "payload"]
+GROUPS = np.arange(128, dtype=np.int32) % 3
+
+
+def table_of(draw: random.Random, rows: int, nulls: float = 0.0) -> pa.Table:
+    lengths = draw.choice([(80, 120), (0, 900), (0, 20_000)])
+    texts = [
+        None if draw.random() < nulls else f"{row}ü" + "x" * draw.randrange(*lengths) for row in range(rows)
+    ]
+    names = [f"server-{draw.randrange(50)}" for _ in range(rows)]
+    return pa.table({"id": pa.array(range(rows), type=pa.int64()), "name": names, "payload": texts})
+
+
+def write(path: str, table: pa.Table, draw: random.Random) -> None:
+    pq.write_table(
+        table,
+        path,
+        compression=draw.choice(["none", "snappy", "zstd"]),
+        use_dictionary=draw.choice([["name"], ["name", "payload"]]),
+        data_page_version=draw.choice(["1.0", "2.0"]),
+        data_page_size=draw.choice([4096, 50_000]),
+        dictionary_pagesize_limit=30_000,
+        write_batch_size=16,
+        row_group_size=draw.choice([500, 10_000]),
+    )
+
+
+def parts_of(rows: pa.RecordBatch | LateRows) -> list[list[dict]]:
+    """The rows of each of three consumers."""
+    batch, late = (rows.batch, rows.late) if isinstance(rows, LateRows) else (rows, None)
+    hashed, hashes = with_key_hash(batch, ["name"])
+    parts: list[list[dict]] = [[], [], []]
+    for index, part, _ in split_by_owner(hashed, hashes, GROUPS, range(3), late):
+        part.validate(full=True)
+        parts[index] = part.select(NAMES).to_pylist()
+    return parts
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_each_consumer_has_the_rows_that_it_has_otherwise(tmp_path, seed):
+    draw = random.Random(seed)
+    path = str(tmp_path / "a.parquet")
+    write(path, table_of(draw, 2000, draw.choice([0, 0, 0.1])), draw)
+    file = open_parquet(lambda: path, NAMES)
+    bytes_max, first_row, late_rows = draw.choice([100_000, 1 << 20]), draw.choice([0, 3]), 0
+    for index in range(file.num_row_groups):
+        parts: list[list[dict]] = [[], [], []]
+        for rows in direct_batches(path, file, index, NAMES, first_row, 600, bytes_max, ["name"]):
+            late_rows += rows.late.rows if isinstance(rows, LateRows) else 0
+            for part, more in zip(parts, parts_of(rows), strict=True):
+                part.extend(more)
+        whole = file.read_row_group(index, columns=NAMES).slice(first_row).combine_chunks()
+        assert parts == parts_of(whole.to_batches()[0])
+    assert late_rows > 0
+
+
+def test_texts_of_which_one_consumer_has_all_long_ones(tmp_path):
+    """They have no room where they would go, and are read first."""
+    path = str(tmp_path / "a.parquet")
+    names = [f"server-{row % 50}" for row in range(600)]
+    long = {
+        name for name in names if parts_of(pa.record_batch({"id": [1], "name": [name], "payload": [""]}))[0]
+    }
+    texts = ["x" * (2000 if name in long else 10) for name in names]
+    table = pa.table({"id": pa.array(range(600), pa.int64()), "name": names, "payload": texts})
+    pq.write_table(table, path, use_dictionary=False, data_page_size=1 << 20)
+    batches = direct_batches(path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 600, 8 << 20, [])
+    rows = next(batches)
+    assert isinstance(rows, LateRows)
+    assert parts_of(rows) == parts_of(table.combine_chunks().to_batches()[0])
+    assert rows.late.array() == table.column("payload").combine_chunks()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_pages_end_no_process(tmp_path, seed):
+    draw = random.Random(seed)
+    path = tmp_path / "a.parquet"
+    pq.write_table(table_of(draw, 800), path, compression="none", use_dictionary=False, data_page_size=20_000)
+    data = bytearray(path.read_bytes())
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    file = open_parquet(lambda: str(path), NAMES)
+    for _ in range(50):
+        data[draw.randrange(end // 2, end)] = draw.randrange(256)
+    path.write_bytes(data)
+    with contextlib.suppress(UnsupportedPageError, OSError, pa.ArrowException, Exception):
+        for rows in direct_batches(str(path), file, 0, NAMES, 0, 500, 1 << 20, []):
+            if isinstance(rows, LateRows):
+                rows.late.divided(np.arange(rows.late.rows, dtype=np.uint32), [0, 5, rows.late.rows])
+                rows.late.array()
+
+
+def test_pages_that_are_not_as_they_say_are_read_otherwise():
+    def refuse() -> None:
+        raise UnsupportedPageError("levels of another form")
+
+    texts = pa.array(["a", "b"])
+    late = LateTexts(pa.field("t", pa.string()), 0, 2, 10, [refuse], lambda: texts)
+    assert late.divided(np.arange(2, dtype=np.uint32), [0, 1, 2]) is None
+    assert late.joined(pa.record_batch({"n": [1, 2]})).to_pydict() == {"t": ["a", "b"], "n": [1, 2]}
+
+
+def test_an_error_of_reading_names_the_file():
+    def fail() -> None:
+        raise OSError("the disk is gone")
+
+    late = LateTexts(
+        *(pa.field("t", pa.string()), 0, 2, 10, [fail], list),
+        unreadable=lambda error: InputError(f"a.parquet: {error}"),
+    )
+    assert late.divided(np.arange(2, dtype=np.uint32), [0, 1, 2]) is None
+    with pytest.raises(InputError, match=r"a\.parquet: the disk is gone"):
+        late.array()
+
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("payload", pa.string())]
+)
+
+
+def polled(reader: ParquetReader, rows_max: int, polls: int = 1 << 30) -> tuple[list[dict], int]:
+    """Rows of so many polls, and how many of them came late."""
+    rows, late_rows = [], 0
+    while polls > 0 and not (poll := reader.poll(rows_max)).finished:
+        polls -= 1
+        batch = poll.batch
+        if poll.late is not None:
+            late_rows += batch.num_rows
+            batch = poll.late.joined(batch)
+        assert batch.schema == system_schema(SCHEMA)
+        rows += batch.select(user_columns(batch.schema)).to_pylist()
+    return rows, late_rows
+
+
+@contextlib.contextmanager
+def opened(path: str, restored=None, **options):
+    reader = ParquetReader(ParquetSpec(schema=SCHEMA, path=path, **options))
+    reader.give_late(["name"])
+    context = OperatorContext("job", "source", 0, 0, 1, batch_size=600, restored=restored or {})
+    with contextlib.closing(reader):
+        reader.open(context)
+        yield reader
+
+
+@pytest.mark.parametrize("rows_max", [600, 100])
+def test_a_reader_gives_whole_batches_late_and_goes_on_after_them(tmp_path, rows_max):
+    path = str(tmp_path / "a.parquet")
+    draw = random.Random(1)
+    table = table_of(draw, 3000)
+    table = table.set_column(
+        0, "id", pa.array([None if row == 1700 else row for row in range(3000)], pa.int64())
+    )
+    pq.write_table(table, path, use_dictionary=False, data_page_size=20_000, write_batch_size=16)
+    expected = [row for row in table.to_pylist() if row["id"] is not None]
+    with opened(path) as reader:
+        rows, late_rows = polled(reader, rows_max, 3)
+        position = reader.snapshot()
+    assert (late_rows > 0) == (rows_max == 600)
+    with opened(path, {0: position}) as reader:
+        rest, _ = polled(reader, rows_max)
+        assert reader.rejected == 1
+    assert rows + rest == expected
+
+
+def test_a_source_with_a_limit_gives_no_column_late(tmp_path):
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(table_of(random.Random(2), 1000), path, use_dictionary=False, data_page_size=20_000)
+    with opened(path, events_max=700) as reader:
+        rows, late_rows = polled(reader, 600)
+    assert (len(rows), late_rows) == (700, 0)
