@@ -167,4 +167,4 @@ def _duration_ms(name: str, value: object, *, zero: bool = False) -> int:
     try:
         return duration_ms(value)
     except GraphError as error:
-        raise GraphError(f"{name}: {error}") from error
+        raise GraphError(f"watermarks: {name}: {error}") from error
