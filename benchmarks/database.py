@@ -6,10 +6,12 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.engine_run import EngineRun, EngineSetup, run_engine
 from benchmarks.events_file import SEED
@@ -17,7 +19,7 @@ from benchmarks.loaded_job import LoadedJob
 from benchmarks.recovery import killed
 from benchmarks.rescale import rescaled
 from benchmarks.rescale_figures import nothing_lost
-from benchmarks.rescale_input import ZIPF, input_directory, key_numbers
+from benchmarks.rescale_input import ZIPF, input_directory, key_numbers, repeated_directory, whole_parts
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from experiments.ports import free_port
 from services import cassandra
@@ -31,6 +33,8 @@ BARS = (
     Bar("lost", "at most", 0),
     Bar("duplicated", "at most", 0),
 )
+#: What is measured, in this order.
+PARTS = ("speed", "full_cache", "disturbed")
 _MAX_PARALLELISM = 128
 #: Of the counts' cache, for each key: slot, index entry and the bytes of the key.
 _CACHE_BYTES_PER_KEY = 96
@@ -51,7 +55,31 @@ class DatabaseOptions:
     #: Offered while a task manager is killed, and while a stage is scaled.
     rate: float = 20_000
     duration_s: float = 30
+    #: How often the events are counted with a cache for all keys: so that the database is written several times.
+    times: int = 20
+    parts: tuple[str, ...] = PARTS
     repeat: int = 1
+
+
+def check_parts(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of parts, as they were given.
+
+    Raises:
+        BenchmarkError: there is no such part.
+    """
+    if unknown := set(names) - set(PARTS):
+        raise BenchmarkError(f"there is no part {min(unknown)!r}; there are {', '.join(PARTS)}")
+    return tuple(names)
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What was seen between the first event after one of every key and the last one."""
+
+    events_per_second: float
+    #: Of the job's processes, and of the database.
+    cpu_s_per_million: float
+    database_cpu_s_per_million: float
 
 
 def run(options: DatabaseOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
@@ -73,8 +101,14 @@ def run(options: DatabaseOptions, report: Callable[[str, float], None]) -> Bench
         runs = []
         for number in range(options.repeat):
             place = directory / str(number)
-            figures = _speed(options, port, settings, place / "speed", report)
-            figures |= _disturbed(options, settings, place, report)
+            bench = _Bench(options, directory / "node", port, settings, report)
+            figures: dict[str, Any] = {}
+            if "speed" in options.parts:
+                figures |= bench.speed(place / "speed")
+            if "full_cache" in options.parts:
+                figures |= bench.full_cache(place / "full_cache")
+            if "disturbed" in options.parts:
+                figures |= _disturbed(options, settings, place, report)
             runs.append(figures)
     finally:
         cassandra.stop(directory / "node", wipe=True)
@@ -86,80 +120,110 @@ def run(options: DatabaseOptions, report: Callable[[str, float], None]) -> Bench
         "cached_share": options.cached_share,
         "zipf": ZIPF,
         "rate": options.rate,
+        "times": options.times,
     }
-    return BenchmarkResult("cassandra", config, runs, BARS)
+    measured = set[str]().union(*runs)
+    return BenchmarkResult("cassandra", config, runs, tuple(bar for bar in BARS if bar.metric in measured))
 
 
-def _speed(
-    options: DatabaseOptions,
-    port: int,
-    settings: dict[str, object],
-    directory: Path,
-    report: Callable[[str, float], None],
-) -> dict[str, Any]:
-    """Events per second with a small cache, and with one for all keys beside RocksDB."""
-    small = _cache(options.keys * options.cached_share)
-    large = _cache(options.keys * 2)
-    first, rate = _count(options, settings | small, directory / "small", "a cache for some keys", report)
-    report("the client alone", 0.0)
-    client = _client_reads(options.keys, port)
-    _, full = _count(options, settings | large, directory / "full", "a cache for all keys", report)
-    _, rocksdb = _count(options, large, directory / "rocksdb", "RocksDB", report)
-    seen = first.cache_hits + first.cache_misses
-    # The first event of a key misses in any case: it is before what is measured.
-    misses = max(first.cache_misses - options.keys, 0)
-    missed = misses / options.events if seen else 1.0
-    return {
-        **first.figures(),
-        "events_per_second": rate,
-        "missed_share": missed,
-        "client_single_reads_per_second": client["single"],
-        "client_batched_reads_per_second": client["batched"],
-        # What reads one by one allow; and those that the store makes, of many keys of one partition.
-        "ratio_to_client": rate * missed / client["single"],
-        "ratio_to_batched_client": rate * missed / client["batched"],
-        "full_cache_events_per_second": full,
-        "rocksdb_events_per_second": rocksdb,
-        "ratio_to_rocksdb": full / rocksdb,
-    }
+@dataclass(frozen=True)
+class _Bench:
+    """Runs of the counts."""
+
+    options: DatabaseOptions
+    #: Of the database.
+    directory: Path
+    port: int
+    settings: dict[str, object]
+    report: Callable[[str, float], None]
+
+    def speed(self, directory: Path) -> dict[str, Any]:
+        """Events per second with a small cache, beside what the client reads alone."""
+        keys, events = self.options.keys, self.options.events
+        small = self.settings | _cache(keys * self.options.cached_share)
+        engine, steady = self._count(small, directory, "a cache for some keys", 1)
+        self.report("the client alone", 0.0)
+        client = _client_reads(keys, self.port)
+        seen = engine.cache_hits + engine.cache_misses
+        # The first event of a key misses in any case: it is before what is measured.
+        missed = max(engine.cache_misses - keys, 0) / events if seen else 1.0
+        rate = steady.events_per_second
+        return {
+            **engine.figures(),
+            "events_per_second": rate,
+            "missed_share": missed,
+            "client_single_reads_per_second": client["single"],
+            "client_batched_reads_per_second": client["batched"],
+            # What reads one by one allow; and those that the store makes, of many keys of one partition.
+            "ratio_to_client": rate * missed / client["single"],
+            "ratio_to_batched_client": rate * missed / client["batched"],
+        }
+
+    def full_cache(self, directory: Path) -> dict[str, Any]:
+        """Events per second with a cache for all keys, beside those with RocksDB."""
+        large = _cache(self.options.keys * 2)
+        times = self.options.times
+        _, full = self._count(self.settings | large, directory / "cassandra", "a cache for all keys", times)
+        _, rocksdb = self._count(large, directory / "rocksdb", "RocksDB", times)
+        return {
+            "full_cache_events_per_second": full.events_per_second,
+            "rocksdb_events_per_second": rocksdb.events_per_second,
+            "ratio_to_rocksdb": full.events_per_second / rocksdb.events_per_second,
+            # The job's processes have the CPU that the database leaves them, here on the same machine.
+            "full_cache_cpu_s_per_million": full.cpu_s_per_million,
+            "rocksdb_cpu_s_per_million": rocksdb.cpu_s_per_million,
+            "database_cpu_s_per_million": full.database_cpu_s_per_million,
+            "ratio_to_rocksdb_by_cpu": rocksdb.cpu_s_per_million / full.cpu_s_per_million,
+        }
+
+    def _count(
+        self, settings: dict[str, object], directory: Path, label: str, times: int
+    ) -> tuple[EngineRun, Steady]:
+        """Count one event of every key, then the skewed ones; what was seen of the latter."""
+        keys, events = self.options.keys, self.options.events
+        numbers = key_numbers(keys, events, "zipf")
+        source = input_directory(numbers, f"zipf-{keys}-then-{events}")
+        if times > 1:
+            source = repeated_directory(source, keys, times)
+        # Lines that share a part with the first event of every key come once.
+        expected = len(numbers) + (len(numbers) - whole_parts(keys)) * (times - 1)
+        #: Monotonic seconds, events, CPU seconds of the database.
+        looks: list[tuple[float, int, float]] = []
+        ((node, _, _),) = cassandra.states(self.directory)
+        database = psutil.Process(node.pid)
+
+        def look(seen: int) -> None:
+            spent = database.cpu_times()
+            looks.append((time.monotonic(), seen, spent.user + spent.system))
+            self.report(label, seen / expected)
+
+        setup = EngineSetup(
+            JOB,
+            {"input": source, "parallelism": 2, "max_parallelism": _MAX_PARALLELISM},
+            task_managers=_TASK_MANAGERS,
+            settings=settings,
+            measures_state=True,
+            timeout_s=900,
+        )
+        engine = run_engine(setup, directory, look)
+        if engine.events_out != expected:
+            raise BenchmarkError(f"{label}: {engine.events_out} of {expected} events")
+        first = next(look for look in looks if look[1] >= keys)
+        last = next(look for look in looks if look[1] == looks[-1][1])
+        millions = (last[1] - first[1]) / 1e6
+        cpu_s = [
+            spent for moment_s, spent in engine.cpu_samples if first[0] - 0.2 <= moment_s <= last[0] + 0.2
+        ]
+        return engine, Steady(
+            (last[1] - first[1]) / max(last[0] - first[0], 1e-3),
+            (cpu_s[-1] - cpu_s[0]) / millions,
+            (last[2] - first[2]) / millions,
+        )
 
 
 def _cache(keys: float) -> dict[str, object]:
     size = int(keys * _CACHE_BYTES_PER_KEY / _TASK_MANAGERS)
     return {"taskManager.state_cache_bytes": max(_CACHE_BYTES_MIN, size)}
-
-
-def _count(
-    options: DatabaseOptions,
-    settings: dict[str, object],
-    directory: Path,
-    label: str,
-    report: Callable[[str, float], None],
-) -> tuple[EngineRun, float]:
-    """Count one event of every key, then the skewed ones; returns the run, and their events per second."""
-    numbers = key_numbers(options.keys, options.events, "zipf")
-    source = input_directory(numbers, f"zipf-{options.keys}-then-{options.events}")
-    looks: list[tuple[float, int]] = []
-
-    def look(events: int) -> None:
-        looks.append((time.monotonic(), events))
-        report(label, events / len(numbers))
-
-    setup = EngineSetup(
-        JOB,
-        {"input": source, "parallelism": 2, "max_parallelism": _MAX_PARALLELISM},
-        task_managers=_TASK_MANAGERS,
-        settings=settings,
-        measures_state=True,
-        timeout_s=900,
-    )
-    engine = run_engine(setup, directory, look)
-    if engine.events_out != len(numbers):
-        raise BenchmarkError(f"{label}: {engine.events_out} of {len(numbers)} events")
-    steady = [(moment_s, events) for moment_s, events in looks if options.keys <= events]
-    (began_s, before), (ended_s, after) = steady[0], steady[-1]
-    done = next(moment_s for moment_s, events in steady if events == after)
-    return engine, (after - before) / max(min(done, ended_s) - began_s, 1e-3)
 
 
 def _client_reads(keys: int, port: int) -> dict[str, float]:

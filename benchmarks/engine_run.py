@@ -55,6 +55,8 @@ class EngineRun:
     peak_rss_bytes: dict[str, int]
     #: (seconds since the job's start, resident bytes by process) at every look.
     rss_samples: list[tuple[float, dict[str, int]]]
+    #: (monotonic seconds, CPU seconds of all processes) at every look.
+    cpu_samples: list[tuple[float, float]] = field(default_factory=list)
     #: The most that all stores held at one look: on disk, and in memory (caches, memory tables); 0: not measured.
     peak_disk_bytes: int = 0
     peak_state_bytes: int = 0
@@ -96,6 +98,7 @@ class _Watcher:
         self._began_s = time.monotonic()
         self.cpu_before_s = 0.0
         self.rss_samples: list[tuple[float, dict[str, int]]] = []
+        self.cpu_samples: list[tuple[float, float]] = []
         self.metrics_ports: list[int] = []
         self._next_stores_s = 0.0
         self.peak_disk_bytes = self.peak_state_bytes = 0
@@ -126,6 +129,7 @@ class _Watcher:
         self._cluster.poll_s = self._look_s
         sizes = {name: process.rss_bytes for name, process in self._cluster.processes.items()}
         self.rss_samples.append((time.monotonic() - self._began_s, sizes))
+        self.cpu_samples.append((time.monotonic(), self.cpu_s()))
         self.look_at_stores()
         if self._on_events is not None:
             self._on_events(int(status["totals"]["events_in"]))
@@ -179,6 +183,7 @@ def run_engine(
         total_cpu_s=total_cpu_s,
         peak_rss_bytes={name: process.peak_rss_bytes for name, process in cluster.processes.items()},
         rss_samples=watcher.rss_samples,
+        cpu_samples=watcher.cpu_samples,
         peak_disk_bytes=watcher.peak_disk_bytes,
         peak_state_bytes=watcher.peak_state_bytes,
         cache_hits=watcher.cache_hits,

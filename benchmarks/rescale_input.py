@@ -53,6 +53,26 @@ def input_directory(numbers: np.ndarray, name: str, root: Path = DATA_DIRECTORY)
     return directory
 
 
+def whole_parts(events: int) -> int:
+    """Events of the parts that have the first ones."""
+    return -(-events // _EVENTS_PER_PART) * _EVENTS_PER_PART
+
+
+def repeated_directory(source: Path, first: int, times: int) -> Path:
+    """As another directory of input, with the parts after those of the first events so many times; as links."""
+    directory = source.with_name(f"{source.name}-times-{times}")
+    if directory.exists():
+        return directory
+    fresh = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=source.parent))
+    parts = sorted(source.iterdir())
+    once = whole_parts(first) // _EVENTS_PER_PART
+    listed = parts[:once] + parts[once:] * times
+    for number, part in enumerate(listed):
+        os.link(part, fresh / f"part-{number:05d}.jsonl")
+    os.replace(fresh, directory)
+    return directory
+
+
 def key_groups(keys: int, max_parallelism: int) -> np.ndarray:
     """The key group of each key number from 0 to ``keys``, uint16; that of number 0 means nothing."""
     names = (

@@ -271,6 +271,10 @@ def cassandra(
     cached_share: Annotated[float, typer.Option(min=0, max=1, help="Of the keys, in the cache.")] = 0.1,
     rate: OfferedRate = 20_000,
     duration_s: Annotated[float, typer.Option(min=4, help="Steady load of a kill and of a rescale.")] = 30,
+    times: Annotated[int, typer.Option(min=1, help="The events so often, with a cache for all keys.")] = 20,
+    only: Annotated[
+        list[str] | None, typer.Option(help="speed, full_cache or disturbed; may be repeated.")
+    ] = None,
     repeat: Repeat = 1,
 ) -> None:
     """State in a real Cassandra: speed, kill -9, a rescale; needs Java and Maven."""
@@ -278,7 +282,8 @@ def cassandra(
     def measure(report: Report) -> dict[str, Any]:
         from benchmarks import database
 
-        options = database.DatabaseOptions(events, keys, cached_share, rate, duration_s, repeat)
+        parts = database.check_parts(only or database.PARTS)
+        options = database.DatabaseOptions(events, keys, cached_share, rate, duration_s, times, parts, repeat)
         return database.run(options, report).as_json()
 
     execute(measure, json)

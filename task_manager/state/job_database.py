@@ -153,4 +153,4 @@ def open_job_database(
     except BaseException:
         leave_session(session)
         raise
-    return JobDatabase(tables, Applying(tables, job_id))
+    return JobDatabase(tables, Applying(tables, job_id, settings.apply_pause_ms_max / 1e3, clock))

@@ -26,6 +26,8 @@ def test_every_kind_of_state_in_a_database_that_restarts(
         "taskManager.cassandra.port": cassandra_node.port,
         "taskManager.cassandra.username": "cassandra",
         "taskManager.cassandra.password": "cassandra",
+        # Every checkpoint is written: more to be late with.
+        "taskManager.cassandra.apply_pause_ms_max": 0,
         # So small that keys leave the cache, and come back from the database.
         "taskManager.state_cache_bytes": 1 << 20,
         "controlPlane.restart_attempts": 20,

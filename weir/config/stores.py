@@ -120,6 +120,15 @@ class CassandraConfig(Section):
         100, "Rows of one batch of writes, all of one partition.", "rows", ge=1, le=10_000
     )
     batch_bytes_max: int = setting(64 * KIB, "Bytes of one batch of writes.", "bytes", ge=KIB, le=8 * MIB)
+    apply_pause_ms_max: int = setting(
+        60_000,
+        "Changes of complete checkpoints are written to the database with pauses of nine times what writing takes, but "
+        "at most so long; until then they are part of every checkpoint. A key that changes often is so written once. "
+        "0: after every checkpoint, at once.",
+        "ms",
+        ge=0,
+        le=3_600_000,
+    )
     when_away: Literal["wait", "fail"] = setting(
         "wait",
         "While the database cannot be reached: `wait`: rows wait, and the log says so. `fail`: the job fails, and "

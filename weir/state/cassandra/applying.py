@@ -2,6 +2,10 @@
 
 A change is applied with the timestamp of a checkpoint that is complete and covers it. So nothing is in the database
 that a restart could take back, and whoever is late repeats history: his writes lose against newer ones.
+
+Not every checkpoint is applied by itself. What is applied is the newest one that waits, which covers the others: so a
+key that changes with every checkpoint is written once in a while. How often is decided by what it costs: there is a
+pause of nine times as long as applying took, up to a maximum, and between two chunks one of twice as long.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from weir import threads
+from weir.clock import Clock, SystemClock
 from weir.errors import CheckpointError, FencedError, WeirError
 from weir.state.cassandra.entries import decode
 from weir.state.cassandra.session import CheckCancelled
@@ -23,9 +28,11 @@ log = logging.getLogger(__name__)
 
 #: Changes that are applied at a time.
 _CHUNK_CHANGES = 5_000
-#: Complete checkpoints that may wait before rows do.
-_WAITING_MAX = 2
+#: Complete checkpoints that may wait, and maximal pauses for which the oldest may, before rows do.
+_WAITING_MAX, _PAUSES_MAX = 2, 2
 _LOOK_S = 0.2
+#: Pauses, as multiples of what took time before: after all chunks, and after one.
+_PAUSE_TIMES, _CHUNK_PAUSE_TIMES = 9, 2
 
 
 class _Closed(Exception):
@@ -55,15 +62,27 @@ class Applying:
     Args:
         tables: where rows are written.
         owner: id of the job.
+        pause_s_max: the longest pause between the checkpoints that are applied; 0: every one is, at once.
+        clock: of the pauses.
     """
 
-    def __init__(self, tables: DatabaseTables, owner: str) -> None:
+    def __init__(
+        self, tables: DatabaseTables, owner: str, pause_s_max: float = 0.0, clock: Clock | None = None
+    ) -> None:
         self._tables = tables
         self._owner = owner
+        self._pause_s_max = pause_s_max
+        self._clock = clock or SystemClock()
         self._changed = threads.condition()
         self._takers: dict[PlacedStore, _Taker] = {}
         #: Complete checkpoints that are to be applied, with the stores of each.
         self._waiting: dict[int, list[tuple[DatabaseStore, int | None]]] = {}
+        #: Monotonic, s: since when the oldest of them waits.
+        self._waiting_since_s = 0.0
+        #: Monotonic, s: the pause lasts until then.
+        self._pause_until_s = 0.0
+        #: Somebody waits for what is not applied: no pauses.
+        self._is_urgent = False
         self._begun_id = 0
         self._closed = False
         self._failure: WeirError | None = None
@@ -104,6 +123,8 @@ class Applying:
                 taker.taken = {number for number in taker.taken if number > checkpoint_id}
             if not mine or self._closed:
                 return
+            if not self._waiting:
+                self._waiting_since_s = self._clock.monotonic_s()
             self._waiting[checkpoint_id] = mine
             if self._thread is None:
                 self._thread = threads.start(self._run, "applying")
@@ -116,6 +137,7 @@ class Applying:
             WeirError: it is not, or not in time.
         """
         with self._changed:
+            self._hurry()
             done = self._changed.wait_for(
                 lambda: self._failure is not None or all(number > checkpoint_id for number in self._waiting),
                 timeout_s,
@@ -140,19 +162,30 @@ class Applying:
             raise self._failure
 
     def hold_back(self, check_cancelled: CheckCancelled) -> None:
-        """Return when at most two complete checkpoints wait to be applied.
+        """Return when the database is not too far behind: two complete checkpoints, and two maximal pauses.
 
         Raises:
             WeirError: the database has refused changes for good.
         """
-        if self._failure is None and len(self._waiting) <= _WAITING_MAX:
+        if self._failure is None and not self._is_behind():
             return
         with self._changed:
-            while len(self._waiting) > _WAITING_MAX and self._failure is None and not self._closed:
+            while self._is_behind() and self._failure is None and not self._closed:
+                self._hurry()
                 self._changed.wait(_LOOK_S)
                 check_cancelled()
             if self._failure is not None:
                 raise self._failure
+
+    def _is_behind(self) -> bool:
+        if len(self._waiting) <= _WAITING_MAX:
+            return False
+        return self._clock.monotonic_s() - self._waiting_since_s >= _PAUSES_MAX * self._pause_s_max
+
+    def _hurry(self) -> None:
+        if not self._is_urgent:
+            self._is_urgent = True
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Stop soon; what is not applied is in the latest checkpoint. Safe to call twice."""
@@ -165,9 +198,10 @@ class Applying:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or bool(self._waiting))
+                self._await_work()
                 if self._closed:
                     return
+                began_s = self._clock.monotonic_s()
                 # A later checkpoint covers what an earlier one does, for those that take part in both.
                 numbers = sorted(self._waiting)
                 work = {number: list(self._waiting[number]) for number in numbers}
@@ -193,7 +227,27 @@ class Applying:
                     if up_to is None:
                         # Its subtask has ended: nothing more comes.
                         self._takers.pop(store.changes, None)
+                now_s = self._clock.monotonic_s()
+                # Those that were completed meanwhile.
+                self._waiting_since_s = began_s
+                self._is_urgent = False
+                self._pause_until_s = now_s + min(_PAUSE_TIMES * (now_s - began_s), self._pause_s_max)
                 self._changed.notify_all()
+
+    def _await_work(self) -> None:
+        """Return when a checkpoint waits and the pause is over, or the job ends; the caller has the lock."""
+        self._changed.wait_for(lambda: self._closed or bool(self._waiting))
+        while not (self._closed or self._is_urgent):
+            left_s = self._pause_until_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return
+            self._changed.wait(left_s)
+
+    def _pause(self, took_s: float) -> None:
+        """Let others work after a chunk."""
+        if self._pause_s_max:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._is_urgent, _CHUNK_PAUSE_TIMES * took_s)
 
     def _failed(self, error: WeirError) -> None:
         with self._changed:
@@ -218,7 +272,11 @@ class Applying:
                 entries = store.unapplied(up_to)
             except FencedError:
                 continue
-            while chunk := list(islice(entries, _CHUNK_CHANGES)):
+            while True:
+                began_s = self._clock.monotonic_s()
+                chunk = list(islice(entries, _CHUNK_CHANGES))
+                if not chunk:
+                    break
                 self._check_closed()
                 if self._begun_id < checkpoint_id:
                     self._tables.begin(self._owner, checkpoint_id, self._check_closed)
@@ -227,3 +285,4 @@ class Applying:
                 self._tables.write(changes, checkpoint_id, self._check_closed)
                 store.applied(chunk)
                 self.applied_changes += len(chunk)
+                self._pause(self._clock.monotonic_s() - began_s)

@@ -55,6 +55,8 @@ class CassandraSettings:
     #: Rows and bytes of one batch of writes; all of one database partition.
     batch_rows_max: int = 100
     batch_bytes_max: int = 64 << 10
+    #: The longest pause between checkpoints whose changes are written; 0: those of every one, at once.
+    apply_pause_ms_max: int = 60_000
     when_away: WhenAway = "wait"
     #: With ``fail``: how long it is tried before.
     give_up_after_ms: int = 10_000

@@ -14,10 +14,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
+import numpy as np
+
 from weir.state.api import StateBackend, StoreStats
-from weir.state.cassandra.entries import covered, decode, deletion, value_header
+from weir.state.cassandra.entries import HEADER_BYTES, covered, decode, deletion, value_header
 from weir.state.cassandra.session import CheckCancelled, never_cancelled
 from weir.state.cassandra.tables import DatabaseTables
+from weir.state.packed import PackedKeys
 from weir.state.placement.group_places import Piece
 from weir.state.placement.placed_store import PlacedStore
 
@@ -110,6 +113,16 @@ class DatabaseStore(StateBackend):
         self._before_write()
         header = value_header(self._covering_id())
         self.changes.put_many(keys, [header + value for value in values])
+        self._puts += len(keys)
+
+    def put_packed(self, keys: PackedKeys, rows: np.ndarray) -> None:
+        """See ``StateBackend``."""
+        self._before_write()
+        header = np.frombuffer(value_header(self._covering_id()), np.uint8)
+        changes = np.empty((len(rows), HEADER_BYTES + rows.shape[1]), np.uint8)
+        changes[:, :HEADER_BYTES] = header
+        changes[:, HEADER_BYTES:] = rows
+        self.changes.put_packed(keys, changes)
         self._puts += len(keys)
 
     def _before_write(self) -> None:
