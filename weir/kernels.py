@@ -18,6 +18,14 @@ def kernel(*signatures: Any) -> Callable[[_Function], _Function]:
     return cast("Callable[[_Function], _Function]", _njit(list(signatures), nogil=True, cache=True))
 
 
+def brief_kernel(*signatures: Any) -> Callable[[_Function], _Function]:
+    """As :func:`kernel`, but the GIL is held: for less than a microsecond of work beside threads that want the GIL.
+
+    Whoever lets go of it waits for it again, for up to the switch interval of each thread that wants it as well.
+    """
+    return cast("Callable[[_Function], _Function]", _njit(list(signatures), cache=True))
+
+
 def kernel_part(function: _Function) -> _Function:
     """A part of kernels, inlined by LLVM. The disk cache does not notice changes of parts in other files."""
     return cast("_Function", _njit(forceinline=True)(function))

@@ -17,7 +17,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from weir.kernels import kernel, kernel_part
+from weir.kernels import brief_kernel, kernel, kernel_part
 
 
 def _input(dtype: Any) -> Any:
@@ -125,29 +125,39 @@ def _long_start(data: Any, start: Any, stop: Any) -> Any:
     return value
 
 
+@kernel_part
+def _hash(data: Any, position: Any, stop: Any) -> Any:
+    """XXH64 of ``data[position:stop]``."""
+    length = stop - position
+    if length >= 32:
+        value = _long_start(data, position, stop)
+        position += length & ~31
+    else:
+        value = PRIME_5
+    value += np.uint64(length)
+    while position + 8 <= stop:
+        value = _mix_word(value, _load_u64(data, position))
+        position += 8
+    if position + 4 <= stop:
+        value = _rotate(value ^ (np.uint64(_load_u32(data, position)) * PRIME_1), 23) * PRIME_2 + PRIME_3
+        position += 4
+    while position < stop:
+        value = _rotate(value ^ (np.uint64(data[position]) * PRIME_5), 11) * PRIME_1
+        position += 1
+    return _avalanche(value)
+
+
 @kernel(types.void(_U8, _I32, _OUT_U64), types.void(_U8, _I64, _OUT_U64))
 def hash_bytes(data: Any, offsets: Any, hashes: Any) -> None:
     """XXH64 of ``data[offsets[i]:offsets[i + 1]]`` into ``hashes[i]``, shape (rows,)."""
     for row in range(hashes.size):
-        position = np.int64(offsets[row])
-        stop = np.int64(offsets[row + 1])
-        length = stop - position
-        if length >= 32:
-            value = _long_start(data, position, stop)
-            position += length & ~31
-        else:
-            value = PRIME_5
-        value += np.uint64(length)
-        while position + 8 <= stop:
-            value = _mix_word(value, _load_u64(data, position))
-            position += 8
-        if position + 4 <= stop:
-            value = _rotate(value ^ (np.uint64(_load_u32(data, position)) * PRIME_1), 23) * PRIME_2 + PRIME_3
-            position += 4
-        while position < stop:
-            value = _rotate(value ^ (np.uint64(data[position]) * PRIME_5), 11) * PRIME_1
-            position += 1
-        hashes[row] = _avalanche(value)
+        hashes[row] = _hash(data, np.int64(offsets[row]), np.int64(offsets[row + 1]))
+
+
+@brief_kernel(types.uint64(_U8))
+def hash_one(data: Any) -> Any:
+    """XXH64 of ``data``."""
+    return _hash(data, np.int64(0), np.int64(data.size))
 
 
 @kernel(types.void(_I64, _OUT_U64))

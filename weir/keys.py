@@ -22,6 +22,7 @@ __all__ = [
     "check_key_type",
     "decode_keys",
     "distinct_keys",
+    "hash_key",
     "hash_keys",
     "key_bytes",
     "key_groups",
@@ -41,6 +42,11 @@ def hash_keys(keys: KeyColumn) -> np.ndarray:
     else:
         kernels.hash_bytes(keys.data, keys.offsets, hashes)
     return hashes
+
+
+def hash_key(key: bytes) -> np.uint64:
+    """As :func:`hash_keys` of one key, without letting go of the GIL."""
+    return np.uint64(kernels.hash_one(np.frombuffer(key, dtype=np.uint8)))
 
 
 def distinct_keys(hashes: np.ndarray, keys: KeyColumn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

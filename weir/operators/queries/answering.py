@@ -54,7 +54,7 @@ class AskedState:
 
     def place_of(self, user_key: bytes) -> tuple[np.uint64, int]:
         """The hash and the key group of a key."""
-        value = weir_keys.hash_keys(weir_keys.KeyColumn.from_list([user_key]))[0]
+        value = weir_keys.hash_key(user_key)
         return value, (int(value) >> 32) * self.max_parallelism >> 32
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernels import kernel, kernel_part
+from weir.kernels import brief_kernel, kernel, kernel_part
 from weir.state.tables.slot_layout import (
     ARENA_USED,
     DIRTY,
@@ -345,7 +345,7 @@ def remove_groups(
             table[home] = entry
 
 
-@kernel(types.int64(types.uint64, IN_U8, *_TABLE, I64_2D, U8_2D, I64, U8))
+@brief_kernel(types.int64(types.uint64, IN_U8, *_TABLE, I64_2D, U8_2D, I64, U8))
 def peek(
     value: Any,
     key: Any,
