@@ -10,7 +10,9 @@ import pyarrow as pa
 from weir.operators.change_codes import DELETE, UPDATE_BEFORE, change_codes
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.join_operator import JoinOperator
-from weir.operators.joins.kept_rows import NEVER_MS, Block, KeptRows, NewRows, version_layout
+from weir.operators.joins.kept_block import NEVER_MS, Block
+from weir.operators.joins.kept_rows import KeptRows, version_layout
+from weir.operators.joins.new_rows import NewRows
 from weir.records import EVENT_TIME_COLUMN, int64_column
 from weir.state.tables.opened import OperatorTables
 

@@ -12,7 +12,8 @@ from weir.changes import CHANGE_COLUMN
 from weir.operators.change_codes import CHANGE_VALUES, change_codes
 from weir.operators.joins import change_kernels as kernels
 from weir.operators.joins.join_operator import JoinOperator
-from weir.operators.joins.kept_rows import NEVER_MS, Block, NewRows
+from weir.operators.joins.kept_block import NEVER_MS, Block
+from weir.operators.joins.new_rows import NewRows
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
 
 #: Of each change the one that does the same alone.

@@ -15,15 +15,9 @@ from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.join_times import row_bounds, shared_windows
 from weir.operators.joins.joined_rows import JoinedRows
-from weir.operators.joins.kept_rows import (
-    NEVER_MS,
-    Block,
-    KeptRows,
-    NewRows,
-    interval_layout,
-    no_rows,
-    stored_rows,
-)
+from weir.operators.joins.kept_block import NEVER_MS, Block
+from weir.operators.joins.kept_rows import KeptRows, interval_layout
+from weir.operators.joins.new_rows import NewRows, no_rows, stored_rows
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.joins.row_slices import RowSlices
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes

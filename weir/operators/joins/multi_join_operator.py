@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.join_operator import JoinOperator
-from weir.operators.joins.kept_rows import ALL_SIDES, NEVER_MS, Block, KeptRows, NewRows
+from weir.operators.joins.kept_block import NEVER_MS, Block
+from weir.operators.joins.kept_rows import ALL_SIDES, KeptRows
+from weir.operators.joins.new_rows import NewRows
 from weir.records import EVENT_TIME_COLUMN, int64_column
 from weir.specs.multi_joins import MultiJoinSpec
 from weir.state.tables.opened import OperatorTables
