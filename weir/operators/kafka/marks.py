@@ -20,8 +20,8 @@ _ANSWER_TIMEOUT_S = 30.0
 _LOOK_TIMEOUT_S = 0.5
 #: While the brokers choose another coordinator.
 _RENEWAL_S = 20.0
-#: Groups that take turns; as many outages of brokers are remembered by a client of the library, for 15 minutes.
-_GROUPS = 4
+#: Groups that a producer takes one after the other, a new one after each outage of a broker.
+GROUPS = 4
 #: Properties that a user may set and a consumer does not know.
 _PRODUCER_ONLY = ("linger.ms", "compression.type", "partitioner", "acks", "message.timeout.ms", "batch.size")
 
@@ -42,8 +42,8 @@ class Mark:
 class Marks:
     """The marks of one subtask. One thread at a time calls it.
 
-    A producer keeps who coordinates a group, also when that broker is gone for good (``bounded_calls``). So the marks
-    go to another group after an outage, of a few that take turns; the largest mark of all of them counts.
+    A producer keeps who coordinates a group, also when that broker is gone for good (``bounded_calls``). So it sends
+    its marks to another group after an outage; the largest mark of all groups counts.
 
     Args:
         spec: of the sink.
@@ -56,12 +56,13 @@ class Marks:
         self._spec, self._group = spec, group
         self._clock = clock or SystemClock()
         self._who = f"sink {step}"
-        self._number = 0
-        self._consumer = self._consumer_of(0)
+        self._consumers = {0: self._consumer_of(0)}
 
-    def group_metadata(self) -> Any:
-        """Of the group that the next mark goes to, for a producer."""
-        return self._consumer.consumer_group_metadata()
+    def group_metadata(self, number: int) -> Any:
+        """Of one of the groups, for a producer; they are numbered from 0 on."""
+        if number not in self._consumers:
+            self._consumers[number] = self._consumer_of(number)
+        return self._consumers[number].consumer_group_metadata()
 
     def latest(self) -> int:
         """The largest mark that is committed; -1: none is. No transaction of the group may be open.
@@ -69,40 +70,39 @@ class Marks:
         Raises:
             InputError: no broker answers.
         """
-        return max(self._latest_of(number) for number in range(_GROUPS))
+        return max(self._latest_of(number) for number in range(GROUPS))
 
-    def coordinator_answers(self) -> bool:
-        """Whether the brokers have a coordinator of the group now, which this client finds by itself."""
+    def coordinator_answers(self, number: int) -> bool:
+        """Whether the brokers have a coordinator of a group now, which its client here finds by itself."""
         try:
-            self._consumer.committed([self._partition()], timeout=_LOOK_TIMEOUT_S)
+            self._consumers[number].committed([self._partition()], timeout=_LOOK_TIMEOUT_S)
         except KafkaException:
             return False
         return True
 
-    def renew(self) -> None:
-        """Go on with another group, and return when its coordinator answers, or has not for too long."""
+    def await_coordinator(self, number: int) -> None:
+        """Return when the coordinator of a group answers, or has not for too long."""
+        self.group_metadata(number)
         waiting = Waiting(
             f"{self._who}: Kafka at {self._spec.bootstrap}", "a coordinator is awaited", self._clock
         )
         ends_s = self._clock.monotonic_s() + _RENEWAL_S
-        self._consumer.close()
-        self._number = (self._number + 1) % _GROUPS
-        self._consumer = self._consumer_of(self._number)
-        while not self.coordinator_answers() and self._clock.monotonic_s() < ends_s:
+        while not self.coordinator_answers(number) and self._clock.monotonic_s() < ends_s:
             waiting.tell_if_due()
 
     def close(self) -> None:
-        """Release the client."""
-        self._consumer.close()
+        """Release the clients."""
+        for consumer in self._consumers.values():
+            consumer.close()
 
     def _latest_of(self, number: int) -> int:
-        consumer = self._consumer if number == self._number else self._consumer_of(number)
+        consumer = self._consumers.get(number) or self._consumer_of(number)
         try:
             (found,) = consumer.committed([self._partition()], timeout=_ANSWER_TIMEOUT_S)
         except KafkaException as error:
             raise unreachable(self._who, self._spec.bootstrap, error.args[0]) from None
         finally:
-            if consumer is not self._consumer:
+            if number not in self._consumers:
                 consumer.close()
         return max(-1, int(found.offset))
 

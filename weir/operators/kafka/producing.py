@@ -14,7 +14,7 @@ from weir.clock import Clock, SystemClock
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError, Waiting
 from weir.operators.kafka.client_errors import unreachable
-from weir.operators.kafka.marks import Mark, Marks
+from weir.operators.kafka.marks import GROUPS, Mark, Marks
 from weir.operators.kafka.values import record_values
 from weir.specs.kafka import KafkaSinkSpec
 
@@ -70,6 +70,8 @@ class RecordProducer:
         self._failure: KafkaError | None = None
         #: A connection to a broker broke, or was not made.
         self._has_missed_broker = False
+        #: Which group its marks go to.
+        self._group_number = 0
         self._encode: Encode | None = None
         if spec.coding is not None:
             # Loaded only where it is needed.
@@ -96,6 +98,11 @@ class RecordProducer:
                 self._producer.init_transactions(_ANSWER_TIMEOUT_S)
         except KafkaException as error:
             raise self._refused(error.args[0]) from None
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether there is no group left that is new to this client: a new client does better."""
+        return self._group_number == GROUPS - 1
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -164,9 +171,11 @@ class RecordProducer:
         self._producer.poll(0)
         if self._has_missed_broker:
             # This client may take that one for the coordinator of the group, and then waits for it without end.
-            marks.renew()
             self._has_missed_broker = False
-        group = marks.group_metadata()
+            self._group_number = min(self._group_number + 1, GROUPS - 1)
+            marks.await_coordinator(self._group_number)
+        number = self._group_number
+        group = marks.group_metadata(number)
         has_mark = False
 
         def end(call: BoundedCall) -> None:
@@ -181,7 +190,7 @@ class RecordProducer:
         waiting = Waiting(self._who, "the end of a transaction is awaited", self._clock)
         try:
             BoundedCall(end, self._clock).wait(
-                _ATTEMPTS_S, waiting, lambda: not has_mark and marks.coordinator_answers()
+                _ATTEMPTS_S, waiting, lambda: not has_mark and marks.coordinator_answers(number)
             )
         except CallLostError as error:
             lost = InputError(

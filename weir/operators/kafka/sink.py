@@ -110,6 +110,9 @@ class KafkaSink(TwoPhaseSink):
         self._mark = (transaction.generation << _GENERATION_BITS) + transaction.sequence
         used = set(self._slots.values())
         self._slot = next(slot for slot in range(len(used) + 1) if slot not in used)
+        if self._slot in self._producers and self._producers[self._slot].is_worn:
+            # No transaction of it is open: its successor has nothing to end.
+            del self._producers[self._slot]
         self._producer(self._group, self._slot).begin()
         self._slots[self._name] = self._slot
         if self._place is not None:

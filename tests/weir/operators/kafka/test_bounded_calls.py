@@ -86,7 +86,7 @@ def test_a_transaction_that_does_not_end_begins_the_job_anew_and_is_not_committe
     spec = weir.KafkaSink("t", bootstrap="127.0.0.1:1")
     producer, marks = RecordProducer(spec, "out", clock=QuickClock()), Marks(spec, "out", "g")
     producer._producer = client = Client(never)
-    marks.coordinator_answers = lambda: True
+    marks.coordinator_answers = lambda number: True
     with pytest.raises(InputError, match=r"sink out: .* a transaction did not end") as told:
         producer.commit(Mark("g", "t", 1), marks)
     assert told.value.failure_kind is FailureKind.OUTAGE
@@ -104,12 +104,15 @@ def test_after_an_outage_the_mark_goes_to_another_group_whose_coordinator_answer
     spec = weir.KafkaSink("t", bootstrap="127.0.0.1:1")
     producer, marks = RecordProducer(spec, "out", clock=QuickClock()), Marks(spec, "out", "g")
     producer._producer = Client(never)
-    calls = []
-    marks.renew = lambda: calls.append("renew")
-    producer.commit(Mark("g", "t", 1), marks)
-    assert calls == []
-    producer._note_error(None)
-    producer.commit(Mark("g", "t", 2), marks)
-    producer.commit(Mark("g", "t", 3), marks)
-    assert calls == ["renew"]
+    awaited, sent = [], []
+    marks.await_coordinator = awaited.append
+    marks.group_metadata = sent.append
+    for outage in (False, True, False, True, True, False):
+        if outage:
+            assert not producer.is_worn
+            producer._note_error(None)
+        producer.commit(Mark("g", "t", 1), marks)
+    assert (awaited, sent) == ([1, 2, 3], [0, 1, 1, 2, 3, 3])
+    # None of the groups is new to this client any more: the sink makes another.
+    assert producer.is_worn
     marks.close()
