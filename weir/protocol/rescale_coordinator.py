@@ -14,7 +14,6 @@ from typing import Any, ClassVar, get_args
 from weir.errors import InvalidTransitionError
 from weir.protocol.job_model import Assignment
 from weir.protocol.rescale_model import (
-    RESCALE_TRANSITIONS,
     CancelNew,
     DeployNew,
     FailJob,
@@ -39,6 +38,7 @@ from weir.protocol.rescale_model import (
     SendProceed,
     SendReroute,
 )
+from weir.protocol.rescale_phases import RescalePhases
 from weir.protocol.rescale_plan import RescalePlan
 from weir.types import SubtaskId
 
@@ -47,17 +47,13 @@ Handlers = Mapping[type, Callable[["RescaleMachine", Any], list[RescaleAction]]]
 _HISTORY_ENTRIES_MAX = 64
 
 
-class RescaleMachine:
+class RescaleMachine(RescalePhases):
     """One rescale. Not safe for use by several threads at once."""
 
     def __init__(self, rescale_id: int, plan: RescalePlan, now_ms: int, *, migrates: bool) -> None:
         """``migrates``: state follows its group in the background, and the rescale ends when it is there."""
-        self.rescale_id = rescale_id
-        self.plan = plan
+        super().__init__(rescale_id, plan, now_ms)
         self._migrates = migrates and bool(plan.moves)
-        self._phase = RescalePhase.PLANNING
-        self._cause = ""
-        self._phase_times_ms = {self._phase: now_ms}
         self._now_ms = now_ms
         self._not_deployed = set(plan.new)
         self._not_prepared = set(plan.subtasks)
@@ -72,16 +68,6 @@ class RescaleMachine:
         self._not_migrated = set(self._targets)
         self._bytes_moved = 0
         self._history: deque[str] = deque(maxlen=_HISTORY_ENTRIES_MAX)
-
-    @property
-    def phase(self) -> RescalePhase:
-        """Where the rescale is."""
-        return self._phase
-
-    @property
-    def cause(self) -> str:
-        """Why it is not, or will not be, COMPLETE; one line, empty if nothing is wrong."""
-        return self._cause
 
     def start(self) -> list[RescaleAction]:
         """Leave PLANNING; call once.
@@ -110,22 +96,12 @@ class RescaleMachine:
     def to_dict(self) -> dict[str, object]:
         """JSON-able: what ``GET /rescales/ID`` shows."""
         total = len(self._targets)
-        return {
-            "id": self.rescale_id,
-            "stage": self.plan.stage_index,
-            "from": len(self.plan.before),
-            "to": len(self.plan.after),
-            "subtasks_before": list(self.plan.before),
-            "subtasks_after": list(self.plan.after),
-            "phase": self._phase.value,
-            "cause": self._cause,
-            "groups_total": total,
-            "groups_owned": total - len(self._not_owned),
-            "groups_migrated": total - len(self._not_migrated),
-            "bytes_moved": self._bytes_moved,
-            "started_ms": self._phase_times_ms[RescalePhase.PLANNING],
-            "phases": {phase.value: time_ms for phase, time_ms in self._phase_times_ms.items()},
-        }
+        return self._facts(
+            groups=total,
+            owned=total - len(self._not_owned),
+            migrated=total - len(self._not_migrated),
+            bytes_moved=self._bytes_moved,
+        )
 
     def check_invariants(self) -> None:
         """Check what must hold between events.
@@ -314,11 +290,9 @@ class RescaleMachine:
             raise self._invalid(f"subtask {subtask} is not {role} of rescale {self.rescale_id}")
 
     def _move(self, target: RescalePhase) -> None:
-        if target not in RESCALE_TRANSITIONS[self._phase]:
-            raise self._invalid(f"rescale {self.rescale_id}: {self._phase.value} -> {target.value}")
-        self._history.append(f"{self._phase.value} -> {target.value}")
-        self._phase = target
-        self._phase_times_ms[target] = self._now_ms
+        before = self._phase
+        self._enter(target, self._now_ms)
+        self._history.append(f"{before.value} -> {target.value}")
 
     def _invalid(self, what: str) -> InvalidTransitionError:
         return InvalidTransitionError(f"{what}; history: {' | '.join(self._history) or 'empty'}")

@@ -8,48 +8,29 @@ a row twice, whatever it guarantees after failures.
 
 from __future__ import annotations
 
-from weir.errors import InvalidTransitionError
 from weir.protocol.rescale_model import (
-    RESCALE_TRANSITIONS,
     JobStopped,
     RescaleAction,
     RescaleEnded,
     RescaleEvent,
     RescalePhase,
 )
-from weir.protocol.rescale_plan import RescalePlan
+from weir.protocol.rescale_phases import RescalePhases
 
 
-class SourceRescaleMachine:
+class SourceRescaleMachine(RescalePhases):
     """One rescale of a source; used as ``RescaleMachine`` is. Not safe for use by several threads at once.
 
     The caller asks for a checkpoint after which sources read nothing, and tells what becomes of it and of the job.
     """
 
-    def __init__(self, rescale_id: int, plan: RescalePlan, now_ms: int) -> None:
-        self.rescale_id = rescale_id
-        self.plan = plan
-        self._phase = RescalePhase.PLANNING
-        self._cause = ""
-        self._phase_times_ms = {self._phase: now_ms}
-
-    @property
-    def phase(self) -> RescalePhase:
-        """Where the rescale is."""
-        return self._phase
-
-    @property
-    def cause(self) -> str:
-        """Why it is not COMPLETE; one line, empty if nothing is wrong."""
-        return self._cause
-
     def start(self, now_ms: int) -> None:
         """The checkpoint has been asked for."""
-        self._move(RescalePhase.CHECKPOINTING, now_ms)
+        self._enter(RescalePhase.CHECKPOINTING, now_ms)
 
     def checkpoint_made(self, now_ms: int) -> None:
         """It is complete: the next deployment has the new subtasks, whatever leads to it."""
-        self._move(RescalePhase.REDEPLOYING, now_ms)
+        self._enter(RescalePhase.REDEPLOYING, now_ms)
 
     def taken_back(self, cause: str, now_ms: int) -> None:
         """There is no checkpoint: the source goes on as it was."""
@@ -57,7 +38,7 @@ class SourceRescaleMachine:
 
     def job_runs(self, now_ms: int) -> None:
         """The job runs with the new subtasks."""
-        self._move(RescalePhase.COMPLETE, now_ms)
+        self._enter(RescalePhase.COMPLETE, now_ms)
 
     def job_ended(self, cause: str, now_ms: int) -> None:
         """The job came to its end meanwhile."""
@@ -72,31 +53,8 @@ class SourceRescaleMachine:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-able: what ``GET /rescales/ID`` shows."""
-        return {
-            "id": self.rescale_id,
-            "stage": self.plan.stage_index,
-            "from": len(self.plan.before),
-            "to": len(self.plan.after),
-            "subtasks_before": list(self.plan.before),
-            "subtasks_after": list(self.plan.after),
-            "phase": self._phase.value,
-            "cause": self._cause,
-            "groups_total": 0,
-            "groups_owned": 0,
-            "groups_migrated": 0,
-            "bytes_moved": 0,
-            "started_ms": self._phase_times_ms[RescalePhase.PLANNING],
-            "phases": {phase.value: time_ms for phase, time_ms in self._phase_times_ms.items()},
-        }
+        return self._facts()
 
     def _end(self, phase: RescalePhase, cause: str, now_ms: int) -> None:
-        self._move(phase, now_ms)
+        self._enter(phase, now_ms)
         self._cause = cause
-
-    def _move(self, target: RescalePhase, now_ms: int) -> None:
-        if target not in RESCALE_TRANSITIONS[self._phase]:
-            raise InvalidTransitionError(
-                f"rescale {self.rescale_id} of a source: {self._phase.value} -> {target.value}"
-            )
-        self._phase = target
-        self._phase_times_ms[target] = now_ms
