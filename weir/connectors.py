@@ -21,6 +21,7 @@ from weir.specs import (
     Compression,
     CsvSinkSpec,
     CsvSpec,
+    DeadLettersSpec,
     DeltaSinkSpec,
     FileOrder,
     JsonLinesSinkSpec,
@@ -36,6 +37,7 @@ from weir.specs import (
 )
 
 Blackhole = BlackholeSpec
+DeadLetters = DeadLettersSpec
 Collect = CollectSpec
 Print = PrintSpec
 CsvSink = CsvSinkSpec

@@ -28,7 +28,8 @@ def rejects_of(running: RunningSubtask) -> list[Rejects]:
         found.append(Rejects(letters.operator, True, 0, rejected, _first(letters)))
     for (operator, context), rows_in in zip(running.chain.steps, running.chain.rows_into, strict=True):
         file = None if running.isolation is None else running.isolation.file_of(context.operator_name)
-        if file is None and isinstance(context.dead_letters, DeadLetterFile):
+        # What a sink of dead letters is given the job has put aside by itself.
+        if file is None and isinstance(context.dead_letters, DeadLetterFile) and not context.is_sink:
             file = context.dead_letters
         if file is not None:
             found.append(Rejects(context.operator_name, False, rows_in, file.rejected, _first(file)))

@@ -39,6 +39,29 @@ class PrintSpec(SinkSpec):
     rows_max: int | None = None
 
 
+@dataclass(frozen=True)
+class DeadLettersSpec(SinkSpec):
+    """Put every row into the step's dead-letter file: ``late.sink("late_rows", weir.DeadLetters("late"))``.
+
+    Rows that end here were put aside by the job itself: however many there are, they do not fail it.
+    """
+
+    kind: ClassVar[str] = "dead_letter_sink"
+    runtime: ClassVar[str] = "weir.operators.sinks.trial_sinks:DeadLetterSink"
+    rejects_rows: ClassVar[bool] = True
+    #: What their dead letters say is wrong with them, one line.
+    reason: str
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """The input's; see :class:`OperatorSpec`."""
+        if not isinstance(self.reason, str) or not self.reason.strip() or "\n" in self.reason:
+            raise GraphError(
+                f"step {step!r}: the reason of dead letters is {self.reason!r}; give a line of text, "
+                "weir.DeadLetters('late')"
+            )
+        return super().output_schema(step, inputs)
+
+
 #: What a file sink with partitions rolls by unless it is told otherwise.
 ROLL_MS = 60_000
 ROLL_BYTES = 128 << 20

@@ -1,4 +1,4 @@
-"""Sinks for trying things out: blackhole and print. After a restart they see rows again: at least once."""
+"""Small sinks: blackhole, print, and dead letters. After a restart they see rows again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from weir.errors import InputError
-from weir.operators.base import Operator
+from weir.operators.base import Operator, OperatorContext
+from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.sinks.json_lines_sink import json_lines
-from weir.specs import BlackholeSpec, PrintSpec
+from weir.specs import BlackholeSpec, DeadLettersSpec, PrintSpec
 
 
 class BlackholeSink(Operator):
@@ -28,6 +29,39 @@ class BlackholeSink(Operator):
         """Count."""
         self.rows += batch.num_rows
         return ()
+
+
+class DeadLetterSink(Operator):
+    """Puts user columns, as JSON, into the step's dead-letter file.
+
+    Guarantee: that of dead letters: once, unless a subtask comes back to another machine.
+    """
+
+    def __init__(self, spec: DeadLettersSpec) -> None:
+        self._reason = spec.reason
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the file."""
+        self._context = context
+
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Write down every row.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        letters = self._context.dead_letters
+        if letters is not None and batch.num_rows:
+            origin = f"step {self._context.operator_name}"
+            for line in json_lines(batch).splitlines():
+                letters.reject(origin, -1, self._reason, line)
+        return ()
+
+    def close(self) -> None:
+        """Release the file."""
+        letters = self._context.dead_letters
+        if isinstance(letters, DeadLetterFile):
+            letters.close()
 
 
 class PrintSink(Operator):

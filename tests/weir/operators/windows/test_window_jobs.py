@@ -43,6 +43,26 @@ def test_a_tumbling_window_fires_when_the_watermark_reaches_its_end():
     assert [tuple(row.values()) for row in result["out"]][2:] == [("bob", 10, 20, 2, 2)]
 
 
+def test_late_rows_may_be_dead_letters_which_do_not_fail_the_job_however_many_they_are():
+    flow = weir.Dataflow("late")
+    events = flow.source("events", weir.JsonLines("/absent", schema=SCHEMA, event_time="at"))
+    windows = events.key_by("user").window(weir.tumbling(10)).aggregate("windows", n=weir.count())
+    windows.sink("out", weir.Collect())
+    late = windows.side_output("late")
+    late.sink("late_rows", weir.DeadLetters("late for its window"))
+    with testing.start(flow, {"events": []}) as job:
+        job.advance_watermark("events", 20)
+        job.push("events", [event("ann", at) for at in range(21)])
+        result = job.finish()
+    assert [tuple(row.values()) for row in result["out"]] == [("ann", 20, 30, 1)]
+    assert {letter.step for letter in result.dead_letters} == {"late_rows"}
+    assert [letter.reason for letter in result.dead_letters] == ["late for its window"] * 20
+    assert result.dead_letters[3].raw == '{"user":"ann","at":3,"n":1}'
+    for reason in ("", "two\nlines", 3):
+        with pytest.raises(GraphError, match="give a line of text"):
+            late.sink("wrong", weir.DeadLetters(reason))
+
+
 @pytest.mark.parametrize("kind", ["sliding", "cumulative"])
 def test_windows_share_panes(kind):
     window = weir.sliding(20, 10) if kind == "sliding" else weir.cumulative(20, 10)
