@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.weir.state.cassandra.countries import COUNTRIES
 from tests.weir.state.database_backend import node_settings
 from weir.errors import FailureKind, StateError
 from weir.protocol.database_run import DatabaseRun
@@ -212,15 +213,6 @@ def test_rows_wait_for_a_database_that_does_not_answer_or_the_job_fails_as_set(
     assert not read.done()
     cassandra_node.start()
     assert read.result(LONG_S) == [b"v"]
-
-
-EUROPE = """
-albania andorra armenia austria azerbaijan belarus belgium bosnia bulgaria croatia cyprus czechia denmark estonia
-finland france georgia germany greece hungary iceland ireland italy kazakhstan kosovo latvia liechtenstein
-lithuania luxembourg malta moldova monaco montenegro netherlands northmacedonia norway poland portugal romania
-russia sanmarino scotland serbia slovakia slovenia spain sweden switzerland turkey ukraine vatican
-"""
-COUNTRIES = EUROPE.split()
 
 
 @pytest.mark.parametrize("buckets", [1, 4])
