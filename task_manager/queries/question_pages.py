@@ -15,6 +15,9 @@ from weir.questions.asking import Asking
 from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.pages import StatePages
 
+#: Answers have the date, which is set anew so often.
+_DATE_S = 1.0
+
 
 def question_pages(asking: Asking, registry: CollectorRegistry, admitted: Admission) -> ASGIApp:
     """The application."""
@@ -51,6 +54,11 @@ class PageServer(uvicorn.Server):
     def begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
         """Begin to answer."""
         return loop.create_task(self.serve(sockets=[self._bound]))
+
+    async def main_loop(self) -> None:
+        """Set the date of answers anew, until the loop's end cancels this: uvicorn's own looks ten times a second."""
+        while not await self.on_tick(0):
+            await asyncio.sleep(_DATE_S)
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
