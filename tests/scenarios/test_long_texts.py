@@ -1,0 +1,54 @@
+"""Long texts from Parquet through memory that two task managers share, one of which is killed meanwhile."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from experiments.cluster import FINAL_STATES
+from tests.scenarios.flows.flow_long_texts import text_of
+
+pytestmark = pytest.mark.scenario
+
+ROWS = 60_000
+SETTINGS = {
+    "taskManager.operator_quota": 20,
+    "controlPlane.checkpoint_interval_ms": 200,
+    "controlPlane.checkpoint_pause_ms": 50,
+    "controlPlane.restart_attempts": 20,
+}
+
+
+def test_each_row_arrives_once_and_whole_when_a_peer_is_killed(make_cluster, tmp_path):
+    table = pa.table(
+        {
+            "id": pa.array(range(ROWS), pa.int64()),
+            "key": [f"key-{number % 100}" for number in range(ROWS)],
+            "payload": list(map(text_of, range(ROWS))),
+        }
+    )
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "rows.parquet"
+    pq.write_table(table, path, row_group_size=15_000, use_dictionary=["key"], data_page_size=100_000)
+    cluster = make_cluster(settings=SETTINGS)
+    parameters = {"input": tmp_path / "in", "output": tmp_path / "out", "us_per_row": 100}
+    cluster.start_control_plane("flow_long_texts", parameters, exit_when_finished=False)
+    for name in ("first", "second"):
+        cluster.start_task_manager(name)
+    cluster.wait_for(
+        lambda status: (status["latest_checkpoint"] or 0) >= 1 and status["totals"]["events_out"] > 0,
+        "rows, and a checkpoint",
+    )
+    cluster.processes["second"].popen.kill()
+    cluster.start_task_manager("third")
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    assert (status["state"], status["cause"]) == ("FINISHED", "")
+    assert status["generation"] >= 2
+    found = [
+        json.loads(line)
+        for part in (tmp_path / "out").glob("part-*.jsonl")
+        for line in part.read_text().splitlines()
+    ]
+    assert all(item["is_right"] for item in found)
+    assert sorted(item["id"] for item in found) == list(range(ROWS))
