@@ -127,7 +127,7 @@ def receive_greeting(connected: socket.socket) -> tuple[bytes, int | None]:
         while len(greeting) < GREETING_BYTES:
             wanted = GREETING_BYTES - len(greeting)
             if is_local(connected):
-                data, found, _, _ = socket.recv_fds(connected, wanted, 1)
+                data, found, _, _ = socket.recv_fds(connected, wanted, 1, socket.MSG_CMSG_CLOEXEC)
                 descriptors += found
             else:
                 data = connected.recv(wanted)
