@@ -1,4 +1,4 @@
-"""Long texts from Parquet through memory that two task managers share, one of which is killed meanwhile."""
+"""Long texts of Parquet, which are read on their way to the subtask of their key, when a task manager is killed."""
 
 import json
 
