@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
+import multiprocessing
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,9 @@ from typing import Any
 import numpy as np
 
 import weir
+from benchmarks.engine_run import EngineSetup, run_engine
 from benchmarks.events_file import DATA_DIRECTORY, events_directory
+from benchmarks.question_callers import ask_all
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from experiments.cluster import Cluster
 
@@ -25,15 +26,20 @@ BARS = (
 )
 #: The job fills its state and its caches, and makes a checkpoint.
 _WARM_UP_S = 4.0
-_SEED = 7
+#: Warm-up, start and a scan, for which there must be input.
+_SPARE_S = 20.0
+#: Callers who are late end so much later at most.
+_LATE_S = 60.0
+#: What the input has by itself; more is the same again.
+_EVENTS = 10_000_000
 
 
 @dataclass(frozen=True)
 class QueryOptions:
     """Command-line options."""
 
-    #: Events per second of the job; half of its top throughput.
-    rate: float = 300_000
+    #: Events per second of the job; 0: half of its top throughput, which is measured first.
+    rate: float = 0
     questions_per_s: float = 500
     #: Length of each of the two phases: without questions, and with them.
     duration_s: float = 10
@@ -52,13 +58,17 @@ def run(options: QueryOptions, report: Callable[[str, float], None]) -> Benchmar
         BenchmarkError: a question was refused, or the job ended.
         ClusterError: the job did not start.
     """
-    events = int(options.rate * (2 * options.duration_s + _WARM_UP_S + 10))
-    source = events_directory(events, options.keys, root=options.data_root)
+    source = events_directory(_EVENTS, options.keys, root=options.data_root)
     repeats = []
     for number in range(options.repeat):
         report(f"run {number + 1}", number / options.repeat)
         with tempfile.TemporaryDirectory(prefix="weir-queries-") as name:
-            repeats.append(_measure(options, source, Path(name)))
+            directory = Path(name)
+            top = 0.0 if options.rate else _top_throughput(options, source, directory / "top")
+            rate = options.rate or top / 2
+            repeated = _repeated(source, directory / "events", rate * (2 * options.duration_s + _SPARE_S))
+            figures = _measure(options, rate, repeated, directory)
+            repeats.append({**figures, "rate": rate, "top_events_per_second": top})
     config = {
         "job": "jobs.throughput",
         "rate": options.rate,
@@ -72,8 +82,26 @@ def run(options: QueryOptions, report: Callable[[str, float], None]) -> Benchmar
     return BenchmarkResult("queries", config, repeats, BARS)
 
 
-def _measure(options: QueryOptions, source: Path, directory: Path) -> dict[str, Any]:
-    parameters = {"input": source, "parallelism": options.parallelism, "rate": options.rate}
+def _top_throughput(options: QueryOptions, source: Path, directory: Path) -> float:
+    """Events per second of the same job without a rate and without questions."""
+    parameters = {"input": source, "parallelism": options.parallelism}
+    settings = {"controlPlane.checkpoint_interval_ms": 1000}
+    setup = EngineSetup("jobs.throughput", parameters, options.task_managers, settings)
+    run = run_engine(setup, directory, lambda events: None)
+    return run.events_in / run.sustained_s
+
+
+def _repeated(source: Path, directory: Path, events: float) -> Path:
+    """A directory in which the files of ``source`` are so many times that there are at least so many events."""
+    directory.mkdir()
+    for number in range(-int(-events // _EVENTS)):
+        for path in source.iterdir():
+            (directory / f"{number:03d}-{path.name}").symlink_to(path.resolve())
+    return directory
+
+
+def _measure(options: QueryOptions, rate: float, source: Path, directory: Path) -> dict[str, Any]:
+    parameters = {"input": source, "parallelism": options.parallelism, "rate": rate}
     settings = {"controlPlane.checkpoint_interval_ms": 1000}
     with Cluster(directory / "cluster", task_managers=options.task_managers, settings=settings) as cluster:
         cluster.start_control_plane("jobs.throughput", parameters)
@@ -82,26 +110,25 @@ def _measure(options: QueryOptions, source: Path, directory: Path) -> dict[str, 
         cluster.wait_for(lambda status: status["totals"]["events_out"] > 0, "the first rows")
         time.sleep(_WARM_UP_S)
         alone = _events_per_second(cluster, options.duration_s)
-        callers = [_Caller(cluster.http_port, options, number) for number in range(options.callers)]
-        for caller in callers:
-            caller.start()
-        asked = _events_per_second(cluster, options.duration_s)
-        for caller in callers:
-            caller.ends.set()
-        for caller in callers:
-            caller.join()
+        # A process of its own: neither the figures nor the answers wait for the GIL of this one.
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            given = (cluster.http_port, options.questions_per_s, options.keys, options.callers)
+            # Its start is not part of the figures.
+            pool.apply(ask_all, (*given, 0.5))
+            asking = pool.apply_async(ask_all, (*given, options.duration_s))
+            asked = _events_per_second(cluster, options.duration_s)
+            latencies, failure, cpu_s = asking.get(options.duration_s + _LATE_S)
         scan_ms = _scan_ms(cluster.http_port)
         cluster.http("POST", "/cancel")
-    failures = [caller.failure for caller in callers if caller.failure]
-    if failures:
-        raise BenchmarkError(f"a question was refused: {failures[0]}")
-    latencies = np.concatenate([np.array(caller.latencies_ms) for caller in callers])
+    if failure:
+        raise BenchmarkError(f"a question was refused: {failure}")
     p50_ms, p99_ms, max_ms = np.percentile(latencies, [50, 99, 100], method="inverted_cdf").tolist()
     return {
         "p50_ms": p50_ms,
         "p99_ms": p99_ms,
         "max_ms": max_ms,
         "questions_per_second": len(latencies) / options.duration_s,
+        "callers_cores": cpu_s / options.duration_s,
         "events_per_second": asked,
         "events_per_second_alone": alone,
         "throughput_ratio": asked / alone,
@@ -129,32 +156,3 @@ def _scan_ms(port: int) -> float:
     with weir.connect(f"127.0.0.1:{port}") as job:
         job.state("count", "count").range()
     return (time.monotonic() - began_s) * 1e3
-
-
-class _Caller(threading.Thread):
-    """Asks for keys on a schedule of its own; a late answer makes the following ones late."""
-
-    def __init__(self, port: int, options: QueryOptions, number: int) -> None:
-        super().__init__(daemon=True)
-        self._connection = weir.connect(f"127.0.0.1:{port}", patience_s=0)
-        self._interval_s = options.callers / options.questions_per_s
-        self._keys = options.keys
-        self._chance = random.Random(_SEED + number)
-        self.ends = threading.Event()
-        self.latencies_ms: list[float] = []
-        self.failure = ""
-
-    def run(self) -> None:
-        """Ask until told to end."""
-        count = self._connection.state("count", "count")
-        due_s = time.monotonic()
-        while not self.ends.is_set():
-            due_s += self._interval_s
-            time.sleep(max(due_s - time.monotonic(), 0))
-            try:
-                count.get(f"server-{self._chance.randint(1, self._keys)}")
-            except weir.WeirError as error:
-                self.failure = str(error)
-                return
-            self.latencies_ms.append((time.monotonic() - due_s) * 1e3)
-        self._connection.close()

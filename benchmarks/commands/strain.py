@@ -76,7 +76,10 @@ def bad_input(
 @app.command("queries")
 def queries(
     json: Json = None,
-    rate: Annotated[float, typer.Option(min=1, help="Events per second of the job.")] = 300_000,
+    rate: Annotated[
+        float,
+        typer.Option(min=0, help="Events per second of the job; 0: half of what it reaches without a rate."),
+    ] = 0,
     questions: Annotated[float, typer.Option(min=1, help="Questions per second.")] = 500,
     duration_s: Annotated[float, typer.Option(min=1, help="Of each of the two phases.")] = 10,
     keys: Keys = 100_000,
