@@ -230,6 +230,7 @@ class Answers:
                     *_shown_one(asked, question, answer_one(asked, reading, number, group, question), shown),
                     group,
                 )
+            checkpoint.check_question(question, number)
             page = answer_range(asked, reading, number, range(asked.max_parallelism), question, check)
             if page.count is not None:
                 return 200, {**shown, "count": page.count}, 0

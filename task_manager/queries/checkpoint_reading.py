@@ -10,7 +10,7 @@ from typing import Protocol
 from task_manager.state.job_database import JobDatabase
 from weir.clock import Clock
 from weir.protocol.manifest import GroupPlace, Manifest
-from weir.protocol.queries import QueryError
+from weir.protocol.queries import QueryError, Question
 from weir.state.images.image_client import image_address
 from weir.state.images.image_stores import Images
 from weir.state.tables.expiry import UNDATED
@@ -77,6 +77,15 @@ class OpenCheckpoint:
                     image if database is None else database.at_checkpoint(image, self.manifest.checkpoint_id)
                 )
             return self._clients[address]
+
+    def check_question(self, question: Question, state_id: int) -> None:
+        """Called before a question about a range of keys is answered.
+
+        Raises:
+            QueryError: 400: the database that has the state cannot answer it, or may not.
+        """
+        if self._database is not None:
+            self._database.check_question(question, state_id)
 
     def close(self) -> None:
         """Close the images."""

@@ -10,6 +10,7 @@ from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, FailureKind
 from weir.protocol.database_run import parse_run
+from weir.protocol.queries import Question
 from weir.state.api import StateBackend, StoreStats
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
@@ -55,6 +56,16 @@ class JobDatabase:
         from weir.state.cassandra.image_rows import ImageOverRows
 
         return ImageOverRows(image, self.tables, checkpoint_id)
+
+    def check_question(self, question: Question, state_id: int) -> None:
+        """Called before a question about a range of a state's keys is answered.
+
+        Raises:
+            QueryError: 400: the state's table has no ranges, or is not to be counted.
+        """
+        from weir.state.cassandra.image_rows import check_question
+
+        check_question(self.tables.tables.get(state_id), question)
 
     def stats(self, store: StateBackend) -> StoreStats:
         """Those of the local store, and how the database does."""

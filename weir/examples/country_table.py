@@ -1,11 +1,11 @@
 """The latest name of each country, by its code: a table that is asked from outside, and has no sink of its own.
 
-weir run weir.examples.country_table --store cassandra
-curl localhost:9008/keyvalue/be                                           # while it runs
+weir run weir.examples.country_table --store cassandra --http-port 9008
+curl localhost:9008/keyvalue/be                                           # while it runs, for 27 s
 curl "localhost:9008/state/table/name?from=lt&to=nl"
 
-With ``"states": ["table/name.layout=global"]`` in section ``taskManager.cassandra`` each row lies for itself: there are
-no ranges then, only keys, all and their number.
+With ``--set taskManager.cassandra.states=table/name.layout=global`` each row lies for itself: there are no ranges then,
+only keys, all and their number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Latest(weir.KeyedProcess):
 
 def build(
     input: str = "",
-    rate: float | None = None,
+    rate: float = 1,
     parallelism: int = 1,
     bootstrap: str = "",
     topic: str = "streams-plaintext-input",
@@ -40,7 +40,7 @@ def build(
 
     Args:
         input: JSON lines with ``code`` and ``name``; "": the countries of the European Union.
-        rate: rows per second of ``input``; None: as fast as possible.
+        rate: rows per second of ``input``; the table is asked while it is read.
         parallelism: subtasks that keep the table.
         bootstrap: addresses of Kafka's brokers; "": the rows are in ``input``.
         topic: whose records are JSON objects with ``code`` and ``name``.

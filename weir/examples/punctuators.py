@@ -1,6 +1,7 @@
 """Counts of words that are looked at by the clock: a prefix, a range, their number and all of them, each in its rhythm.
 
-weir run weir.examples.punctuators --store cassandra --param bootstrap=localhost:9092
+weir run weir.examples.punctuators --store cassandra                                       # takes 22 s
+weir run weir.examples.punctuators --store cassandra --param bootstrap=localhost:9092      # until it is cancelled
 
 In systems with one store per partition such a look is a "punctuator" of the partition's processor. Here the partition
 is the key, and its words are one map, which has them in order.
@@ -61,6 +62,7 @@ class LookedAt(weir.KeyedProcess):
 
 def build(
     input: str = "",
+    rate: float = 0.4,
     parts: int = 1,
     parallelism: int = 1,
     bootstrap: str = "",
@@ -69,7 +71,8 @@ def build(
     """The dataflow.
 
     Args:
-        input: JSON lines with ``line``, a text; "": a text that comes with Weir. It is looked at while it is read.
+        input: JSON lines with ``line``, a text; "": a text that comes with Weir.
+        rate: lines per second of ``input``; its words are looked at while it is read.
         parts: partitions of the words.
         parallelism: subtasks that count.
         bootstrap: addresses of Kafka's brokers; "": the lines are in ``input``.
@@ -81,7 +84,7 @@ def build(
     lines = (
         weir.Kafka(bootstrap=bootstrap, topics=topic, schema=schema, value="raw")
         if bootstrap
-        else weir.JsonLines(path, schema=schema)
+        else weir.JsonLines(path, schema=schema, rate=rate)
     )
 
     def split_into_parts(row: dict[str, Any]) -> Iterator[dict[str, Any]]:

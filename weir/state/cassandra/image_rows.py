@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from weir.protocol.queries import QueryError
+from weir.protocol.queries import QueryError, Question
 from weir.state.cassandra.entries import decode
+from weir.state.cassandra.schema import StateTable
 from weir.state.cassandra.store import overlaid
 from weir.state.cassandra.tables import DatabaseTables
 from weir.state.placement.remote import RemoteStateClient
@@ -54,7 +55,9 @@ class ImageOverRows:
     ) -> Iterator[Entry]:
         """See ``RemoteStateClient``; raises QueryError 503 if the database has gone on."""
         changes = self._changes.scan(start, stop, prefixes=prefixes, reverse=reverse)
-        entries = overlaid(self._tables.scan(start, stop, reverse=reverse), changes, reverse)
+        entries = overlaid(
+            self._tables.scan(start, stop, reverse=reverse, may_read_all=True), changes, reverse
+        )
         while chunk := list(islice(entries, _CHUNK_ENTRIES)):
             self._check()
             yield from chunk
@@ -76,3 +79,18 @@ class ImageOverRows:
     def close(self) -> None:
         """Close the images; the session with the database stays."""
         self._changes.close()
+
+
+def check_question(table: StateTable | None, question: Question) -> None:
+    """Called before a question about a range of keys is answered; None: the job has no such state now.
+
+    Raises:
+        QueryError: 400: rows of the state have no order, or are not to be counted.
+    """
+    if table is None:
+        return
+    has_ends = (question.first, question.last, question.prefix) != (None, None, None)
+    if table.layout == "global" and has_ends:
+        raise QueryError(400, f"{table.no_order}; a question without from, to and prefix reads all rows")
+    if question.counts and not table.counts:
+        raise QueryError(400, table.not_counted)

@@ -31,6 +31,22 @@ class StateTable:
     options: str
     counts: bool
 
+    @property
+    def no_order(self) -> str:
+        """Why there are no ranges, for messages."""
+        return (
+            f"{self.name} has the layout global, whose rows have no order: no ranges, lists or maps; give the state "
+            "the layout partitioned in taskManager.cassandra.states"
+        )
+
+    @property
+    def not_counted(self) -> str:
+        """Why rows are not counted, for messages."""
+        return (
+            f"rows of {self.name} are not counted, because that reads all of them: set STATE.counts=true in "
+            "taskManager.cassandra.states"
+        )
+
 
 def table_name(job: str, state: str) -> str:
     """The table of a state unless the configuration names one: lower case, other characters as underscores.

@@ -224,21 +224,30 @@ class DatabaseTables:
         stop: bytes,
         *,
         reverse: bool = False,
+        may_read_all: bool = False,
         check_cancelled: CheckCancelled = never_cancelled,
     ) -> Iterator[Entry]:
         """Entries of a range of one state in one key group, in key order or the reverse; read page by page.
+
+        Args:
+            start: the first key.
+            stop: ends before it.
+            reverse: from the last key to the first.
+            may_read_all: a range of rows that have no order is cut from all of them; for questions only.
+            check_cancelled: raises when the caller is to stop.
 
         Raises:
             StateError: the state's table has no ranges.
         """
         prefix = start[:PREFIX_BYTES]
         table = self._by_id[prefix[2:]]
+        if table.layout == "global" and may_read_all:
+            rows = self.session.run(self._whole_group(prefix), check_cancelled)
+            asked = [entry for entry in rows if start <= entry[0] < stop]
+            return reversed(asked) if reverse else iter(asked)
         if table.layout == "global":
             if start != prefix or stop[:PREFIX_BYTES] == prefix or reverse:
-                raise StateError(
-                    f"{table.name} has the layout global, whose rows have no order: no ranges, lists or maps; "
-                    "give the state the layout partitioned in taskManager.cassandra.states"
-                )
+                raise StateError(table.no_order)
             return iter(self.session.run(self._whole_group(prefix), check_cancelled))
         first = start[PREFIX_BYTES:]
         last = stop[PREFIX_BYTES:] if stop[:PREFIX_BYTES] == prefix else None
@@ -275,10 +284,7 @@ class DatabaseTables:
         for prefix in prefixes:
             table = self._by_id[prefix[2:]]
             if not table.counts:
-                raise StateError(
-                    f"rows of {table.name} are not counted, because that reads all of them: set STATE.counts=true in "
-                    "taskManager.cassandra.states"
-                )
+                raise StateError(table.not_counted)
             work += [partial(self._count, prefix, bucket, total) for bucket in range(table.buckets)]
         self.session.run(self.session.gather(work), check_cancelled)
         return total[0]

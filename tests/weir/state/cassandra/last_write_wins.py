@@ -25,7 +25,13 @@ class LastWriteWins:
         return [self.rows.get(key, (0, None))[1] for key in keys]
 
     def scan(
-        self, start: bytes, stop: bytes, *, reverse: bool = False, check_cancelled: object = None
+        self,
+        start: bytes,
+        stop: bytes,
+        *,
+        reverse: bool = False,
+        may_read_all: bool = False,
+        check_cancelled: object = None,
     ) -> Iterator[tuple[bytes, bytes]]:
         found = [(key, value) for key, (_, value) in sorted(self.rows.items()) if start <= key < stop]
         kept = [(key, value) for key, value in found if value is not None]

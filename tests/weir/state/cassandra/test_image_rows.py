@@ -1,11 +1,15 @@
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from tests.weir.state.cassandra.last_write_wins import LastWriteWins
-from weir.protocol.queries import QueryError
+from weir.protocol.queries import QueryError, parse_question
 from weir.state.cassandra.entries import deletion, encode_value
-from weir.state.cassandra.image_rows import ImageOverRows
+from weir.state.cassandra.image_rows import ImageOverRows, check_question
+from weir.state.cassandra.schema import state_tables
+from weir.state.cassandra.settings import CassandraSettings, StateSettings
 from weir.state.layout import encode_key
 from weir.state.stores.memory import MemoryBackend
 
@@ -50,3 +54,36 @@ def test_a_checkpoint_is_its_changes_over_the_rows_until_the_database_has_gone_o
         list(at_6.scan(KEYS[0], KEYS[3], prefixes=[]))
     # What the checkpoint has itself stays good.
     assert at_6.start_get(KEYS[1:2])() == [b"change"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "refused"),
+    [
+        ({}, {"from": "a", "to": "b"}, ""),
+        ({}, {"prefix": "a", "reverse": "true"}, ""),
+        ({}, {"count": "true"}, "rows of weir.job_count_weir_store are not counted"),
+        ({"counts": True}, {"count": "true", "prefix": "a"}, ""),
+        ({"layout": "global"}, {"limit": "2", "reverse": "true"}, ""),
+        ({"layout": "global"}, {"count": "true"}, "set STATE.counts=true"),
+        ({"layout": "global", "counts": True}, {"count": "true"}, ""),
+        ({"layout": "global"}, {"from": "a"}, "whose rows have no order"),
+        ({"layout": "global"}, {"to": "b"}, "whose rows have no order"),
+        (
+            {"layout": "global", "counts": True},
+            {"prefix": "a", "count": "true"},
+            "give the state the layout part",
+        ),
+    ],
+)
+def test_a_question_that_the_table_cannot_answer_is_refused(
+    settings: Mapping[str, Any], given: Mapping[str, str], refused: str
+) -> None:
+    made = CassandraSettings(states={"count": StateSettings(**settings)})
+    table = state_tables("job", {"count": 3}, made)[3]
+    question = parse_question("count", "n", None, given)
+    if not refused:
+        check_question(table, question)
+        return
+    with pytest.raises(QueryError, match=re.escape(refused)) as raised:
+        check_question(table, question)
+    assert raised.value.status == 400

@@ -110,6 +110,12 @@ def test_rows_of_the_global_layout_are_read_by_key_or_all_and_are_counted_if_so_
     for ends in ((keys[0], end), (prefix, keys[2])):
         with pytest.raises(StateError, match=r"spread has the layout global.*layout partitioned"):
             tables.scan(*ends)
+    # Questions: all rows, a page of them from a key on, the reverse.
+    whole = (KEY[:5], KEY[:4] + b"\1")
+    for reverse in (False, True):
+        rows = [(key, b"1") for key in keys[1:]]
+        assert list(tables.scan(*whole, reverse=reverse, may_read_all=True)) == rows[:: -1 if reverse else 1]
+    assert list(tables.scan(keys[1] + b"\0", whole[1], may_read_all=True)) == [(keys[2], b"1")]
 
 
 def test_rows_are_counted_only_if_so_set(opened: Any) -> None:
