@@ -60,6 +60,12 @@ class OwnDirectory:
             raise QueryError(503, f"key group {group} has no owner now: try again")
         return address
 
+    def owners(self, stage_index: int) -> tuple[list[str], int]:
+        """See ``Directory``."""
+        self.routing_version(stage_index)
+        groups = len(self._control_plane.job.routing_tables[stage_index].groups)
+        return sorted({self.address(stage_index, group) for group in range(groups)}), groups
+
     def latest_checkpoint(self) -> tuple[int, str]:
         """See ``Directory``."""
         found = _latest_checkpoint(self._control_plane)

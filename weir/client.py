@@ -174,9 +174,10 @@ class StateQuestions:
         prefix: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
+        consistency: Literal["latest", "checkpoint"] = "checkpoint",
     ) -> Iterator[dict[str, Any]]:
-        """Answers of a range over keys, page by page, all of one checkpoint; ``limit`` rows each. As :meth:`range`."""
-        given = {"from": first, "to": last, "prefix": prefix, "limit": limit}
+        """Answers of a range over keys, page by page, ``limit`` rows each. As :meth:`range`."""
+        given = {"from": first, "to": last, "prefix": prefix, "limit": limit, "consistency": consistency}
         parameters = _texts(given) | ({"reverse": "true"} if reverse else {})
         while True:
             status, answer = self._connection.ask(self._path, parameters)
@@ -188,9 +189,23 @@ class StateQuestions:
             parameters["continuation"] = answer["continuation"]
 
     def range(
-        self, first: Any = None, last: Any = None, *, prefix: str | None = None, reverse: bool = False
+        self,
+        first: Any = None,
+        last: Any = None,
+        *,
+        prefix: str | None = None,
+        reverse: bool = False,
+        consistency: Literal["latest", "checkpoint"] = "checkpoint",
     ) -> pl.DataFrame:
-        """Keys and values from ``first`` to ``last``, both inclusive, as the last checkpoint has them; None: all.
+        """Keys and values from ``first`` to ``last``, both inclusive; None: all.
+
+        Args:
+            first: from this key on.
+            last: up to this one.
+            prefix: instead of both: of keys that are text.
+            reverse: the last one first.
+            consistency: "checkpoint": all as the last checkpoint has them; "latest": each page as the owners have it
+                when it is read.
 
         Returns:
             Columns ``key`` and ``value``, in the order of keys.
@@ -201,7 +216,9 @@ class StateQuestions:
         """
         import polars as pl
 
-        given = {"from": first, "to": last, "prefix": prefix, "limit": _ARROW_ROWS}
+        given = {
+            "from": first, "to": last, "prefix": prefix, "limit": _ARROW_ROWS, "consistency": consistency
+        }  # fmt: skip
         parameters = _texts(given) | ({"reverse": "true"} if reverse else {})
         frames: list[pl.DataFrame] = []
         while True:
@@ -214,9 +231,9 @@ class StateQuestions:
                 return pl.concat(frames, how="vertical_relaxed")
             parameters["continuation"] = answer["continuation"]
 
-    def count(self) -> int:
-        """How many keys the last checkpoint has; reads all of them. Raises as :meth:`range`."""
-        status, answer = self._connection.ask(self._path, {"count": "true"})
+    def count(self, *, consistency: Literal["latest", "checkpoint"] = "checkpoint") -> int:
+        """How many keys the last checkpoint has, or the owners have now; reads all of them. Raises as :meth:`range`."""
+        status, answer = self._connection.ask(self._path, {"count": "true", "consistency": consistency})
         if status == 404:
             raise AskError(404, str(answer.get("error", answer)))
         return int(answer["count"])

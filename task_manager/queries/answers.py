@@ -6,19 +6,21 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from task_manager.queries.checkpoint_reading import CheckpointReading, OpenCheckpoints
+from task_manager.queries.live_ranges import LiveRange, copy_part
 from task_manager.queries.live_reading import LiveReading
 from task_manager.subtasks.running import RunningSubtask
 from weir import threads
 from weir.clock import Clock
 from weir.errors import CheckpointError
 from weir.graph import PhysicalGraph
-from weir.operators.queries.answering import AskedState, answer_one, answer_range, asked_state
+from weir.operators.queries.answering import AskedState, answer_one, answer_range, asked_state, check_range
 from weir.operators.queries.formats import ABSENT
 from weir.protocol.queries import TIMEOUT_S, QueryError, Question, continuation
 from weir.records import WATERMARK_MIN_MS
@@ -26,6 +28,7 @@ from weir.state.tables.cells import CellTable
 from weir.state.tables.values import ValueTable
 from weir.types import SubtaskId
 
+_Found = TypeVar("_Found")
 #: Questions that are answered at a time.
 QUERIES_MAX = 8
 #: States whose format is remembered.
@@ -77,8 +80,10 @@ class Answers:
         try:
             asked = self._asked(question)
             deadline_s = self._clock.monotonic_s() + TIMEOUT_S
-            if question.consistency == "latest":
+            if question.consistency == "latest" and question.key is not None:
                 return self._latest(asked, question, state_id)
+            if question.consistency == "latest":
+                return self._latest_range(asked, question, state_id, self._check(deadline_s, is_wanted))
             return self._from_checkpoint(
                 asked, question, state_id, manifest_path, self._check(deadline_s, is_wanted)
             )
@@ -161,47 +166,61 @@ class Answers:
     ) -> tuple[int, dict[str, Any], int]:
         assert question.key is not None
         group = asked.group_of(asked.keys.encode(question.key))
+        for running in self._here(question):
+            # Asked here as well, so that those who do not own the group are not waited for.
+            if _owns(running, group):
+                answered = _ask(running, partial(_look, running, asked, question, state_id, group))
+                if answered is not None:
+                    return (*answered, group)
+        return _moved(group)
+
+    def _here(self, question: Question) -> list[RunningSubtask]:
+        """The subtasks of the step that are here.
+
+        Raises:
+            QueryError: they have ended.
+        """
         stage_index = self._stage_of[question.step]
         here = [each for subtask, each in list(self._running.items()) if subtask.stage_index == stage_index]
         if here and all(running.is_over for running in here):
             raise QueryError(
                 503, "the step has reached the end of its input here: try again with consistency=checkpoint"
             )
-        for running in here:
-            answered = self._ask(running, asked, question, state_id, group)
-            if answered is not None:
-                return (*answered, group)
-        return _moved(group)
+        return here
 
-    def _ask(
-        self, running: RunningSubtask, asked: AskedState, question: Question, state_id: int, group: int
-    ) -> tuple[int, dict[str, Any]] | None:
-        """What the subtask answers between two batches; None: it does not own the group.
-
-        Raises:
-            QueryError: it does not come to it in time, or the question does not fit the state.
-        """
-        given: Future[tuple[int, dict[str, Any]] | None] = Future()
-
-        def look() -> None:
-            # What is raised here would end the subtask.
-            if not given.set_running_or_notify_cancel():
-                return
-            try:
-                given.set_result(_look(running, asked, question, state_id, group))
-            except Exception as error:
-                given.set_exception(error)
-
-        # Asked here as well, so that those who do not own the group are not waited for.
-        if not _owns(running, group) or running.post(look) is None:
-            return None
-        try:
-            return given.result(_OWNER_S)
-        except FutureTimeoutError:
-            given.cancel()
-            raise QueryError(503, f"the owner of the key was busy for {_OWNER_S:g} s: try again") from None
-        except CancelledError:
-            raise QueryError(503, "the owner of the key has ended: try again") from None
+    def _latest_range(
+        self, asked: AskedState, question: Question, state_id: int, check: Callable[[], None]
+    ) -> tuple[int, dict[str, Any], int]:
+        """A part, for ``weir.questions.parts``: of the key groups that are owned here."""
+        check_range(asked, question)
+        groups = asked.max_parallelism
+        copies = [
+            _ask(running, partial(copy_part, running, state_id, groups)) for running in self._here(question)
+        ]
+        parts = [part for part in copies if part is not None]
+        if not parts:
+            return _moved(0)
+        reading = LiveRange(parts)
+        page = answer_range(asked, reading, state_id, reading.groups, question, check)
+        reading.check_owned()
+        shown: dict[str, Any] = {
+            "groups": reading.groups,
+            "parts": [part.to_json() for part in parts],
+        }
+        if page.count is not None:
+            return 200, {**shown, "count": page.count}, 0
+        rows = _arrow(page.batch) if question.arrow else page.rows
+        return (
+            200,
+            {
+                **shown,
+                "keys": [key.hex() for key in page.keys],
+                "rows": rows,
+                "order": _order(asked),
+                "after": None if page.after is None else page.after.hex(),
+            },
+            0,
+        )
 
     # --- as it was ---
 
@@ -235,9 +254,41 @@ class Answers:
             if page.count is not None:
                 return 200, {**shown, "count": page.count}, 0
             after = None if page.after is None else continuation(checkpoint_id, page.after.hex())
-            order = "key" if asked.keys.is_ordered else "none"
             rows = _arrow(page.batch) if question.arrow else page.rows
-            return 200, {**shown, "rows": rows, "order": order, "continuation": after}, 0
+            return 200, {**shown, "rows": rows, "order": _order(asked), "continuation": after}, 0
+
+
+def _ask(running: RunningSubtask, work: Callable[[], _Found]) -> _Found | None:
+    """What the work in the subtask's thread, between two batches, returns; None: the subtask has ended.
+
+    Raises:
+        QueryError: it does not come to it in time, or the work did.
+    """
+    given: Future[_Found] = Future()
+
+    def look() -> None:
+        # What is raised here would end the subtask.
+        if not given.set_running_or_notify_cancel():
+            return
+        try:
+            given.set_result(work())
+        except Exception as error:
+            given.set_exception(error)
+
+    if running.post(look) is None:
+        return None
+    try:
+        return given.result(_OWNER_S)
+    except FutureTimeoutError:
+        given.cancel()
+        raise QueryError(503, f"an owner of keys was busy for {_OWNER_S:g} s: try again") from None
+    except CancelledError:
+        raise QueryError(503, "an owner of keys has ended: try again") from None
+
+
+def _order(asked: AskedState) -> str:
+    """What the order of keys means."""
+    return "key" if asked.keys.is_ordered else "none"
 
 
 def _arrow(batch: pa.RecordBatch) -> bytes:

@@ -103,6 +103,11 @@ class FetchedDirectory:
             raise QueryError(503, f"key group {group} has no owner now: try again")
         return address
 
+    def owners(self, stage_index: int) -> tuple[list[str], int]:
+        """See ``Directory``."""
+        groups = len(self._table(stage_index)["owners"])
+        return sorted({self.address(stage_index, group) for group in range(groups)}), groups
+
     def _table(self, stage_index: int) -> dict[str, Any]:
         table: dict[str, Any] | None = self._view["tables"].get(str(stage_index))
         if table is None:

@@ -54,11 +54,13 @@ class Question:
     as_of_ms: int | None = None
     #: Only how many keys there are.
     counts: bool = False
-    #: Go on after this key (hexadecimal bytes of the key), in this checkpoint.
+    #: Go on after this key (hexadecimal bytes of the key); of a checkpoint in this one.
     after: str = ""
     checkpoint_id: int | None = None
     #: The rows are wanted in Arrow.
     arrow: bool = False
+    #: So many task managers are asked for parts of one page, which share its bytes.
+    shares: int = 1
 
     @property
     def is_bounded(self) -> bool:
@@ -102,17 +104,15 @@ def parse_question(
         raise QueryError(400, f"the key has more than {_KEY_CHARACTERS_MAX:,} characters")
     after, checkpoint_id = read_continuation(given["continuation"]) if "continuation" in given else ("", None)
     is_range = key is None
-    consistency = given.get(
-        "consistency", "checkpoint" if is_range or checkpoint_id is not None else "latest"
-    )
+    continues_latest = bool(after) and checkpoint_id is None
+    default = "checkpoint" if (is_range and not continues_latest) or checkpoint_id is not None else "latest"
+    consistency = given.get("consistency", default)
     if consistency not in ("latest", "checkpoint"):
         raise QueryError(400, f"consistency is {consistency!r}; it must be latest or checkpoint")
-    if is_range and consistency == "latest":
-        raise QueryError(
-            400, "many keys are answered from a checkpoint: leave consistency out, or ask for one key"
-        )
     if checkpoint_id is not None and consistency == "latest":
         raise QueryError(400, "the continuation is of a checkpoint; leave consistency out")
+    if continues_latest and consistency == "checkpoint":
+        raise QueryError(400, "the continuation is of consistency=latest; leave consistency out")
     if "prefix" in given and ("from" in given or "to" in given):
         raise QueryError(400, "prefix and from or to exclude each other")
     counts = _flag(given, "count")
@@ -122,7 +122,7 @@ def parse_question(
         raise QueryError(400, "as_of is for one key, without a range")
     arrow = arrow and is_range and not counts
     limit = _number(given, "limit", PAGE_ROWS, 1, ARROW_ROWS_MAX if arrow else PAGE_ROWS_MAX)
-    if consistency == "latest" and limit > PAGE_ROWS:
+    if consistency == "latest" and not is_range and limit > PAGE_ROWS:
         raise QueryError(
             400,
             f"limit is {limit}; of latest it is at most {PAGE_ROWS}, for rows wait: ask with consistency=checkpoint",
@@ -164,13 +164,13 @@ def _number(given: Mapping[str, str], name: str, default: int, low: int, high: i
     return number
 
 
-def continuation(checkpoint_id: int, after: str) -> str:
-    """The token with which a range goes on after a key, in the same checkpoint."""
+def continuation(checkpoint_id: int | None, after: str) -> str:
+    """The token with which a range goes on after a key, in the same checkpoint; None: as the owners have it then."""
     return base64.urlsafe_b64encode(json.dumps([checkpoint_id, after]).encode()).decode()
 
 
-def read_continuation(token: str) -> tuple[str, int]:
-    """The key and the checkpoint of a token.
+def read_continuation(token: str) -> tuple[str, int | None]:
+    """The key and the checkpoint of a token; None: it is of ``latest``.
 
     Raises:
         QueryError: it is none.
@@ -180,7 +180,7 @@ def read_continuation(token: str) -> tuple[str, int]:
         bytes.fromhex(after)
     except (ValueError, TypeError, binascii.Error) as error:
         raise QueryError(400, "the continuation is not one that an answer had") from error
-    if not isinstance(checkpoint_id, int):
+    if not (isinstance(checkpoint_id, int) or (checkpoint_id is None and after)):
         raise QueryError(400, "the continuation is not one that an answer had")
     return after, checkpoint_id
 

@@ -11,6 +11,7 @@ import orjson
 
 from weir.errors import WeirError
 from weir.protocol.queries import QueryError, Question
+from weir.questions.parts import Part, count_parts, lacking_groups, merge_parts
 
 #: Questions under way at a time.
 _ASKED_MAX = 32
@@ -19,6 +20,8 @@ _GROUPS_MAX = 100_000
 #: How long a key group may be on its way from one subtask to another before the caller is told; and between looks.
 _MOVING_S = 0.5
 _LOOK_S = 0.02
+#: The same for all key groups of a range, whose owners are asked at slightly different times.
+_RANGE_MOVING_S = 2.0
 _MOVED = 421
 
 
@@ -74,6 +77,10 @@ class Directory(Protocol):
         """The task manager of the subtask that owns a key group."""
         ...
 
+    def owners(self, stage_index: int) -> tuple[Sequence[str], int]:
+        """The task managers that own key groups of a stage, each once, and how many key groups there are."""
+        ...
+
     def latest_checkpoint(self) -> tuple[int, str]:
         """Number of the last checkpoint, and the path of its manifest."""
         ...
@@ -111,7 +118,8 @@ class Asking:
             stage_index = directory.stage_of(question.step)
             generation = directory.generation
             if question.consistency == "latest":
-                status, answer, version = await self._latest(question, stage_index)
+                ask = self._latest if question.key is not None else self._latest_range
+                status, answer, version = await ask(question, stage_index)
                 shown = {"generation": generation, "routing_version": version}
             else:
                 status, answer = await self._from_checkpoint(question, stage_index)
@@ -166,6 +174,45 @@ class Asking:
                     503, f"key group {group} is on its way from one subtask to another: try again"
                 )
             await asyncio.sleep(_LOOK_S)
+
+    async def _latest_range(self, question: Question, stage_index: int) -> tuple[int, dict[str, Any], int]:
+        """A page, or how many keys there are, of all owners as they are now: each key group of one of them."""
+        directory, loop = self._directory, asyncio.get_running_loop()
+        deadline_s = loop.time() + _RANGE_MOVING_S
+        while True:
+            version = directory.routing_version(stage_index)
+            addresses, groups = directory.owners(stage_index)
+            replies = await self._call_all(addresses, replace(question, shares=len(addresses)))
+            for reply in replies:
+                if reply.status not in (200, _MOVED):
+                    return reply.status, orjson.loads(reply.answer_json), version
+            parts = [
+                Part(address, orjson.loads(reply.answer_json), reply.arrow)
+                for address, reply in zip(addresses, replies, strict=True)
+                if reply.status == 200
+            ]
+            lacking = lacking_groups(parts, groups)
+            if not lacking:
+                merge = count_parts if question.counts else merge_parts
+                return 200, merge(parts, question), version
+            await directory.refresh(is_wrong=True)
+            directory.check()
+            if loop.time() > deadline_s:
+                raise QueryError(
+                    503,
+                    f"{len(lacking)} key groups are on their way from one subtask to another, such as {lacking[0]}: "
+                    "try again",
+                )
+            await asyncio.sleep(_LOOK_S)
+
+    async def _call_all(self, addresses: Sequence[str], question: Question) -> list[Reply]:
+        tasks = [asyncio.ensure_future(self._call(address, question, "")) for address in addresses]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            # If one fails, or the caller goes, the others need not work on.
+            for task in tasks:
+                task.cancel()
 
     def _remember(self, name: tuple[str, str], group: int) -> None:
         if name not in self._groups and len(self._groups) >= _GROUPS_MAX:

@@ -176,3 +176,36 @@ def test_too_many_at_a_time_are_refused(monkeypatch):
     refused = [result for result in results if isinstance(result, QueryError)]
     assert [error.status for error in refused] == [429]
     assert world.ask()[0] == 200
+
+
+def answers_range(groups):
+    answer = {
+        "groups": groups,
+        "parts": [],
+        "keys": [],
+        "rows": [],
+        "order": "key",
+        "after": None,
+        "count": 2,
+    }
+    return control_pb2.QueryReply(status=200, answer_json=orjson.dumps(answer))
+
+
+def test_a_range_as_it_is_now_has_each_key_group_once_or_says_why_not(monkeypatch):
+    world = World()
+    first, second = world.owners
+    first.answer, second.answer = answers_range([0, 1]), answers_range([2, 3])
+    monkeypatch.setattr(Owner, "query", lambda self, request: asyncio.sleep(0, self.answer))
+    status, answer = world.ask(None, counts=True)
+    assert (status, answer["count"], answer["generation"]) == (200, 4, 1)
+    monkeypatch.setattr(asking, "_RANGE_MOVING_S", 0.03)
+    # On its way to another owner: nobody has it, or both answered.
+    for groups, says in (([3], "1 key groups are on their way .* such as 2"), ([1, 2, 3], "such as 1")):
+        second.answer = answers_range(groups)
+        with pytest.raises(QueryError, match=says) as refused:
+            world.ask(None, counts=True)
+        assert refused.value.status == 503
+    second.answer = control_pb2.QueryReply(status=413, answer_json=b'{"error": "too many"}')
+    assert world.ask(None) == (
+        413, {"error": "too many", "consistency": "latest", "generation": 1, "routing_version": 1}
+    )  # fmt: skip

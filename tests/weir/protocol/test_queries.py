@@ -26,6 +26,8 @@ from weir.protocol.queries import (
             {"prefix": "be", "reverse": "true", "limit": "7"},
             Question("count", "words", None, "checkpoint", prefix="be", reverse=True, limit=7),
         ),
+        (None, {"consistency": "latest"}, Question("count", "words")),
+        (None, {"continuation": continuation(None, "6162")}, Question("count", "words", after="6162")),
         (None, {"count": "1"}, Question("count", "words", None, "checkpoint", counts=True)),
         (
             None,
@@ -45,7 +47,13 @@ def test_parameters(key, given, expected):
     [
         ("b", {"fro": "a"}, "'fro' is no parameter; there are as_of, consistency"),
         ("b", {"consistency": "newest"}, "must be latest or checkpoint"),
-        (None, {"consistency": "latest"}, "many keys are answered from a checkpoint"),
+        (None, {"consistency": "latest", "continuation": continuation(12, "61")}, "is of a checkpoint"),
+        (
+            None,
+            {"consistency": "checkpoint", "continuation": continuation(None, "61")},
+            "is of consistency=latest",
+        ),
+        (None, {"continuation": continuation(None, "")}, "is not one that an answer had"),
         (None, {"limit": "0"}, "from 1 to 10000"),
         (None, {"limit": "many"}, "'many'"),
         ("b", {"limit": "1001"}, "of latest it is at most 1000"),

@@ -93,6 +93,20 @@ def answer_one(
     return asked.format.one(reading, group, state_id, asked.keys.encode(question.key), question)
 
 
+def check_range(asked: AskedState, question: Question) -> None:
+    """Refuse ranges over keys that the state does not have.
+
+    Raises:
+        QueryError: it does not.
+    """
+    if not isinstance(asked.format, EntryFormat):
+        raise QueryError(
+            501, "ranges over keys are for aggregates and states of one value; ask for one key here"
+        )
+    if question.as_of_ms is not None:
+        raise QueryError(400, "as_of is for versioned states")
+
+
 @dataclass(frozen=True)
 class Page:
     """Some keys of a range, in the order of the answer, as the store has them."""
@@ -142,14 +156,10 @@ def answer_range(
     Raises:
         QueryError: the question does not fit the state.
     """
-    if not isinstance(asked.format, EntryFormat):
-        raise QueryError(
-            501, "ranges over keys are for aggregates and states of one value; ask for one key here"
-        )
-    if question.as_of_ms is not None:
-        raise QueryError(400, "as_of is for versioned states")
+    check_range(asked, question)
+    assert isinstance(asked.format, EntryFormat)
     rows_max = BLOCK_ROWS if question.counts else question.limit
-    bytes_max = ARROW_BYTES_MAX if question.arrow else PAGE_BYTES_MAX
+    bytes_max = (ARROW_BYTES_MAX if question.arrow else PAGE_BYTES_MAX) // question.shares
     keys: list[bytes] = []
     values: list[bytes] = []
     size_bytes = count = 0

@@ -151,6 +151,13 @@ class CellWrites:
             self._put(sorted_keys.part(start, stop), rows)
             capture.pause(self._backend.is_stalled)
 
+    def unwritten_slots(self) -> np.ndarray:
+        """Slots whose cells the store may not have yet: the dirty ones, and those that another thread is writing."""
+        dirty = self._slots.used_slots(dirty_only=True)
+        if self._captured is None:
+            return dirty
+        return np.union1d(dirty, self._slots.used_among(self._captured[1]))
+
     def is_captured(self) -> bool:
         """Whether another thread is still writing what was captured."""
         return self._captured is not None and not self._captured[0].has_ended

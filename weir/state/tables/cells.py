@@ -16,7 +16,7 @@ from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
-from weir.state.packed import split_rows
+from weir.state.packed import PackedKeys, split_rows
 from weir.state.tables import accumulators
 from weir.state.tables.cached_entries import CachedEntries, CachedPart
 from weir.state.tables.capture import Capture
@@ -411,6 +411,18 @@ class CellTable(StateTable):
         return [
             found[key] if slot < 0 else next(values) for key, slot in zip(keys, slots.tolist(), strict=True)
         ]
+
+    def unwritten_entries(self, count_max: int) -> tuple[PackedKeys, np.ndarray, np.ndarray] | None:
+        """State keys (in no order), cells and presence that the store may not have yet; 50 ns a key.
+
+        None: there are more than ``count_max``. For questions from outside.
+        """
+        self._check_usable()
+        slots = self._writes.unwritten_slots()
+        if len(slots) > count_max:
+            return None
+        keys = self._table.state_keys(slots, self._groups(slots), self.state_id)
+        return keys, self._table.cells[slots], self._table.presence[slots]
 
     def _slot_keys(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Hashes, data and offsets with which state keys are in the slots."""

@@ -384,6 +384,11 @@ class SlotTable:
         dirty: np.ndarray = slots[self._flags[slots] & DIRTY != 0]
         return dirty
 
+    def used_among(self, slots: np.ndarray) -> np.ndarray:
+        """Those of ``slots`` that are in use."""
+        used: np.ndarray = slots[self._flags[slots] & USED != 0]
+        return used
+
     def is_dirty(self, slots: np.ndarray) -> np.ndarray:
         """Which of these slots are in use and dirty, bool; -1 is not."""
         found: np.ndarray = (slots >= 0) & (self._flags[slots] & DIRTY != 0)

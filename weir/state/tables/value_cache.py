@@ -12,10 +12,11 @@ After a failed write-down (StateError) the dirty entries are still there; ``flus
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend, StoreStats, prefix_end
 from weir.state.tables.capture import Capture
 from weir.state.tables.overlay import overlaid
 from weir.state.tables.table import IsOver, never
@@ -122,6 +123,21 @@ class WriteBackCache(StateBackend):
             overlay = sorted(self._buckets.unwritten(start, stop), reverse=reverse)
             below = iter(()) if hides_all else self._backend.scan(start, stop, reverse=reverse)
             return overlaid(below, overlay, reverse)
+
+    def unwritten_below(
+        self, prefixes: Iterable[bytes], count_max: int
+    ) -> list[tuple[bytes, bytes | None]] | None:
+        """What is to be written of keys with these prefixes, in no order; None: more than ``count_max`` entries."""
+        self._begin()
+        found: list[tuple[bytes, bytes | None]] = []
+        with self._lock:
+            for prefix in prefixes:
+                found += islice(
+                    self._buckets.unwritten(prefix, prefix_end(prefix)), count_max + 1 - len(found)
+                )
+                if len(found) > count_max:
+                    return None
+        return found
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range, here and in the backend."""

@@ -59,6 +59,15 @@ class ValueTable(StateTable):
         """State keys and values of ``start <= key < stop``, as they are now."""
         return self._cache.scan(start, stop, reverse=reverse)
 
+    def unwritten_entries(
+        self, groups: Iterable[int], count_max: int
+    ) -> list[tuple[bytes, bytes | None]] | None:
+        """State keys and values (None: deleted) of key groups that the store may not have yet, in no order.
+
+        None: there are more than ``count_max``. For questions from outside, of states with one value of each key.
+        """
+        return self._cache.unwritten_below([self.key_prefix(group) for group in groups], count_max)
+
     def flush(self) -> None:
         """Write all changes to the store; they stay cached."""
         self._cache.write_dirty()

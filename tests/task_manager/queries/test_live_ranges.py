@@ -1,0 +1,111 @@
+"""What a subtask has not written down yet is laid over its store, whatever was written and is being written."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from task_manager.queries import live_ranges
+from task_manager.queries.live_ranges import LiveRange, copy_part
+from weir import keys as weir_keys
+from weir.protocol.queries import QueryError
+from weir.state import layout
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.cells import CellTable
+from weir.state.tables.values import ValueTable
+from weir.types import SubtaskId
+
+GROUPS, STATE = 4, 7
+
+
+class World:
+    def __init__(self, is_cells):
+        self.backend, self.owned = MemoryBackend(), {0, 1, 3}
+        self.backend.ownership = SimpleNamespace(owns=self.owned.__contains__)
+        self.table = (
+            CellTable(self.backend, STATE, 1, 1 << 20, GROUPS)
+            if is_cells
+            else ValueTable(self.backend, STATE, 1 << 20)
+        )
+        self.running = SimpleNamespace(
+            group_state=SimpleNamespace(backend=self.backend),
+            chain=SimpleNamespace(tables=[self.table]),
+            subtask=SimpleNamespace(subtask=SubtaskId(1, 2), progress=SimpleNamespace(watermark_ms=50)),
+        )
+
+    def put(self, names, value):
+        """Set keys whose group is owned; returns them as the store has them."""
+        column = weir_keys.KeyColumn.from_list([name.encode() for name in names])
+        hashes = weir_keys.hash_keys(column)
+        groups = weir_keys.key_groups(hashes, GROUPS).tolist()
+        pairs = [
+            (layout.key_prefix(group, STATE) + name.encode(), name)
+            for group, name in zip(groups, names, strict=True)
+        ]
+        if isinstance(self.table, ValueTable):
+            self.table.write_stored([(key, str(value).encode()) for key, _ in pairs], [])
+        else:
+            for _, _, slots in self.table.pieces(hashes, column.data, column.offsets, changes=True):
+                self.table.cells[slots], self.table.presence[slots] = value, 1
+        return {key for key, _ in pairs if key[1] in self.owned}
+
+    def scan(self, part, reverse=False):
+        reading = LiveRange([part])
+        found = {}
+        for group in reading.groups:
+            prefix = layout.key_prefix(group, STATE)
+            entries = list(reading.scan(prefix + b"a", prefix + b"\xff", reverse=reverse))
+            assert [key for key, _ in entries] == sorted((key for key, _ in entries), reverse=reverse)
+            found |= {key: self.plain(value) for key, value in entries}
+        return found
+
+    def plain(self, value):
+        if isinstance(self.table, ValueTable):
+            return int(value)
+        return int(np.frombuffer(value[-8:], "<i8")[0])
+
+    def copy(self):
+        return copy_part(self.running, STATE, GROUPS)
+
+
+@pytest.mark.parametrize("is_cells", [True, False])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_stored_captured_and_changed_keys(is_cells, reverse):
+    world = World(is_cells)
+    expected = dict.fromkeys(world.put([f"a{number}" for number in range(30)], 1), 1)
+    world.table.flush()
+    expected |= dict.fromkeys(world.put([f"a{number}" for number in range(5, 40)], 2), 2)
+    capture = world.table.capture()
+    expected |= dict.fromkeys(world.put([f"a{number}" for number in range(10, 50)], 3), 3)
+    part = world.copy()
+    assert world.scan(part, reverse) == expected
+    assert part.to_json() == {"subtask": 2, "key_groups": 3, "watermark_ms": 50}
+    # What is written meanwhile makes no key older.
+    capture.write()
+    world.table.flush()
+    assert world.scan(part, reverse) == expected
+    if not is_cells:
+        gone = next(iter(expected))
+        world.table.write_stored([], [gone])
+        del expected[gone]
+    assert world.scan(world.copy(), reverse) == expected
+
+
+@pytest.mark.parametrize("is_cells", [True, False])
+def test_refusals(is_cells, monkeypatch):
+    world = World(is_cells)
+    world.put([f"a{number}" for number in range(30)], 1)
+    reading = LiveRange([world.copy()])
+    reading.check_owned()
+    world.owned.remove(1)
+    with pytest.raises(QueryError, match="key group 1 went to another owner meanwhile: try again"):
+        reading.check_owned()
+    monkeypatch.setattr(live_ranges, "COPIED_KEYS_MAX", 3)
+    with pytest.raises(QueryError, match="more than 3 keys have changed") as refused:
+        world.copy()
+    assert refused.value.status == 413
+    world.running.chain.tables = []
+    with pytest.raises(QueryError, match="has not opened its state"):
+        world.copy()
+    world.owned.clear()
+    assert world.copy() is None
