@@ -1,10 +1,14 @@
 import os
+import time
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from experiments.ports import SHARE_VARIABLE, free_port
 from services import cassandra, jars, kafka
+from weir.errors import StateError
+from weir.state.cassandra.session import leave_session, open_session
+from weir.state.cassandra.settings import CassandraSettings
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -12,6 +16,9 @@ settings.load_profile("busy")
 
 #: Only few tests are about a lease that ends, and they set it themselves; in others a process may be kept waiting.
 LEASE_TIMEOUT_MS = 20_000
+
+#: A new node creates its first user within about 10 s on a machine of its own.
+ROLE_S_MAX = 180.0
 
 
 def pytest_configure(config):
@@ -62,6 +69,19 @@ class CassandraNode:
         """Start it, or start it again; returns when it serves."""
         cassandra.start(self.directory, **self._settings)
 
+    def wait_for_role(self):
+        """Return when its user can log in: a new node creates it only after it serves already."""
+        settings = CassandraSettings(port=self.port, username="cassandra", password="cassandra")
+        until_s = time.monotonic() + ROLE_S_MAX
+        while True:
+            try:
+                leave_session(open_session(settings))
+                return
+            except StateError as error:
+                if "password" not in str(error) or time.monotonic() > until_s:
+                    raise
+            time.sleep(0.2)
+
     def kill(self):
         """As kill -9."""
         cassandra.kill(self.directory)
@@ -83,6 +103,7 @@ def cassandra_node(tmp_path_factory):
         pytest.skip(missing)
     node = CassandraNode(tmp_path_factory.mktemp("cassandra") / "node", free_port(), free_port())
     node.start()
+    node.wait_for_role()
     yield node
     node.wipe()
 
