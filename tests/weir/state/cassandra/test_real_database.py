@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.weir.state.cassandra.cable import Cable
 from tests.weir.state.cassandra.countries import COUNTRIES
 from tests.weir.state.database_backend import node_settings
 from weir.errors import FailureKind, StateError
@@ -49,7 +50,7 @@ def opened(cassandra_port: int) -> Iterator[Any]:
     sessions: list[Session] = []
 
     def open_tables(run: str = "", *, creates: bool = True, **settings: Any) -> DatabaseTables:
-        made: CassandraSettings = node_settings(cassandra_port, **settings)
+        made: CassandraSettings = node_settings(settings.pop("port", cassandra_port), **settings)
         session = open_session(made)
         sessions.append(session)
         tables = DatabaseTables(
@@ -62,6 +63,14 @@ def opened(cassandra_port: int) -> Iterator[Any]:
     yield open_tables
     while sessions:
         leave_session(sessions.pop())
+
+
+@pytest.fixture
+def cable(cassandra_node: Any) -> Iterator[Cable]:
+    """To the database; it outlives the sessions if it is asked for before them."""
+    made = Cable(cassandra_node.port)
+    yield made
+    made.cut()
 
 
 @pytest.fixture
@@ -187,11 +196,18 @@ def test_a_missing_permission_and_a_wrong_password_are_told_with_the_mend(opened
 
 
 def test_rows_wait_for_a_database_that_does_not_answer_or_the_job_fails_as_set(
-    opened: Any, beside: ThreadPoolExecutor, cassandra_node: Any
+    cable: Cable, opened: Any, beside: ThreadPoolExecutor, cassandra_node: Any
 ) -> None:
-    waits = opened("away", dml_timeout_ms=1_000)
+    waits = opened("away", port=cable.port, dml_timeout_ms=1_000)
     # Its first time-out is its last one.
-    fails = opened("away", creates=False, dml_timeout_ms=1_001, when_away="fail", give_up_after_ms=500)
+    fails = opened(
+        "away",
+        creates=False,
+        port=cable.port,
+        dml_timeout_ms=1_001,
+        when_away="fail",
+        give_up_after_ms=500,
+    )
     stopped = opened("away", creates=False, dml_timeout_ms=1_002)
     waits.write([(KEY, b"v")], 1)
     assert stopped.get_many([KEY]) == [b"v"]
@@ -212,12 +228,13 @@ def test_rows_wait_for_a_database_that_does_not_answer_or_the_job_fails_as_set(
         cassandra_node.pause(signal.SIGCONT)
     assert read.result(LONG_S) == [b"v"]
     assert waits.session.away_s == 0
-    cassandra_node.kill()
+    # To kill and start the database takes 10 s; the scenario with states of all kinds does so.
+    cable.cut()
     read = beside.submit(waits.get_many, [KEY])
     with pytest.raises(DatabaseAwayError, match=r"see whether it runs"):
         fails.get_many([KEY])
     assert not read.done()
-    cassandra_node.start()
+    cable.mend()
     assert read.result(LONG_S) == [b"v"]
 
 
