@@ -59,7 +59,7 @@ def create_app(
     patch_fastapi(app)
     _add_error_pages(app)
     # Before the guard, so that it comes after it.
-    add_state_pages(app, control_plane)
+    add_state_pages(app, control_plane, registry)
     _add_guard(app, config)
 
     @app.get("/healthz", summary="Whether this process answers")

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI, Response
+from prometheus_client import CollectorRegistry
 
 from control_plane.composition import ControlPlane
 from control_plane.directory import OwnDirectory
 from control_plane.web.views import ErrorView, StateKeyView, StatePageView
+from weir.metrics import QuestionMetrics
 from weir.questions.asking import Asking
 from weir.questions.pages import StatePages
 
 _PARAMETERS: list[dict[str, Any]] = [
     {"name": name, "in": "query", "required": False, "description": text, "schema": {"type": kind}}
     for name, kind, text in (
-        ("consistency", "string", "latest (one key only) or checkpoint"),
+        ("consistency", "string", "latest or checkpoint; unless told, latest for one key, else checkpoint"),
         ("from", "string", "keys from here, or below a key times or map keys; inclusive"),
         ("to", "string", "up to here; inclusive"),
         ("prefix", "string", "keys that begin so"),
@@ -41,9 +43,9 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def add_state_pages(app: FastAPI, control_plane: ControlPlane) -> None:
+def add_state_pages(app: FastAPI, control_plane: ControlPlane, registry: CollectorRegistry) -> None:
     """Add the pages: to the document; what answers is :class:`StatePages`, which takes a quarter of the time."""
-    pages = StatePages(Asking(OwnDirectory(control_plane)))
+    pages = StatePages(Asking(OwnDirectory(control_plane), QuestionMetrics(registry).observe))
     more = {"parameters": _PARAMETERS}
 
     @app.get(

@@ -312,7 +312,12 @@ class StatePageView(BaseModel):
     )
     continuation: str | None = Field(default=None, description="for the next page, if there is one")
     count: int | None = Field(default=None, description="if that was asked")
-    checkpoint: int
-    created_ms: int = Field(description="wall clock, ms since the epoch")
+    checkpoint: int | None = Field(default=None, description="unless consistency is latest")
+    created_ms: int | None = Field(
+        default=None, description="of the checkpoint: wall clock, ms since the epoch"
+    )
+    parts: list[dict[str, Any]] = Field(
+        default=[], description="of latest: task manager, subtask, key groups and watermark of each part"
+    )
     consistency: str
     generation: int

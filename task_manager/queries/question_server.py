@@ -21,6 +21,7 @@ from task_manager.queries.question_pages import PageServer, question_pages
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import AddressInUseError, WeirError
+from weir.metrics import QuestionMetrics
 from weir.protocol.queries import QueryError, Question, question_from_json
 from weir.questions.asking import Asking
 from weir.questions.guard import Admission, own_hosts
@@ -68,7 +69,9 @@ class QuestionServer:
         self._directory = FetchedDirectory(self._identity, calls.directory, clock)
         hosts = own_hosts(config.host, config.advertised_host)
         admitted = Admission(hosts, owner="task manager", hosts_setting="taskManager.advertised_host")
-        self._app = question_pages(Asking(self._directory), registry, admitted)
+        self._app = question_pages(
+            Asking(self._directory, QuestionMetrics(registry).observe), registry, admitted
+        )
         self._sockets: list[socket.socket] = []
 
     def start(self) -> None:

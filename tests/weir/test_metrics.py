@@ -18,6 +18,7 @@ from weir.metrics import (
     LatencyMetrics,
     LatencyRecorder,
     MetricsPusher,
+    QuestionMetrics,
     StoreMetrics,
     SubtaskLabels,
     SubtaskMetrics,
@@ -242,6 +243,7 @@ def test_what_is_shown_is_what_is_defined(registry):
             "j", "A", ("A",), subtasks={"running": 1}, restores={"COMPLETE": 0}, rejected={"events": 3}
         ),
     )
+    QuestionMetrics(registry).observe("seen", "n", "latest", 200, 0.001)
     shown = {}
     for family in registry.collect():
         if family.name.startswith("weir_"):
@@ -333,3 +335,31 @@ def test_a_failing_gateway_is_logged_once_and_its_return_too(registry, gateway, 
     wait_until(lambda: "takes metrics again" in caplog.text)
     pusher.close()
     assert caplog.text.count("does not take metrics") == 1
+
+
+def test_questions_are_counted_by_states_that_there_are():
+    registry = CollectorRegistry()
+    metrics = QuestionMetrics(registry)
+    # Labels are not for callers to make up: a state has its own when it has answered.
+    metrics.observe("made up", "by a caller", "latest", 404, 0.001)
+    for status, took_s in ((200, 0.0004), (200, 0.004), (503, 0.5), (404, 0.001)):
+        metrics.observe("seen", "n", "latest", status, took_s)
+    metrics.observe("", "", "", 400, 0)
+    for number in range(200):
+        metrics.observe(f"step {number}", "n", "checkpoint", 200, 70.0)
+
+    def value(name, *labels):
+        names = ("step", "state", "consistency", "result")
+        return registry.get_sample_value(name, dict(zip(names, labels, strict=False)))
+
+    counted = "weir_questions_total"
+    assert value(counted, "seen", "n", "latest", "answered") == 2
+    assert value(counted, "seen", "n", "latest", "nothing") == 1
+    assert value(counted, "seen", "n", "latest", "try_again") == 1
+    assert value(counted, "other", "other", "latest", "nothing") == 1
+    assert value(counted, "other", "other", "", "malformed") == 1
+    assert value(counted, "other", "other", "checkpoint", "answered") == 101
+    labels = {"step": "seen", "state": "n", "consistency": "latest"}
+    for bound, count in (("0.0005", 1), ("0.001", 2), ("+Inf", 3)):
+        assert registry.get_sample_value("weir_question_seconds_bucket", {**labels, "le": bound}) == count
+    assert value("weir_question_seconds_sum", "seen", "n", "latest") == pytest.approx(0.0054)

@@ -9,6 +9,7 @@ from weir.metrics.definitions import DEFINITIONS, Definition
 from weir.metrics.job import JobFacts, JobMetrics
 from weir.metrics.latency import LatencyMetrics, LatencyRecorder
 from weir.metrics.process import register_process_metrics
+from weir.metrics.questions import QuestionMetrics
 from weir.metrics.serving import MetricsPusher, MetricsServer, serve_metrics
 from weir.metrics.store import StoreCounters, StoreMetrics
 from weir.metrics.subtask import SubtaskCounters, SubtaskLabels, SubtaskMetrics
@@ -22,6 +23,7 @@ __all__ = [
     "LatencyRecorder",
     "MetricsPusher",
     "MetricsServer",
+    "QuestionMetrics",
     "StoreCounters",
     "StoreMetrics",
     "SubtaskCounters",

@@ -148,4 +148,19 @@ TASK_MANAGERS = _define("weir_task_managers", "gauge", (), "Task managers whose 
 SLOTS = _define("weir_slots", "gauge", (), "Subtasks that those task managers take together.")
 SLOTS_USED = _define("weir_slots_used", "gauge", (), "Subtasks that are placed on them.")
 
+QUESTIONS = _define(
+    "weir_questions_total",
+    "counter",
+    ("step", "state", "consistency", "result"),
+    "Questions to state that this process took, by result: `answered`, `nothing` (404), or why not: `malformed`, "
+    "`job_over`, `continuation_expired`, `too_large`, `busy`, `caller_gone`, `not_offered`, `try_again`, `failed`. 100 "
+    "states that have answered have labels of their own, all else is `other`.",
+)
+QUESTION_SECONDS = _define(
+    "weir_question_seconds",
+    "histogram",
+    ("step", "state", "consistency"),
+    "Time from a question to its answer, of those that were answered.",
+)
+
 BUILD_INFO = _define("weir_build_info", "gauge", ("version", "python", "role"), "Always 1; says what runs.")

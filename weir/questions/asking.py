@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -94,11 +94,20 @@ class Directory(Protocol):
         ...
 
 
+#: Told of each question: step, state, consistency, status as of HTTP, seconds; see ``weir.metrics.QuestionMetrics``.
+Observe = Callable[[str, str, str, int, float], None]
+
+
+def _observe_nothing(step: str, state: str, consistency: str, status: int, took_s: float) -> None:
+    pass
+
+
 class Asking:
     """One for each process; used in the event loop."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, observe: Observe = _observe_nothing) -> None:
         self._directory = directory
+        self._observe = observe
         self._asked = 0
         self._groups: dict[tuple[str, str], int] = {}
 
@@ -108,6 +117,26 @@ class Asking:
         Raises:
             QueryError: there is none.
         """
+        loop = asyncio.get_running_loop()
+        begin_s, status = loop.time(), 500
+        try:
+            status, answer = await self._ask(question)
+            return status, answer
+        except QueryError as error:
+            status = error.status
+            raise
+        except asyncio.CancelledError:
+            status = 499
+            raise
+        finally:
+            took_s = loop.time() - begin_s
+            self._observe(question.step, question.state, question.consistency, status, took_s)
+
+    def note_malformed(self) -> None:
+        """Count a request that was no question."""
+        self._observe("", "", "", 400, 0.0)
+
+    async def _ask(self, question: Question) -> tuple[int, dict[str, Any]]:
         if self._asked >= _ASKED_MAX:
             raise QueryError(429, f"{_ASKED_MAX} questions are being answered: try again")
         self._asked += 1

@@ -66,7 +66,11 @@ class StatePages:
             given = dict(parse_qsl(scope["query_string"].decode(errors="replace"), keep_blank_values=True))
             if names[0] == "state":
                 key = names[3] if len(names) > 3 else None
-                question = parse_question(names[1], names[2], key, given, arrow=_wants_arrow(scope))
+                try:
+                    question = parse_question(names[1], names[2], key, given, arrow=_wants_arrow(scope))
+                except QueryError:
+                    self._asking.note_malformed()
+                    raise
                 status, answer = await _while_wanted(self._asking.ask(question), receive)
             else:
                 status, answer = await _while_wanted(self._of_store(names, given), receive)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import httpx
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from control_plane.web import state_pages
 from weir.protocol.queries import QueryError
@@ -13,8 +14,8 @@ from weir.protocol.queries import QueryError
 class Asked:
     """Answers as it is told to."""
 
-    def __init__(self, directory):
-        directory._control_plane.asked = self
+    def __init__(self, directory, observe):
+        directory._control_plane.asked, self.observe = self, observe
         self.questions, self.answer = [], (200, {"key": "a", "value": 1})
 
     async def ask(self, question):
@@ -24,11 +25,14 @@ class Asked:
             raise self.answer
         return self.answer
 
+    def note_malformed(self):
+        self.observe("", "", "", 400, 0.0)
+
 
 def make(monkeypatch):
     monkeypatch.setattr(state_pages, "Asking", Asked)
     app, control_plane = FastAPI(), SimpleNamespace()
-    state_pages.add_state_pages(app, control_plane)
+    state_pages.add_state_pages(app, control_plane, CollectorRegistry())
     return Client(app), control_plane.asked
 
 
