@@ -25,6 +25,7 @@ from weir.operators.queries.formats import ABSENT
 from weir.protocol.queries import TIMEOUT_S, QueryError, Question, continuation
 from weir.records import WATERMARK_MIN_MS
 from weir.state.tables.cells import CellTable
+from weir.state.tables.expiry import UNDATED
 from weir.state.tables.values import ValueTable
 from weir.types import SubtaskId
 
@@ -243,6 +244,9 @@ class Answers:
                 "checkpoint": checkpoint_id,
                 "created_ms": checkpoint.manifest.created_ms,
             }
+            if reading.watermark_ms != UNDATED:
+                # Steps that keep no times do not say theirs in a checkpoint.
+                shown["watermark_ms"] = reading.watermark_ms
             if question.key is not None:
                 group = asked.group_of(asked.keys.encode(question.key))
                 return (

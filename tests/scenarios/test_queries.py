@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -221,6 +222,13 @@ def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path
     assert check_ranges(instances[1]) == entries
     check_latest_ranges(instances[-1], entries)
     check_pages(cluster, entries)
+    _, answer = get(cluster, f"/state/states/versions/{KEYS[0]}?consistency=checkpoint")
+    assert answer["watermark_ms"] > 0
+    wanted = ("weir_questions_total{", 'step="seen"', 'consistency="latest"', 'result="answered"')
+    for instance in instances:
+        with urllib.request.urlopen(f"http://{instance}/metrics", timeout=PATIENCE_S) as page:
+            lines = page.read().decode().splitlines()
+        assert any(all(part in line for part in wanted) for line in lines), f"{instance} has answered"
 
     place = cluster.status()["stages"][stage]["subtasks"][0]["task_manager"]
     victim = next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
