@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import orjson
 from prometheus_client import CollectorRegistry
 
+from task_manager.exchange.sockets import send_at_once
 from task_manager.job_slot import JobSlot
 from task_manager.queries.answers import QUERIES_MAX
 from task_manager.queries.directory import FetchedDirectory
@@ -219,9 +220,12 @@ def _listen(host: str, port: int) -> socket.socket:
     host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=128)
+        bound = socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise AddressInUseError(
             f"cannot listen on {join_address(host, port)} for questions to state: {error.strerror}; "
             "choose another taskManager.http_port"
         ) from error
+    # Connections inherit it: else an answer waits for the caller to acknowledge the one before it, up to 40 ms.
+    send_at_once(bound)
+    return bound

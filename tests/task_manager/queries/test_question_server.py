@@ -1,6 +1,7 @@
 """A task manager's pages: there with the process, without a job, and gone with it."""
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from types import SimpleNamespace
@@ -51,3 +52,11 @@ def test_pages_without_a_job(capfd):
     with pytest.raises(urllib.error.URLError):
         get(server, "/healthz")
     assert capfd.readouterr().err == ""
+
+
+def test_no_answer_waits_for_the_one_before_it():
+    """asyncio sets this for sockets that it makes itself, not for these."""
+    server = make()
+    server.start()
+    assert all(bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for bound in server._sockets)
+    server.stop()
