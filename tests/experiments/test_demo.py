@@ -58,7 +58,7 @@ def small_workload(tmp_path):
 @pytest.mark.scenario
 @pytest.mark.spark
 def test_the_demo_shows_all_numbers_and_leaves_a_latency_file_and_pictures(tmp_path):
-    code, out, err = run(tmp_path, *SMALL, "--rate=1000", "--seconds=16", "--count-load-ms=0.1")
+    code, out, err = run(tmp_path, *SMALL, "--rate=1000", "--seconds=12", "--count-load-ms=0.1")
     assert (code, err) == (0, "")
     expected = count_in_batch(tmp_path / EVENTS_DIRECTORY)
     assert expected["events_in"] == EVENTS
@@ -68,7 +68,7 @@ def test_the_demo_shows_all_numbers_and_leaves_a_latency_file_and_pictures(tmp_p
         match[1]: re.split(r" {2,}", match[2])
         for match in re.finditer(r"(?m)^([a-z][a-z0-9 ]*?)  +(.*)$", out)
     }
-    assert rows["events in"][:2] == [f"{EVENTS:,}", "16,000"]
+    assert rows["events in"][:2] == [f"{EVENTS:,}", "12,000"]
     assert rows["events out"][0] == f"{expected['events_out']:,}"
     assert rows["distinct keys"][0] == f"{KEYS:,}"
     assert rows["throughput"][0].endswith("/s")
