@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import threading
@@ -38,6 +39,9 @@ log = logging.getLogger(__name__)
 _LOOK_S = 0.0005
 _LOOKS_MAX = 20
 
+#: For the end of the thread: its sockets are closed afterwards.
+_STOP_S = 30.0
+
 
 class DirectoryCalls(Protocol):
     """Of ``task_manager.link.control_calls.GrpcControlCalls``."""
@@ -65,6 +69,7 @@ class QuestionServer:
         self._config = config
         self.place = QuestionPlace(0, new_greeting())
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="questions", daemon=True)
         self._pool = ThreadPoolExecutor(QUERIES_MAX, thread_name_prefix="question")
         self._directory = FetchedDirectory(self._identity, calls.directory, clock)
@@ -95,8 +100,9 @@ class QuestionServer:
     def stop(self) -> None:
         """Take no more questions."""
         if self._loop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(2.0)
+            with contextlib.suppress(RuntimeError):  # The loop was closed since.
+                self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(_STOP_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
         for bound in self._sockets:
             bound.close()
@@ -106,19 +112,24 @@ class QuestionServer:
         return None if runtime is None else runtime.identity
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        loop, (links, pages) = self._running_loop, self._sockets
-        loop.run_until_complete(
-            loop.create_server(lambda: AnsweringProtocol(self.place.greeting, self._asked), sock=links)
-        )
+        loop = self._running_loop
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._serve(*self._sockets))
+        finally:
+            loop.close()
+
+    async def _serve(self, links: socket.socket, pages: socket.socket) -> None:
+        """Answer until told to stop; it may be told so before this begins."""
+        loop = asyncio.get_running_loop()
+        await loop.create_server(lambda: AnsweringProtocol(self.place.greeting, self._asked), sock=links)
         PageServer(self._app, pages).begin(loop)
-        loop.run_forever()
+        await self._stopping.wait()
         # Else they are told of on standard error when the process ends.
-        tasks = asyncio.all_tasks(loop)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
     def _running_loop(self) -> asyncio.AbstractEventLoop:

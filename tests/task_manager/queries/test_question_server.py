@@ -2,6 +2,8 @@
 
 import json
 import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from types import SimpleNamespace
@@ -60,3 +62,26 @@ def test_no_answer_waits_for_the_one_before_it():
     server.start()
     assert all(bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for bound in server._sockets)
     server.stop()
+
+
+def test_it_can_be_stopped_before_its_thread_has_begun(capfd):
+    server, told = make(), threading.Event()
+    run = server._run
+    server._thread = threading.Thread(target=lambda: told.wait(30.0) and run())
+    server.start()
+    tell = server._loop.call_soon_threadsafe
+    server._loop.call_soon_threadsafe = lambda *work: (tell(*work), told.set())
+    server.stop()
+    assert server._loop.is_closed() and not server._thread.is_alive()
+    server.stop()
+    assert capfd.readouterr().err == ""
+
+
+def test_it_can_be_stopped_at_any_moment(capfd):
+    for pause_s in (0.0, 0.0001, 0.0003, 0.001, 0.003):
+        server = make()
+        server.start()
+        time.sleep(pause_s)
+        server.stop()
+        assert server._loop.is_closed() and not server._thread.is_alive()
+    assert capfd.readouterr().err == ""
