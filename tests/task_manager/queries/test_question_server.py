@@ -72,7 +72,8 @@ def test_it_can_be_stopped_before_its_thread_has_begun(capfd):
     tell = server._loop.call_soon_threadsafe
     server._loop.call_soon_threadsafe = lambda *work: (tell(*work), told.set())
     server.stop()
-    assert server._loop.is_closed() and not server._thread.is_alive()
+    assert server._loop.is_closed()
+    assert not server._thread.is_alive()
     server.stop()
     assert capfd.readouterr().err == ""
 
@@ -83,5 +84,6 @@ def test_it_can_be_stopped_at_any_moment(capfd):
         server.start()
         time.sleep(pause_s)
         server.stop()
-        assert server._loop.is_closed() and not server._thread.is_alive()
+        assert server._loop.is_closed()
+        assert not server._thread.is_alive()
     assert capfd.readouterr().err == ""
