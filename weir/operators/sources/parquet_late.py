@@ -88,12 +88,12 @@ class LateTexts:
         room = (counts * (self.size_bytes * _ROOM_RATIO / self.rows)).astype(np.int64) + _ROOM_BYTES
         room += -room % _ALIGNMENT_BYTES
         starts = np.cumsum(room) - room
-        out = np.empty(int(room.sum()) + PADDING_BYTES, dtype=np.uint8)
+        out = np.empty(int(room.sum()), dtype=np.uint8)
         #: Offsets of one consumer after those of another; each begins with 0.
         offsets = np.empty(self.rows + consumers, dtype=np.int32)
         firsts = stops_of_rows[:-1] + np.arange(consumers)
         offsets[firsts] = 0
-        to, stops, nexts = starts.copy(), starts + room, firsts + 1
+        to, stops, nexts = starts.copy(), starts + room - PADDING_BYTES, firsts + 1
         row = 0
         try:
             for read in self.pages:
@@ -125,7 +125,7 @@ class LateTexts:
         ]
 
     def _read(self) -> pa.Array:
-        offsets, out = np.zeros(self.rows + 1, dtype=np.int32), np.empty(0, dtype=np.uint8)
+        offsets = np.zeros(self.rows + 1, dtype=np.int32)
         valid: np.ndarray | None = None
         out = np.empty(self.size_bytes + PADDING_BYTES, dtype=np.uint8)
         row = 0
@@ -183,7 +183,7 @@ def divide_plain(
         count: rows of the page.
         owners: int32, the consumer of each row.
         row: number of the first row in ``owners``.
-        out: uint8, ``PADDING_BYTES`` longer than the last of ``stops``.
+        out: uint8; what lies ``PADDING_BYTES`` or less after each of ``stops`` is nobody's, and is overwritten.
         starts: int64, where the texts of each consumer begin in ``out``.
         to: int64, where the next one goes; changed.
         stops: int64, where they must end.

@@ -13,10 +13,12 @@ import pytest
 from weir.errors import InputError
 from weir.exchange import split_by_owner, with_key_hash
 from weir.operators.base import OperatorContext
+from weir.operators.byte_access import PADDING_BYTES
 from weir.operators.sources.parquet import ParquetReader
 from weir.operators.sources.parquet_columns import direct_batches
+from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_late import LateRows, LateTexts
-from weir.operators.sources.parquet_pages import UnsupportedPageError
+from weir.operators.sources.parquet_pages import Page, UnsupportedPageError
 from weir.operators.sources.parquet_rows import open_parquet
 from weir.records import system_schema, user_columns
 from weir.specs import ParquetSpec
@@ -105,7 +107,7 @@ def test_damaged_pages_end_no_process(tmp_path, seed):
     for _ in range(50):
         data[draw.randrange(end // 2, end)] = draw.randrange(256)
     path.write_bytes(data)
-    with contextlib.suppress(UnsupportedPageError, OSError, pa.ArrowException, Exception):
+    with contextlib.suppress(UnsupportedPageError, DamagedPageError, OSError, pa.ArrowException):
         for rows in direct_batches(str(path), file, 0, NAMES, 0, 500, 1 << 20, []):
             if isinstance(rows, LateRows):
                 rows.late.divided(np.arange(rows.late.rows, dtype=np.uint32), [0, 5, rows.late.rows])
@@ -120,6 +122,21 @@ def test_pages_that_are_not_as_they_say_are_read_otherwise():
     late = LateTexts(pa.field("t", pa.string()), 0, 2, 10, [refuse], lambda: texts)
     assert late.divided(np.arange(2, dtype=np.uint32), [0, 1, 2]) is None
     assert late.joined(pa.record_batch({"n": [1, 2]})).to_pydict() == {"t": ["a", "b"], "n": [1, 2]}
+
+
+@pytest.mark.parametrize("short", [0, 1, 15, 31, 32, 64])
+def test_a_consumer_whose_texts_fill_its_room_leaves_those_of_the_next_alone(short):
+    """Texts are copied 32 bytes at a time, also their last ones."""
+    size_bytes = 192_000
+    room_bytes = int(size_bytes / 5 * 2 * 1.25) + (32 << 10)
+    room_bytes += -room_bytes % 64
+    texts = [b"a", b"b" * 40, b"a" * (room_bytes - short - 1), b"c" * 40, b"d" * 40]
+    data = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+    page = Page(5, None, None, np.frombuffer(bytearray(data), dtype=np.uint8), 0)
+    late = LateTexts(pa.field("t", pa.binary()), 0, 5, size_bytes, [lambda: page], list)
+    parts = late.divided(np.array([0, 2, 1, 3, 4], dtype=np.uint32), [0, 2, 5])
+    expected = [pa.array([texts[row] for row in rows]) for rows in ([0, 2], [1, 3, 4])]
+    assert parts == expected if short >= PADDING_BYTES else parts in (None, expected)
 
 
 def test_an_error_of_reading_names_the_file():
