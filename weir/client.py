@@ -217,8 +217,12 @@ class StateQuestions:
         import polars as pl
 
         given = {
-            "from": first, "to": last, "prefix": prefix, "limit": _ARROW_ROWS, "consistency": consistency
-        }  # fmt: skip
+            "from": first,
+            "to": last,
+            "prefix": prefix,
+            "limit": _ARROW_ROWS,
+            "consistency": consistency,
+        }
         parameters = _texts(given) | ({"reverse": "true"} if reverse else {})
         frames: list[pl.DataFrame] = []
         while True:

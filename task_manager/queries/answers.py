@@ -21,7 +21,7 @@ from weir.clock import Clock
 from weir.errors import CheckpointError
 from weir.graph import PhysicalGraph
 from weir.operators.queries.answering import AskedState, answer_one, answer_range, asked_state, check_range
-from weir.operators.queries.formats import ABSENT
+from weir.operators.queries.formats import ABSENT, EntryFormat
 from weir.protocol.queries import TIMEOUT_S, QueryError, Question, continuation
 from weir.records import WATERMARK_MIN_MS
 from weir.state.tables.cells import CellTable
@@ -105,7 +105,10 @@ class Answers:
             ChangingError: the key's state is being changed: ask again in a moment.
         """
         asked = self._known.get((question.step, question.state))
-        if asked is None or question.consistency != "latest" or question.key is None or not asked.is_entry:
+        if asked is None or question.consistency != "latest" or question.key is None:
+            return None
+        # A key has one entry, which means something by itself.
+        if not isinstance(asked.format, EntryFormat) or asked.format.ttl is not None:
             return None
         key = asked.keys.encode(question.key)
         value, group = asked.place_of(key)

@@ -100,7 +100,7 @@ def test_refusals(is_cells, monkeypatch):
     world.owned.remove(1)
     with pytest.raises(QueryError, match="key group 1 went to another owner meanwhile: try again"):
         reading.check_owned()
-    monkeypatch.setattr(live_ranges, "COPIED_KEYS_MAX", 3)
+    monkeypatch.setattr(live_ranges, "COPIED_CELLS_MAX" if is_cells else "COPIED_VALUES_MAX", 3)
     with pytest.raises(QueryError, match="more than 3 keys have changed") as refused:
         world.copy()
     assert refused.value.status == 413

@@ -16,7 +16,7 @@ from weir import keys as weir_keys
 from weir.graph import LogicalGraph, Node
 from weir.operators.queries.formats import EntryFormat, StateFormat, format_of
 from weir.operators.queries.key_text import KeyText
-from weir.operators.queries.reading import StateReading
+from weir.operators.queries.reading import RangeReading, StateReading
 from weir.protocol.queries import ARROW_BYTES_MAX, PAGE_BYTES_MAX, QueryError, Question
 from weir.specs.keyed import KeyedSpec
 from weir.specs.windows import WindowAggregateSpec
@@ -42,11 +42,6 @@ class AskedState:
     format: StateFormat
     keys: KeyText
     max_parallelism: int
-
-    @property
-    def is_entry(self) -> bool:
-        """Whether a key has one entry, which means something by itself."""
-        return isinstance(self.format, EntryFormat) and self.format.ttl is None
 
     def group_of(self, user_key: bytes) -> int:
         """The key group of a key."""
@@ -137,7 +132,7 @@ class Page:
 
 def answer_range(
     asked: AskedState,
-    reading: StateReading,
+    reading: RangeReading,
     state_id: int,
     groups: Iterable[int],
     question: Question,
@@ -212,7 +207,7 @@ def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]
 
 
 def merged_blocks(
-    reading: StateReading,
+    reading: RangeReading,
     state_id: int,
     groups: Iterable[int],
     bounds: tuple[bytes, bytes | None],
@@ -277,7 +272,7 @@ class _Run:
 
 
 def _scans(
-    reading: StateReading,
+    reading: RangeReading,
     state_id: int,
     groups: Iterable[int],
     start: bytes,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from weir.graph import Node
 from weir.operators.keyed.aggregate_functions import cell_count, make_accumulators
 from weir.operators.queries.key_text import plain
-from weir.operators.queries.reading import StateReading
+from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of
 from weir.protocol.queries import QueryError, Question
@@ -61,10 +61,6 @@ class StateFormat(ABC):
             QueryError: the question does not fit the state.
         """
 
-    def value(self, reading: StateReading, data: bytes) -> Any:
-        """What an answer shows of the entry of a key, of states that have one; ``ABSENT``: it does not count."""
-        raise NotImplementedError
-
 
 class EntryFormat(StateFormat):
     """States with one entry of each key."""
@@ -102,13 +98,13 @@ class EntryFormat(StateFormat):
         data = reading.get_many([layout.key_prefix(group, state_id) + user_key])[0]
         return ABSENT if data is None else self.value(reading, data)
 
-    def value(self, reading: StateReading, data: bytes) -> Any:
-        """See :class:`StateFormat`."""
+    def value(self, reading: RangeReading, data: bytes) -> Any:
+        """What an answer shows of the entry of a key; ``ABSENT``: it does not count."""
         if self._stamp_of is not None and reading.is_expired(self._stamp_of(data)):
             return ABSENT
         return self._decode(data)
 
-    def live(self, reading: StateReading, block: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    def live(self, reading: RangeReading, block: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Those of some keys and entries that count."""
         if self._stamp_of is not None:
             stamp_of, is_expired = self._stamp_of, reading.is_expired

@@ -413,7 +413,7 @@ class CellTable(StateTable):
         ]
 
     def unwritten_entries(self, count_max: int) -> tuple[PackedKeys, np.ndarray, np.ndarray] | None:
-        """State keys (in no order), cells and presence that the store may not have yet; 50 ns a key.
+        """State keys (in no order), cells and presence that the store may not have yet; 25 to 40 ns a key.
 
         None: there are more than ``count_max``. For questions from outside.
         """
