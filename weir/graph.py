@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -317,15 +318,11 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
         logical: the job.
         whole: steps whose whole output is looked at from outside; the processes of a real job have none.
     """
-    consumers: dict[str, int] = {}
     # The module needs this one.
     from weir.pre_aggregation import with_parts
 
     nodes = with_parts(logical.nodes)
-    by_name = {node.name: node for node in nodes}
-    for node in nodes:
-        for item in node.inputs:
-            consumers[item.output_id] = consumers.get(item.output_id, 0) + 1
+    by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     chained = {node.name for node in nodes if _chains_to_producer(by_name, node, consumers)}
     projection = project(nodes, lambda node: node.name in chained, whole)
     chains: list[list[Node]] = []
@@ -354,7 +351,12 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
     return PhysicalGraph(logical, tuple(stages))
 
 
-def _chains_to_producer(by_name: Mapping[str, Node], node: Node, consumers: dict[str, int]) -> bool:
+def consumer_counts(nodes: Iterable[Node]) -> Counter[str]:
+    """By ``output_id`` how many inputs read an output."""
+    return Counter(item.output_id for node in nodes for item in node.inputs)
+
+
+def _chains_to_producer(by_name: Mapping[str, Node], node: Node, consumers: Mapping[str, int]) -> bool:
     if len(node.inputs) != 1:
         return False
     item = node.inputs[0]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from weir.graph import Exchange, Input, Node
+from weir.graph import Exchange, Input, Node, consumer_counts
 from weir.specs import KeyedSpec
 
 #: Of each key column by which rows were spread, the columns that hold its values now; None: rows are not spread by key.
@@ -26,11 +26,7 @@ def without_needless_exchanges(nodes: Sequence[Node]) -> list[Node]:
     Args:
         nodes: in topological order, checked.
     """
-    by_name = {node.name: node for node in nodes}
-    readers: dict[str, int] = {}
-    for node in nodes:
-        for item in node.inputs:
-            readers[item.output_id] = readers.get(item.output_id, 0) + 1
+    by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     spread = partitionings(nodes)
     found = []
     for node in nodes:
@@ -41,7 +37,7 @@ def without_needless_exchanges(nodes: Sequence[Node]) -> list[Node]:
                 item.exchange is Exchange.HASH
                 and not item.stage_boundary
                 and not item.output
-                and readers[item.output_id] == 1
+                and consumers[item.output_id] == 1
                 and producer.parallelism == node.parallelism
                 and is_spread_by(spread[producer.name], item.key_columns)
             ):

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from weir.graph import Exchange, Input, Node
+from weir.graph import Exchange, Input, Node, consumer_counts
 from weir.side_outputs import output_id
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
@@ -28,15 +28,11 @@ def with_parts(nodes: Sequence[Node]) -> list[Node]:
     Args:
         nodes: in topological order, checked.
     """
-    by_name = {node.name: node for node in nodes}
-    readers: dict[str, int] = {}
-    for node in nodes:
-        for item in node.inputs:
-            readers[item.output_id] = readers.get(item.output_id, 0) + 1
+    by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     found: list[Node] = []
     for node in nodes:
         name = f"{node.name}.part"
-        sides_are_read = any(output_id(node.name, side.name) in readers for side in node.side_outputs)
+        sides_are_read = any(output_id(node.name, side.name) in consumers for side in node.side_outputs)
         if name in by_name or sides_are_read or not _is_exact(node):
             found.append(node)
             continue
@@ -44,7 +40,7 @@ def with_parts(nodes: Sequence[Node]) -> list[Node]:
         producer, spec = by_name[item.producer], node.spec
         assert isinstance(spec, WindowAggregateSpec)
         # Else the step would be a stage of its own, to which rows are sent first.
-        is_chained = not item.output and readers[item.output_id] == 1
+        is_chained = not item.output and consumers[item.output_id] == 1
         if item.exchange is not Exchange.HASH or not is_chained:
             found.append(node)
             continue
