@@ -176,7 +176,7 @@ def _connect(
         address,
         state.checkpoint_store,
         state.publisher,
-        ImageCalls(identity, network.connection),
+        ImageCalls(identity, network),
         control,
         state.images_by_id,
         threads.pool(_CHECKPOINT_THREADS, "checkpoint"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 import grpc
 import orjson
 
+from task_manager.exchange.connections import is_closed
+from task_manager.exchange.peer_network import PeerNetwork
 from weir.errors import ConnectionLostError
 from weir.protocol.manifest import StoreImage, image_from_json
 from weir.rpc import control_pb2, control_pb2_grpc
@@ -42,10 +44,10 @@ class ImagePeers(Protocol):
 class ImageCalls:
     """Implements :class:`ImagePeers`."""
 
-    def __init__(self, identity: JobIdentity, connection: Callable[[str], grpc.Channel]) -> None:
-        """``connection`` leads to a peer."""
+    def __init__(self, identity: JobIdentity, network: PeerNetwork) -> None:
+        """``network`` leads to peers."""
         self._identity = identity
-        self._connection = connection
+        self._network = network
 
     def take(self, address: str, checkpoint_id: int) -> str:
         """See :class:`ImagePeers`."""
@@ -68,7 +70,7 @@ class ImageCalls:
         return image_from_json(orjson.loads(reply.image_json)), int(reply.new_bytes)
 
     def _stub(self, address: str) -> control_pb2_grpc.TaskManagerStub:
-        return control_pb2_grpc.TaskManagerStub(self._connection(address))
+        return self._network.stub(address, control_pb2_grpc.TaskManagerStub)
 
 
 @contextmanager
@@ -79,4 +81,10 @@ def _naming(address: str) -> Iterator[None]:
     except grpc.RpcError as error:
         raise ConnectionLostError(
             f"task manager {address} gave no image of its store: {error.details()}"
+        ) from error
+    except ValueError as error:
+        if not is_closed(error):
+            raise
+        raise ConnectionLostError(
+            f"task manager {address} gave no image of its store: the connection was closed"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 import grpc
 
@@ -11,6 +12,9 @@ from weir.rpc.wire import JobIdentity, check_same_job, parse_address
 
 #: How often a thread that waits in grpcio looks without need; not a part of its interface.
 _GRPC_WAIT_MODULE, _GRPC_WAIT, _GRPC_WAIT_S = "grpc._common", "MAXIMUM_WAIT_TIMEOUT", 5.0
+
+#: What gRPC says of a call on a closed channel, in two ways.
+_CLOSED = re.compile(r"closed channel|Channel closed")
 
 
 def let_grpc_sleep() -> None:
@@ -45,6 +49,11 @@ def connect(address: str, options: list[tuple[str, int]]) -> grpc.Channel:
             ("grpc.enable_http_proxy", 0),
         ],
     )
+
+
+def is_closed(error: BaseException) -> bool:
+    """Whether a call came too late: the connection was closed by this process, in another thread."""
+    return isinstance(error, ValueError) and _CLOSED.search(str(error)) is not None
 
 
 def check_channel_job(ours: JobIdentity | None, theirs: JobIdentity) -> None:

@@ -17,6 +17,7 @@ from collections import deque
 import grpc
 import pyarrow as pa
 
+from task_manager.exchange.connections import is_closed
 from task_manager.exchange.credits import CreditGate
 from task_manager.exchange.frames import Frame, FrameEncoder, closed_frame, handshake_frame, read_replies
 from task_manager.exchange.gathering import Gathering
@@ -36,6 +37,7 @@ ACCEPT_TIMEOUT_S = 15.0
 _SPACING_S = 0.0005
 #: So many bytes do not wait, and are written by the link's thread: that may take long.
 LARGE_BYTES = 64 << 10
+_CLOSED_HERE = "it was closed here"
 #: Replies are small.
 _REPLY_BYTES_MAX = 1 << 20
 
@@ -54,7 +56,7 @@ class PeerLink:
         """Connects in a thread of its own; channels can be opened meanwhile.
 
         Args:
-            connection: leads to the task manager at ``address``.
+            connection: leads to the task manager at ``address``; not closed yet.
             address: ``host:port``.
             identity: of the job.
             clock: spaces messages.
@@ -62,7 +64,7 @@ class PeerLink:
         """
         self.address = address
         self.identity = identity
-        self._connection = connection
+        self._stub = data_pb2_grpc.ExchangeStub(connection)
         self._clock = clock
         self._gathering = gathering
         #: Guards the channels and the error.
@@ -142,7 +144,7 @@ class PeerLink:
 
     def close(self) -> None:
         """End the connection at once; called when the job has ended here."""
-        self._fail("it was closed here")
+        self._fail(_CLOSED_HERE)
 
     def _explain(self, reason: str, channel: ChannelId) -> WeirError:
         """What the sender on a channel of a broken link is told."""
@@ -176,11 +178,14 @@ class PeerLink:
                 pieces.clear()
         except (OSError, grpc.RpcError) as error:
             self._fail(_reason(error))
+        except ValueError as error:
+            if not is_closed(error):
+                raise
+            self._fail(_CLOSED_HERE)
 
     def _connect(self) -> socket.socket:
         request = data_pb2.OpenLinkRequest(protocol_version=PROTOCOL_VERSION)
-        stub = data_pb2_grpc.ExchangeStub(self._connection)
-        place = stub.OpenLink(request, timeout=ACCEPT_TIMEOUT_S)
+        place = self._stub.OpenLink(request, timeout=ACCEPT_TIMEOUT_S)
         host = parse_address(self.address).host
         descriptor = make_memory() if place.local_name else None
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import grpc
 
@@ -15,9 +16,12 @@ from task_manager.exchange.peer_link import PeerLink
 from task_manager.state.state_client import GrpcStateClient
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
+from weir.errors import ConnectionLostError
 from weir.rpc.wire import JobIdentity, message_size_options
 from weir.state.placement.remote import RemoteStateClient
 from weir.types import ChannelId
+
+Stub = TypeVar("Stub")
 
 
 class PeerNetwork:
@@ -41,7 +45,9 @@ class PeerNetwork:
         self.gathering = Gathering(clock.monotonic_s)
         self._connections: dict[str, grpc.Channel] = {}
         self._links: dict[str, PeerLink] = {}
-        self._lock = threading.Lock()
+        #: Guards both, and that no stub is made of a connection that was closed: gRPC (1.85) ends the process then.
+        self._lock = threading.RLock()
+        self._is_closed = False
 
     def open_channel(self, channel: ChannelId, sender: Inbox, location: str) -> Channel:
         """Open a channel; a remote one is accepted when this returns.
@@ -59,23 +65,40 @@ class PeerNetwork:
         remote.wait_accepted()
         return remote
 
-    def connection(self, location: str) -> grpc.Channel:
-        """Returns the connection to another task manager."""
+    def stub(self, location: str, make: Callable[[grpc.Channel], Stub]) -> Stub:
+        """What ``make`` returns for the connection to another task manager: a stub of gRPC, or what has one.
+
+        Raises:
+            ConnectionLostError: the job has ended here.
+        """
         with self._lock:
-            if location not in self._connections:
-                options = message_size_options(self._config.message_bytes_max)
-                self._connections[location] = connect(location, options)
-            return self._connections[location]
+            if self._is_closed:
+                raise ConnectionLostError(f"the connection to task manager {location} is closed")
+            return make(self.connection(location))
+
+    def connection(self, location: str) -> grpc.Channel:
+        """Returns the connection to another task manager; called by :meth:`stub` only."""
+        if location not in self._connections:
+            options = message_size_options(self._config.message_bytes_max)
+            self._connections[location] = connect(location, options)
+        return self._connections[location]
 
     def state_client(self, stage_index: int, address: str, epochs: Mapping[int, int]) -> RemoteStateClient:
-        """Returns access to the store of another task manager, with an owner's epochs."""
-        return GrpcStateClient(
-            self.connection(address), address, self._identity, stage_index, epochs, self._clock
-        )
+        """Returns access to the store of another task manager, with an owner's epochs.
+
+        Raises:
+            ConnectionLostError: the job has ended here.
+        """
+
+        def make(connection: grpc.Channel) -> RemoteStateClient:
+            return GrpcStateClient(connection, address, self._identity, stage_index, epochs, self._clock)
+
+        return self.stub(address, make)
 
     def close(self) -> None:
-        """Close all links and connections."""
+        """Close all links and connections; safe to call twice."""
         with self._lock:
+            self._is_closed = True
             links, connections = list(self._links.values()), list(self._connections.values())
         for link in links:
             link.close()
@@ -84,10 +107,11 @@ class PeerNetwork:
 
     def _link(self, location: str) -> PeerLink:
         """What all channels to another task manager go through."""
-        connection = self.connection(location)
+
+        def make(connection: grpc.Channel) -> PeerLink:
+            return PeerLink(connection, location, self._identity, self._clock, self.gathering)
+
         with self._lock:
             if location not in self._links or self._links[location].is_broken:
-                self._links[location] = PeerLink(
-                    connection, location, self._identity, self._clock, self.gathering
-                )
+                self._links[location] = self.stub(location, make)
             return self._links[location]

@@ -261,7 +261,7 @@ class CacheCopier:
         at_handover: bool = False,
         deadline_s: float = float("inf"),
     ) -> CopySender:
-        stub = control_pb2_grpc.TaskManagerStub(self._network.connection(self._locations[target]))
+        stub = self._network.stub(self._locations[target], control_pb2_grpc.TaskManagerStub)
         return CopySender(
             stub, self._identity, target, version, self._clock, timeout_s, at_handover, deadline_s
         )

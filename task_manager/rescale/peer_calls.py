@@ -46,13 +46,13 @@ class PeerCalls:
             state_location=str(handover.location),
             bytes_shipped=bytes_shipped,
         )
-        stub = control_pb2_grpc.TaskManagerStub(self._network.connection(address))
         try:
+            stub = self._network.stub(address, control_pb2_grpc.TaskManagerStub)
             stub.HandOver(request, timeout=_HANDOVER_TIMEOUT_S)
-        except grpc.RpcError as error:
-            lost = ConnectionLostError(
-                f"task manager {address} did not take key groups over: {error.details()}"
-            )
+        except (grpc.RpcError, ConnectionLostError, ValueError) as error:
+            # A value error: the connection was closed between the two.
+            reason = error.details() if isinstance(error, grpc.RpcError) else error
+            lost = ConnectionLostError(f"task manager {address} did not take key groups over: {reason}")
             lost.__cause__ = error
             on_failure(lost)
 

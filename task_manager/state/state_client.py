@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 import weakref
@@ -13,6 +12,7 @@ from operator import itemgetter
 import grpc
 import numpy as np
 
+from task_manager.exchange.connections import is_closed
 from weir.clock import Clock
 from weir.errors import ConnectionLostError, FencedError, StateError, WeirError
 from weir.rpc import state_pb2, state_pb2_grpc
@@ -31,8 +31,6 @@ CALL_TIMEOUT_S = 30.0
 #: How exactly the time of a scan is kept.
 _WATCH_INTERVAL_S = 0.5
 _GROUP = itemgetter(slice(0, 2))
-#: What gRPC says of a call on a closed channel, in two ways.
-_CLOSED = re.compile(r"closed channel|Channel closed")
 _LOST = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -214,7 +212,7 @@ class _Errors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, grpc.RpcError):
             raise self._explain(error) from error
-        if isinstance(error, ValueError) and _CLOSED.search(str(error)):
+        if error is not None and is_closed(error):
             raise ConnectionLostError(f"the connection to task manager {self._address} is closed") from error
 
     def _explain(self, error: grpc.RpcError) -> WeirError:
@@ -296,7 +294,7 @@ class _ScanWatch:
         self._thread: threading.Thread | None = None
 
     def watch(self, scan: _Scan) -> None:
-        """Look after one more, until it is dropped."""
+        """Look after one more, until it is dropped; without any there is no thread."""
         with self._lock:
             self._scans.add(scan)
             if self._thread is None:
@@ -304,16 +302,19 @@ class _ScanWatch:
                 self._thread.start()
 
     def _run(self) -> None:
-        while True:
+        time.sleep(_WATCH_INTERVAL_S)
+        while self._look():
             time.sleep(_WATCH_INTERVAL_S)
-            self._look()
 
-    def _look(self) -> None:
-        """A method of its own, so that this thread holds no scan while it sleeps."""
+    def _look(self) -> bool:
+        """A method of its own, so that this thread holds no scan while it sleeps; False: it is not needed any more."""
         with self._lock:
             scans = list(self._scans)
+            if not scans:
+                self._thread = None
         for scan in scans:
             scan.give_up_if_late()
+        return bool(scans)
 
 
 _SCANS = _ScanWatch()

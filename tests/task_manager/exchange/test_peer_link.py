@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from task_manager.checkpoints.image_calls import ImageCalls
 from task_manager.exchange import connections
 from task_manager.exchange.channels import Inbox
 from task_manager.exchange.connections import check_channel_job, connect, let_grpc_sleep
@@ -19,10 +21,12 @@ from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.exchange_service import ExchangeService
 from task_manager.exchange.frames import SIZES, control_frame, handshake_frame, read_replies
 from task_manager.exchange.peer_link import PeerLink, RemoteChannel
+from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.exchange.shared_memory import SHARED_BYTES
 from task_manager.exchange.sockets import GREETING_BYTES, FrameReader, dial, send_all
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from weir.clock import SystemClock
+from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WireLimitError
 from weir.records import EndOfStream, Idle, RouteMarker, Watermark
 from weir.rpc import data_pb2, data_pb2_grpc
@@ -144,6 +148,59 @@ def test_credits_of_small_batches_come_in_few_messages(receiver):
     # Each has four of them, or comes 0.04 s after the one before.
     assert len(releases) <= 60 / 4 + (time.monotonic() - began_s) / 0.04 + 1
     channel.close()
+
+
+def test_a_link_whose_connection_is_closed_before_its_thread_has_begun(receiver, monkeypatch):
+    """As at the end of a job; an exception of the link's thread would fail this test, or another one."""
+    _, connection, address, _ = receiver
+    run = PeerLink._run
+
+    def late(link):
+        connection.close()
+        run(link)
+
+    monkeypatch.setattr(PeerLink, "_run", late)
+    channel = open_channel(connection, address)
+    with pytest.raises(ConnectionLostError, match="closed here"):
+        channel.wait_accepted()
+
+
+def test_a_network_that_is_closed_makes_no_more_calls(receiver):
+    """gRPC would end the process."""
+    _, _, address, _ = receiver
+    network = PeerNetwork(JOB, "127.0.0.1:1", TaskManagerConfig(), SystemClock(), pytest.fail)
+    network.state_client(0, address, {})
+    sender = Inbox()
+    network.open_channel(CHANNEL, sender, address).close()
+    network.close()
+    network.close()
+    for ask in (
+        lambda: network.state_client(0, address, {}),
+        lambda: network.open_channel(CHANNEL, sender, address),
+        lambda: ImageCalls(JOB, network).take(address, 1),
+    ):
+        with pytest.raises(ConnectionLostError, match=f"{address} is closed"):
+            ask()
+
+
+@pytest.mark.parametrize("closes_connection", [False, True])
+def test_a_link_that_is_closed_at_once_leaves_no_thread(receiver, closes_connection):
+    _, shared, address, _ = receiver
+    for number in range(20):
+        connection = connect(address, []) if closes_connection else shared
+        link = PeerLink(connection, address, JOB, SystemClock())
+        time.sleep(number * 0.0003)
+        link.close()
+        link.close()
+        if closes_connection:
+            connection.close()
+    wait_until(
+        lambda: (
+            not [
+                it for it in threading.enumerate() if it.name in (f"link to {address}", f"credits {address}")
+            ]
+        )
+    )
 
 
 def test_channels_of_one_link_go_on_when_another_is_refused_or_closed(receiver):

@@ -59,7 +59,7 @@ def test_what_changes_while_the_cache_is_copied_is_written_too(
             JobIdentity("job", "f", 1),
             "here:1",
             {OWNER: running},
-            SimpleNamespace(connection=lambda address: channel),
+            SimpleNamespace(stub=lambda address, make: make(channel)),
             {NEW: "there:1"},
             ManualClock(),
             copies=True,
