@@ -1,5 +1,6 @@
 """The client of a peer's store, against a real gRPC server that stands still."""
 
+import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,8 @@ def peer():
 def short(monkeypatch):
     monkeypatch.setattr(state_client, "CALL_TIMEOUT_S", 0.3)
     monkeypatch.setattr(state_client, "_WATCH_INTERVAL_S", 0.01)
+    # Scans of other tests, and the thread that looks after them, are none of these.
+    monkeypatch.setattr(state_client, "_SCANS", state_client._ScanWatch())
 
 
 def scan(peer):
@@ -111,8 +114,9 @@ def test_the_thread_that_watches_ends_when_there_is_nothing_to_watch(peer):
     peer.ended.set()
     for _ in range(3):
         entries = scan(peer)
-        (watching,) = [thread for thread in threading.enumerate() if thread.name == "scan deadlines"]
+        watching = state_client._SCANS._thread
         assert len(list(entries)) == 1
         del entries
+        gc.collect()
         watching.join(60)
         assert not watching.is_alive()
