@@ -56,17 +56,19 @@ class JsonDecoder:
         self._lines = np.empty((lines_max, 3), dtype=np.int64)
         self._columns = ScanColumns.make(schema, needed, paths or {}, lines_max) if use_scanner else None
 
-    def decode(self, data: np.ndarray, start: int, stop: int) -> Decoded:
+    def decode(self, data: np.ndarray, start: int, stop: int, wanted: int | None = None) -> Decoded:
         """Decode at most ``lines_max`` lines of ``data[start:stop]``.
 
         Args:
             data: uint8; readable for ``PADDING_BYTES`` after ``stop``; ``data[stop - 1]`` is a newline.
             start: position of the first line.
             stop: end of the last line.
+            wanted: decode no more lines than this.
         """
+        lines_max = self._lines_max if wanted is None else min(wanted, self._lines_max)
         columns = self._columns
         if columns is None:
-            after, count = cut_lines(data, start, stop, self._lines_max, self._lines)
+            after, count = cut_lines(data, start, stop, lines_max, self._lines)
             slow = self._strict.decode(data, self._lines, count)
             return Decoded(slow.batch, slow.rejections, after)
         columns.reserve(stop - start)
@@ -75,6 +77,7 @@ class JsonDecoder:
             start,
             stop,
             self._lines_max,
+            lines_max,
             self._line_bytes_max,
             columns.keys,
             columns.key_offsets,

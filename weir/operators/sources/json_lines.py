@@ -39,7 +39,7 @@ class JsonLinesReader(LineSource):
         """Lines of all files are alike."""
 
     def _decode_lines(self, reader: LineReader, may_be_more: bool) -> Decoded:
-        return self._decoder.decode(reader.data, reader.start, reader.stop)
+        return self._decoder.decode(reader.data, reader.start, reader.stop, self.rows_wanted)
 
     def _line_of_row(self, reader: LineReader, row: int) -> int:
         lines = np.empty((self.rows_decoded_max, 3), dtype=np.int64)

@@ -281,6 +281,7 @@ def _scan_object(
         INT,
         INT,
         INT,
+        INT,
         BYTES,
         INTS,
         INTS_2D,
@@ -300,6 +301,7 @@ def scan_lines(
     start: int,
     stop: int,
     lines_max: int,
+    wanted: int,
     line_bytes_max: int,
     keys: np.ndarray,
     key_offsets: np.ndarray,
@@ -314,7 +316,7 @@ def scan_lines(
     unsure: np.ndarray,
     starts: np.ndarray,
 ) -> tuple[int, int, int, int]:
-    """Read whole lines into columns until ``stop`` or ``lines_max`` lines.
+    """Read whole lines into columns until ``stop`` or ``wanted`` lines.
 
     The arrays are flat because views made inside a kernel cost reference counts.
 
@@ -323,6 +325,7 @@ def scan_lines(
         start: position of the first line.
         stop: end of the lines; ``data[stop - 1]`` is a newline.
         lines_max: rows that a column has room for.
+        wanted: lines to read, ``lines_max`` at most.
         line_bytes_max: longer lines are not certain.
         keys: uint8, the entries' keys with their closing quotes, concatenated and padded.
         key_offsets: int64, shape (entries + 1,), where each begins in ``keys``.
@@ -351,7 +354,7 @@ def scan_lines(
     for entry in range(len(table)):
         if table[entry, ENTRY_NULLABLE] == 0:
             required |= 1 << entry
-    while at < stop and row + unsure_count < lines_max:
+    while at < stop and row + unsure_count < wanted:
         after, late_after, filled = _scan_object(
             data,
             at,

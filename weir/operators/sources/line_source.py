@@ -132,8 +132,8 @@ class LineSource(FileReader):
     def _read_shares(self, shares: list[list[Split]]) -> None:
         self._assigned = shares
         self._pending = shares[self._rank][::-1]
-        # A paced source reads little at a time, so that no poll takes long.
-        self._buffer_bytes = BUFFER_BYTES if self._line_spec.rate is None else PACED_BUFFER_BYTES
+        # A source that gives out few rows reads little at a time, so that no poll takes long.
+        self._buffer_bytes = PACED_BUFFER_BYTES if self.is_trickle else BUFFER_BYTES
 
     def _rests(self) -> list[Rest]:
         rests = [_rest(split) for split in reversed(self._pending)]

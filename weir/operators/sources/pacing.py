@@ -36,6 +36,10 @@ COALESCE_US = 2_750
 _ROWS_WORTH_A_POLL, COALESCE_US_MAX = 8, 10_000
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
+#: Where so many come in ``COALESCE_US``, a poll decodes what is due and gives it out as it is, as without a rate: what
+#: makes small polls cheap (rows that are looked at before, due times as lists) costs more for each row than it saves.
+#: And polls gather longer, the more the higher the rate: the machine is busy with rows.
+_STREAM_ROWS = 1_024
 #: Rows are looked at before they are due in blocks of up to this many bytes: parts of a block keep all of it.
 _AHEAD_BYTES_MAX = 2 << 20
 
@@ -90,13 +94,18 @@ class Schedule:
         return count
 
 
+def _is_trickle(rate: float) -> bool:
+    return rate * COALESCE_US < _STREAM_ROWS * 1e6
+
+
 def _turn_us(period_us: float, gather_us_max: int) -> int:
     """From one poll to the next, where an event is due every ``period_us`` of a subtask."""
     gather_us_max = min(gather_us_max, COALESCE_US_MAX)
     if period_us >= gather_us_max:
         # Each event is alone, whether it waits or not.
         return COALESCE_US
-    return max(COALESCE_US, min(int(_ROWS_WORTH_A_POLL * period_us), gather_us_max))
+    crowd_us = int(COALESCE_US * COALESCE_US / period_us / _STREAM_ROWS)
+    return max(COALESCE_US, min(max(int(_ROWS_WORTH_A_POLL * period_us), crowd_us), gather_us_max))
 
 
 class BatchSource(SourceReader):
@@ -123,12 +132,16 @@ class BatchSource(SourceReader):
                 raise GraphError(
                     f"event_time_column {time_column} must be an integer column (ms since the epoch)"
                 )
+        #: Whether the rate makes polls give out so few rows that many of them are decoded at a time.
+        self.is_trickle = False
         #: Decoded rows with their time columns.
         self._batch: pa.RecordBatch | None = None
         #: Their event times, where a column or an expression gives them; None: the ingest time.
         self._times: TimesOfRows | None = None
-        #: When they are due, with a schedule.
+        #: When they are due, if the source is a trickle.
         self._due_us: list[int] = []
+        #: Lines or rows that the next block should have; see :attr:`rows_wanted`.
+        self._rows_due = PACED_DECODE_ROWS
         #: A column that these rows lack; set by a subclass that returns such rows.
         self._late: LateColumn | None = None
         self._looked_at_by: Callable[[pa.RecordBatch], RowsAhead | None] | None = None
@@ -175,6 +188,7 @@ class BatchSource(SourceReader):
         indices = context.subtask_indices or tuple(range(context.parallelism))
         #: Number of subtasks, and this one's place among them.
         self._subtasks, self._rank = len(indices), indices.index(context.subtask_index)
+        self.is_trickle = spec.rate is not None and _is_trickle(spec.rate / self._subtasks)
         start_us = context.job_start_us or context.clock.now_us()
         positions = self._positions(context)
         if positions:
@@ -269,9 +283,16 @@ class BatchSource(SourceReader):
 
     @property
     def rows_decoded_max(self) -> int:
-        """Rows to decode at a time."""
+        """Rows to decode at a time, at most."""
         batch_size = self._context.batch_size
-        return batch_size if self._source_spec.rate is None else min(batch_size, PACED_DECODE_ROWS)
+        return min(batch_size, PACED_DECODE_ROWS) if self.is_trickle else batch_size
+
+    @property
+    def rows_wanted(self) -> int:
+        """Rows that the next block should have, where it can be had of any length: what is due now."""
+        if self._source_spec.rate is None or self.is_trickle:
+            return self.rows_decoded_max
+        return max(1, min(self._rows_due, self.rows_decoded_max))
 
     @abstractmethod
     def _open_input(self, context: OperatorContext) -> None:
@@ -320,6 +341,8 @@ class BatchSource(SourceReader):
         now_us = self._clock.now_us()
         if now_us < self._next_poll_us:
             return Poll(next_poll_us=self._next_poll_us)
+        if not self.is_trickle:
+            return self._poll_stream(self._schedule, now_us, rows_max)
         if not self._ensure_batch():
             return Poll(finished=True) if self._is_spent() else self._nothing_now()
         stop = bisect_right(self._due_us, now_us, self._batch_offset)
@@ -335,6 +358,19 @@ class BatchSource(SourceReader):
         if rows == due:
             next_due_us = self._schedule.due_us(self._emitted + rows)
             self._next_poll_us = max(next_due_us, self._schedule.next_turn_us(now_us))
+        return self._take(rows, self._next_poll_us)
+
+    def _poll_stream(self, schedule: Schedule, now_us: int, rows_max: int) -> Poll:
+        """What is due, decoded now."""
+        due = schedule.due_count(now_us) - self._emitted
+        if due <= 0:
+            self._next_poll_us = schedule.due_us(self._emitted)
+            return Poll(next_poll_us=self._next_poll_us)
+        self._rows_due = due
+        if not self._ensure_batch():
+            return Poll(finished=True) if self._is_spent() else self._nothing_now()
+        rows = self._rows_at_hand(min(due, rows_max))
+        self._next_poll_us = 0 if rows < due else schedule.next_turn_us(now_us)
         return self._take(rows, self._next_poll_us)
 
     def _poll_now(self, rows_max: int) -> Poll:
@@ -379,7 +415,7 @@ class BatchSource(SourceReader):
         self._event_times_ms_max = np.maximum(latest_ms, self._passed_event_time_ms)
         self._batch_bytes = batch_bytes(self._batch) + (0 if self._late is None else self._late.size_bytes)
         self._batch_offset = 0
-        self._due_us = [] if self._schedule is None else ingest_us.tolist()
+        self._due_us = ingest_us.tolist() if self.is_trickle else []
         self._ahead = None
         if self._looked_at_by is not None and self._may_look():
             self._ahead = self._looked_at_by(self._batch)
@@ -388,7 +424,7 @@ class BatchSource(SourceReader):
         """Whether the rows wait for their time, and nobody must see them one poll after the other."""
         has_bad_times = self._times is not None and self._times.bad is not None
         is_seen = self._strategy.generator is not None or has_bad_times
-        return self._schedule is not None and not is_seen and self._batch_bytes <= _AHEAD_BYTES_MAX
+        return self.is_trickle and not is_seen and self._batch_bytes <= _AHEAD_BYTES_MAX
 
     def _rows_at_hand(self, rows_max: int) -> int:
         """How many of the next rows one poll may give."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from weir.errors import UserFunctionError
 from weir.operators.base import AheadFilter, Operator, OperatorContext
-from weir.operators.stateless.small_predicates import ROWS_MAX, SmallPredicate, small_predicate
+from weir.operators.stateless.small_predicates import SmallPredicate, small_predicate
 from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, system_schema
 from weir.schemas import small_type
 from weir.specs import FilterSpec, PassThroughSpec, SelectSpec, UnionSpec, WithColumnsSpec
@@ -54,12 +54,9 @@ class FilterOperator(AheadFilter):
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Zero or one batch; the very input if every row is kept."""
-        if batch.num_rows <= ROWS_MAX:
-            if self._schema is None or not self._schema.equals(batch.schema):
-                self._schema = batch.schema
-                self._small = small_predicate(self._predicate, batch.schema)
-            if self._small is not None:
-                return self._keep(batch, self._small.mask(batch))
+        known = self.kept_ahead(batch)
+        if known is not None:
+            return self._keep(batch, known)
         try:
             mask = self._input.frame(batch).select(self._predicate).to_series()
         except pl.exceptions.PolarsError as error:

@@ -307,6 +307,22 @@ def test_text_beyond_ascii_is_taken_if_it_is_well_formed_wherever_it_stands(seed
     assert scanned.decode(data, 0, stop).batch.to_pylist() == good
 
 
+@pytest.mark.parametrize("use_scanner", [True, False])
+def test_no_more_lines_are_decoded_than_are_wanted(use_scanner):
+    lines = [b'{"n": %d}' % number for number in range(50)]
+    lines[13] = b"bad"
+    data, stop = padded(lines)
+    decoder = JsonDecoder(pa.schema([("n", pa.int64())]), lines_max=20, use_scanner=use_scanner)
+    start, found, sizes = 0, [], []
+    for wanted in (7, 1, 100, None, 9):
+        decoded = decoder.decode(data, start, stop, wanted)
+        start = decoded.next_start
+        found += decoded.batch.column("n").to_pylist()
+        sizes.append(decoded.batch.num_rows + len(decoded.rejections))
+    assert sizes == [7, 1, 20, 20, 2]
+    assert found == [number for number in range(50) if number != 13]
+
+
 def _is_utf8(line: bytes) -> bool:
     try:
         line.decode()

@@ -38,6 +38,14 @@ class CountingSource(BatchSource):
         return pa.record_batch([pa.array(block)], schema=SCHEMA) if block else None
 
 
+class WantedSource(CountingSource):
+    """Decodes as many rows as are wanted."""
+
+    def _next_batch(self):
+        block, self._numbers = self._numbers[: self.rows_wanted], self._numbers[self.rows_wanted :]
+        return pa.record_batch([pa.array(block)], schema=SCHEMA) if block else None
+
+
 class Behind(weir.WatermarkGenerator):
     def on_batch(self, batch):
         return None
@@ -48,9 +56,11 @@ def look_at(blocks, block):
     return RowsAhead(block, [])
 
 
-def opened(rate, rows=2000, subtask=0, parallelism=1, batch_timeout_ms=0, look=None, **spec):
+def opened(
+    rate, rows=2000, subtask=0, parallelism=1, batch_timeout_ms=0, look=None, kind=CountingSource, **spec
+):
     clock = ManualClock()
-    source = CountingSource(SourceSpec(schema=SCHEMA, rate=rate, **spec), rows)
+    source = kind(SourceSpec(schema=SCHEMA, rate=rate, **spec), rows)
     start_us = clock.now_us()
     context = OperatorContext(
         "j",
@@ -156,6 +166,7 @@ def test_high_rates_are_polled_at_intervals_and_low_rates_on_time():
         (500.0, 60_000, COALESCE_US_MAX),
         (500.0, 5, 5_000),
         (500.0, 0, COALESCE_US),
+        (100_000.0, 10, COALESCE_US),
     ],
 )
 def test_at_middle_rates_a_poll_waits_for_some_rows_but_not_beyond_the_batch_timeout(
@@ -165,6 +176,23 @@ def test_at_middle_rates_a_poll_waits_for_some_rows_but_not_beyond_the_batch_tim
     polls = [at for at, _ in drain(source, clock)]
     assert {at % turn_us for at in polls} == {0}
     assert polls[1] - polls[0] == turn_us
+
+
+@pytest.mark.parametrize(("rate", "turn_us"), [(700_000.0, 5_169), (3e6, COALESCE_US_MAX)])
+def test_at_high_rates_a_poll_gathers_longer_and_gives_out_all_that_is_due_as_one_batch(rate, turn_us):
+    looked = []
+    source, clock = opened(
+        rate, rows=100_000, batch_timeout_ms=10, look=looked.append, kind=WantedSource, event_time_column="n"
+    )
+    start, polls = clock.now_us(), drain(source, clock, rows_max=60_000)
+    # What was decoded before the start goes first.
+    steady = polls[4:-1]
+    assert {at % turn_us for at, _ in steady} == {0}
+    assert all(abs(batch.num_rows - rate * turn_us / 1e6) <= 1 for _, batch in steady)
+    assert [n for _, batch in polls for n in batch.column("n").to_pylist()] == list(range(100_000))
+    times = [t - start for _, batch in polls for t in int64_column(batch, INGEST_TIME_COLUMN).tolist()]
+    assert times == [int(n * 1e6 / rate) for n in range(100_000)]
+    assert not looked, "what is given out as it is need not be looked at before"
 
 
 def test_an_event_that_is_alone_anyway_does_not_wait_for_others():
