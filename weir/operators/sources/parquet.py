@@ -15,8 +15,8 @@ from weir.conditions import columns_of, may_hold
 from weir.errors import InputError
 from weir.operators.sources.columnar_reader import ColumnarReader
 from weir.operators.sources.input_files import unreadable
-from weir.operators.sources.parquet_late import LateRows
-from weir.operators.sources.parquet_rows import known_ranges, open_parquet, read_group
+from weir.operators.sources.parquet_late import LateRows, UnexpectedNullsError
+from weir.operators.sources.parquet_rows import columns_with_nulls, known_ranges, open_parquet, read_group
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
 from weir.records import BATCH_BYTES_MAX
@@ -72,7 +72,7 @@ class ParquetReader(ColumnarReader):
         # Nobody may ask for rows that are not read, nor for a part of them.
         gives_whole = spec.rate is None and spec.events_max is None and spec.event_time_expression is None
         if gives_whole and self._strategy.generator is None:
-            self._late_but = frozenset([*but, *self._required])
+            self._late_but = frozenset(but)
 
     def close(self) -> None:
         """Release the file."""
@@ -149,9 +149,10 @@ class ParquetReader(ColumnarReader):
             if isinstance(batch, LateRows):
                 late, batch = batch.late, batch.batch
                 self._next_row += batch.num_rows
-                if not any(batch.column(name).null_count for name in self._required):
+                if not any(batch.column(n).null_count for n in self._required if n != late.field.name):
                     self._decoded, self._good = first, np.ones(batch.num_rows, dtype=np.bool_)
                     self._late = late
+                    late.field = self._spec.schema_read.field(late.place)
                     schema = self._spec.schema_read.remove(late.place)
                     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
                 batch = late.joined(batch)
@@ -197,8 +198,11 @@ class ParquetReader(ColumnarReader):
         bytes_max = BATCH_BYTES_MAX - 16 * min(self.rows_decoded_max, BATCH_BYTES_MAX >> 8)
         source = self._files.arrow_source(group.path)
         local_path = source if isinstance(source, str) else None
+        late_but = self._late_but
+        if late_but is not None:
+            late_but = late_but.union(columns_with_nulls(file.metadata, index, self._required))
         batches = read_group(
-            file, index, names, first, self.rows_decoded_max, bytes_max, local_path, self._late_but
+            file, index, names, first, self.rows_decoded_max, bytes_max, local_path, late_but
         )
         nullable = pa.schema([field.with_nullable(True) for field in self._spec.schema_read])
 
@@ -208,6 +212,7 @@ class ParquetReader(ColumnarReader):
             late = rows.late
             late.field = nullable.field(late.place)
             late.unreadable = partial(_unreadable, group.path)
+            late.is_required = late.field.name in self._required
             return LateRows(rows.batch.cast(nullable.remove(late.place)), late)
 
         return _readable(group.path, map(widened, batches))
@@ -242,4 +247,7 @@ def _readable(path: str, batches: Iterator[pa.RecordBatch | LateRows]) -> Iterat
 
 
 def _unreadable(path: str, error: Exception) -> InputError:
-    return unreadable(path, error, "check that it is a Parquet file")
+    mend = "check that it is a Parquet file"
+    if isinstance(error, UnexpectedNullsError):
+        mend = "write it again, or let the source's schema say that the column may be null"
+    return unreadable(path, error, mend)

@@ -25,6 +25,10 @@ _ALIGNMENT_BYTES = 64
 _NONE = np.empty(0, dtype=np.uint8)
 
 
+class UnexpectedNullsError(Exception):
+    """A column has nulls although the file says that it has none."""
+
+
 @dataclass
 class LateTexts:
     """Texts of some rows that follow each other in a row group: whole pages. Used until the next rows are read."""
@@ -41,6 +45,8 @@ class LateTexts:
     read_otherwise: Callable[[], pa.Array]
     #: What is raised in place of an error of reading.
     unreadable: Callable[[Exception], Exception] = lambda error: error
+    #: Rows without a value were to be put aside, and the file says that there are none.
+    is_required: bool = False
     _whole: pa.Array | None = field(default=None, init=False)
 
     def array(self) -> pa.Array:
@@ -55,7 +61,11 @@ class LateTexts:
                     self._whole = self._read()
                 except (DamagedPageError, UnsupportedPageError):
                     self._whole = self.read_otherwise()
-            except (OSError, pa.ArrowException) as error:
+                if self.is_required and self._whole.null_count:
+                    raise UnexpectedNullsError(
+                        f"its statistics say that column {self.field.name} has no nulls, but there are"
+                    )
+            except (OSError, pa.ArrowException, UnexpectedNullsError) as error:
                 raise self.unreadable(error) from error
         return self._whole
 

@@ -174,3 +174,12 @@ def known_ranges(
             # Of a type or form that pyarrow does not read: not known.
             continue
     return ranges, nulls
+
+
+def columns_with_nulls(metadata: pq.FileMetaData, index: int, names: Collection[str]) -> set[str]:
+    """Of these columns those that may have nulls in a row group, as far as its metadata says."""
+    group = metadata.row_group(index)
+    _, nulls = known_ranges(group, names)
+    declared = (metadata.schema.column(place) for place in range(metadata.num_columns))
+    never = {column.path for column in declared if column.max_definition_level == 0}
+    return {name for name in names if nulls.get(name) != 0 and name not in never}

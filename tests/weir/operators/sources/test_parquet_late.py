@@ -157,7 +157,13 @@ SCHEMA = pa.schema(
 )
 
 
-def polled(reader: ParquetReader, rows_max: int, polls: int = 1 << 30) -> tuple[list[dict], int]:
+#: Rows without a payload are bad ones.
+STRICT_SCHEMA = SCHEMA.set(2, SCHEMA.field(2).with_nullable(False))
+
+
+def polled(
+    reader: ParquetReader, rows_max: int, polls: int = 1 << 30, schema: pa.Schema = SCHEMA
+) -> tuple[list[dict], int]:
     """Rows of so many polls, and how many of them came late."""
     rows, late_rows = [], 0
     while polls > 0 and not (poll := reader.poll(rows_max)).finished:
@@ -166,14 +172,14 @@ def polled(reader: ParquetReader, rows_max: int, polls: int = 1 << 30) -> tuple[
         if poll.late is not None:
             late_rows += batch.num_rows
             batch = poll.late.joined(batch)
-        assert batch.schema == system_schema(SCHEMA)
+        assert batch.schema == system_schema(schema)
         rows += batch.select(user_columns(batch.schema)).to_pylist()
     return rows, late_rows
 
 
 @contextlib.contextmanager
-def opened(path: str, restored=None, **options):
-    reader = ParquetReader(ParquetSpec(schema=SCHEMA, path=path, **options))
+def opened(path: str, restored=None, schema: pa.Schema = SCHEMA, **options):
+    reader = ParquetReader(ParquetSpec(schema=schema, path=path, **options))
     reader.give_late(["name"])
     context = OperatorContext("job", "source", 0, 0, 1, batch_size=600, restored=restored or {})
     with contextlib.closing(reader):
@@ -207,3 +213,43 @@ def test_a_source_with_a_limit_gives_no_column_late(tmp_path):
     with opened(path, events_max=700) as reader:
         rows, late_rows = polled(reader, 600)
     assert (len(rows), late_rows) == (700, 0)
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_texts_that_must_be_there_come_late_from_row_groups_that_say_that_they_have_all(tmp_path, statistics):
+    path = str(tmp_path / "a.parquet")
+    table = table_of(random.Random(3), 2000)
+    payload = table.column("payload").to_pylist()
+    payload[700] = None
+    table = table.set_column(2, "payload", pa.array(payload))
+    options = {"use_dictionary": False, "data_page_size": 20_000, "write_batch_size": 16}
+    pq.write_table(table, path, row_group_size=1000, write_statistics=statistics, **options)
+    with opened(path, schema=STRICT_SCHEMA) as reader:
+        rows, late_rows = polled(reader, 600, schema=STRICT_SCHEMA)
+        assert reader.rejected == 1
+    assert rows == [row for row in table.to_pylist() if row["payload"] is not None]
+    assert (0 < late_rows <= 1000) == statistics
+
+
+def test_a_column_that_cannot_be_null_in_the_file_needs_no_statistics_to_come_late(tmp_path):
+    path = str(tmp_path / "a.parquet")
+    table = table_of(random.Random(3), 500).cast(STRICT_SCHEMA)
+    pq.write_table(table, path, use_dictionary=False, data_page_size=20_000, write_statistics=False)
+    with opened(path, schema=STRICT_SCHEMA) as reader:
+        rows, late_rows = polled(reader, 600, schema=STRICT_SCHEMA)
+    assert rows == table.to_pylist()
+    assert late_rows > 0
+
+
+def test_a_file_whose_statistics_lie_about_nulls_is_refused(tmp_path, monkeypatch):
+    path = str(tmp_path / "a.parquet")
+    table = table_of(random.Random(4), 500, nulls=0.1)
+    pq.write_table(table, path, use_dictionary=False, data_page_size=20_000)
+    monkeypatch.setattr("weir.operators.sources.parquet.columns_with_nulls", lambda *_: set())
+    with (
+        opened(path, schema=STRICT_SCHEMA) as reader,
+        pytest.raises(
+            InputError, match=r"column payload has no nulls, but there are; write it again, or let"
+        ),
+    ):
+        polled(reader, 600, schema=STRICT_SCHEMA)
