@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import tempfile
 import time
@@ -13,8 +12,8 @@ from typing import Any
 
 import psutil
 
+from benchmarks.database_client import client_reads, warm_up
 from benchmarks.engine_run import EngineRun, EngineSetup, run_engine
-from benchmarks.events_file import SEED
 from benchmarks.loaded_job import LoadedJob
 from benchmarks.recovery import killed
 from benchmarks.rescale import rescaled
@@ -40,8 +39,6 @@ _MAX_PARALLELISM = 128
 _CACHE_BYTES_PER_KEY = 96
 _CACHE_BYTES_MIN = 1 << 20
 _TASK_MANAGERS = 2
-#: Keys that the client alone reads, at a time and in all.
-_READ_KEYS, _READ_ROUNDS = 20_000, 10
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,9 @@ class DatabaseOptions:
     #: Offered while a task manager is killed, and while a stage is scaled.
     rate: float = 20_000
     duration_s: float = 30
-    #: How often the events are counted with a cache for all keys: so that the database is written several times.
-    times: int = 20
+    #: How often the events are counted with a cache for all keys: for as long as all keys are written about once, at
+    #: the pace at which changes are written (``taskManager.cassandra.apply_pause_ms_max``).
+    times: int = 80
     parts: tuple[str, ...] = PARTS
     repeat: int = 1
 
@@ -143,7 +141,7 @@ class _Bench:
         small = self.settings | _cache(keys * self.options.cached_share)
         engine, steady = self._count(small, directory, "a cache for some keys", 1)
         self.report("the client alone", 0.0)
-        client = _client_reads(keys, self.port)
+        client = client_reads(keys, self.port, _MAX_PARALLELISM)
         seen = engine.cache_hits + engine.cache_misses
         # The first event of a key misses in any case: it is before what is measured.
         missed = max(engine.cache_misses - keys, 0) / events if seen else 1.0
@@ -163,9 +161,16 @@ class _Bench:
         """Events per second with a cache for all keys, beside those with RocksDB."""
         large = _cache(self.options.keys * 2)
         times = self.options.times
-        _, full = self._count(self.settings | large, directory / "cassandra", "a cache for all keys", times)
-        _, rocksdb = self._count(large, directory / "rocksdb", "RocksDB", times)
+        self.report("the database gets warm", 0.0)
+        warm_up(self.port, _MAX_PARALLELISM)
+        full_run, full = self._count(
+            self.settings | large, directory / "cassandra", "a cache for all keys", times
+        )
+        rocksdb_run, rocksdb = self._count(large, directory / "rocksdb", "RocksDB", times)
         return {
+            # Between start and end of the job, when all changes are in the database.
+            "full_cache_wall_s": full_run.wall_s,
+            "rocksdb_wall_s": rocksdb_run.wall_s,
             "full_cache_events_per_second": full.events_per_second,
             "rocksdb_events_per_second": rocksdb.events_per_second,
             "ratio_to_rocksdb": full.events_per_second / rocksdb.events_per_second,
@@ -174,6 +179,8 @@ class _Bench:
             "rocksdb_cpu_s_per_million": rocksdb.cpu_s_per_million,
             "database_cpu_s_per_million": full.database_cpu_s_per_million,
             "ratio_to_rocksdb_by_cpu": rocksdb.cpu_s_per_million / full.cpu_s_per_million,
+            "ratio_to_rocksdb_by_all_cpu": rocksdb.cpu_s_per_million
+            / (full.cpu_s_per_million + full.database_cpu_s_per_million),
         }
 
     def _count(
@@ -224,41 +231,6 @@ class _Bench:
 def _cache(keys: float) -> dict[str, object]:
     size = int(keys * _CACHE_BYTES_PER_KEY / _TASK_MANAGERS)
     return {"taskManager.state_cache_bytes": max(_CACHE_BYTES_MIN, size)}
-
-
-def _client_reads(keys: int, port: int) -> dict[str, float]:
-    """Rows per second that the client library reads of the counts, alone: each by itself, and as the store does."""
-    from weir.protocol.database_run import DatabaseRun
-    from weir.state.cassandra.schema import state_tables
-    from weir.state.cassandra.session import leave_session, open_session
-    from weir.state.cassandra.settings import CassandraSettings
-    from weir.state.cassandra.tables import DatabaseTables
-    from weir.state.layout import encode_key
-
-    chance = random.Random(SEED)
-    rates = {}
-    for kind, read_keys, in_flight in (("single", 1, 256), ("batched", 64, 32)):
-        settings = CassandraSettings(port=port, read_keys_max=read_keys, requests_in_flight_max=in_flight)
-        session = open_session(settings)
-        try:
-            tables = state_tables("rescale", {"count": 0}, settings)
-            rows = DatabaseTables(session, DatabaseRun("client"), tables)
-            rows.create()
-            listed = [
-                encode_key(number % _MAX_PARALLELISM, 0, b"server-%d" % number) for number in range(keys)
-            ]
-            if kind == "single":
-                for start in range(0, keys, _READ_KEYS):
-                    rows.write([(key, bytes(10)) for key in listed[start : start + _READ_KEYS]], 1)
-            began_s = time.monotonic()
-            for _ in range(_READ_ROUNDS):
-                found = rows.get_many(chance.sample(listed, min(_READ_KEYS, keys)))
-                if None in found:
-                    raise BenchmarkError("the client does not find rows that it has written")
-            rates[kind] = _READ_ROUNDS * min(_READ_KEYS, keys) / (time.monotonic() - began_s)
-        finally:
-            leave_session(session)
-    return rates
 
 
 def _disturbed(

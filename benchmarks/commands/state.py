@@ -271,7 +271,7 @@ def cassandra(
     cached_share: Annotated[float, typer.Option(min=0, max=1, help="Of the keys, in the cache.")] = 0.1,
     rate: OfferedRate = 20_000,
     duration_s: Annotated[float, typer.Option(min=4, help="Steady load of a kill and of a rescale.")] = 30,
-    times: Annotated[int, typer.Option(min=1, help="The events so often, with a cache for all keys.")] = 20,
+    times: Annotated[int, typer.Option(min=1, help="The events so often, with a cache for all keys.")] = 80,
     only: Annotated[
         list[str] | None, typer.Option(help="speed, full_cache or disturbed; may be repeated.")
     ] = None,
