@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.graph import Edge
-from weir.keys import hash_keys, key_bytes, partition_hashes
+from weir.keys import hash_keys, key_bytes, partition_hashes, partition_picked
 from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array
 
 _KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
@@ -62,11 +62,15 @@ def with_key_hash(batch: pa.RecordBatch, key_columns: Sequence[str]) -> tuple[pa
         The batch with it, and the hashes: uint64, shape (rows,).
     """
     hashes = hash_keys(key_bytes(batch, key_columns))
+    return _with_hashes(batch, hashes), hashes
+
+
+def _with_hashes(batch: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
     column = plain_array(hashes)
     index = batch.schema.get_field_index(KEY_HASH_COLUMN)
     if index >= 0:
-        return batch.set_column(index, _KEY_HASH_FIELD, column), hashes
-    return batch.append_column(_KEY_HASH_FIELD, column), hashes
+        return batch.set_column(index, _KEY_HASH_FIELD, column)
+    return batch.append_column(_KEY_HASH_FIELD, column)
 
 
 def split_by_owner(
@@ -103,3 +107,34 @@ def split_by_owner(
         elif rows:
             share = None if size_bytes > _ESTIMATED_BYTES_MAX else size_bytes * rows // batch.num_rows
             yield index, ordered.slice(ends[index], rows), share
+
+
+def split_picked(
+    batch: pa.RecordBatch,
+    rows: np.ndarray,
+    key_columns: Sequence[str],
+    group_to_subtask: np.ndarray,
+    consumers: Iterable[int],
+) -> Iterator[tuple[int, pa.RecordBatch, int | None]]:
+    """Of some rows of a batch those of each consumer, hashed: what a filter keeps is copied once, not twice.
+
+    Args:
+        batch: the rows.
+        rows: numbers of those that count; int64, ascending, shape (rows,).
+        key_columns: as for :func:`with_key_hash`.
+        group_to_subtask: as for :func:`split_by_owner`.
+        consumers: subtask indices.
+
+    Yields:
+        As :func:`split_by_owner`.
+    """
+    indices = list(consumers)
+    hashes = hash_keys(key_bytes(batch, key_columns))
+    order, offsets, ordered_hashes = partition_picked(hashes, rows, group_to_subtask, max(indices) + 1)
+    ends = offsets.tolist()
+    ordered = _with_hashes(batch.take(plain_array(order)), ordered_hashes)
+    size_bytes = ordered.get_total_buffer_size()
+    for index in indices:
+        if count := ends[index + 1] - ends[index]:
+            share = None if size_bytes > _ESTIMATED_BYTES_MAX else size_bytes * count // len(rows)
+            yield index, ordered.slice(ends[index], count), share

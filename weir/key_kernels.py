@@ -201,6 +201,31 @@ def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, ord
     return True
 
 
+@kernel(types.boolean(_U64, _I64, _I32, _OUT_I64, _OUT_U32, _OUT_U64))
+def order_picked_by_destination(
+    hashes: Any, rows: Any, group_to_subtask: Any, positions: Any, order: Any, ordered: Any
+) -> bool:
+    """As ``order_by_destination`` of the rows with these numbers; their hashes, in that order, into ``ordered``."""
+    subtasks = positions.size - 2
+    for group in range(group_to_subtask.size):
+        if group_to_subtask[group] < 0 or group_to_subtask[group] >= subtasks:
+            return False
+    group_count = np.uint64(group_to_subtask.size)
+    for index in range(rows.size):
+        group = ((hashes[rows[index]] >> np.uint64(32)) * group_count) >> np.uint64(32)
+        positions[group_to_subtask[group] + 2] += 1
+    for subtask in range(subtasks):
+        positions[subtask + 2] += positions[subtask + 1]
+    for index in range(rows.size):
+        value = hashes[rows[index]]
+        group = ((value >> np.uint64(32)) * group_count) >> np.uint64(32)
+        place = group_to_subtask[group] + 1
+        order[positions[place]] = rows[index]
+        ordered[positions[place]] = value
+        positions[place] += 1
+    return True
+
+
 @kernel(types.void(_OUT_U8, _OUT_I64, _I64, _U8))
 def append_integers(out: Any, cursors: Any, integers: Any, nulls: Any) -> None:
     """Append one integer component to every row's key at ``cursors[row]``, which advances."""

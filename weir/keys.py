@@ -27,6 +27,7 @@ __all__ = [
     "key_bytes",
     "key_groups",
     "partition_hashes",
+    "partition_picked",
     "plain_key_bytes",
     "select_keys",
 ]
@@ -128,6 +129,32 @@ def partition_hashes(
     if not kernels.order_by_destination(hashes, group_to_subtask, positions, order):
         raise ValueError(_range_message(group_to_subtask, subtask_count))
     return order, positions[:-1]
+
+
+def partition_picked(
+    hashes: np.ndarray, rows: np.ndarray, group_to_subtask: np.ndarray, subtask_count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As :func:`partition_hashes` of some rows.
+
+    Args:
+        hashes: of all rows; uint64, shape (all rows,).
+        rows: numbers of those that count; int64, shape (rows,).
+        group_to_subtask: as there.
+        subtask_count: as there.
+
+    Returns:
+        ``order`` and ``offsets`` as there, and the hashes in that order.
+
+    Raises:
+        ValueError: a destination is out of range.
+    """
+    _check_subtasks(subtask_count)
+    positions = np.zeros(subtask_count + 2, dtype=np.int64)
+    order = np.empty(len(rows), dtype=np.uint32)
+    ordered = np.empty(len(rows), dtype=np.uint64)
+    if not kernels.order_picked_by_destination(hashes, rows, group_to_subtask, positions, order, ordered):
+        raise ValueError(_range_message(group_to_subtask, subtask_count))
+    return order, positions[:-1], ordered
 
 
 def _check_subtasks(subtask_count: int) -> None:

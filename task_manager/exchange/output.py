@@ -13,7 +13,7 @@ from task_manager.exchange.watermark_order import WatermarkOrder
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
 from weir.clock import Clock
-from weir.exchange import LateColumn, sent_columns, split_by_owner, with_key_hash
+from weir.exchange import LateColumn, sent_columns, split_by_owner, split_picked, with_key_hash
 from weir.graph import Edge, Exchange
 from weir.records import (
     KEY_HASH_COLUMN,
@@ -23,11 +23,14 @@ from weir.records import (
     Idle,
     RouteMarker,
     Watermark,
+    plain_array,
 )
 from weir.types import SubtaskId
 
 #: Waiting for credit, look again this often; releases end the wait at once.
 _WAIT_S = 0.5
+#: Of rows of which one in so many is sent, and more, all keys are hashed: that costs less than to gather keys first.
+_PICKED_SHARE = 3
 
 
 class OutputEdge:
@@ -107,6 +110,19 @@ class OutputEdge:
         else:
             for writer in self._writers.values():
                 writer.add(batch)
+
+    def add_picked(self, batch: pa.RecordBatch, rows: np.ndarray) -> None:
+        """As :meth:`add`, of the rows with these numbers: int64, ascending, at least one."""
+        is_divided = self.edge.exchange is Exchange.HASH and len(self._writers) > 1
+        if not is_divided or _PICKED_SHARE * len(rows) < batch.num_rows:
+            self.add(batch.take(plain_array(rows)))
+            return
+        assert self._group_to_subtask is not None
+        self._watermarks.rows_come()
+        batch = sent_columns(batch, self.edge)
+        parts = split_picked(batch, rows, self.edge.key_columns, self._group_to_subtask, self._writers)
+        for index, part, size_bytes in parts:
+            self._writers[index].add(part, size_bytes)
 
     def add_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
         """As :meth:`add`, of rows that lack a column."""
@@ -274,6 +290,16 @@ class Output:
         That is back-pressure.
         """
         self._emit(self._main, batch)
+
+    def emit_picked(self, batch: pa.RecordBatch, rows: np.ndarray) -> None:
+        """As :meth:`emit`, of the rows with these numbers: int64, ascending, at least one."""
+        if len(self._main) != 1:
+            self.emit(batch.take(plain_array(rows)))
+            return
+        self.rows += len(rows)
+        self.batches += 1
+        self._main[0].add_picked(batch, rows)
+        self._settle(lambda writer: not writer.is_full)
 
     def emit_ahead(self, block: pa.RecordBatch, first: int, end: int) -> None:
         """As :meth:`emit`, rows of a block of which the others come later: the end of them is not part of it."""

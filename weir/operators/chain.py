@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import orjson
@@ -42,6 +42,15 @@ class ChainOutput(Protocol):
 
     def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
         """Send a batch to those who read a side output (``step/output``); may wait."""
+        ...
+
+
+@runtime_checkable
+class PickingOutput(Protocol):
+    """An output that divides rows among consumers: what a filter before it keeps need not be copied before that."""
+
+    def emit_picked(self, batch: pa.RecordBatch, rows: np.ndarray) -> None:
+        """As :meth:`ChainOutput.emit`, of the rows with these numbers: int64, ascending, at least one."""
         ...
 
 
@@ -192,6 +201,9 @@ class OperatorChain(Generic[OutputT]):
         self.rows_into = [0] * len(self._operators)
         self._check_cancelled = check_cancelled
         self.isolation = isolation
+        last = self._operators[-1][0] if self._operators else None
+        self._last_filter = last if isinstance(last, AheadFilter) else None
+        self._picking = output if isinstance(output, PickingOutput) else None
 
     @property
     def steps(self) -> list[tuple[Operator, OperatorContext]]:
@@ -236,10 +248,27 @@ class OperatorChain(Generic[OutputT]):
         operator, context = self._operators[start]
         self.rows_into[start] += batch.num_rows
         isolation = self.isolation
+        if operator is self._last_filter and isolation is None and self._send_picked(batch):
+            return
         if isolation is None or not isolation.concerns(operator, context.operator_name):
             self._send_on(start, lambda: process(operator, batch, input_index), batch)
         else:
             self._send_on(start, lambda: isolation.process(operator, context, batch, input_index), batch)
+
+    def _send_picked(self, batch: pa.RecordBatch) -> bool:
+        """Send what the last filter keeps without a copy of it; False: it is to make one."""
+        if self._last_filter is None or self._picking is None:
+            return False
+        mask = self._last_filter.kept_ahead(batch)
+        if mask is None:
+            return False
+        self._check_cancelled()
+        rows = mask.nonzero()[0]
+        if len(rows) == batch.num_rows:
+            self.output.emit(batch)
+        elif len(rows):
+            self._picking.emit_picked(batch, rows)
+        return True
 
     def look_ahead(self, block: pa.RecordBatch) -> RowsAhead | None:
         """What the first operators, as far as they only drop rows, leave of a block whose rows come later.

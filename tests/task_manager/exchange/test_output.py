@@ -182,6 +182,34 @@ def test_rows_of_which_a_column_comes_late_go_where_others_go(exchange, consumer
     assert output.late_columns_but() == (("key",) if is_of_use else None)
 
 
+@pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
+@pytest.mark.parametrize("consumers", [1, 3])
+@pytest.mark.parametrize("is_narrowed", [False, True])
+def test_picked_rows_go_where_they_would_go_as_a_batch_of_their_own(exchange, consumers, is_narrowed):
+    hashed_before = pa.array(np.arange(50, dtype=np.uint64))
+    rows = batch([f"key-{number % 7}" for number in range(50)]).append_column(KEY_HASH_COLUMN, hashed_before)
+    edge = replace(edge_of(exchange), columns=("key",), is_narrowed=is_narrowed)
+    table = initial_table(1, consumers, 128).group_to_subtask
+    # Many, a few, and one.
+    picks = [np.arange(0, 50, 2), np.arange(40, 50), np.array([17])]
+    received = []
+    for is_picked in (False, True):
+        links = {index: channel(index) for index in range(consumers)}
+        outputs = OutputEdge(
+            edge, {index: link for index, (link, _) in links.items()}, BatchPolicy(1000, 10_000.0), table
+        )
+        output = Output([outputs], never_waits, SystemClock())
+        for picked in picks:
+            if is_picked:
+                output.emit_picked(rows, picked)
+            else:
+                output.emit(rows.take(pa.array(picked)))
+        assert (output.rows, output.batches) == (36, 3)
+        output.finish()
+        received.append([drain(inbox) for _, inbox in links.values()])
+    assert received[0] == received[1]
+
+
 def wide_batch(rows: int, row_bytes: int, start: int = 0) -> pa.RecordBatch:
     """Rows of one number and one long text."""
     texts = [f"{n:08d}" + "x" * (row_bytes - 8) for n in range(start, start + rows)]

@@ -96,3 +96,33 @@ def test_nothing_is_known_before_of_steps_that_must_see_their_rows():
     assert chain_of(keeps(pl.col("n") > pl.col("n").mean())).look_ahead(rows) is None
     assert chain_of(keeps(pl.col("text").str.to_integer() > 3)).look_ahead(rows) is None
     assert chain_of(keeps(SOME), isolation=object()).look_ahead(rows) is None
+
+
+class Picks(Collects):
+    """In place of channels to several consumers."""
+
+    def __init__(self):
+        super().__init__()
+        self.picked = 0
+
+    def emit_picked(self, batch, rows):
+        self.picked += 1
+        self.emit(batch.take(pa.array(rows)))
+
+
+@pytest.mark.parametrize("predicates", CHAINS.values(), ids=list(CHAINS))
+def test_an_output_that_picks_gets_the_rows_that_the_last_filter_keeps(predicates):
+    tables = StateTables(MemoryBackend(), 1 << 20, 8)
+    left, entered = [], []
+    for output in (Collects(), Picks()):
+        steps = [(keeps(item), OperatorContext("j", f"s{n}", 0, 0, 1)) for n, item in enumerate(predicates)]
+        chain = OperatorChain(steps, output, lambda: None, tables)
+        chain.open()
+        for seed in range(3):
+            chain.process(block(seed))
+        left.append(output.rows)
+        entered.append(chain.rows_into)
+    assert left[0] == left[1]
+    assert entered[0] == entered[1]
+    # None is picked where a filter keeps all, or none is left.
+    assert output.picked == (3 if 0 < len(left[0]) < 600 else 0)
