@@ -62,10 +62,10 @@ def test_a_warm_start_is_silent_and_imports_nothing(monkeypatch):
     monkeypatch.setattr(
         kernel_compilation.importlib, "import_module", lambda name: pytest.fail(f"imports {name}")
     )
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     kernel_compilation.compile_kernels(lambda progress: pytest.fail(str(progress)), SystemClock())
     # Usually a millisecond or two.
-    assert time.perf_counter() - began_s < 0.2
+    assert time.process_time() - began_s < 0.2
 
 
 @pytest.fixture

@@ -265,12 +265,12 @@ def test_the_page_is_served_until_closed(registry):
     JobMetrics(registry, lambda: JobFacts("j", "A", ("A",)))
     server = serve_metrics(registry, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.port}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         assert b"weir_task_managers 0.0" in answer.read()
     server.close()
     server.close()
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(url, timeout=10)
+        urllib.request.urlopen(url, timeout=60)
 
 
 def test_a_busy_port_and_a_foreign_host_are_told_apart(registry):

@@ -22,8 +22,8 @@ def test_threads_of_the_machine_wait_for_each_other(make):
     with condition:
         thread = threads.start(work, "work")
         assert condition.wait_for(lambda: seen, 10)
-    assert event.wait(10)
-    thread.join(10)
+    assert event.wait(60)
+    thread.join(60)
     assert not thread.is_alive()
     assert not threads.is_current(thread)
     assert lock.acquire(blocking=False)
@@ -52,7 +52,7 @@ def test_a_condition_of_one_is_woken_once_for_each_time_that_it_is_notified():
             if len(told) == len(seen):
                 condition.wait(0.00001 if len(seen) % 2 else 10)
             seen += told[len(seen) :]
-    thread.join(10)
+    thread.join(60)
     assert seen == list(range(500))
 
 

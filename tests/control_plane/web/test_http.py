@@ -30,7 +30,7 @@ def waiting(tmp_path_factory):
 
 def get(cluster, path):
     url = f"http://127.0.0.1:{cluster.http_port}{path}"
-    with urllib.request.urlopen(url, timeout=10) as reply:
+    with urllib.request.urlopen(url, timeout=60) as reply:
         return reply.status, reply.headers.get_content_type(), reply.read().decode()
 
 
@@ -126,7 +126,7 @@ def test_a_task_manager_registers_under_an_address(waiting, address):
             protocol_version=PROTOCOL_VERSION, address=address, incarnation="x", operator_quota=1
         )
         with pytest.raises(grpc.RpcError) as refused:
-            control_pb2_grpc.ControlPlaneStub(connection).Register(request, timeout=10)
+            control_pb2_grpc.ControlPlaneStub(connection).Register(request, timeout=60)
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert address in refused.value.details()
 
@@ -147,7 +147,7 @@ def test_cancel_while_waiting(tmp_path):
 
 def ask(cluster, method, path, **headers):
     """The answer to a request with these headers, as a browser would send it."""
-    connection = http.client.HTTPConnection("127.0.0.1", cluster.http_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.http_port, timeout=60)
     try:
         connection.request(
             method, path, headers={name.replace("_", "-"): value for name, value in headers.items()}

@@ -27,7 +27,7 @@ class Sent:
         for thread in adding:
             thread.start()
         for thread in adding:
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 

@@ -66,7 +66,7 @@ def join(shared, checkpoint_id, count):
 
 
 def wait(subtasks):
-    assert all(subtask.done.wait(10) for subtask in subtasks)
+    assert all(subtask.done.wait(60) for subtask in subtasks)
 
 
 def test_those_of_the_next_checkpoint_share_an_image_whose_bytes_count_once(publisher, takers):
@@ -101,7 +101,7 @@ def test_who_has_to_write_waits_for_nobody(publisher, takers):
     writer.start()
     wait([early])
     early.hold.release()
-    writer.join(10)
+    writer.join(60)
     assert not writer.is_alive()
 
 

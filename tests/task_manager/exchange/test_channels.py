@@ -45,10 +45,10 @@ def test_batches_go_by_reference_in_order():
     first = batch(3)
     channel.send(first)
     channel.send(Watermark(7))
-    delivery = inbox.poll(1.0)
+    delivery = inbox.poll(60.0)
     assert delivery.element is first
     assert delivery.channel == CHANNEL
-    assert inbox.poll(1.0).element == Watermark(7)
+    assert inbox.poll(60.0).element == Watermark(7)
     assert inbox.poll(0.0) is None
 
 
@@ -58,7 +58,7 @@ def test_credit_is_used_up_by_elements_and_comes_back_with_a_release():
     channel.send(batch(1))
     assert channel.gate.rows_free == 0
     channel.gate.wake_on_release = True
-    inbox.poll(1.0).release()
+    inbox.poll(60.0).release()
     assert channel.gate.rows_free > 0
     assert waker.woken.is_set()
 
@@ -67,7 +67,7 @@ def test_control_elements_take_no_credit():
     channel, inbox, _ = local(elements_max=1)
     channel.send(Watermark(1))
     assert channel.gate.idle
-    inbox.poll(1.0).release()
+    inbox.poll(60.0).release()
 
 
 def test_the_byte_bound_lets_one_large_batch_through_and_no_second():

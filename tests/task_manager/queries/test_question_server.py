@@ -31,7 +31,7 @@ def get(server, path, host=None):
     headers = {"Host": host} if host else {}
     request = urllib.request.Request(f"http://{server.place.http_address}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             return reply.status, reply.read()
     except urllib.error.HTTPError as error:
         with error:

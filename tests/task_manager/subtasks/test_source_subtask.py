@@ -109,19 +109,19 @@ def source(request):
     wait_for_reads(subtask)
     yield subtask
     subtask.cancel()
-    assert subtask.join(10)
+    assert subtask.join(60)
 
 
 def wait_for_reads(source):
     before = source._reader.polls
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while source._reader.polls < before + 5:
         assert time.monotonic() < deadline_s, "the source does not read"
         time.sleep(0.005)
 
 
 def run(source, command):
-    source.mailbox.post(command).result(10)
+    source.mailbox.post(command).result(60)
 
 
 def held(source):
@@ -164,7 +164,7 @@ def test_an_idle_source_does_not_wake_for_watermarks(source, monkeypatch):
     poll = inbox.poll
     monkeypatch.setattr(inbox, "poll", lambda timeout_s: (sleeps_s.append(timeout_s), poll(timeout_s))[1])
     source._reader.next_poll_us = time.time_ns() // 1000 + 60_000_000
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     # Watermarks come every 200 ms.
     while max(sleeps_s, default=0) < 0.4:
         assert time.monotonic() < deadline_s, "it wakes for watermarks"
@@ -195,8 +195,8 @@ def test_a_source_that_is_too_far_ahead_reads_on_when_the_others_have_followed(s
 def test_a_source_that_waits_for_others_still_takes_part_in_checkpoints(source):
     source._reader.event_time_ms = 5_000
     wait_until(lambda: source.progress.is_held_back)
-    source.mailbox.post(lambda: source.checkpoint(1, holds=True)).result(10)
-    source.mailbox.post(lambda: source.end_checkpoint(1, committed=False)).result(10)
+    source.mailbox.post(lambda: source.checkpoint(1, holds=True)).result(60)
+    source.mailbox.post(lambda: source.end_checkpoint(1, committed=False)).result(60)
     polls = source._reader.polls
     time.sleep(0.05)
     assert source._reader.polls == polls, "given up, and still too far ahead"
@@ -205,7 +205,7 @@ def test_a_source_that_waits_for_others_still_takes_part_in_checkpoints(source):
 
 
 def wait_until(condition):
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.005)

@@ -63,7 +63,7 @@ CUTS = st.lists(
 OPTIONS = st.fixed_dictionaries({}, optional={"ascending": st.booleans(), "rank": st.just("place")})
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(ROWS, CUTS, st.integers(1, 4), OPTIONS)
 def test_the_changelog_folds_to_what_plain_python_says(rows, cuts, count, options):
     left, made = list(rows), []

@@ -38,7 +38,7 @@ BATCH = st.integers(0, 1).flatmap(
 )
 STEPS = st.lists(st.one_of(BATCH, st.just("savepoint")), max_size=8)
 QUICK = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

@@ -28,7 +28,7 @@ STEPS = st.lists(
     ),
     max_size=12,
 )
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def flow_of(**arguments):

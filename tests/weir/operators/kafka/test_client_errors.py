@@ -73,7 +73,7 @@ def test_brokers_that_are_away_do_not_end_the_search_for_partitions(partitions):
     assert partitions.pop_found() is None
     partitions._consumer = listed()
     partitions.ask_for_partitions()
-    partitions._asked.result(10)
+    partitions._asked.result(60)
     assert partitions.pop_found() == [("t", 0), ("t", 1)]
     assert partitions.pop_found() is None
 

@@ -39,7 +39,7 @@ STEPS = st.lists(
     ),
     max_size=8,
 )
-QUICK = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def flow_of():

@@ -582,8 +582,8 @@ class EarlySessionMachine(SessionMachine):
                 self.check(told, expected + (self.told_early(subtask.groups) if passes else []))
 
 
-TestSessions = model_test(SessionMachine, max_examples=25, steps=15)
-TestEarlySessions = model_test(EarlySessionMachine, max_examples=25, steps=15)
-TestLateness = model_test(LatenessMachine, max_examples=25, steps=15)
-TestWindows = model_test(WindowMachine, max_examples=25, steps=15)
-TestLongWindows = model_test(LongWindowMachine, max_examples=25, steps=15)
+TestSessions = model_test(SessionMachine, max_examples=18, steps=15)
+TestEarlySessions = model_test(EarlySessionMachine, max_examples=18, steps=15)
+TestLateness = model_test(LatenessMachine, max_examples=18, steps=15)
+TestWindows = model_test(WindowMachine, max_examples=18, steps=15)
+TestLongWindows = model_test(LongWindowMachine, max_examples=18, steps=15)

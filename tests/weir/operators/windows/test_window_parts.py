@@ -61,7 +61,7 @@ def results(flow, rows):
 
 
 @given(rows=ROWS, window=WINDOWS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_adding_up_before_the_exchange_changes_no_result(rows, window):
     told = []
     for pre_aggregate in (False, True):
@@ -73,7 +73,7 @@ def test_adding_up_before_the_exchange_changes_no_result(rows, window):
 
 
 @given(rows=ROWS, window=WINDOWS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_windows_without_a_key_equal_those_of_one_key_that_all_rows_have(rows, window):
     more = {"values": weir.count_distinct("v"), "median": weir.quantile("v", 0.5)}
     for aggregates in (AGGREGATES, AGGREGATES | more):
