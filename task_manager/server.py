@@ -50,8 +50,16 @@ class TaskManagerServer:
         """Listen; returns the address under which this task manager is known.
 
         Raises:
-            AddressInUseError: the port is taken, or that for rows.
+            AddressInUseError: the port is taken, or that for rows; nothing listens then.
         """
+        try:
+            return self._listen()
+        except BaseException:
+            self._questions.stop()
+            self._exchange.close()
+            raise
+
+    def _listen(self) -> str:
         section = self._config
         self._exchange.listen(section.host, section.exchange_port)
         self._questions.start()
