@@ -18,7 +18,7 @@ _cgutils: Any = cgutils
 ir = _cgutils.ir
 
 #: Bytes after the end of its data that a kernel may read.
-PADDING_BYTES = 32
+PADDING_BYTES = 64
 
 kernel, kernel_part = byte_kernel, byte_kernel_part
 
@@ -171,6 +171,35 @@ def _same(value: int) -> Any:
 
 def _vector_bits(builder: Any, found: Any) -> Any:
     return builder.zext(builder.bitcast(found, ir.IntType(32)), ir.IntType(64))
+
+
+@_intrinsic
+def record_masks(typing_context: Any, array: Any, index: Any, delimiter: Any, quote: Any) -> Any:
+    """Of 64 bytes of a CSV record, as bits of four uint64, the lowest for the first byte.
+
+    Those that are the delimiter; the quote; a newline; and those that are beyond ASCII.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, number, lanes = ir.IntType(8), ir.IntType(32), 64
+        vector = ir.VectorType(byte, lanes)
+        pointer = _byte_pointer(context, builder, signature, args)
+        data = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=1)
+        undefined = ir.Constant(vector, ir.Undefined)
+
+        def everywhere(value: Any) -> Any:
+            single = builder.insert_element(undefined, builder.trunc(value, byte), ir.Constant(number, 0))
+            places = ir.Constant(ir.VectorType(number, lanes), [0] * lanes)
+            return builder.shuffle_vector(single, undefined, places)
+
+        found = [builder.icmp_unsigned("==", data, everywhere(value)) for value in args[2:]]
+        found.append(builder.icmp_unsigned("==", data, ir.Constant(vector, [0x0A] * lanes)))
+        found.append(builder.icmp_signed("<", data, ir.Constant(vector, [0] * lanes)))
+        masks = [builder.bitcast(each, ir.IntType(64)) for each in found]
+        return context.make_tuple(builder, signature.return_type, masks)
+
+    masks = _types.UniTuple(numba.types.uint64, 4)
+    return masks(array, numba.types.int64, numba.types.int64, numba.types.int64), codegen
 
 
 @_intrinsic

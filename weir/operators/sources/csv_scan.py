@@ -5,14 +5,14 @@ field that begins with the quote ends with the next one that is not doubled, and
 follow; a quote anywhere else is a mistake. After such a mistake nothing is certain about the quotes, so that the record
 is taken to be its first line; a record that is too long, too. Empty lines are passed over.
 
-``data`` must be readable for ``PADDING_BYTES`` after the range given: bytes are read up to 32 at once.
+``data`` must be readable for ``PADDING_BYTES`` after the range given: bytes are read up to 64 at once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end
+from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end, load8
 from weir.operators.kernel_types import BOOL, BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
 from weir.operators.sources.csv_tokens import (
     BAD_FIELDS,
@@ -27,10 +27,13 @@ from weir.operators.sources.csv_tokens import (
     OUT_OF_RANGE,
     TOO_LONG,
     decimal,
+    eight_digits,
     integer,
+    is_eight_digits,
     is_null,
     plain_field,
     quoted_field,
+    rest_of_record,
     skip_fields,
     truth,
 )
@@ -140,6 +143,10 @@ def _scan_record(
         if column < 0:
             # As many as are not wanted; of the last ones all that there are.
             limit = -column if field - column < wanted_count else _ALL_FIELDS
+            if limit == _ALL_FIELDS and field < wanted_count:
+                end, count = rest_of_record(data, at, stop, delimiter, quote, has_quote)
+                if end >= 0 and field + count == wanted_count:
+                    return end + 1, why, about, late_count
             skipped, at = skip_fields(data, at, limit, delimiter, quote)
             field += skipped
             if skipped == limit:
@@ -148,8 +155,12 @@ def _scan_record(
         start = at
         if kind == KIND_INT:
             # The usual form, read once; everything else is looked at again below.
+            number = np.int64(0)
+            word = load8(data, at)
+            if is_eight_digits(word):
+                number = eight_digits(word)
+                at += 8
             digit = byte_at(data, at) - 48
-            number = 0
             while 0 <= digit <= 9:
                 number = number * 10 + digit
                 at += 1

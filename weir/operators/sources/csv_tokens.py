@@ -15,8 +15,10 @@ from weir.operators.byte_access import (
     kernel_part,
     leading_zeros,
     load8,
+    record_masks,
     store8,
     trailing_zeros,
+    utf8_masks,
 )
 from weir.operators.sources.json_tokens import utf8_length
 
@@ -28,6 +30,13 @@ FIELD_QUOTED, FIELD_MISPLACED, FIELD_OPEN = range(3)
 _ONES = np.uint64(0x0101010101010101)
 _HIGHS = np.uint64(0x8080808080808080)
 _ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_ALL = ~_ZERO
+_TWO = np.uint64(2)
+#: From the last bit of a block of 64 bytes, and the last but one, to the first.
+_LAST, _LAST_BUT_ONE = np.uint64(63), np.uint64(62)
+_HALF = np.uint64(32)
+_SHIFTS = tuple(np.uint64(shift) for shift in (1, 2, 4, 8, 16, 32))
 _POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
 
 
@@ -64,6 +73,72 @@ def skip_fields(data: np.ndarray, at: int, limit: int, delimiter: int, quote: in
         if stops != _ZERO:
             return skipped, start
         at += 32
+
+
+@kernel_part
+def rest_of_record(
+    data: np.ndarray, at: int, stop: int, delimiter: int, quote: int, has_quote: bool
+) -> tuple[int, int]:
+    """Pass over all fields from the beginning of one to the end of the record, 64 bytes at a time.
+
+    Quoted fields and UTF-8 are looked at in whole blocks, as bits. What is wrong, and what is rare, is not told apart:
+    quoted newlines, a quote before CR and LF, and characters of four bytes or of some of the three.
+
+    Returns:
+        Position of the newline that ends the record, and how many fields there were; -1: look at each field.
+    """
+    fields = 1
+    inside = _ZERO
+    # What the last byte of the block before was.
+    was_delimiter = _ONE
+    was_closing = _ZERO
+    owed = _ZERO
+    while at < stop:
+        delimiters, quotes, newlines, beyond = record_masks(data, at, delimiter, quote)
+        if not has_quote:
+            quotes = _ZERO
+        # Each bit becomes the parity of the quotes up to it: 1 from an opening one on to before the closing one.
+        within = quotes
+        within ^= within << _SHIFTS[0]
+        within ^= within << _SHIFTS[1]
+        within ^= within << _SHIFTS[2]
+        within ^= within << _SHIFTS[3]
+        within ^= within << _SHIFTS[4]
+        within ^= within << _SHIFTS[5]
+        within ^= inside
+        opening = quotes & within
+        closing = quotes & ~within
+        delimiters &= ~within
+        ends = newlines & ~within
+        before = _ALL
+        counted = _ALL
+        if ends != _ZERO:
+            end = ends & (~ends + _ONE)
+            before = end - _ONE
+            counted = before | end
+        # A quote inside quotes is two: the first seems to close the field, and the second to open it again.
+        wrong = opening & ~(((delimiters | closing) << _ONE) | was_delimiter | was_closing)
+        wrong |= ((closing << _ONE) | was_closing) & ~(delimiters | ends | opening)
+        wrong |= newlines & within
+        if (beyond & before) | owed != _ZERO:
+            follows, twos, threes, others = utf8_masks(data, at)
+            next_follows, next_twos, next_threes, next_others = utf8_masks(data, at + 32)
+            follows |= next_follows << _HALF
+            threes |= next_threes << _HALF
+            leads = twos | threes | (next_twos << _HALF)
+            due = (leads << _ONE) | (threes << _TWO) | owed
+            wrong |= others | (next_others << _HALF) | (due ^ follows)
+            owed = (leads >> _LAST) | (threes >> _LAST_BUT_ONE)
+        if wrong & counted != _ZERO:
+            return -1, 0
+        fields += count_bits(delimiters & before)
+        if ends != _ZERO:
+            return at + trailing_zeros(ends), fields
+        inside = _ZERO - (within >> _LAST)
+        was_delimiter = delimiters >> _LAST
+        was_closing = closing >> _LAST
+        at += 64
+    return -1, 0
 
 
 @kernel_part
@@ -189,6 +264,24 @@ def is_null(
         if offset == length:
             return True
     return False
+
+
+@kernel_part
+def is_eight_digits(word: np.uint64) -> bool:
+    """Whether all bytes of a word are digits."""
+    high = np.uint64(0xF0F0F0F0F0F0F0F0)
+    carried = (word + np.uint64(0x0606060606060606)) & high
+    return bool(((word & high) | (carried >> np.uint64(4))) == np.uint64(0x3333333333333333))
+
+
+@kernel_part
+def eight_digits(word: np.uint64) -> np.int64:
+    """The number that eight digits are, the first one in the lowest byte."""
+    word &= np.uint64(0x0F0F0F0F0F0F0F0F)
+    word = (word * np.uint64(10) + (word >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
+    word = (word * np.uint64(100) + (word >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+    # With a sign: of a number without one and one with it Numba makes a float.
+    return np.int64((word * np.uint64(10000) + (word >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
 
 
 @kernel_part
