@@ -96,6 +96,21 @@ class Wave(enum.Enum):
     WOKEN = enum.auto()
 
 
+class Lender(Protocol):
+    """The thread of a link that leads to one inbox only, and lets the consumer read from the connection."""
+
+    #: How many channels come by it.
+    channels: int
+
+    def read(self, wait_s: float) -> None:
+        """Put in the inbox what is here, or comes in so many seconds."""
+        ...
+
+    def give_back(self) -> None:
+        """Let the thread read again."""
+        ...
+
+
 class Inbox:
     """Input of one subtask: elements of all channels in arrival order. One consumer, many producers."""
 
@@ -110,11 +125,24 @@ class Inbox:
         #: The channels whose watermark of this wave has come, and those with a barrier; the consumer waits for so many.
         self._heard: tuple[set[ChannelId], set[ChannelId]] = set(), set()
         self._wave_inputs = 0
+        #: Written by the consumer: it looks at a link that is lent to it, see :meth:`await_round`.
+        self.borrows = False
+        self._lender: Lender | None = None
         #: Part of the consumer's time that goes into rows (0 to 1); written by the consumer, read with each release.
         self.busy_share = 1.0
 
     def __len__(self) -> int:
         return len(self._elements)
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether the consumer is the one to read from a link."""
+        return self._lender is not None
+
+    @property
+    def is_woken(self) -> bool:
+        """Whether somebody called :meth:`wake`, and the consumer has not heard of it."""
+        return self._woken
 
     @property
     def has_gathered(self) -> bool:
@@ -157,16 +185,59 @@ class Inbox:
                 self._condition.wait(timeout_s)
             return bool(self._elements) and not self._woken and self._gathered <= 0
 
-    def await_round(self, wait_s: float, enough: int) -> int:
+    def await_round(self, wait_s: float, enough: int, late_s: float = 0.0) -> int:
         """Sleep until ``enough`` elements are there, :meth:`wake`, or ``wait_s``; returns how many are.
 
         Not at all if there is something left that had gathered earlier. :meth:`wait_for_one` and :meth:`gather` wake
         the consumer for the first of them too.
+
+        From now on a link may be lent to the consumer, which then is the one to read from it, until
+        :meth:`stop_borrowing`. What comes by such a link may come ``late_s`` later than all else.
         """
         with self._condition:
-            if not self._elements or self._gathered <= 0:
-                self._gather(wait_s, enough)
-            return len(self._elements)
+            if self._elements and self._gathered > 0:
+                return len(self._elements)
+            self.borrows = True
+            lender = self._lender
+            others = enough if lender is None else enough - lender.channels
+            if others > 0:
+                self._gather(wait_s, others)
+            if lender is None:
+                # It may have been lent meanwhile.
+                lender = self._lender
+            if lender is None or self._woken:
+                return len(self._elements)
+        lender.read(0.0 if others > 0 else wait_s)
+        if 0 < len(self._elements) < enough:
+            lender.read(late_s)
+        self._gathered = len(self._elements)
+        return self._gathered
+
+    def lend(self, lender: Lender) -> bool:
+        """Let the consumer read from a link; False: it does not want to. Called by the link's thread."""
+        with self._condition:
+            if not self.borrows or self._lender is not None:
+                return False
+            self._lender = lender
+            if self._enough < _MANY:
+                # It may wait for what nobody else reads now.
+                self._condition.notify()
+            return True
+
+    def take_back(self, lender: Lender) -> None:
+        """The link is not lent any more; called by its thread."""
+        with self._condition:
+            if self._lender is lender:
+                # Unless the consumer asks for it again: it may wait for something else.
+                self._lender, self.borrows = None, False
+
+    def stop_borrowing(self) -> None:
+        """Let others read from all links again; called by the consumer before it waits in any other way."""
+        with self._condition:
+            self.borrows = False
+            lender, self._lender = self._lender, None
+        if lender is not None:
+            lender.give_back()
 
     def gather(self, wait_s: float, enough: int = _MANY) -> None:
         """Let elements gather, until there are ``enough``, or :meth:`wake`."""

@@ -30,8 +30,10 @@ _MEAN_WEIGHT = 0.05
 _WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0006, 0.02
 _WINDOW_WEIGHT, _WINDOW_PAYS, _WINDOW_TRIES = 0.1, 0.4, 32
 #: Where windows mostly pay and batches come this often, all of a round is waited for at once, but now and then.
-_ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.8, 0.006, 16
+_ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.8, 0.015, 16
 _PERIOD_WEIGHT = 0.1
+#: Rounds are at least so far apart. All of one may come later than the mean by this part of the period, or by a window.
+_ROUND_S_MIN, _ROUND_LATE = 0.0012, 0.1
 #: The least time to wait for the rest of a wave.
 _WAVE_S_MIN = 0.012
 
@@ -66,7 +68,7 @@ class Pace:
         self._wave_s_max = float("inf")
         #: Whether :meth:`turn_s` told a moment at which all sources read: what they read travels as a wave.
         self.has_turns = False
-        #: When the last batch began, the mean time from one to the next, and rounds since one was looked at closely.
+        #: When the last round began, the mean time from one to the next, and rounds since one was looked at closely.
         self._began_s, self._period_s, self._rounds = 0.0, 1.0, 0
 
     def round_s(self, now_s: float) -> float:
@@ -83,7 +85,12 @@ class Pace:
         if self._rounds >= _ROUND_SAMPLES:
             self._rounds = 0
             return 0.0
-        return self._began_s + self._period_s + _WINDOW_S - now_s
+        return self._began_s + self._period_s + self.late_s - now_s
+
+    @property
+    def late_s(self) -> float:
+        """How much later than expected all of a round may be there."""
+        return max(_WINDOW_S, _ROUND_LATE * self._period_s)
 
     def window_s(self, now_s: float) -> float:
         """How long the first small batch of some waits for the others; 0: not at all."""
@@ -117,8 +124,10 @@ class Pace:
 
     def processed(self, rows: int, began_s: float, elapsed_s: float, waited_s: float = 0.0) -> None:
         """Note what the last rows took; ``waited_s``: for credit, besides."""
-        self._period_s += _PERIOD_WEIGHT * (min(began_s - self._began_s, 1.0) - self._period_s)
-        self._began_s = began_s
+        # Sooner comes only the rest of a round that was torn: it would make the next one seem overdue.
+        if began_s - self._began_s >= _ROUND_S_MIN:
+            self._period_s += _PERIOD_WEIGHT * (min(began_s - self._began_s, 1.0) - self._period_s)
+            self._began_s = began_s
         taken_s = elapsed_s + waited_s
         ended_s = began_s + taken_s
         period_s = max(ended_s - self._ended_s, taken_s, 1e-9)

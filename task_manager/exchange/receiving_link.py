@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from task_manager.exchange.channels import Delivery, Inbox, no_release
 from task_manager.exchange.frames import FrameDecoder, is_plain_batch, read_head, reply_frame
+from task_manager.exchange.lending import Lending
 from task_manager.exchange.shared_memory import ReceivedMemory
 from task_manager.exchange.sockets import FrameReader, hang_up, send_all, send_some
 from weir.clock import Clock
@@ -25,7 +26,7 @@ from weir.types import ChannelId
 _CREDIT_DELAY_S = 0.01
 #: And for so long while they are fewer than these batches of a channel and these bytes, and their consumer mostly
 #: waits: a sender holds rows back at twice as many (``credits.IDLE_BATCHES``).
-_FEW_DELAY_S, _FEW_BATCHES, _FEW_BYTES, _FEW_BUSY_SHARE = 0.04, 8, 16 << 10, 0.5
+_FEW_DELAY_S, _FEW_BATCHES, _FEW_BYTES, _FEW_BUSY_SHARE = 0.08, 8, 16 << 10, 0.5
 #: So many of one link, or of so many bytes, go at once: the sender may wait for them.
 _CREDITS_MAX, _CREDIT_BYTES_MAX = 16, 1 << 20
 #: Heads of batches that a link remembers: one for each channel.
@@ -64,6 +65,8 @@ class ReceivingLink:
         self._find_inbox = find_inbox
         self._clock = clock
         self._channels: dict[int, _Receiving] = {}
+        #: Where all channels end; None: in several, or none was opened yet.
+        self._only_inbox: Inbox | None = None
         #: Heads of batches whose schema is known, and the numbers of their channels: most frames have one of these.
         self._plain_heads: dict[bytes, int] = {}
         #: Guards all that follows; tells the thread that replies that there is something to do.
@@ -88,9 +91,13 @@ class ReceivingLink:
             HandshakeError: what came is not a frame.
         """
         threading.Thread(target=self._reply, name="credits to a task manager", daemon=True).start()
+        lending = Lending(reader, self._take_frame)
         try:
             while (frame := reader.read()) is not None:
                 self._take_frame(*frame)
+                inbox = self._only_inbox
+                if inbox is not None and inbox.borrows and reader.is_empty:
+                    lending.lend(inbox, len(self._channels))
         finally:
             with self._condition:
                 self._is_closed = True
@@ -141,7 +148,10 @@ class ReceivingLink:
             raise HandshakeError(f"the channel number {number} is in use in this link")
         identity = handshake_from_proto(handshake.handshake)
         channel = channel_from_proto(handshake.channel)
-        self._channels[number] = _Receiving(channel, self._find_inbox(identity, channel))
+        inbox = self._find_inbox(identity, channel)
+        is_only = all(receiving.inbox is inbox for receiving in self._channels.values())
+        self._only_inbox = inbox if is_only else None
+        self._channels[number] = _Receiving(channel, inbox)
         self._tell(data_pb2.ChannelReply(channel_number=number))
 
     def _deliver(

