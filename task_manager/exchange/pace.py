@@ -30,10 +30,10 @@ _MEAN_WEIGHT = 0.05
 _WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0006, 0.02
 _WINDOW_WEIGHT, _WINDOW_PAYS, _WINDOW_TRIES = 0.1, 0.4, 32
 #: Where windows mostly pay and batches come this often, all of a round is waited for at once, but now and then.
-_ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.8, 0.015, 16
+_ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.7, 0.015, 32
 _PERIOD_WEIGHT = 0.1
 #: Rounds are at least so far apart. All of one may come later than the mean by this part of the period, or by a window.
-_ROUND_S_MIN, _ROUND_LATE = 0.0012, 0.1
+_ROUND_S_MIN, _ROUND_LATE, _LATE_S_MAX = 0.0012, 0.1, 0.0015
 #: The least time to wait for the rest of a wave.
 _WAVE_S_MIN = 0.012
 
@@ -89,8 +89,8 @@ class Pace:
 
     @property
     def late_s(self) -> float:
-        """How much later than expected all of a round may be there."""
-        return max(_WINDOW_S, _ROUND_LATE * self._period_s)
+        """How much later than expected, or than the first of it, all of a round may be there."""
+        return min(max(_WINDOW_S, _ROUND_LATE * self._period_s), _LATE_S_MAX)
 
     def window_s(self, now_s: float) -> float:
         """How long the first small batch of some waits for the others; 0: not at all."""
@@ -100,7 +100,7 @@ class Pace:
             self._windows_left_out += 1
             return 0.0
         self._windows_left_out = 0
-        return _WINDOW_S
+        return self.late_s
 
     @property
     def wave_s(self) -> float:

@@ -33,8 +33,8 @@ _HEARTBEAT_TIMEOUT_S = 2.0
 #: Where nothing has happened since the last report, the next one may take this part of the lease.
 _IDLE_LEASE_SHARE = 1 / 3
 #: Where a job runs and nothing changes but counters, a report costs both sides about 2 ms of CPU: one comes after so
-#: many intervals.
-_STEADY_INTERVALS = 2
+#: many intervals. After one more where few subtasks run here: what reports cost counts there beside what rows do.
+_STEADY_INTERVALS, _STEADY_INTERVALS_OF_FEW, _FEW_SUBTASKS = 2, 3, 4
 #: At these moments after whole multiples of the interval: waves of rows (``exchange/gathering.py``) have passed then.
 _STEADY_PHASE_US = 150_000
 #: But this often at least: a control plane that makes fewer checkpoints meanwhile waits for the first rows.
@@ -69,7 +69,8 @@ class ControlLink:
         self._idle_interval_s = 0.0
         #: The same after one that told of counters only.
         self._steady_interval_s = 0.0
-        self._is_steady = False
+        self._steady_interval_of_few_s = 0.0
+        self._is_steady, self._has_few = False, False
         self._reported: tuple[object, ...] = ()
         self._owned: list[control_pb2.OwnershipReport] = []
         self._is_idle = False
@@ -156,9 +157,10 @@ class ControlLink:
         """How long to wait for the next report of a job with which nothing is wrong."""
         if self._is_idle:
             return max(interval_s, self._idle_interval_s)
-        if not self._is_steady or self._steady_interval_s <= interval_s:
+        steady_s = self._steady_interval_of_few_s if self._has_few else self._steady_interval_s
+        if not self._is_steady or steady_s <= interval_s:
             return interval_s
-        interval_us = int(self._steady_interval_s * 1e6)
+        interval_us = int(steady_s * 1e6)
         left_us = interval_us - (self._clock.now_us() - _STEADY_PHASE_US) % interval_us
         return (left_us if left_us >= interval_us / 2 else left_us + interval_us) / 1e6
 
@@ -233,6 +235,7 @@ class ControlLink:
         owned = list(request.ownership)
         self._is_steady = bool(reports) and is_running and owned == self._owned
         self._owned = owned
+        self._has_few = len(reports) <= _FEW_SUBTASKS
         is_empty = not any(it.queue_depth or it.channels for it in reports)
         self._is_idle = self._is_steady and is_empty and reported == self._reported
         self._reported = reported
@@ -266,7 +269,9 @@ class ControlLink:
         self._control_plane_id = reply.control_plane_id
         lease_share_s = reply.lease_timeout_ms / 1e3 * _IDLE_LEASE_SHARE
         self._idle_interval_s = min(lease_share_s, _IDLE_S_MAX)
-        self._steady_interval_s = min(lease_share_s, reply.heartbeat_interval_ms / 1e3 * _STEADY_INTERVALS)
+        heartbeat_s = reply.heartbeat_interval_ms / 1e3
+        self._steady_interval_s = min(lease_share_s, heartbeat_s * _STEADY_INTERVALS)
+        self._steady_interval_of_few_s = min(lease_share_s, heartbeat_s * _STEADY_INTERVALS_OF_FEW)
         if runtime is not None and reply.keep_job:
             # The parts of subtasks that have ended were told to another control plane.
             runtime.deliver_last_parts_again()
