@@ -185,19 +185,19 @@ class Inbox:
                 self._condition.wait(timeout_s)
             return bool(self._elements) and not self._woken and self._gathered <= 0
 
-    def await_round(self, wait_s: float, enough: int, late_s: float = 0.0) -> int:
+    def await_round(self, wait_s: float, enough: int, late_s: float = 0.0, *, borrows: bool = True) -> int:
         """Sleep until ``enough`` elements are there, :meth:`wake`, or ``wait_s``; returns how many are.
 
         Not at all if there is something left that had gathered earlier. :meth:`wait_for_one` and :meth:`gather` wake
         the consumer for the first of them too.
 
-        From now on a link may be lent to the consumer, which then is the one to read from it, until
+        With ``borrows`` a link may be lent to the consumer from now on, which then is the one to read from it, until
         :meth:`stop_borrowing`. What comes by such a link may come ``late_s`` later than all else.
         """
         with self._condition:
             if self._elements and self._gathered > 0:
                 return len(self._elements)
-            self.borrows = True
+            self.borrows = self.borrows or borrows
             lender = self._lender
             others = enough if lender is None else enough - lender.channels
             if others > 0:

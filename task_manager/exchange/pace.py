@@ -30,7 +30,10 @@ _MEAN_WEIGHT = 0.05
 _WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0006, 0.02
 _WINDOW_WEIGHT, _WINDOW_PAYS, _WINDOW_TRIES = 0.1, 0.4, 32
 #: Where windows mostly pay and batches come this often, all of a round is waited for at once, but now and then.
-_ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.7, 0.015, 32
+_ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.8, 0.015, 16
+#: Rounds that are so far apart are looked at less often, and their consumer reads from links itself: where they follow
+#: each other closely, rows are to be quick.
+_LONG_ROUND_S, _LONG_ROUND_PAYS, _LONG_ROUND_SAMPLES = 0.005, 0.7, 32
 _PERIOD_WEIGHT = 0.1
 #: Rounds are at least so far apart. All of one may come later than the mean by this part of the period, or by a window.
 _ROUND_S_MIN, _ROUND_LATE, _LATE_S_MAX = 0.0012, 0.1, 0.0015
@@ -77,15 +80,23 @@ class Pace:
         A look wakes the subtask for the first of them, which costs about as much as a small batch. It is what tells
         whether the others still come with it: so every now and then there is one.
         """
-        if self._window_gain < _ROUND_PAYS or self._period_s > _ROUND_PERIOD_S_MAX:
+        pays, samples = _ROUND_PAYS, _ROUND_SAMPLES
+        if self.has_long_rounds:
+            pays, samples = _LONG_ROUND_PAYS, _LONG_ROUND_SAMPLES
+        if self._window_gain < pays or self._period_s > _ROUND_PERIOD_S_MAX:
             return 0.0
         if self._rows_mean >= SMALL_ROWS:
             return 0.0
         self._rounds += 1
-        if self._rounds >= _ROUND_SAMPLES:
+        if self._rounds >= samples:
             self._rounds = 0
             return 0.0
         return self._began_s + self._period_s + self.late_s - now_s
+
+    @property
+    def has_long_rounds(self) -> bool:
+        """Whether what comes at a time comes so rarely that a row may wait a ms longer for the others."""
+        return self._period_s > _LONG_ROUND_S
 
     @property
     def late_s(self) -> float:

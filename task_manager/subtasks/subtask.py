@@ -440,7 +440,8 @@ class Subtask(ABC):
         round_s = self._pace.round_s(self._clock.monotonic_s()) if inputs > 1 else 0.0
         elements = 0
         if round_s > 0:
-            elements = inbox.await_round(min(round_s, timeout_s), inputs, self._pace.late_s)
+            wait_s, borrows = min(round_s, timeout_s), self._pace.has_long_rounds
+            elements = inbox.await_round(wait_s, inputs, self._pace.late_s, borrows=borrows)
             if round_s > timeout_s:
                 return True
             if 0 < elements < inputs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from task_manager.exchange.pace import Pace
 
 
@@ -90,6 +92,18 @@ def test_torn_rounds_do_not_make_the_next_one_seem_overdue():
     assert waits.count(0.0) <= 8
     # All of it may come a tenth of the period late.
     assert all(0.0085 < wait_s < 0.0095 for wait_s in waits if wait_s)
+
+
+def test_a_row_waits_longer_for_others_where_rounds_are_far_apart():
+    often, rarely = Pace(32_768, rest_ms_max=10.0), Pace(32_768, rest_ms_max=10.0)
+    rounds(often, 200)
+    rounds(rarely, 200, period_s=0.0125)
+    assert (often.has_long_rounds, often.late_s) == (False, 0.0006)
+    assert rarely.has_long_rounds
+    assert rarely.late_s == pytest.approx(0.00125, rel=0.05)
+    # And less often it is looked who comes first.
+    assert rounds(often, 64, began_s=100.6)[-64:].count(0.0) == 4
+    assert rounds(rarely, 64, period_s=0.0125, began_s=102.5)[-64:].count(0.0) == 2
 
 
 def test_no_round_is_waited_for_where_batches_are_rare_large_or_alone():
