@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, settings
 
 from experiments.ports import SHARE_VARIABLE, free_port
 from services import cassandra, jars, kafka
+from tests.scheduling import LongestFilesFirst
 from weir.errors import StateError
 from weir.state.cassandra.session import leave_session, open_session
 from weir.state.cassandra.settings import CassandraSettings
@@ -26,6 +27,12 @@ def pytest_configure(config):
     worker = getattr(config, "workerinput", None)
     if worker:
         os.environ[SHARE_VARIABLE] = f"{worker['workerid'].removeprefix('gw')}/{worker['workercount']}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With ``--dist loadfile``: the longest files first, and those that share a server on the same worker."""
+    return LongestFilesFirst(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 #: Modules of Weir with kernels; looking for them takes longer than a warm start may. A test compares.
 KERNEL_MODULES = (
+    "weir.kernel_bytes",
     "weir.kernels",
     "weir.key_kernels",
     "weir.operators.joins.change_kernels",
@@ -59,6 +60,7 @@ KERNEL_MODULES = (
 #: Of these, modules without a kernel of their own: no cache is written for them.
 _ONLY_INLINED = frozenset(
     {
+        "weir.kernel_bytes",
         "weir.kernels",
         "weir.operators.byte_access",
         "weir.operators.kernel_types",

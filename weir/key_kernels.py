@@ -17,7 +17,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from weir.kernels import brief_kernel, kernel, kernel_part
+from weir.kernel_bytes import same_bytes
+from weir.kernels import brief_kernel, byte_kernel, kernel, kernel_part
 
 
 def _input(dtype: Any) -> Any:
@@ -317,7 +318,7 @@ def gather_bytes(data: Any, starts: Any, out_offsets: Any, out: Any) -> None:
             out[out_offsets[row] + index] = data[starts[row] + index]
 
 
-@kernel(
+@byte_kernel(
     types.int64(_U64, _U8, _I32, _OUT_U32, _OUT_I64, _OUT_I64, _OUT_I64),
     types.int64(_U64, _U8, _I64, _OUT_U32, _OUT_I64, _OUT_I64, _OUT_I64),
 )
@@ -345,13 +346,14 @@ def distinct_keys(
                 break
             other = firsts[entry - 1]
             other_start = np.int64(offsets[other])
-            if hashes[other] == hashes[row] and np.int64(offsets[other + 1]) - other_start == length:
-                index = 0
-                while index < length and data[start + index] == data[other_start + index]:
-                    index += 1
-                if index == length:
-                    inverse[row] = entry - 1
-                    lasts[entry - 1] = row
-                    break
+            is_as_long = np.int64(offsets[other + 1]) - other_start == length
+            if (
+                hashes[other] == hashes[row]
+                and is_as_long
+                and same_bytes(data, start, data, other_start, length)
+            ):
+                inverse[row] = entry - 1
+                lasts[entry - 1] = row
+                break
             position = (position + np.uint64(1)) & mask
     return count

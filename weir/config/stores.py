@@ -117,14 +117,14 @@ class CassandraConfig(Section):
     )
     read_keys_max: int = setting(64, "Keys of one read, all of one partition.", "keys", ge=1, le=1000)
     batch_rows_max: int = setting(
-        100, "Rows of one batch of writes, all of one partition.", "rows", ge=1, le=10_000
+        500, "Rows of one batch of writes, all of one partition.", "rows", ge=1, le=10_000
     )
     batch_bytes_max: int = setting(64 * KIB, "Bytes of one batch of writes.", "bytes", ge=KIB, le=8 * MIB)
     apply_pause_ms_max: int = setting(
         60_000,
-        "Changes of complete checkpoints are written to the database with pauses of nine times what writing takes, but "
-        "at most so long; until then they are part of every checkpoint. A key that changes often is so written once. "
-        "0: after every checkpoint, at once.",
+        "Writing the changes of complete checkpoints takes a twentieth of the time, while pauses are no longer than "
+        "this for all changes together. Until a change is written it is part of every checkpoint; a key that changes "
+        "often is so written once in a while. 0: after every checkpoint, at once.",
         "ms",
         ge=0,
         le=3_600_000,

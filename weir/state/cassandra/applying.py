@@ -4,8 +4,8 @@ A change is applied with the timestamp of a checkpoint that is complete and cove
 that a restart could take back, and whoever is late repeats history: his writes lose against newer ones.
 
 Not every checkpoint is applied by itself. What is applied is the newest one that waits, which covers the others: so a
-key that changes with every checkpoint is written once in a while. How often is decided by what it costs: there is a
-pause of nine times as long as applying took, up to a maximum, and between two chunks one of twice as long.
+key that changes with every checkpoint is written once in a while. How often is decided by what it costs
+(``weir.state.cassandra.pacing``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from weir import threads
 from weir.clock import Clock, SystemClock
 from weir.errors import CheckpointError, FencedError, WeirError
 from weir.state.cassandra.entries import decode
+from weir.state.cassandra.pacing import Pace
 from weir.state.cassandra.session import CheckCancelled
 from weir.state.cassandra.store import DatabaseStore
 from weir.state.cassandra.tables import DatabaseTables
@@ -26,13 +27,11 @@ from weir.state.placement.placed_store import PlacedStore
 
 log = logging.getLogger(__name__)
 
-#: Changes that are applied at a time.
-_CHUNK_CHANGES = 5_000
-#: Complete checkpoints that may wait, and maximal pauses for which the oldest may, before rows do.
+#: Changes that are applied at a time: so few that the subtask, whose lock and interpreter they take, hardly waits.
+_CHUNK_CHANGES = 2_500
+#: Complete checkpoints that may wait, and maximal pauses that applying may take, before rows wait.
 _WAITING_MAX, _PAUSES_MAX = 2, 2
 _LOOK_S = 0.2
-#: Pauses, as multiples of what took time before: after all chunks, and after one.
-_PAUSE_TIMES, _CHUNK_PAUSE_TIMES = 9, 2
 
 
 class _Closed(Exception):
@@ -62,7 +61,7 @@ class Applying:
     Args:
         tables: where rows are written.
         owner: id of the job.
-        pause_s_max: the longest pause between the checkpoints that are applied; 0: every one is, at once.
+        pause_s_max: how long applying may rest, in all, for one checkpoint; 0: every one is applied, at once.
         clock: of the pauses.
     """
 
@@ -77,12 +76,15 @@ class Applying:
         self._takers: dict[PlacedStore, _Taker] = {}
         #: Complete checkpoints that are to be applied, with the stores of each.
         self._waiting: dict[int, list[tuple[DatabaseStore, int | None]]] = {}
-        #: Monotonic, s: since when the oldest of them waits.
-        self._waiting_since_s = 0.0
-        #: Monotonic, s: the pause lasts until then.
-        self._pause_until_s = 0.0
-        #: Somebody waits for what is not applied: no pauses.
+        #: Monotonic, s: since when changes are being applied; None: they are not.
+        self._applying_since_s: float | None = None
+        #: Monotonic, s: the rest lasts until then.
+        self._rest_until_s = 0.0
+        self._pace = Pace(pause_s_max)
+        #: Somebody waits for what is not applied: no rests.
         self._is_urgent = False
+        #: Callers of :meth:`finish`.
+        self._finishing = 0
         self._begun_id = 0
         self._closed = False
         self._failure: WeirError | None = None
@@ -123,8 +125,6 @@ class Applying:
                 taker.taken = {number for number in taker.taken if number > checkpoint_id}
             if not mine or self._closed:
                 return
-            if not self._waiting:
-                self._waiting_since_s = self._clock.monotonic_s()
             self._waiting[checkpoint_id] = mine
             if self._thread is None:
                 self._thread = threads.start(self._run, "applying")
@@ -138,10 +138,12 @@ class Applying:
         """
         with self._changed:
             self._hurry()
+            self._finishing += 1
             done = self._changed.wait_for(
                 lambda: self._failure is not None or all(number > checkpoint_id for number in self._waiting),
                 timeout_s,
             )
+            self._finishing -= 1
             if self._failure is not None:
                 raise self._failure
             if not done:
@@ -162,7 +164,10 @@ class Applying:
             raise self._failure
 
     def hold_back(self, check_cancelled: CheckCancelled) -> None:
-        """Return when the database is not too far behind: two complete checkpoints, and two maximal pauses.
+        """Wait while the database is too far behind: two complete checkpoints, and applying takes two maximal pauses.
+
+        Then rows go on as fast as chunks are applied: what is waited for is one chunk. Without pauses rows wait for the
+        checkpoint.
 
         Raises:
             WeirError: the database has refused changes for good.
@@ -170,7 +175,10 @@ class Applying:
         if self._failure is None and not self._is_behind():
             return
         with self._changed:
+            seen = self.applied_changes
             while self._is_behind() and self._failure is None and not self._closed:
+                if self._pause_s_max and self.applied_changes > seen:
+                    return
                 self._hurry()
                 self._changed.wait(_LOOK_S)
                 check_cancelled()
@@ -180,7 +188,10 @@ class Applying:
     def _is_behind(self) -> bool:
         if len(self._waiting) <= _WAITING_MAX:
             return False
-        return self._clock.monotonic_s() - self._waiting_since_s >= _PAUSES_MAX * self._pause_s_max
+        since_s = self._applying_since_s
+        if since_s is None:
+            return not self._pause_s_max
+        return self._clock.monotonic_s() - since_s >= _PAUSES_MAX * self._pause_s_max
 
     def _hurry(self) -> None:
         if not self._is_urgent:
@@ -201,7 +212,8 @@ class Applying:
                 self._await_work()
                 if self._closed:
                     return
-                began_s = self._clock.monotonic_s()
+                self._applying_since_s = self._clock.monotonic_s()
+                self._pace = Pace(self._pause_s_max)
                 # A later checkpoint covers what an earlier one does, for those that take part in both.
                 numbers = sorted(self._waiting)
                 work = {number: list(self._waiting[number]) for number in numbers}
@@ -227,27 +239,31 @@ class Applying:
                     if up_to is None:
                         # Its subtask has ended: nothing more comes.
                         self._takers.pop(store.changes, None)
-                now_s = self._clock.monotonic_s()
-                # Those that were completed meanwhile.
-                self._waiting_since_s = began_s
-                self._is_urgent = False
-                self._pause_until_s = now_s + min(_PAUSE_TIMES * (now_s - began_s), self._pause_s_max)
+                self._applying_since_s = None
+                self._is_urgent = self._finishing > 0
+                self._rest_until_s = self._clock.monotonic_s() + self._pace.last_rest_s()
                 self._changed.notify_all()
 
     def _await_work(self) -> None:
-        """Return when a checkpoint waits and the pause is over, or the job ends; the caller has the lock."""
+        """Return when a checkpoint waits and the rest is over, or the job ends; the caller has the lock."""
         self._changed.wait_for(lambda: self._closed or bool(self._waiting))
         while not (self._closed or self._is_urgent):
-            left_s = self._pause_until_s - self._clock.monotonic_s()
+            left_s = self._rest_until_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return
             self._changed.wait(left_s)
 
-    def _pause(self, took_s: float) -> None:
-        """Let others work after a chunk."""
-        if self._pause_s_max:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._is_urgent, _CHUNK_PAUSE_TIMES * took_s)
+    def _applied_chunk(self, changes: int, took_s: float) -> None:
+        """Tell who waits for it, and let others work."""
+        with self._changed:
+            self.applied_changes += changes
+            self._changed.notify_all()
+            rest_s = self._pace.worked(took_s)
+            if not rest_s:
+                return
+            began_s = self._clock.monotonic_s()
+            self._changed.wait_for(lambda: self._closed or self._is_urgent, rest_s)
+            self._pace.rested(self._clock.monotonic_s() - began_s)
 
     def _failed(self, error: WeirError) -> None:
         with self._changed:
@@ -284,5 +300,4 @@ class Applying:
                 changes = [(key, decode(change)) for key, change in chunk]
                 self._tables.write(changes, checkpoint_id, self._check_closed)
                 store.applied(chunk)
-                self.applied_changes += len(chunk)
-                self._pause(self._clock.monotonic_s() - began_s)
+                self._applied_chunk(len(chunk), self._clock.monotonic_s() - began_s)

@@ -53,9 +53,9 @@ class CassandraSettings:
     #: Keys of one request; all of one database partition.
     read_keys_max: int = 64
     #: Rows and bytes of one batch of writes; all of one database partition.
-    batch_rows_max: int = 100
+    batch_rows_max: int = 500
     batch_bytes_max: int = 64 << 10
-    #: The longest pause between checkpoints whose changes are written; 0: those of every one, at once.
+    #: How long writing the changes of a checkpoint may pause, in all; 0: those of every one are written, at once.
     apply_pause_ms_max: int = 60_000
     when_away: WhenAway = "wait"
     #: With ``fail``: how long it is tried before.

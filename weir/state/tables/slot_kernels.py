@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernels import brief_kernel, kernel, kernel_part
+from weir.kernel_bytes import prefetch, same_bytes
+from weir.kernels import brief_kernel, byte_kernel, byte_kernel_part, kernel
 from weir.state.tables.slot_layout import (
     ARENA_USED,
     DIRTY,
@@ -43,8 +44,11 @@ from weir.state.tables.slot_layout import (
     group_of,
 )
 
+#: Rows from one look ahead to the next: about what a row takes, and what memory takes to answer.
+_AHEAD = 8
 
-@kernel_part
+
+@byte_kernel_part
 def _find(
     value: Any, data: Any, key_start: Any, key_stop: Any, table: Any, starts: Any, lengths: Any, arena: Any
 ) -> Any:
@@ -59,20 +63,42 @@ def _find(
             return -1 - np.int64(position)
         if (entry >> SHIFT) == tag:
             slot = np.int64(entry & LOW_32) - 1
-            if lengths[slot] == length:
-                start = starts[slot]
-                index = 0
-                while index < length and arena[start + index] == data[key_start + index]:
-                    index += 1
-                if index == length:
-                    return slot
+            if lengths[slot] == length and same_bytes(arena, starts[slot], data, key_start, length):
+                return slot
         position = (position + ONE) & mask
+
+
+@byte_kernel_part
+def _fetch_ahead(
+    hashes: Any, row: Any, table: Any, starts: Any, lengths: Any, arena: Any, flags: Any, stamps: Any
+) -> None:
+    """Have in the caches what :func:`_find` needs for later rows: each of these places is at random in megabytes.
+
+    First an entry of the index; when that is there, what the entry leads to; and then the key.
+    """
+    mask = np.uint64(table.size - 1)
+    later = row + 3 * _AHEAD
+    if later < hashes.size:
+        prefetch(table, np.int64(hashes[later] & mask))
+    later = row + 2 * _AHEAD
+    if later < hashes.size:
+        slot = np.int64(table[hashes[later] & mask] & LOW_32) - 1
+        if slot >= 0:
+            prefetch(starts, slot)
+            prefetch(lengths, slot)
+            prefetch(flags, slot)
+            prefetch(stamps, slot)
+    later = row + _AHEAD
+    if later < hashes.size:
+        slot = np.int64(table[hashes[later] & mask] & LOW_32) - 1
+        if slot >= 0:
+            prefetch(arena, starts[slot])
 
 
 _TABLE = (U64, I64, I32, U8)
 
 
-@kernel(
+@byte_kernel(
     types.int64(IN_U64, IN_U8, IN_I32, *_TABLE, U8, U32, types.uint32, types.uint8, I32),
     types.int64(IN_U64, IN_U8, IN_I64, *_TABLE, U8, U32, types.uint32, types.uint8, I32),
 )
@@ -96,6 +122,7 @@ def probe(
     """
     missing = 0
     for row in range(slots.size):
+        _fetch_ahead(hashes, row, table, starts, lengths, arena, flags, stamps)
         slot = _find(
             hashes[row],
             data,
@@ -120,7 +147,7 @@ def probe(
 _INSERT = (*_TABLE, U8, U32, types.uint32, U64, I64_2D, U8_2D, I32, I32, I64)
 
 
-@kernel(
+@byte_kernel(
     types.int64(IN_U64, IN_U8, IN_I32, types.int64, I32, *_INSERT),
     types.int64(IN_U64, IN_U8, IN_I64, types.int64, I32, *_INSERT),
 )
@@ -168,8 +195,10 @@ def insert_missing(
             starts[slot] = used
             lengths[slot] = length
             slot_hashes[slot] = hashes[row]
-            cells[slot, :] = 0
-            presence[slot, :] = 0
+            for cell in range(cells.shape[1]):
+                cells[slot, cell] = 0
+            for byte in range(presence.shape[1]):
+                presence[slot, byte] = 0
             flags[slot] = USED | DIRTY
             stamps[slot] = now
             counters[ARENA_USED] = used + length
@@ -181,7 +210,7 @@ def insert_missing(
     return int(slots.size)
 
 
-@kernel(
+@byte_kernel(
     types.int64(
         IN_U64,
         IN_U8,
@@ -249,8 +278,10 @@ def put_clean(
             counters[ARENA_USED] = used + length
             counters[LIVE_KEY_BYTES] += length
             counters[LIVE] += 1
-        cells[slot, :] = new_cells[row, :]
-        presence[slot, :] = new_presence[row, :]
+        for cell in range(cells.shape[1]):
+            cells[slot, cell] = new_cells[row, cell]
+        for byte in range(presence.shape[1]):
+            presence[slot, byte] = new_presence[row, byte]
         flags[slot] = USED
         stamps[slot] = 0
     return int(hashes.size)

@@ -1,0 +1,82 @@
+"""In which order the workers of pytest-xdist take the files of tests that start processes."""
+
+from collections import OrderedDict
+
+from xdist.scheduler.loadfile import LoadFileScheduling
+
+#: Files whose tests share a server that is started once a worker; a Cassandra or Spark takes both cores for 20 s.
+_TOGETHER = {
+    "Cassandra": (
+        "tests/scenarios/test_cassandra.py",
+        "tests/weir/state/cassandra/test_real_database.py",
+        "tests/weir/state/test_conformance.py",
+        "tests/weir/state/test_packed.py",
+        "tests/weir/state/test_retained.py",
+    ),
+    "Kafka": (
+        "tests/scenarios/test_kafka.py",
+        "tests/test_kafka_page.py",
+        "tests/weir/operators/kafka/test_with_broker.py",
+    ),
+    "Spark": (
+        "tests/workload/test_analysis.py",
+        "tests/workload/test_benchmark_lines.py",
+        "tests/workload/test_generate.py",
+        "tests/workload/test_nexmark.py",
+        "tests/workload/test_plotting.py",
+        "tests/workload/test_session.py",
+        "tests/workload/test_verify.py",
+    ),
+}
+_GROUPS = {file: group for group, files in _TOGETHER.items() for file in files}
+#: What takes longest begins first, so that no worker waits for the other one at the end; the others take half a minute
+#: at most, those with the most tests first.
+_LONGEST = (
+    "tests/scenarios/test_rescale.py",
+    "Cassandra",
+    "tests/scenarios/test_recovery.py",
+    "Kafka",
+    "tests/experiments/test_demo.py",
+    "tests/scenarios/test_package.py",
+    "tests/scenarios/test_rescale_losses.py",
+    "Spark",
+    "tests/scenarios/test_windows.py",
+    "tests/scenarios/test_chaos.py",
+    "tests/scenarios/test_wide_states.py",
+    "tests/services/test_commands.py",
+    "tests/experiments/test_matrix.py",
+    "tests/scenarios/test_pressure.py",
+    "tests/scenarios/test_user_states.py",
+    "tests/scenarios/test_file_sinks.py",
+)
+
+
+def group_of(node_id):
+    """The name of what is run on one worker in one go: a file, or files that share a server."""
+    file = node_id.partition("::")[0]
+    return _GROUPS.get(file, file)
+
+
+def rank(group):
+    """Smaller ones begin earlier."""
+    return _LONGEST.index(group) if group in _LONGEST else len(_LONGEST)
+
+
+class _LongestFirst(OrderedDict):
+    """Groups that no worker has begun."""
+
+    def popitem(self, last=True):
+        """The one that takes longest; of those of which nothing is known, the one with the most tests."""
+        group = min(self, key=rank)
+        return group, self.pop(group)
+
+
+class LongestFilesFirst(LoadFileScheduling):
+    """Keeps the tests of a file on one worker, in order, as ``--dist loadfile`` does."""
+
+    def __init__(self, config, log):
+        super().__init__(config, log)
+        self.workqueue = _LongestFirst()
+
+    def _split_scope(self, nodeid):
+        return group_of(nodeid)

@@ -1,0 +1,31 @@
+"""The order in which workers take files of tests with processes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import scheduling
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("name", [*scheduling._GROUPS, *scheduling._LONGEST])
+def test_files_that_are_named_are_there(name):
+    assert name in scheduling._TOGETHER or (ROOT / name).exists()
+
+
+def test_the_longest_come_first_and_those_with_a_server_together(pytestconfig):
+    queue = scheduling._LongestFirst()
+    for name in ("tests/test_b.py", "tests/test_a.py", "Spark", "Kafka", "tests/scenarios/test_rescale.py"):
+        queue[name] = {}
+    taken = [queue.popitem(last=False)[0] for _ in range(len(queue))]
+    assert taken == [
+        "tests/scenarios/test_rescale.py",
+        "Kafka",
+        "Spark",
+        "tests/test_b.py",
+        "tests/test_a.py",
+    ]
+    kafka = {scheduling.group_of(f"{file}::test_x[a]") for file in scheduling._TOGETHER["Kafka"]}
+    assert kafka == {"Kafka"}
+    assert scheduling.group_of("tests/test_a.py::test_x") == "tests/test_a.py"
