@@ -24,6 +24,7 @@ from weir.operators.queries.answering import AskedState, answer_one, answer_rang
 from weir.operators.queries.formats import ABSENT, EntryFormat
 from weir.protocol.queries import TIMEOUT_S, QueryError, Question, continuation
 from weir.records import WATERMARK_MIN_MS
+from weir.state import patience
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import UNDATED
 from weir.state.tables.values import ValueTable
@@ -36,6 +37,8 @@ QUERIES_MAX = 8
 _KNOWN_MAX = 1_000
 #: How long a subtask may take to come to a question: to the end of its batch.
 _OWNER_S = 2.0
+#: How long rows wait for what a question reads in a store that is elsewhere.
+_STORE_S = 1.0
 #: A scan rests for this share of the time that it works, and so long at most.
 _REST = 0.5
 _REST_S_MAX = 0.02
@@ -80,14 +83,13 @@ class Answers:
             raise QueryError(429, f"{QUERIES_MAX} questions are being answered here: try again")
         try:
             asked = self._asked(question)
-            deadline_s = self._clock.monotonic_s() + TIMEOUT_S
+            check = self._check(self._clock.monotonic_s() + TIMEOUT_S, is_wanted)
             if question.consistency == "latest" and question.key is not None:
                 return self._latest(asked, question, state_id)
-            if question.consistency == "latest":
-                return self._latest_range(asked, question, state_id, self._check(deadline_s, is_wanted))
-            return self._from_checkpoint(
-                asked, question, state_id, manifest_path, self._check(deadline_s, is_wanted)
-            )
+            with patience.limited(partial(_wait_for_store, check)):
+                if question.consistency == "latest":
+                    return self._latest_range(asked, question, state_id, check)
+                return self._from_checkpoint(asked, question, state_id, manifest_path, check)
         except CheckpointError as error:
             raise QueryError(
                 503, f"the checkpoint cannot be read, it may have expired: try again ({error})"
@@ -173,7 +175,8 @@ class Answers:
         for running in self._here(question):
             # Asked here as well, so that those who do not own the group are not waited for.
             if _owns(running, group):
-                answered = _ask(running, partial(_look, running, asked, question, state_id, group))
+                look = partial(_look, running, asked, question, state_id, group, self._clock)
+                answered = _ask(running, look)
                 if answered is not None:
                     return (*answered, group)
         return _moved(group)
@@ -197,6 +200,7 @@ class Answers:
     ) -> tuple[int, dict[str, Any], int]:
         """A part, for ``weir.questions.parts``: of the key groups that are owned here."""
         check_range(asked, question)
+        self._checkpoints.check_question(question, state_id)
         groups = asked.max_parallelism
         copies = [
             _ask(running, partial(copy_part, running, state_id, groups)) for running in self._here(question)
@@ -256,7 +260,7 @@ class Answers:
                     *_shown_one(asked, question, answer_one(asked, reading, number, group, question), shown),
                     group,
                 )
-            checkpoint.check_question(question, number)
+            self._checkpoints.check_question(question, number)
             page = answer_range(asked, reading, number, range(asked.max_parallelism), question, check)
             if page.count is not None:
                 return 200, {**shown, "count": page.count}, 0
@@ -318,8 +322,15 @@ def _watermark(running: RunningSubtask) -> dict[str, Any]:
     return {"watermark_ms": None if watermark_ms == WATERMARK_MIN_MS else watermark_ms}
 
 
+def _wait_for_store(check: Callable[[], None], why_away: str) -> None:
+    """A ``weir.state.patience.Patience``: of a store that does not answer nothing can be told."""
+    if why_away:
+        raise QueryError(503, f"{why_away}: try again")
+    check()
+
+
 def _look(
-    running: RunningSubtask, asked: AskedState, question: Question, state_id: int, group: int
+    running: RunningSubtask, asked: AskedState, question: Question, state_id: int, group: int, clock: Clock
 ) -> tuple[int, dict[str, Any]] | None:
     """In the subtask's thread."""
     if not _owns(running, group):
@@ -327,7 +338,14 @@ def _look(
     table = next((table for table in running.chain.tables if table.state_id == state_id), None)
     if not isinstance(table, CellTable | ValueTable):
         raise QueryError(503, "the owner of the key has not opened its state yet, or has ended: try again")
-    found = answer_one(asked, LiveReading(table), state_id, group, question)
+    until_s = clock.monotonic_s() + _STORE_S
+
+    def check() -> None:
+        if clock.monotonic_s() > until_s:
+            raise QueryError(503, f"the store of the state did not answer within {_STORE_S:g} s: try again")
+
+    with patience.limited(partial(_wait_for_store, check)):
+        found = answer_one(asked, LiveReading(table), state_id, group, question)
     return _shown_one(asked, question, found, _watermark(running))
 
 

@@ -78,15 +78,6 @@ class OpenCheckpoint:
                 )
             return self._clients[address]
 
-    def check_question(self, question: Question, state_id: int) -> None:
-        """Called before a question about a range of keys is answered.
-
-        Raises:
-            QueryError: 400: the database that has the state cannot answer it, or may not.
-        """
-        if self._database is not None:
-            self._database.check_question(question, state_id)
-
     def close(self) -> None:
         """Close the images."""
         for client in self._clients.values():
@@ -171,6 +162,15 @@ class OpenCheckpoints:
         self._lock = threading.Lock()
         self._open: dict[int, OpenCheckpoint] = {}
         self._is_closed = False
+
+    def check_question(self, question: Question, state_id: int) -> None:
+        """Called before a question about a range of keys is answered, of whatever moment.
+
+        Raises:
+            QueryError: 400: the database that has the state cannot answer it, or may not.
+        """
+        if self._database is not None:
+            self._database.check_question(question, state_id)
 
     @contextmanager
     def using(self, checkpoint_id: int, manifest_path: str) -> Iterator[OpenCheckpoint]:

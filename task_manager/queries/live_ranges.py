@@ -38,7 +38,7 @@ class LivePart:
     groups: frozenset[int]
     #: None: there was none yet.
     watermark_ms: int | None
-    backend: StateBackend
+    store: StateBackend
     ownership: GroupOwnership
     #: By key group what is laid over the store; made when a group is first read.
     changes: Callable[[int], _Entries]
@@ -67,7 +67,7 @@ class LiveRange:
         group = int.from_bytes(start[:2], "big")
         part = self._parts[group]
         within = sorted((entry for entry in part.changes(group) if start <= entry[0] < stop), reverse=reverse)
-        yield from overlaid(part.backend.scan(start, stop, reverse=reverse), within, reverse)
+        yield from overlaid(part.store.scan_for_question(start, stop, reverse=reverse), within, reverse)
 
     def is_expired(self, stamp: int) -> bool:
         """See ``RangeReading``."""
@@ -90,8 +90,8 @@ def copy_part(running: RunningSubtask, state_id: int, groups: int) -> LivePart |
     Raises:
         QueryError: it cannot be asked now, or has too many changed keys.
     """
-    state = running.group_state
-    if state is None:
+    state, store = running.group_state, running.store
+    if state is None or store is None:
         return None
     ownership = state.backend.ownership
     owned = frozenset(group for group in range(groups) if ownership.owns(group))
@@ -115,7 +115,7 @@ def copy_part(running: RunningSubtask, state_id: int, groups: int) -> LivePart |
         running.subtask.subtask.subtask_index,
         owned,
         None if watermark_ms == WATERMARK_MIN_MS else watermark_ms,
-        state.backend,
+        store,
         ownership,
         changes,
         (lambda stamp: False) if expiry is None else expiry.is_expired,

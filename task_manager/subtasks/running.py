@@ -18,6 +18,7 @@ from weir.operators.base import SourceReader
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.protocol.rescale_owner import OwnerEvent
+from weir.state.api import StateBackend
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class RunningSubtask:
     isolation: Isolation | None = None
     #: Of a source.
     reader: SourceReader | None = None
+    #: What the tables of its operators read and write; None: it is no owner of key groups.
+    store: StateBackend | None = None
 
     @property
     def is_over(self) -> bool:

@@ -135,7 +135,8 @@ class SubtaskFactory:
         )
         if not stage.is_source:
             task = self._task(parts, stage, topology, ports, group_state)
-            return RunningSubtask(task, chain, dead_letters, group_state, isolation)
+            store = None if group_state is None else backend
+            return RunningSubtask(task, chain, dead_letters, group_state, isolation, store=store)
         node = stage.nodes[0]
         assert isinstance(node.spec, SourceSpec)
         reader = self._steps.reader(node)

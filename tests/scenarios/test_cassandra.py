@@ -52,9 +52,26 @@ def test_every_kind_of_state_in_a_database_that_restarts(
         )
         later_checkpoint()
 
+    def counts(consistency):
+        path = f"/state/states/count?limit=1000&consistency={consistency}"
+        found = {}
+        while path:
+            status, answer = cluster.http("GET", path)
+            assert status == 200, answer
+            found |= {row["key"]: row["value"] for row in answer["rows"]}
+            path = answer["continuation"] and f"/state/states/count?continuation={answer['continuation']}"
+        return found
+
     rescale(cluster, STAGE, 3)
     later_checkpoint()
+    # The database has most of the rows: they are asked for, and not only what it has not got yet.
+    before, now = counts("checkpoint"), counts("latest")
+    assert all(now[key] >= count for key, count in before.items())
     cassandra_node.kill()
+    cluster.wait_for(
+        lambda _: "Cassandra at" in cluster.http("GET", "/state/states/count")[1].get("error", ""),
+        "an answer that says what is away",
+    )
     worker().popen.kill()
     cassandra_node.start()
     restarted(1)

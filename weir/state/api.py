@@ -56,6 +56,10 @@ class StateReader(ABC):
         The scan sees the store as it was when it began, whatever is written meanwhile.
         """
 
+    def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """As :meth:`scan`, for a question from outside: also where that reads more than what is asked for."""
+        return self.scan(start, stop, reverse=reverse)
+
     def scan_prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries whose key starts with ``prefix``, in key order (or the reverse)."""
         return self.scan(prefix, prefix_end(prefix), reverse=reverse)

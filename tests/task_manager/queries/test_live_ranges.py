@@ -28,7 +28,8 @@ class World:
             else ValueTable(self.backend, STATE, 1 << 20)
         )
         self.running = SimpleNamespace(
-            group_state=SimpleNamespace(backend=self.backend),
+            group_state=SimpleNamespace(backend=SimpleNamespace(ownership=self.backend.ownership)),
+            store=self.backend,
             chain=SimpleNamespace(tables=[self.table]),
             subtask=SimpleNamespace(subtask=SubtaskId(1, 2), progress=SimpleNamespace(watermark_ms=50)),
         )

@@ -18,6 +18,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_nev
 
 from weir.clock import Clock, SystemClock
 from weir.errors import StateError
+from weir.state import patience
 from weir.state.cassandra.client import Client, make_client, schema_statement
 from weir.state.cassandra.errors import DatabaseAwayError, Untyped, look_at, told
 from weir.state.cassandra.settings import CassandraSettings
@@ -87,9 +88,12 @@ class Session:
     ) -> Result:
         """Run a coroutine in the session's thread and wait for it; ``check_cancelled`` is asked meanwhile.
 
+        So is the caller's ``weir.state.patience``, if it has a limited one.
+
         Raises:
             StateError: the session is closed, or what the coroutine raises.
         """
+        limit = patience.current()
         with self._submitting:
             if self._closed:
                 work.close()
@@ -106,6 +110,8 @@ class Session:
                     return running.result()
             try:
                 check_cancelled()
+                if limit is not None:
+                    limit(self._why_away())
                 if self._closed:
                     raise self._is_closed()
             except BaseException:
@@ -126,6 +132,10 @@ class Session:
         self._thread.join(_CLOSE_S)
         if self._thread.is_alive():
             log.debug("the session with Cassandra at %s ends when its requests do", self.settings.address)
+
+    def _why_away(self) -> str:
+        because = self._away_because
+        return because and f"Cassandra at {self.settings.address} does not answer ({because})"
 
     def _is_closed(self) -> StateError:
         return StateError(f"the session with Cassandra at {self.settings.address} is closed")

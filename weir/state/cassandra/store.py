@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from weir.state import patience
 from weir.state.api import StateBackend, StoreStats
 from weir.state.cassandra.entries import HEADER_BYTES, covered, decode, deletion, value_header
 from weir.state.cassandra.session import CheckCancelled, never_cancelled
@@ -81,7 +82,7 @@ class DatabaseStore(StateBackend):
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``; those without a change are read from the database, all at once."""
-        if self._pressure is not None:
+        if self._pressure is not None and patience.current() is None:
             self._pressure.hold_back(self._check_cancelled)
         self._gets += len(keys)
         # In this order: what leaves the changes is in the database before.
@@ -134,19 +135,32 @@ class DatabaseStore(StateBackend):
         self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Entries of the owned groups in a range, as they are now. Exhaust or drop the iterator."""
+        return self._scan(start, stop, reverse, may_read_all=False)
+
+    def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """See ``StateReader``; a range of rows that have no order is cut from all of them."""
+        return self._scan(start, stop, reverse, may_read_all=True)
+
+    def _scan(
+        self, start: bytes | None, stop: bytes | None, reverse: bool, *, may_read_all: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
         pieces = self.changes.pieces(start, stop)
         if reverse:
             pieces.reverse()
         # All of them now: so that later writes do not show.
         opened = [(piece, self.changes.scan(piece.start, piece.stop, reverse=reverse)) for piece in pieces]
-        return self._scan_pieces(opened, reverse)
+        return self._scan_pieces(opened, reverse, may_read_all)
 
     def _scan_pieces(
-        self, opened: Sequence[tuple[Piece, Iterator[tuple[bytes, bytes]]]], reverse: bool
+        self, opened: Sequence[tuple[Piece, Iterator[tuple[bytes, bytes]]]], reverse: bool, may_read_all: bool
     ) -> Iterator[tuple[bytes, bytes]]:
         for piece, changes in opened:
             rows = self._tables.scan(
-                piece.start, piece.stop, reverse=reverse, check_cancelled=self._check_cancelled
+                piece.start,
+                piece.stop,
+                reverse=reverse,
+                may_read_all=may_read_all,
+                check_cancelled=self._check_cancelled,
             )
             yield from overlaid(rows, changes, reverse)
 

@@ -10,6 +10,7 @@ import pytest
 from experiments.ports import free_port
 from weir.clock import SystemClock
 from weir.errors import StateError
+from weir.state import patience
 from weir.state.cassandra.errors import DatabaseAwayError
 from weir.state.cassandra.session import Session, open_session
 from weir.state.cassandra.settings import CassandraSettings
@@ -36,3 +37,17 @@ def test_a_closed_session_says_so() -> None:
     session.close()
     with pytest.raises(StateError, match=r"the session with Cassandra at 127.0.0.1:9042 is closed"):
         session.connect()
+
+
+def test_who_only_asks_is_told_why_and_does_not_wait() -> None:
+    session = Session(CassandraSettings(port=free_port()), SystemClock())
+
+    def give_up(why_away: str) -> None:
+        if why_away:
+            raise TimeoutError(why_away)
+
+    try:
+        with patience.limited(give_up), pytest.raises(TimeoutError, match="Cassandra at .* does not answer"):
+            session.connect()
+    finally:
+        session.close()
