@@ -47,6 +47,8 @@ ParamOption = Annotated[
 ]
 PortOption = Annotated[int | None, typer.Option(help="gRPC port for task managers (config.json: 8008).")]
 HttpPortOption = Annotated[int | None, typer.Option(help="HTTP port (config.json: 9008).")]
+#: For ``weir run``.
+AnyPortOption = Annotated[bool, typer.Option("--or-any-http-port", hidden=True)]
 TaskManagersOption = Annotated[
     int | None,
     typer.Option(help="Wait for so many task managers before the job starts (config.json: 1)."),
@@ -121,6 +123,7 @@ def main(
     verbose: VerboseOption = False,
     log_file: LogFileOption = None,
     parent_fd: ParentOption = None,
+    or_any_http_port: AnyPortOption = False,
 ) -> None:
     """Wait for task managers, run one job on them, and answer on HTTP: /status, /plan, /docs and more.
 
@@ -145,6 +148,7 @@ def main(
             allow_dropped_state,
             start_fresh,
             parent,
+            or_any_http_port,
         ),
     )
 
@@ -189,6 +193,7 @@ def _serve(
     allow_dropped: bool,
     starts_fresh: bool,
     parent: Parent | None,
+    or_any_http_port: bool,
 ) -> int:
     loaded = settings(path, set_flags, overrides, tells_of_absence=parent is None)
     from control_plane.process import serve
@@ -205,6 +210,7 @@ def _serve(
             allow_dropped=allow_dropped,
             starts_fresh=starts_fresh,
             parent=parent,
+            or_any_http_port=or_any_http_port,
         )
     )
 

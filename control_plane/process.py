@@ -55,6 +55,7 @@ async def serve(
     allow_dropped: bool = False,
     starts_fresh: bool = False,
     parent: Parent | None = None,
+    or_any_http_port: bool = False,
 ) -> int:
     """Run until the job has ended (``exit_when_finished``) or a signal comes, which cancels it.
 
@@ -68,6 +69,7 @@ async def serve(
         allow_dropped: steps of the savepoint that the job has not got any more lose their state.
         starts_fresh: give up a job that an earlier control plane left running.
         parent: the ``weir run`` that started this process, and all task managers.
+        or_any_http_port: answer HTTP on any free port if the configured one is taken.
 
     Returns:
         The exit code: 0 the job finished, 1 it failed, 3 it was cancelled.
@@ -108,7 +110,14 @@ async def serve(
         end_task_managers=exit_when_finished,
         strategy=config.task_manager.state_strategy,
     )
-    async with _serving(control_plane, background, keeper, follows=follows, parent=parent):
+    async with _serving(
+        control_plane,
+        background,
+        keeper,
+        follows=follows,
+        parent=parent,
+        or_any_http_port=or_any_http_port,
+    ):
         await _until_over(control_plane, lost, exit_when_finished=exit_when_finished)
     if parent is not None:
         parent.tell(outcome(status_view(control_plane)))
@@ -175,13 +184,14 @@ async def _serving(
     *,
     follows: bool,
     parent: Parent | None,
+    or_any_http_port: bool,
 ) -> AsyncIterator[None]:
     """Servers and timers from start to orderly end."""
     section = control_plane.config
     registry = CollectorRegistry()
     register_process_metrics(registry, "control_plane")
     JobMetrics(registry, lambda: job_facts(control_plane))
-    http = HttpServer(create_app(control_plane, registry, section), section)
+    http = HttpServer(create_app(control_plane, registry, section), section, or_any_port=or_any_http_port)
     grpc_server, grpc_port = await serve_grpc(control_plane, section)
     http.start()
     # Task managers of an earlier weir run have ended with it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import socket
 from typing import Annotated, Any
 
@@ -255,20 +256,20 @@ def _add_guard(app: FastAPI, config: ControlPlaneConfig) -> None:
 class HttpServer:
     """Uvicorn in the control plane's event loop."""
 
-    def __init__(self, app: FastAPI, config: ControlPlaneConfig) -> None:
-        """Bind at once, so that a taken port is found before anything else starts.
+    def __init__(self, app: FastAPI, config: ControlPlaneConfig, *, or_any_port: bool = False) -> None:
+        """Listen at once, so that a taken port is found before anything else starts.
+
+        Args:
+            app: what answers.
+            config: says where.
+            or_any_port: take any free port if that one is taken.
 
         Raises:
             AddressInUseError: the port is taken.
         """
-        self._socket = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit it: else the rest of an answer waits 40 ms for the caller to acknowledge its head.
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._socket.bind((config.host, config.control_port))
+            self._socket = _listen(config.host, config.control_port, or_any_port=or_any_port)
         except OSError as error:
-            self._socket.close()
             raise AddressInUseError(
                 f"cannot listen on {config.host}:{config.control_port} (HTTP): {error.strerror}; choose another port "
                 "with --http-port"
@@ -291,6 +292,23 @@ class HttpServer:
         if self._task is not None:
             await self._task
         self._socket.close()
+
+
+def _listen(host: str, port: int, *, or_any_port: bool) -> socket.socket:
+    """A socket that listens, so that of two processes only one has a port."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit it: else the rest of an answer waits 40 ms for the caller to acknowledge its head.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listening.bind((host, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        if or_any_port and error.errno == errno.EADDRINUSE:
+            return _listen(host, 0, or_any_port=False)
+        raise
+    return listening
 
 
 class _Server(uvicorn.Server):

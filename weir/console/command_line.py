@@ -119,6 +119,16 @@ StrictOption = Annotated[
 ]
 
 
+HttpPortOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="HTTP port of /status and /state; 0: any free one (default: 9008, or any if that is taken).",
+    ),
+]
+
+
 @app.callback()
 def main() -> None:
     """Weir: a stream processor in Python whose keyed state is disaggregated from compute."""
@@ -134,7 +144,7 @@ def run_command(
     store: StoreOption = None,
     follow: FollowOption = True,
     keep_dir: KeepDirOption = None,
-    http_port: Annotated[int, typer.Option(help="HTTP port of /status; 0: any free one.")] = 0,
+    http_port: HttpPortOption = None,
     from_savepoint: SavepointOption = None,
     from_checkpoint: CheckpointOption = None,
     start_fresh: FreshOption = False,
@@ -144,8 +154,9 @@ def run_command(
 ) -> None:
     """Run a job on processes of this machine until it ends; its exit code is the command's.
 
-    Starts a control plane and task managers on free ports. Standard output has only what the job prints. Started
-    again after a kill, the job goes on from its latest checkpoint; after an end, it begins anew.
+    Starts a control plane and task managers on free ports; HTTP is on 9008 if that is free. Standard output has only
+    what the job prints. Started again after a kill, the job goes on from its latest checkpoint; after an end, it
+    begins anew.
     """
 
     def start() -> int:

@@ -27,6 +27,8 @@ _BY_SIGNAL_EXIT_CODE = 128
 _REPLACEMENTS_MAX = 10
 #: Slots of a task manager: here nobody else can bring more, so a job must never wait for some.
 _SLOTS = 1000
+#: Where a job is asked; taken if it is free, so that commands can be written down.
+_HTTP_PORT = 9008
 #: An end in order without a word of the control plane for so long was somebody else's order.
 _LATE_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -39,7 +41,8 @@ class RunOptions:
     job: JobFile
     directory: RunDirectory
     task_managers: int = 1
-    http_port: int = 0
+    #: 0: any free one; None: the usual one, or any if that is taken.
+    http_port: int | None = None
     follow: bool = True
     verbose: bool = False
     #: Go to both processes: ``--config``, ``--set``.
@@ -194,7 +197,8 @@ class _Run:
         options = self.options
         return [
             *("--job", options.job.module),
-            *("--port", "0", "--http-port", str(options.http_port)),
+            *("--port", "0"),
+            *_http_port(options.http_port),
             *("--task-managers", str(options.task_managers)),
             "--exit-when-finished",
             *self._log_to("control_plane"),
@@ -227,6 +231,14 @@ def default_directory(job: JobFile) -> RunDirectory:
 
 def _set(settings: Mapping[str, str]) -> list[str]:
     return [item for key, value in settings.items() for item in ("--set", f"{key}={value}")]
+
+
+def _http_port(asked: int | None) -> list[str]:
+    return (
+        ["--http-port", str(_HTTP_PORT), "--or-any-http-port"]
+        if asked is None
+        else ["--http-port", str(asked)]
+    )
 
 
 def _how(code: int) -> str:

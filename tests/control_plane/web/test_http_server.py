@@ -1,15 +1,18 @@
 """Uvicorn in the control plane's loop: it answers, sleeps while nothing comes, and ends at once when it is told to."""
 
 import asyncio
+import contextlib
 import time
 import urllib.request
 from email.utils import parsedate_to_datetime
 
+import pytest
 from fastapi import FastAPI
 
 from control_plane.web import http
 from control_plane.web.http import HttpServer
 from weir.config import ControlPlaneConfig
+from weir.errors import AddressInUseError
 
 
 def test_one_that_is_stopped_at_once_leaves_nothing_open():
@@ -53,3 +56,18 @@ def test_it_answers_sleeps_and_ends_at_once(monkeypatch):
         await server.stop()
 
     asyncio.run(test())
+
+
+def test_of_two_only_one_has_a_port_and_the_other_another_one_if_it_may():
+    with contextlib.ExitStack() as stack:
+
+        def listening(port, **settings):
+            server = HttpServer(FastAPI(), ControlPlaneConfig(control_port=port), **settings)
+            # It was not started.
+            stack.callback(server._socket.close)
+            return server.port
+
+        port = listening(0)
+        with pytest.raises(AddressInUseError, match=f"cannot listen on 127.0.0.1:{port}.*--http-port"):
+            listening(port)
+        assert listening(port, or_any_port=True) not in (0, port)

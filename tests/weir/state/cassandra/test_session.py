@@ -47,7 +47,7 @@ def test_who_only_asks_is_told_why_and_does_not_wait() -> None:
             raise TimeoutError(why_away)
 
     try:
-        with patience.limited(give_up), pytest.raises(TimeoutError, match="Cassandra at .* does not answer"):
+        with patience.limited(give_up), pytest.raises(TimeoutError, match=r"Cassandra at .* does not answer"):
             session.connect()
     finally:
         session.close()
