@@ -15,6 +15,7 @@ from weir.clock import Clock
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka.client_errors import ABSENT, is_refusal, unreachable
 from weir.operators.kafka.records import Message
+from weir.operators.kafka.topic_ids import TopicIds
 from weir.specs.kafka import KafkaSpec
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ class KafkaPartitions:
 
     def __init__(self, spec: KafkaSpec, step: str, clock: Clock) -> None:
         self._spec, self._step, self._clock = spec, step, clock
+        #: Of the topics that are read.
+        self.topic_ids = TopicIds(spec, f"source {step}")
         self._error: KafkaError | None = None
         self._told_s = -_TOLD_EVERY_S
         #: Not given out yet; of every partition that is read.
@@ -107,7 +110,8 @@ class KafkaPartitions:
         """Every partition of the source's topics, in order.
 
         Raises:
-            InputError: a topic is not there, or may not be read; or no broker answers, which is waited for.
+            InputError: a topic is not there, or may not be read; or no broker answers, which is waited for; or a topic
+                was made anew, which the next deployment deals with.
         """
         try:
             found = self._consumer.list_topics(timeout=_ANSWER_TIMEOUT_S).topics
@@ -124,7 +128,20 @@ class KafkaPartitions:
                 raise InputError(
                     f"source {self._step}: topic {name} is not at {self._spec.bootstrap}; create it, or correct topics"
                 )
+        self.topic_ids.check(chosen, _ANSWER_TIMEOUT_S)
         return [(name, number) for name in chosen for number in sorted(found[name].partitions)]
+
+    def made_anew(self, ids: Mapping[str, str]) -> list[str]:
+        """See ``TopicIds``."""
+        return self.topic_ids.made_anew(ids, _ANSWER_TIMEOUT_S)
+
+    def start_anew(self, partition: Partition) -> int:
+        """The offset from which to read a partition of a topic that was made anew.
+
+        Raises:
+            InputError: no broker answers.
+        """
+        return self._end_of(partition) if self._spec.on_truncation == "latest" else BEGINNING
 
     def _is_chosen(self, name: str) -> bool:
         if not self._spec.pattern:
@@ -153,6 +170,13 @@ class KafkaPartitions:
             if isinstance(start, tuple):
                 places = {(topic, number): offset for topic, number, offset in start}
                 return places.get(partition, BEGINNING)
+        except KafkaException as error:
+            raise self._failure(error.args[0]) from None
+        return self._end_of(partition)
+
+    def _end_of(self, partition: Partition) -> int:
+        asked = TopicPartition(*partition)
+        try:
             _, stop = self._consumer.get_watermark_offsets(asked, timeout=_ANSWER_TIMEOUT_S)
         except KafkaException as error:
             raise self._failure(error.args[0]) from None

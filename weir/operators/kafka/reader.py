@@ -1,6 +1,9 @@
 """The Kafka source: partitions are splits, offsets their positions; the rest is that of sources that users write.
 
 Guarantee: every committed record once, also after restarts with other subtasks, since the offsets are in checkpoints.
+A snapshot is theirs and has the ids of topics, too, in hexadecimal digits (older ones have none)::
+
+    "topics": {"words": "0123456789abcdef0123456789abcdef"}
 """
 
 from __future__ import annotations
@@ -42,6 +45,22 @@ class KafkaReader(UserSourceReader):
         for split in self._open_splits:
             split.position = self._records.partitions.start_of(_partition(split.split))
 
+    def _resume(self, same: bool, indices: tuple[int, ...]) -> None:
+        """Besides what the base class does, look whether offsets of the checkpoint mean what they meant."""
+        super()._resume(same, indices)
+        ids = {
+            topic: name
+            for value in self._context.restored.values()
+            if value is not None
+            for topic, name in value.get("topics", {}).items()
+        }
+        remade = self._records.partitions.made_anew(ids)
+        for split in (*self._open_splits, *self._waiting):
+            partition = _partition(split.split)
+            if partition[0] in remade:
+                split.position = self._records.partitions.start_anew(partition)
+                split.skip = split.checked = 0
+
     def _next_batch(self) -> pa.RecordBatch | None:
         ready = self._records.partitions.fetch()
         if self._records.partitions.has_found():
@@ -64,6 +83,7 @@ class KafkaReader(UserSourceReader):
             again = int(np.count_nonzero(self._records.bad_offsets >= self._next_offset()))
             counts = dataclasses.replace(counts, rejected=counts.rejected - again)
         value = super()._position(counts)
+        value["topics"] = dict(self._records.partitions.topic_ids.known)
         self._noted = {
             _partition(split[1]): split[2] for split in value["splits"] if split[2] not in (None, BEGINNING)
         }

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 import weir
 from weir.errors import FailureKind, InputError
-from weir.operators.kafka import marks, producing
+from weir.operators.kafka import marks, producing, topic_ids
 from weir.operators.kafka import partitions as reading
 from weir.operators.kafka.client_errors import unreachable
 from weir.operators.kafka.partitions import KafkaPartitions
@@ -41,6 +41,7 @@ def test_a_job_waits_for_what_comes_back_and_ends_for_what_does_not(code, kind, 
 def partitions():
     spec = weir.Kafka(bootstrap="127.0.0.1:1", topics="t", schema={"id": int}).to_spec()
     found = KafkaPartitions(spec, "s", ManualClock())
+    found.topic_ids._ask = lambda topics, timeout_s: {}
     yield found
     found.close()
 
@@ -98,16 +99,50 @@ def test_settings_of_tls_and_sasl_reach_every_client(monkeypatch):
 
     def client(settings, **_):
         seen.append(settings)
-        return types.SimpleNamespace(close=list, init_transactions=list)
+        return types.SimpleNamespace(
+            close=list, init_transactions=list, describe_topics=lambda topics, request_timeout: {}
+        )
 
-    for module, name in ((reading, "Consumer"), (marks, "Consumer"), (producing, "Producer")):
+    clients = (
+        (reading, "Consumer"),
+        (marks, "Consumer"),
+        (producing, "Producer"),
+        (topic_ids, "AdminClient"),
+    )
+    for module, name in clients:
         monkeypatch.setattr(module, name, client)
     secure = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.ca.location": "/ca.pem"}
     source = weir.Kafka(bootstrap="h:1", topics="t", schema={"id": int}, properties=secure)
     sink = weir.KafkaSink("t", bootstrap="h:1", properties=secure)
     KafkaPartitions(source.to_spec(), "s", ManualClock()).close()
+    topic_ids.TopicIds(source.to_spec(), "source s").check(["t"], 1.0)
     marks.Marks(sink, "s", "g")
     producing.RecordProducer(sink, "s")
-    assert len(seen) == 3
+    assert len(seen) == 4
     for settings in seen:
         assert secure.items() <= settings.items()
+
+
+def test_a_topic_that_was_made_anew_is_noticed_and_one_without_an_answer_is_not(partitions, caplog):
+    ids, answers = partitions.topic_ids, {"a": "1", "b": "2"}
+    ids._ask = lambda topics, timeout_s: {topic: answers[topic] for topic in topics if topic in answers}
+    ids.check(["a", "b", "c"], 1.0)
+    assert ids.known == answers
+    ids.check(["a", "b", "c"], 1.0)
+    answers["b"] = "3"
+    with pytest.raises(InputError, match="topic b was deleted and made anew while it was read") as told:
+        ids.check(["a", "b"], 1.0)
+    # The next deployment sees it in the checkpoint, also in one that is made after this.
+    assert told.value.failure_kind is OUTAGE
+    assert ids.known == {"a": "1", "b": "2"}
+    with pytest.raises(InputError, match=r"topic b .* since the checkpoint") as told:
+        partitions.made_anew({"a": "1", "b": "2", "c": "4"})
+    assert told.value.failure_kind is PERMANENT
+    spec = weir.Kafka(
+        bootstrap="127.0.0.1:1", topics="t", schema={"id": int}, on_truncation="earliest"
+    ).to_spec()
+    lenient = topic_ids.TopicIds(spec, "source s")
+    lenient._ask = ids._ask
+    assert lenient.made_anew({"a": "1", "b": "2", "c": "4"}, 1.0) == ["b"]
+    assert lenient.known == {"a": "1", "b": "3", "c": "4"}
+    assert caplog.messages[-1] == "source s: topic b was made anew: earliest"

@@ -230,6 +230,27 @@ def test_records_that_have_expired_are_an_error_or_what_was_chosen(kafka_bootstr
     assert chosen.ids == [8, 9]
 
 
+def test_a_topic_that_was_made_anew_and_has_grown_is_noticed(kafka_bootstrap, topic, tmp_path):
+    produce(kafka_bootstrap, topic, 1, 2, 3)
+    restored = Reading(kafka_bootstrap, topic, tmp_path).read(2).stop()
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    while topic in admin.list_topics(timeout=30).topics:
+        time.sleep(0.05)
+    make_topics(kafka_bootstrap, topic, partitions=1)
+    produce(kafka_bootstrap, topic, *range(10, 16))
+    with pytest.raises(InputError, match=f"topic {topic} was deleted and made anew since the checkpoint"):
+        Reading(kafka_bootstrap, topic, tmp_path, restored)
+    again = Reading(kafka_bootstrap, topic, tmp_path, restored, on_truncation="earliest").read(6)
+    # From now on it is this topic.
+    restored = again.stop()
+    assert again.ids == [10, 11, 12, 13, 14, 15]
+    produce(kafka_bootstrap, topic, 16)
+    last = Reading(kafka_bootstrap, topic, tmp_path, restored).read(1)
+    last.stop()
+    assert last.ids == [16]
+
+
 def test_new_partitions_are_found_and_read_from_their_beginning(kafka_bootstrap, topic, tmp_path):
     from confluent_kafka.admin import NewPartitions
 
