@@ -39,8 +39,8 @@ _ROWS_WORTH_A_POLL, COALESCE_US_MAX, _BEYOND_TIMEOUT = 8, 12_500, 1.25
 PACED_DECODE_ROWS = 4_096
 #: Where so many come in ``COALESCE_US``, a poll decodes what is due and gives it out as it is, as without a rate: what
 #: makes small polls cheap (rows that are looked at before, due times as lists) costs more for each row than it saves.
-#: And polls gather longer, the more the higher the rate: the machine is busy with rows.
-_STREAM_ROWS = 1_024
+#: And polls gather longer, the more the higher the rate, up to this: the machine is busy with rows.
+_STREAM_ROWS, CROWD_US_MAX = 1_024, 10_000
 #: Rows are looked at before they are due in blocks of up to this many bytes: parts of a block keep all of it.
 _AHEAD_BYTES_MAX = 2 << 20
 
@@ -101,12 +101,13 @@ def _is_trickle(rate: float) -> bool:
 
 def _turn_us(period_us: float, gather_us_max: int) -> int:
     """From one poll to the next, where an event is due every ``period_us`` of a subtask."""
-    gather_us_max = min(gather_us_max, COALESCE_US_MAX)
-    if period_us >= gather_us_max:
+    longest_us = min(int(gather_us_max * _BEYOND_TIMEOUT), COALESCE_US_MAX)
+    if period_us >= longest_us:
         # Each event is alone, whether it waits or not.
         return COALESCE_US
-    crowd_us = int(COALESCE_US * COALESCE_US / period_us / _STREAM_ROWS)
-    return max(COALESCE_US, min(max(int(_ROWS_WORTH_A_POLL * period_us), crowd_us), gather_us_max))
+    few_us = min(int(_ROWS_WORTH_A_POLL * period_us), longest_us)
+    crowd_us = min(int(COALESCE_US * COALESCE_US / period_us / _STREAM_ROWS), gather_us_max, CROWD_US_MAX)
+    return max(COALESCE_US, few_us, crowd_us)
 
 
 class BatchSource(SourceReader):
@@ -227,7 +228,7 @@ class BatchSource(SourceReader):
             place.place,
             place.readers,
             self._emitted_before - place.first,
-            int(self._context.batch_timeout_ms * 1000 * _BEYOND_TIMEOUT),
+            int(self._context.batch_timeout_ms * 1000),
         )
 
     def _restore(

@@ -9,7 +9,7 @@ import weir
 from weir.errors import GraphError
 from weir.operators.ahead import RowsAhead
 from weir.operators.base import OperatorContext
-from weir.operators.sources.pacing import COALESCE_US, COALESCE_US_MAX, BatchSource, Schedule
+from weir.operators.sources.pacing import COALESCE_US, COALESCE_US_MAX, CROWD_US_MAX, BatchSource, Schedule
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
 from weir.specs import SourceSpec
 from weir.testing.manual_clock import ManualClock
@@ -178,7 +178,7 @@ def test_at_middle_rates_a_poll_waits_for_some_rows_but_not_far_beyond_the_batch
     assert polls[1] - polls[0] == turn_us
 
 
-@pytest.mark.parametrize(("rate", "turn_us"), [(700_000.0, 5_169), (3e6, COALESCE_US_MAX)])
+@pytest.mark.parametrize(("rate", "turn_us"), [(700_000.0, 5_169), (3e6, CROWD_US_MAX)])
 def test_at_high_rates_a_poll_gathers_longer_and_gives_out_all_that_is_due_as_one_batch(rate, turn_us):
     looked = []
     source, clock = opened(
