@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.operators.byte_access import PADDING_BYTES, kernel, load4
-from weir.operators.kernel_types import BYTES, INT, INTS, OFFSETS
+from weir.operators.kernel_types import BYTES, INT, INTS, OFFSETS, TYPES
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_kernels import append_plain, copy_text
 from weir.operators.sources.parquet_pages import Page, UnsupportedPageError
@@ -94,7 +94,7 @@ class LateTexts:
         owners = np.empty(self.rows, dtype=np.int32)
         stops_of_rows = np.asarray(ends, dtype=np.int64)
         counts: np.ndarray = stops_of_rows[1:] - stops_of_rows[:-1]
-        owners[order] = np.repeat(np.arange(consumers, dtype=np.int32), counts)
+        name_owners(order, stops_of_rows, owners)
         room = (counts * (self.size_bytes * _ROOM_RATIO / self.rows)).astype(np.int64) + _ROOM_BYTES
         room += -room % _ALIGNMENT_BYTES
         starts = np.cumsum(room) - room
@@ -117,6 +117,8 @@ class LateTexts:
                 if at < 0:
                     return None
                 row += page.rows
+                # The next one takes its memory, which is in the processor's cache.
+                del page
         except (DamagedPageError, UnsupportedPageError, OSError):
             # What is wrong is told by who reads them in order.
             return None
@@ -169,6 +171,20 @@ class LateRows:
 
     batch: pa.RecordBatch
     late: LateTexts
+
+
+@kernel(TYPES.void(TYPES.Array(TYPES.uint32, 1, "C"), INTS, OFFSETS))
+def name_owners(order: np.ndarray, ends: np.ndarray, owners: np.ndarray) -> None:
+    """The consumer of each row.
+
+    Args:
+        order: uint32, row numbers by consumer, each row once.
+        ends: int64, where the rows of each consumer end in ``order``, after a 0.
+        owners: int32, shape (rows,); filled.
+    """
+    for owner in range(len(ends) - 1):
+        for place in range(ends[owner], ends[owner + 1]):
+            owners[order[place]] = owner
 
 
 @kernel(INT(BYTES, INT, INT, OFFSETS, INT, BYTES, INTS, INTS, INTS, OFFSETS, INTS))
