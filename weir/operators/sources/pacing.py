@@ -26,7 +26,14 @@ from weir.operators.ahead import PartAhead, RowsAhead
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.event_times import EventTimes, TimesOfRows, generated
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
-from weir.records import BATCH_BYTES_MAX, WATERMARK_MIN_MS, batch_bytes, system_schema, user_columns
+from weir.records import (
+    BATCH_BYTES_MAX,
+    WATERMARK_MIN_MS,
+    batch_bytes,
+    plain_array,
+    system_schema,
+    user_columns,
+)
 from weir.specs import SourceSpec
 from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 
@@ -412,9 +419,12 @@ class BatchSource(SourceReader):
             times_ms = latest_ms = ingest_us // 1000
         schema = self._schema if self._late is None else system_schema(rows.schema)
         self._batch = pa.RecordBatch.from_arrays(
-            [*rows.columns, pa.array(times_ms), pa.array(ingest_us)], schema=schema
+            [*rows.columns, plain_array(times_ms), plain_array(ingest_us)], schema=schema
         )
-        self._event_times_ms_max = np.maximum(latest_ms, self._passed_event_time_ms)
+        # They never fall.
+        is_later = bool(rows.num_rows) and latest_ms[0] >= self._passed_event_time_ms
+        passed_ms = self._passed_event_time_ms
+        self._event_times_ms_max = latest_ms if is_later else np.maximum(latest_ms, passed_ms)
         self._batch_bytes = batch_bytes(self._batch) + (0 if self._late is None else self._late.size_bytes)
         self._batch_offset = 0
         self._due_us = ingest_us.tolist() if self.is_trickle else []
