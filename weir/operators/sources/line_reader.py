@@ -40,6 +40,7 @@ class LineReader:
         line_bytes_max: longer lines may be passed over (those that do not fit into the buffer are).
         buffer_bytes: size of the buffer.
         files: where the file is.
+        buffer: one of a reader that is done, to be used again: a new one costs as much as reading a part of a file.
 
     Raises:
         InputError: the file cannot be read; also from :meth:`check`.
@@ -51,12 +52,16 @@ class LineReader:
         line_bytes_max: int,
         buffer_bytes: int = BUFFER_BYTES,
         files: InputFiles = LOCAL_INPUT,
+        buffer: bytearray | None = None,
     ) -> None:
         self._split = split
         #: Why nothing more can be read.
         self._failure: InputError | None = None
         self._line_bytes_max = line_bytes_max
-        self._bytes = bytearray(buffer_bytes + PADDING_BYTES)
+        size_bytes = buffer_bytes + PADDING_BYTES
+        if buffer is None or len(buffer) != size_bytes:
+            buffer = bytearray(size_bytes)
+        self._bytes = buffer
         #: uint8, the buffer and its padding.
         self.data: np.ndarray = np.frombuffer(self._bytes, dtype=np.uint8)
         #: Whole lines are in ``data[start:stop]``; the last one ends with a newline, if need be an added one.
@@ -89,6 +94,11 @@ class LineReader:
     def split(self) -> Split:
         """What is being read."""
         return self._split
+
+    @property
+    def buffer(self) -> bytearray:
+        """What the window lies in, for the next reader."""
+        return self._bytes
 
     def line_offset(self, position: int) -> int:
         """Offset in the (decompressed) file of the line at a position of ``data``."""

@@ -42,6 +42,8 @@ class LineSource(FileReader):
         self._line_spec = spec
         self._pending: list[Split] = []
         self._reader: LineReader | None = None
+        #: Of the reader before, for the next one.
+        self._buffer: bytearray | None = None
         if spec.grows:
             self._may_grow = self._keeps_files = True
         #: Of files that may grow, and of which nothing is waiting: up to where they were read.
@@ -54,6 +56,7 @@ class LineSource(FileReader):
         """Release the file."""
         if self._reader is not None:
             self._reader.close()
+            self._buffer = self._reader.buffer
             self._reader = None
 
     @abstractmethod
@@ -175,8 +178,9 @@ class LineSource(FileReader):
                     return None
                 split = self._pending.pop()
                 self._reader = LineReader(
-                    split, self._line_spec.line_bytes_max, self._buffer_bytes, self._files
+                    split, self._line_spec.line_bytes_max, self._buffer_bytes, self._files, self._buffer
                 )
+                self._buffer = None
                 self._begin_split(self._reader)
             batch = self._decode(self._reader)
             if batch is None:
