@@ -33,9 +33,10 @@ _WINDOW_WEIGHT, _WINDOW_PAYS, _WINDOW_TRIES = 0.1, 0.4, 32
 _ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.8, 0.015, 16
 #: Rounds that are so far apart are looked at less often, and their consumer reads from links itself: where they follow
 #: each other closely, rows are to be quick.
-_LONG_ROUND_S, _LONG_ROUND_PAYS, _LONG_ROUND_SAMPLES = 0.005, 0.7, 32
+_LONG_ROUND_S, _LONG_ROUND_PAYS, _LONG_ROUND_SAMPLES = 0.006, 0.7, 32
 _PERIOD_WEIGHT = 0.1
-#: Rounds are at least so far apart. All of one may come later than the mean by this part of the period, or by a window.
+#: Long rounds are at least so far apart. All of one may come later than the mean by this part of the period, by a
+#: window at least.
 _ROUND_S_MIN, _ROUND_LATE, _LATE_S_MAX = 0.0012, 0.1, 0.0015
 #: The least time to wait for the rest of a wave.
 _WAVE_S_MIN = 0.012
@@ -136,7 +137,7 @@ class Pace:
     def processed(self, rows: int, began_s: float, elapsed_s: float, waited_s: float = 0.0) -> None:
         """Note what the last rows took; ``waited_s``: for credit, besides."""
         # Sooner comes only the rest of a round that was torn: it would make the next one seem overdue.
-        if began_s - self._began_s >= _ROUND_S_MIN:
+        if began_s - self._began_s >= _ROUND_S_MIN or not self.has_long_rounds:
             self._period_s += _PERIOD_WEIGHT * (min(began_s - self._began_s, 1.0) - self._period_s)
             self._began_s = began_s
         taken_s = elapsed_s + waited_s

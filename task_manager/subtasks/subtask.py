@@ -441,6 +441,8 @@ class Subtask(ABC):
         elements = 0
         if round_s > 0:
             wait_s, borrows = min(round_s, timeout_s), self._pace.has_long_rounds
+            if inbox.borrows and not borrows:
+                inbox.stop_borrowing()
             elements = inbox.await_round(wait_s, inputs, self._pace.late_s, borrows=borrows)
             if round_s > timeout_s:
                 return True
