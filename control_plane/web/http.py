@@ -125,7 +125,15 @@ def _add_rescale_pages(app: FastAPI, control_plane: ControlPlane) -> None:
 
     # GET too, because that is how it has always been asked for; only POST can say how many.
     @app.get("/scale", status_code=202, summary="One more subtask for a stage", responses=refusals)
-    async def scale_out(stage: int) -> RescaleAcceptedView:
+    async def scale_out(
+        stage: int, parallelism: Annotated[str, Query(include_in_schema=False)] = ""
+    ) -> RescaleAcceptedView:
+        if parallelism:
+            # One more, whatever was asked for, would be a surprise.
+            raise HTTPException(
+                400,
+                f"GET adds one subtask: for {parallelism} send POST /scale?stage={stage}&parallelism={parallelism}",
+            )
         return _accepted(control_plane.rescaler.request(stage, None))
 
     @app.post("/scale", status_code=202, summary="More or fewer subtasks for a stage", responses=refusals)

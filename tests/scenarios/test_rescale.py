@@ -193,6 +193,8 @@ def test_requests_that_make_no_sense(running):
         code, error = refused(running, path)
         assert (code, "stage" in error) == (400, True), path
     assert refused(running, "/scale", "GET")[0] == 400
+    code, error = refused(running, f"/scale?stage={count}&parallelism=3", "GET")
+    assert (code, "GET adds one subtask: for 3 send POST /scale?stage=" in error) == (400, True)
     code, error = refused(running, f"/scale?stage={count}&parallelism=1")
     assert (code, "already" in error) == (409, True)
     code, error = refused(running, f"/scale?stage={stage_of(running, 'first')}")

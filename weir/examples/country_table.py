@@ -1,6 +1,6 @@
 """The latest name of each country, by its code: a table that is asked from outside, and has no sink of its own.
 
-weir run weir.examples.country_table --store cassandra --http-port 9008
+weir run weir.examples.country_table --store cassandra
 curl localhost:9008/keyvalue/be                                           # while it runs, for 27 s
 curl "localhost:9008/state/table/name?from=lt&to=nl"
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ANSWER_TIMEOUT_S = 30.0
+#: Between two looks whether to say that an answer is waited for.
+_LOOK_S = 1.0
 #: Of one attempt at ending a transaction, and of all: a new deployment, whose producer looks for its coordinator anew,
 #: helps sooner than one that has lost it.
 _ATTEMPT_TIMEOUT_S, _ATTEMPTS_S = 10.0, 20.0
@@ -95,7 +97,7 @@ class RecordProducer:
         try:
             self._producer = Producer(settings, logger=log)
             if transactional_id:
-                self._producer.init_transactions(_ANSWER_TIMEOUT_S)
+                self._init_transactions()
         except KafkaException as error:
             raise self._refused(error.args[0]) from None
 
@@ -103,6 +105,20 @@ class RecordProducer:
     def is_worn(self) -> bool:
         """Whether there is no group left that is new to this client: a new client does better."""
         return self._group_number == GROUPS - 1
+
+    def _init_transactions(self) -> None:
+        """Fence earlier producers; the first thing for which brokers have to be there."""
+        waiting = Waiting(self._who, "no answer; check the addresses, and that it runs", self._clock)
+        ends_s = self._clock.monotonic_s() + _ANSWER_TIMEOUT_S
+        while True:
+            try:
+                return self._producer.init_transactions(_LOOK_S)
+            except KafkaException as error:
+                # What timed out goes on, and the next call waits for it.
+                is_under_way = error.args[0].code() == KafkaError._TIMED_OUT and error.args[0].retriable()
+                if not is_under_way or self._clock.monotonic_s() >= ends_s:
+                    raise
+            waiting.tell_if_due()
 
     def begin(self) -> None:
         """Begin a transaction."""

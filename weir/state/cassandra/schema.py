@@ -44,7 +44,7 @@ class StateTable:
         """Why rows are not counted, for messages."""
         return (
             f"rows of {self.name} are not counted, because that reads all of them: set STATE.counts=true in "
-            "taskManager.cassandra.states"
+            "taskManager.cassandra.states, where STATE is the step, or step/state"
         )
 
 

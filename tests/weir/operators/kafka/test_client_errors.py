@@ -3,7 +3,7 @@
 import types
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 import weir
 from weir.errors import FailureKind, InputError
@@ -92,6 +92,25 @@ def test_brokers_that_are_away_are_told_every_ten_seconds_and_refusals_end_the_j
     partitions._note_error(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED))
     with pytest.raises(InputError, match="refuses the connection"):
         partitions.fetch()
+
+
+def test_a_broker_that_is_away_when_the_job_starts_is_told_of_before_it_is_given_up(monkeypatch, caplog):
+    clock = ManualClock()
+
+    def init_transactions(timeout_s):
+        clock.advance_ms(timeout_s * 1000)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Timed out", retriable=True))
+
+    monkeypatch.setattr(
+        producing, "Producer", lambda *_, **__: types.SimpleNamespace(init_transactions=init_transactions)
+    )
+    with pytest.raises(
+        InputError, match="sink s: Kafka at h:1 does not answer: Timed out; check the addresses"
+    ):
+        producing.RecordProducer(weir.KafkaSink("t", bootstrap="h:1"), "s", "id", clock)
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.rpartition("for ")[2] for line in told] == ["2 s so far", "12 s so far", "22 s so far"]
+    assert told[0].startswith("sink s: Kafka at h:1: no answer; check the addresses, and that it runs")
 
 
 def test_settings_of_tls_and_sasl_reach_every_client(monkeypatch):
