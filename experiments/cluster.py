@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from experiments.ports import free_port, is_free
 from experiments.processes import (
@@ -28,6 +28,8 @@ from experiments.processes import (
 from weir import bytecode
 
 _STOP_TIMEOUT_S = 20.0
+#: Starts a command with a log and variables.
+Start = Callable[[Sequence[str], IO[bytes], Mapping[str, str]], "subprocess.Popen[bytes]"]
 #: The ports that README.md names, which are the defaults of config.json.
 _GRPC_PORT, _HTTP_PORT, _TASK_MANAGER_PORT, _TASK_MANAGER_PORT_STEP = 8008, 9008, 8018, 10
 #: Job states that never change again.
@@ -46,6 +48,7 @@ class Cluster:
         environment: Mapping[str, str] | None = None,
         poll_s: float = POLL_S,
         documented_ports: bool = False,
+        popen: Start | None = None,
     ) -> None:
         """Choose ports and make the directory; nothing is started yet.
 
@@ -55,11 +58,13 @@ class Cluster:
             settings: configuration keys for all processes, e.g. ``{"taskManager.batch_size": 1000}``.
             environment: variables on top of this process's.
             poll_s: how often waiting looks; every look costs the control plane some CPU.
+            popen: starts processes; None: ``subprocess.Popen``.
             documented_ports: take 8008, 9008, 8018, 8028 and so on where they are free; otherwise any free ones.
         """
         self.directory = directory
         self.task_managers = task_managers
         self._documented_ports = documented_ports
+        self._popen = popen or _popen
         self.grpc_port, self.http_port = self._port(_GRPC_PORT), self._port(_HTTP_PORT)
         self.task_manager_ports: list[int] = []
         self.processes: dict[str, WeirProcess] = {}
@@ -147,9 +152,7 @@ class Cluster:
             command += ["--set", f"{key}={value}"]
         log_path = self.directory / f"{name}.log"
         with signals_later(), held_to(cpus), log_path.open("ab") as log:
-            popen = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=self._environment
-            )
+            popen = self._popen(command, log, self._environment)
             process = WeirProcess(name, popen, log_path)
             self.processes[name] = process
         return process
@@ -256,6 +259,12 @@ class Cluster:
 
     def _port(self, documented: int) -> int:
         return documented if self._documented_ports and is_free(documented) else free_port()
+
+
+def _popen(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
+    )
 
 
 def files_below(directory: Path, pattern: str) -> list[Path]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cluster import FINAL_STATES, Cluster
+from experiments.forked_processes import Forks
 from experiments.soak import rescale
 
 ROOT = Path(__file__).parents[2]
@@ -40,8 +41,15 @@ def release(tmp_path):
     return tmp_path / "release"
 
 
+@pytest.fixture(scope="session")
+def forks():
+    """Makes processes without the time that they take to import; that of ``python -m`` is used by the other tests."""
+    with Forks() as forks:
+        yield forks
+
+
 @pytest.fixture
-def make_cluster(tmp_path, environment):
+def make_cluster(tmp_path, environment, forks):
     """Clusters below the test's directory; all of their processes end with the test.
 
     A failure ends the job, unless a test sets ``restart_attempts``.
@@ -51,7 +59,9 @@ def make_cluster(tmp_path, environment):
     def make(settings=None, **arguments):
         settings = {"controlPlane.restart_attempts": 0, **(settings or {})}
         directory = tmp_path / f"cluster_{len(clusters)}"
-        cluster = Cluster(directory, environment=environment, settings=settings, **arguments)
+        cluster = Cluster(
+            directory, environment=environment, settings=settings, popen=forks.popen, **arguments
+        )
         clusters.append(cluster)
         return cluster
 
