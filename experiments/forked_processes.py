@@ -26,6 +26,7 @@ _EARLY = ("PYTHON", "POLARS", "MIMALLOC", "ARROW", "NUMBA", "OMP", "OPENBLAS", "
 #: Task managers of two hash seeds, in turn: what differs between processes is to differ here, too.
 _SEEDS = {"control_plane": 1, "task_manager": 2}
 _START_TIMEOUT_S = 250.0
+_END_S = 60.0
 _POLL_S = 0.005
 
 
@@ -121,7 +122,11 @@ class _Server:
     def close(self) -> None:
         """End it; what it has made goes on."""
         self._connection.close()
-        self._popen.wait()
+        try:
+            self._popen.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
 
 
 class _Forked(subprocess.Popen[bytes]):
