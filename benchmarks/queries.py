@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-import weir
 from benchmarks.engine_run import EngineSetup, run_engine
 from benchmarks.events_file import DATA_DIRECTORY, events_directory
+from benchmarks.query_scan import scan_figures
 from benchmarks.question_callers import ask_all
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from experiments.cluster import Cluster
@@ -23,10 +23,11 @@ BARS = (
     Bar("p50_ms", "at most", 2),
     Bar("p99_ms", "at most", 10),
     Bar("throughput_ratio", "at least", 0.9),
+    Bar("scan_added_p99_ms", "at most", 20),
 )
 #: The job fills its state and its caches, and makes a checkpoint.
 _WARM_UP_S = 4.0
-#: Warm-up, start and a scan, for which there must be input.
+#: Warm-up and start, for which there must be input.
 _SPARE_S = 20.0
 #: Callers who are late end so much later at most.
 _LATE_S = 60.0
@@ -44,6 +45,8 @@ class QueryOptions:
     #: Length of each of the two phases: without questions, and with them.
     duration_s: float = 10
     keys: int = 100_000
+    #: Keys of the job over which scans go; 0: none.
+    scan_keys: int = 1_000_000
     callers: int = 4
     parallelism: int = 2
     task_managers: int = 2
@@ -68,6 +71,11 @@ def run(options: QueryOptions, report: Callable[[str, float], None]) -> Benchmar
             rate = options.rate or top / 2
             repeated = _repeated(source, directory / "events", rate * (2 * options.duration_s + _SPARE_S))
             figures = _measure(options, rate, repeated, directory)
+            if options.scan_keys:
+                report("scans", number / options.repeat)
+                figures |= scan_figures(
+                    directory / "scan", options.data_root, options.scan_keys, options.task_managers
+                )
             repeats.append({**figures, "rate": rate, "top_events_per_second": top})
     config = {
         "job": "jobs.throughput",
@@ -75,11 +83,13 @@ def run(options: QueryOptions, report: Callable[[str, float], None]) -> Benchmar
         "questions_per_s": options.questions_per_s,
         "duration_s": options.duration_s,
         "keys": options.keys,
+        "scan_keys": options.scan_keys,
         "callers": options.callers,
         "parallelism": options.parallelism,
         "task_managers": options.task_managers,
     }
-    return BenchmarkResult("queries", config, repeats, BARS)
+    bars = BARS if options.scan_keys else BARS[:-1]
+    return BenchmarkResult("queries", config, repeats, bars)
 
 
 def _top_throughput(options: QueryOptions, source: Path, directory: Path) -> float:
@@ -118,7 +128,6 @@ def _measure(options: QueryOptions, rate: float, source: Path, directory: Path) 
             asking = pool.apply_async(ask_all, (*given, options.duration_s))
             asked = _events_per_second(cluster, options.duration_s)
             latencies, failure, cpu_s = asking.get(options.duration_s + _LATE_S)
-        scan_ms = _scan_ms(cluster.http_port)
         cluster.http("POST", "/cancel")
     if failure:
         raise BenchmarkError(f"a question was refused: {failure}")
@@ -132,7 +141,6 @@ def _measure(options: QueryOptions, rate: float, source: Path, directory: Path) 
         "events_per_second": asked,
         "events_per_second_alone": alone,
         "throughput_ratio": asked / alone,
-        "scan_ms": scan_ms,
     }
 
 
@@ -148,11 +156,3 @@ def _events_in(cluster: Cluster) -> int:
     if status is None or status["state"] != "RUNNING":
         raise BenchmarkError("the job did not go on running")
     return int(status["totals"]["events_in"])
-
-
-def _scan_ms(port: int) -> float:
-    """How long a frame of all keys takes."""
-    began_s = time.monotonic()
-    with weir.connect(f"127.0.0.1:{port}") as job:
-        job.state("count", "count").range()
-    return (time.monotonic() - began_s) * 1e3

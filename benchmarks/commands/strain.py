@@ -83,6 +83,9 @@ def queries(
     questions: Annotated[float, typer.Option(min=1, help="Questions per second.")] = 500,
     duration_s: Annotated[float, typer.Option(min=1, help="Of each of the two phases.")] = 10,
     keys: Keys = 100_000,
+    scan_keys: Annotated[
+        int, typer.Option(min=0, help="Keys of the job over which scans go; 0: none.")
+    ] = 1_000_000,
     parallelism: Parallelism = 2,
     task_managers: TaskManagers = 2,
 ) -> None:
@@ -96,6 +99,7 @@ def queries(
             questions_per_s=questions,
             duration_s=duration_s,
             keys=keys,
+            scan_keys=scan_keys,
             parallelism=parallelism,
             task_managers=task_managers,
         )

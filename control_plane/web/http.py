@@ -42,6 +42,7 @@ from weir.protocol.checkpoint_model import CheckpointRecord, CheckpointRefusal
 from weir.protocol.rescale_log import AnyRescale
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 from weir.questions.guard import GuardMiddleware
+from weir.questions.joined_writes import JoiningProtocol
 
 
 def create_app(
@@ -285,7 +286,12 @@ class HttpServer:
         self.port: int = self._socket.getsockname()[1]
         self._server = _Server(
             uvicorn.Config(
-                app, log_level="warning", lifespan="off", access_log=False, timeout_graceful_shutdown=2
+                app,
+                http=JoiningProtocol,
+                log_level="warning",
+                lifespan="off",
+                access_log=False,
+                timeout_graceful_shutdown=2,
             )
         )
         self._task: asyncio.Task[None] | None = None

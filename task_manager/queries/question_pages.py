@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weir.questions.asking import Asking
 from weir.questions.guard import Admission, GuardMiddleware
+from weir.questions.joined_writes import JoiningProtocol
 from weir.questions.pages import StatePages
 
 #: Answers have the date, which is set anew so often.
@@ -46,7 +47,9 @@ class PageServer(uvicorn.Server):
     """Serves an application in the loop that it is started in; leaves signals to the process."""
 
     def __init__(self, app: ASGIApp, bound: socket.socket) -> None:
-        super().__init__(uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False))
+        super().__init__(
+            uvicorn.Config(app, http=JoiningProtocol, log_level="warning", lifespan="off", access_log=False)
+        )
         # Connections inherit it: else the rest of an answer waits 40 ms for the caller to acknowledge its head.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._bound = bound

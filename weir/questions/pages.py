@@ -137,22 +137,42 @@ async def _send_json(send: Send, status: int, answer: Any) -> None:
 
 async def _while_wanted(work: Coroutine[Any, Any, _Answer], receive: Receive) -> _Answer:
     """What the work returns; it is cancelled when the client goes."""
-    task = asyncio.ensure_future(work)
+    task = asyncio.current_task()
+    assert task is not None
+    gone = _Gone(receive, task)
+    # Most are answered before it is worth listening for the end of the connection.
+    timer = asyncio.get_running_loop().call_later(_PATIENCE_S, gone.listen)
     try:
-        # Most are answered before it is worth listening for the end of the connection.
-        if not (await asyncio.wait({task}, timeout=_PATIENCE_S))[0]:
-            gone = asyncio.ensure_future(_gone(receive))
-            try:
-                await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                gone.cancel()
-            if not task.done():
-                raise QueryError(499, "the caller has gone")
-        return task.result()
+        return await work
+    except asyncio.CancelledError:
+        if not gone.has_gone or task.uncancel():
+            raise
+        raise QueryError(499, "the caller has gone") from None
     finally:
-        task.cancel()
+        timer.cancel()
+        gone.close()
 
 
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _Gone:
+    """Cancels a task when the client goes."""
+
+    def __init__(self, receive: Receive, task: asyncio.Task[Any]) -> None:
+        self._receive = receive
+        self._task = task
+        self._listening: asyncio.Task[None] | None = None
+        self.has_gone = False
+
+    def listen(self) -> None:
+        """From now on."""
+        self._listening = asyncio.ensure_future(self._listen())
+
+    async def _listen(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.has_gone = True
+        self._task.cancel()
+
+    def close(self) -> None:
+        """It is answered."""
+        if self._listening is not None:
+            self._listening.cancel()

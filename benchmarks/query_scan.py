@@ -1,0 +1,99 @@
+"""What a scan over all keys of a running job adds to the latency of its events: part of the benchmark of questions."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+import weir
+from benchmarks.events_file import SEED, format_lines, made_if_absent
+from benchmarks.latency import percentiles, read_latencies
+from benchmarks.results import BenchmarkError
+from experiments.cluster import Cluster
+
+#: Rates at which every event's latency is written down, and the job keeps up on a busy machine, too.
+_RATE = 100_000
+#: After the last new key, until the checkpoint that is asked has all of them.
+_SETTLE_S = 4.0
+#: Each of the two windows: without a scan, and with scans one after the other.
+_WINDOW_S = 6.0
+#: For a start that takes long, and scans that end late.
+_SPARE_S = 15.0
+#: Ids that the job's filter keeps.
+_KEPT_ID = 1
+
+
+def scan_figures(directory: Path, data_root: Path, keys: int, task_managers: int) -> dict[str, float]:
+    """Run the job of the benchmark at a fixed rate until it has all keys; then for a while without and with scans.
+
+    Returns:
+        ``scan_added_p99_ms``, the p99 of the events that arrived in each window, rows of a scan, and the median scan.
+
+    Raises:
+        BenchmarkError: a scan had not all keys, or the job ended.
+        ClusterError: the job did not start.
+    """
+    parameters = {
+        "input": _input(data_root, keys),
+        "parallelism": 2,
+        "rate": _RATE,
+        "sink": "latency",
+        "output": directory / "zout",
+    }
+    settings = {"controlPlane.checkpoint_interval_ms": 1000}
+    with Cluster(directory / "cluster", task_managers=task_managers, settings=settings) as cluster:
+        cluster.start_control_plane("jobs.throughput", parameters)
+        for _ in range(task_managers):
+            cluster.start_task_manager()
+        cluster.wait_for(lambda status: status["totals"]["events_out"] >= keys, "all keys")
+        time.sleep(_SETTLE_S)
+        without = (time.time(), time.time() + _WINDOW_S)
+        time.sleep(_WINDOW_S)
+        began_s, took_s = time.time(), []
+        with weir.connect(f"127.0.0.1:{cluster.http_port}") as job:
+            while time.time() < began_s + _WINDOW_S:
+                scan_s = time.monotonic()
+                rows = job.state("count", "count").range().height
+                took_s.append(time.monotonic() - scan_s)
+                if rows != keys:
+                    raise BenchmarkError(f"a scan has {rows} of {keys} keys")
+        scanned = (began_s, time.time())
+        cluster.http("POST", "/cancel")
+    latencies = read_latencies(directory / "zout")
+    p99_without_ms, p99_with_ms = (_p99_ms(latencies, *window) for window in (without, scanned))
+    return {
+        "scan_added_p99_ms": p99_with_ms - p99_without_ms,
+        "p99_without_scan_ms": p99_without_ms,
+        "p99_with_scan_ms": p99_with_ms,
+        "scan_keys": keys,
+        "scan_rate": _RATE,
+        "scan_ms": float(np.median(took_s)) * 1e3,
+    }
+
+
+def _p99_ms(latencies: pl.DataFrame, begin_s: float, end_s: float) -> float:
+    """Of the events that arrived between two wall-clock seconds."""
+    arrived = latencies.filter(pl.col("arrival_ms").is_between(begin_s * 1e3, end_s * 1e3))
+    if not arrived.height:
+        raise BenchmarkError("no event arrived while its latency was wanted: the job ended too early")
+    return percentiles(arrived)["p99_ms"]
+
+
+def _input(root: Path, keys: int) -> Path:
+    """Every key once, in any order, and then keys at random until the end of the run."""
+    more = int(_RATE * (_SETTLE_S + 2 * _WINDOW_S + _SPARE_S))
+
+    def write(fresh: Path) -> None:
+        rng = np.random.default_rng(SEED)
+        parts = (rng.permutation(keys) + 1, rng.integers(1, keys + 1, more))
+        numbers = np.concatenate(parts)
+        # Two subtasks read two files of the same length, from the beginning to the end.
+        for part in range(2):
+            chosen = numbers[part::2]
+            lines = format_lines(np.full(len(chosen), _KEPT_ID), chosen).to_frame()
+            lines.write_csv(fresh / f"part-{part}.jsonl", include_header=False, quote_style="never")
+
+    return made_if_absent(root / f"scan-{keys}-then-{more}-seed-{SEED}", write)
