@@ -19,6 +19,7 @@ from weir.operators.ahead import RowsAhead
 from weir.operators.base import (
     NEVER_US,
     AheadFilter,
+    HoldingOperator,
     Json,
     Operator,
     OperatorContext,
@@ -421,19 +422,26 @@ class OperatorChain(Generic[OutputT]):
 
     def flush(self) -> None:
         """Make dirty state durable, and write what operators buffer."""
-        self.flush_operators()
+        self.settle()
         self.tables.flush()
 
     def flush_part(self, share: float, is_over: IsOver = never) -> bool:
         """Write a share of the state that is dirty at the first call, less once it is over; True: all of it."""
         if not self._is_flushing:
-            self.flush_operators()
+            self._flush_operators()
             self._is_flushing = True
         self._is_flushing = not self.tables.flush_part(share, is_over)
         return not self._is_flushing
 
-    def flush_operators(self) -> None:
-        """Let operators write what they buffer outside; not their state."""
+    def settle(self) -> None:
+        """Let operators write what they buffer outside, and put what they hold into their tables, not to the store."""
+        self._flush_operators()
+        for operator, context in self._operators:
+            if isinstance(operator, HoldingOperator):
+                with self._naming(context):
+                    operator.settle()
+
+    def _flush_operators(self) -> None:
         for operator, context in self._operators:
             with self._naming(context):
                 operator.flush()
@@ -444,7 +452,7 @@ class OperatorChain(Generic[OutputT]):
         The captures are to be written, or abandoned; after an error none is left.
         """
         self._is_flushing = False
-        self.flush_operators()
+        self.settle()
         snapshots: dict[str, Json] = {}
         captures = self.tables.capture()
         try:
