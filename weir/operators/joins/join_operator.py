@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from weir.operators.joins.joined_rows import JoinedRows
 from weir.operators.joins.kept_block import NEVER_MS, Block
 from weir.operators.joins.kept_rows import KeptRows, interval_layout
 from weir.operators.joins.new_rows import NewRows, no_rows, stored_rows
-from weir.operators.joins.partners import KeptPartners, Partners, RecentPartners
+from weir.operators.joins.partners import BothPartners, KeptPartners, Pairs, Partners, RecentPartners, merged
 from weir.operators.joins.recent_rows import HeldRows, Pace, RecentRows
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.joins.row_slices import RowSlices
@@ -136,44 +136,45 @@ class JoinOperator(HoldingOperator):
         return Keys(row_hashes(batch, column), column, self._context.max_parallelism)
 
     def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if self._spec.how == "inner" and self._spec.bounds is not None:
-            batch, is_held = yield from self._join_recent(side, batch)
-        else:
-            is_held = np.zeros(batch.num_rows, dtype=bool)
-        if batch.num_rows:
-            yield from self._join_kept(side, batch, is_held)
-
-    def _join_recent(
-        self, side: int, batch: pa.RecordBatch
-    ) -> Generator[pa.RecordBatch, None, tuple[pa.RecordBatch, np.ndarray]]:
-        """Match rows with those that are held, and hold those that are complete soon.
-
-        Returns:
-            The rows that the store is concerned with, and which of them are held, bool.
-        """
+        if self._spec.how != "inner" or self._spec.bounds is None:
+            yield from self._join_kept(side, batch, np.zeros(batch.num_rows, dtype=bool))
+            return
         keys = self._keys(side, batch)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         bounds = row_bounds(self._spec.bounds, side, batch, times_ms)
         came = HeldRows(keys.hashes, keys.column, times_ms, *bounds, *_NO_COLUMNS)
-        partners = self._recent.rows(1 - side)
-        if partners is not None:
-            found = RecentPartners(partners, self._joined.codecs[1 - side])
-            for new_rows, rows in self._recent.match(
-                side, came, is_point=self._has_intervals(side), pairs_max=self._context.batch_size
-            ):
-                yield from self._matched(side, batch, found, new_rows, rows)
         is_kept = self._stays(side, *bounds)
-        soon = np.flatnonzero(is_kept & (bounds[1] - self._pace.soon_ms <= self._watermark_ms))
+        is_held = self._hold(side, batch, came, is_kept)
+        if self._kept.may_have_rows():
+            yield from self._join_kept(side, batch, is_held, came)
+            return
+        found = self._recent_partners(side)
+        if found is not None:
+            for new_rows, rows in self._recent_pairs(side, came):
+                yield from self._matched(side, batch, found, new_rows, rows)
+        rest = np.flatnonzero(is_kept & ~is_held)
+        if len(rest):
+            yield from self._join_kept(side, batch.take(pa.array(rest)), np.zeros(len(rest), dtype=bool))
+
+    def _hold(self, side: int, batch: pa.RecordBatch, came: HeldRows, is_kept: np.ndarray) -> np.ndarray:
+        """Hold those rows that are kept and complete soon; returns which, bool."""
+        soon = np.flatnonzero(is_kept & (came.until - self._pace.soon_ms <= self._watermark_ms))
         soon = soon[: self._recent.room(side)]
         if len(soon):
             data, offsets = self._joined.encode(side, batch.take(pa.array(soon)))
             self._recent.hold(side, came.only(soon, data, offsets))
         is_held = np.zeros(batch.num_rows, dtype=bool)
         is_held[soon] = True
-        if self._kept.may_have_rows():
-            return batch, is_held
-        rest = np.flatnonzero(is_kept & ~is_held)
-        return batch.take(pa.array(rest)), np.zeros(len(rest), dtype=bool)
+        return is_held
+
+    def _recent_partners(self, side: int) -> RecentPartners | None:
+        """What is held of the other side; None: nothing."""
+        held = self._recent.rows(1 - side)
+        return None if held is None else RecentPartners(held, self._joined.codecs[1 - side])
+
+    def _recent_pairs(self, side: int, came: HeldRows) -> Iterator[Pairs]:
+        pairs_max = self._context.batch_size
+        return self._recent.match(side, came, is_point=self._has_intervals(side), pairs_max=pairs_max)
 
     def _has_intervals(self, side: int) -> bool:
         return self._spec.bounds is not None and self._spec.bounds.side == side
@@ -186,8 +187,13 @@ class JoinOperator(HoldingOperator):
             stays &= lower <= until
         return stays
 
-    def _join_kept(self, side: int, batch: pa.RecordBatch, is_held: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """Match rows with those in the store, and keep there what is not held."""
+    def _join_kept(
+        self, side: int, batch: pa.RecordBatch, is_held: np.ndarray, came: HeldRows | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Match rows with those in the store, and keep there what is not held.
+
+        ``came``: the same rows, to be matched with those that are held, too.
+        """
         keys = self._keys(side, batch)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         bounds = self._spec.bounds
@@ -204,7 +210,12 @@ class JoinOperator(HoldingOperator):
             flag=flag,
             pairs_max=self._context.batch_size,
         )
-        partners = KeptPartners(block, self._joined.codecs[1 - side], self._kept.columns_at(1 - side))
+        kept = KeptPartners(block, self._joined.codecs[1 - side], self._kept.columns_at(1 - side))
+        partners: Partners = kept
+        recent = None if came is None else self._recent_partners(side)
+        if came is not None and recent is not None:
+            partners = BothPartners(kept, recent)
+            pairs = merged(pairs, self._recent_pairs(side, came))
         last = -1
         for new_rows, kept_rows in pairs:
             found = new_rows, kept_rows

@@ -5,6 +5,7 @@ import pytest
 
 from tests.weir.operators.joins.join_jobs import TwoSubtasks
 from weir import keys as weir_keys
+from weir.operators.joins.partners import merged
 from weir.operators.joins.recent_rows import HeldRows, Pace, RecentRows
 from weir.testing.manual_clock import ManualClock
 
@@ -113,3 +114,34 @@ def test_rows_that_are_complete_soon_do_not_reach_the_store():
     job.take(1, [(key, "r", 101) for key in range(4)])
     assert len(job.finish()) == 9 * 2 + 4
     assert job.kept_entries() == []
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (50, 50)])
+def test_pairs_of_both_kinds_leave_in_the_order_of_the_new_rows(sizes):
+    random = np.random.default_rng(7)
+    rows = [np.sort(random.integers(0, 12, size)) for size in (30, 20)]
+    numbers = [np.arange(len(new_rows)) for new_rows in rows]
+    parts = [
+        iter([(new_rows[at : at + size], found[at : at + size]) for at in range(0, len(new_rows), size)])
+        for new_rows, found, size in zip(rows, numbers, sizes, strict=True)
+    ]
+    found = list(merged(*parts))
+    new_rows, partners = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    assert (np.diff(new_rows) >= 0).all()
+    assert partners[partners >= 0].tolist() == numbers[0].tolist()
+    assert (-1 - partners[partners < 0]).tolist() == numbers[1].tolist()
+    assert np.bincount(new_rows).tolist() == np.bincount(np.concatenate(rows)).tolist()
+
+
+def test_pairs_with_rows_in_the_store_and_in_memory_leave_in_the_order_in_which_rows_came():
+    job = TwoSubtasks(pace=100, batch_size=100, within=(0, 1_000))
+    for watermark in (10, 20, 40):
+        for side in range(2):
+            job.watermark(side, watermark)
+    job.take(0, [(1, 0, None, 0, 40), (2, 1, None, 0, 40)])
+    # Those are stored that stay for a second; a right row is complete at its own time.
+    job.take(1, [(1, "soon", 45), (3, "soon", 60)])
+    job.take(0, [(1, 2, None, 0, 44), (3, 3, None, 0, 50)])
+    job.take(1, [(key, f"r{number}", 61) for number, key in enumerate((3, 1, 3, 2, 1))])
+    by_key = {key: [row[4] for row in job.rows if row[0] == key] for key in (1, 2, 3)}
+    assert by_key == {1: ["soon", "soon", "r1", "r1", "r4", "r4"], 2: ["r3"], 3: ["soon", "r0", "r2"]}
