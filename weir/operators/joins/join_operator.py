@@ -136,17 +136,17 @@ class JoinOperator(HoldingOperator):
         return Keys(row_hashes(batch, column), column, self._context.max_parallelism)
 
     def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if self._spec.how != "inner" or self._spec.bounds is None:
-            yield from self._join_kept(side, batch, np.zeros(batch.num_rows, dtype=bool))
-            return
         keys = self._keys(side, batch)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         bounds = row_bounds(self._spec.bounds, side, batch, times_ms)
         came = HeldRows(keys.hashes, keys.column, times_ms, *bounds, *_NO_COLUMNS)
+        if self._spec.how != "inner" or self._spec.bounds is None:
+            yield from self._join_kept(side, batch, came)
+            return
         is_kept = self._stays(side, *bounds)
         is_held = self._hold(side, batch, came, is_kept)
         if self._kept.may_have_rows():
-            yield from self._join_kept(side, batch, is_held, came)
+            yield from self._join_kept(side, batch, came, is_held)
             return
         found = self._recent_partners(side)
         if found is not None:
@@ -154,7 +154,7 @@ class JoinOperator(HoldingOperator):
                 yield from self._matched(side, batch, found, new_rows, rows)
         rest = np.flatnonzero(is_kept & ~is_held)
         if len(rest):
-            yield from self._join_kept(side, batch.take(pa.array(rest)), np.zeros(len(rest), dtype=bool))
+            yield from self._join_kept(side, batch.take(pa.array(rest)), came.only(rest, *_NO_COLUMNS))
 
     def _hold(self, side: int, batch: pa.RecordBatch, came: HeldRows, is_kept: np.ndarray) -> np.ndarray:
         """Hold those rows that are kept and complete soon; returns which, bool."""
@@ -188,16 +188,14 @@ class JoinOperator(HoldingOperator):
         return stays
 
     def _join_kept(
-        self, side: int, batch: pa.RecordBatch, is_held: np.ndarray, came: HeldRows | None = None
+        self, side: int, batch: pa.RecordBatch, came: HeldRows, is_held: np.ndarray | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Match rows with those in the store, and keep there what is not held.
 
-        ``came``: the same rows, to be matched with those that are held, too.
+        ``is_held``: which of them are held, bool; they are matched with rows that are held, too. None: they are not.
         """
-        keys = self._keys(side, batch)
-        times_ms = int64_column(batch, EVENT_TIME_COLUMN)
-        bounds = self._spec.bounds
-        new = NewRows(side, keys.inverse, times_ms, *row_bounds(bounds, side, batch, times_ms))
+        keys = Keys(came.hashes, came.keys, self._context.max_parallelism)
+        new = NewRows(side, keys.inverse, came.times, came.lower, came.until)
         block = self._kept.load(keys.distinct, 1 << (1 - side))
         flag = 0
         if self._is_once and side == 1:
@@ -212,8 +210,8 @@ class JoinOperator(HoldingOperator):
         )
         kept = KeptPartners(block, self._joined.codecs[1 - side], self._kept.columns_at(1 - side))
         partners: Partners = kept
-        recent = None if came is None else self._recent_partners(side)
-        if came is not None and recent is not None:
+        recent = None if is_held is None else self._recent_partners(side)
+        if recent is not None:
             partners = BothPartners(kept, recent)
             pairs = merged(pairs, self._recent_pairs(side, came))
         last = -1
@@ -265,11 +263,18 @@ class JoinOperator(HoldingOperator):
         return self._joined.pairs(side, new, partners.columns(kept_rows), times_ms, more)
 
     def _keep(
-        self, batch: pa.RecordBatch, new: NewRows, block: Block, matched: np.ndarray, is_held: np.ndarray
+        self,
+        batch: pa.RecordBatch,
+        new: NewRows,
+        block: Block,
+        matched: np.ndarray,
+        is_held: np.ndarray | None,
     ) -> Iterator[pa.RecordBatch]:
         """Keep the new rows that may match others that come; tell of those that cannot, and have not."""
         side = new.side
-        is_kept = self._stays(side, new.lower, new.until) & ~is_held
+        is_kept = self._stays(side, new.lower, new.until)
+        if is_held is not None:
+            is_kept &= ~is_held
         if self._is_once and side == 0:
             is_kept &= ~matched
         if self._told >> side & 1:
