@@ -172,9 +172,6 @@ class Operator(ABC):
         thread, but never while another method of the operator runs.
         """
 
-    def await_commit(self) -> None:
-        """Return when what :meth:`commit` began is done; called where somebody waits for what it makes visible."""
-
     def drain(self) -> Iterable[pa.RecordBatch]:
         """Called before a barrier is passed on: yields what is under way, of which no snapshot tells."""
         return ()

@@ -473,13 +473,11 @@ class OperatorChain(Generic[OutputT]):
         """Whether an operator does anything when a checkpoint is complete."""
         return any(type(operator).commit is not Operator.commit for operator, _ in self._operators)
 
-    def commit(self, checkpoint_id: int, *, waits: bool = True) -> None:
-        """A checkpoint is complete: sinks deliver what belongs to it; ``waits``: they have when this returns."""
+    def commit(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete: sinks deliver what belongs to it."""
         for operator, context in self._operators:
             with self._naming(context):
                 operator.commit(checkpoint_id)
-                if waits:
-                    operator.await_commit()
 
     def finish(self) -> None:
         """The input has ended: let operators emit what they hold, and flush."""

@@ -63,10 +63,6 @@ class UserOperator(UserStep):
         """Tell the user's operator."""
         self._user.commit(checkpoint_id)
 
-    def await_commit(self) -> None:
-        """Let the user's operator end what it has begun."""
-        self._user.await_commit()
-
     def drain(self) -> Iterable[pa.RecordBatch]:
         """What the user's operator has under way."""
         return self._user.drain()

@@ -25,9 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import threading
 from collections.abc import Collection, Iterator
-from concurrent.futures import Future, wait
 
 import pyarrow as pa
 
@@ -43,8 +41,6 @@ from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
 from weir.specs.kafka import KafkaSinkSpec
 
 _GENERATION_BITS = 32
-#: Transactions that may wait for a commit that is under way, before rows wait for it: each has a client of its own.
-_WAITING_MAX = 8
 
 
 class KafkaAppendSink(Sink):
@@ -79,9 +75,6 @@ class KafkaSink(TwoPhaseSink):
         self._slot = -1
         self._log: RowLogWriter | None = None
         self._place: Place | None = None
-        #: Commits what complete checkpoints cover, up to the latest one; None: nothing is under way.
-        self._committing: Future[None] | None = None
-        self._complete_id = 0
 
     def open(self, context: OperatorContext) -> None:
         """Take over the group of the checkpoint, or make one, besides what the base class does."""
@@ -106,10 +99,8 @@ class KafkaSink(TwoPhaseSink):
         self._end_open(self._group)
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """See the base class; raises what a commit has failed with."""
-        self._look_after_commit()
-        with self._lock:
-            slots = max([1, *self._producers, *self._slots.values()]) + 1
+        """See the base class."""
+        slots = max([1, *self._producers, *self._slots.values()]) + 1
         return {**super().snapshot(checkpoint_id), "group": self._group, "slots": slots}
 
     def begin(self, transaction: TransactionId) -> None:
@@ -117,19 +108,13 @@ class KafkaSink(TwoPhaseSink):
         prefix = log_prefix(transaction.subtask_index, transaction.generation)
         self._name = log_name(prefix, transaction.sequence)
         self._mark = (transaction.generation << _GENERATION_BITS) + transaction.sequence
-        with self._lock:
-            used = set(self._slots.values())
-        if len(used) >= _WAITING_MAX:
-            self.await_commit()
-            with self._lock:
-                used = set(self._slots.values())
+        used = set(self._slots.values())
         self._slot = next(slot for slot in range(len(used) + 1) if slot not in used)
         if self._slot in self._producers and self._producers[self._slot].is_worn:
             # No transaction of it is open: its successor has nothing to end.
             del self._producers[self._slot]
         self._producer(self._group, self._slot).begin()
-        with self._lock:
-            self._slots[self._name] = self._slot
+        self._slots[self._name] = self._slot
         if self._place is not None:
             self._log = RowLogWriter(self._place, self._name, self._clock.now_us())
 
@@ -155,61 +140,6 @@ class KafkaSink(TwoPhaseSink):
             self._log = None
         return described
 
-    def commit(self, checkpoint_id: int) -> None:
-        """See the base class; but in a thread of its own, since a coordinator that dies is awaited for 20 s.
-
-        One transaction after the other, in order: a mark says of all earlier ones that they are committed, too.
-
-        Raises:
-            InputError: an earlier call has failed.
-        """
-        self._look_after_commit()
-        if checkpoint_id == 0:
-            self.await_commit()
-            super().commit(0)
-            return
-        with self._lock:
-            self._complete_id = max(self._complete_id, checkpoint_id)
-            if self._committing is None and self._prepared:
-                self._committing = Future()
-                # Not joined: as the calls that it waits for (``bounded_calls``), it ends with the process.
-                threading.Thread(
-                    target=self._commit_complete, args=(self._committing,), name="kafka-commit", daemon=True
-                ).start()
-
-    def await_commit(self) -> None:
-        """See the base class; raises what the commit has failed with."""
-        with self._lock:
-            committing = self._committing
-        if committing is not None:
-            wait([committing])
-            self._look_after_commit()
-
-    def _look_after_commit(self) -> None:
-        """Raise what a commit has failed with; who calls it again tries it again."""
-        with self._lock:
-            committing = self._committing
-            if committing is None or not committing.done():
-                return
-            self._committing = None
-        committing.result()
-
-    def _commit_complete(self, committing: Future[None]) -> None:
-        """The thread: until nothing is left to commit, or it fails."""
-        try:
-            while True:
-                with self._lock:
-                    complete_id = self._complete_id
-                super().commit(complete_id)
-                with self._lock:
-                    if self._complete_id == complete_id:
-                        self._committing = None
-                        break
-        except BaseException as error:
-            committing.set_exception(error)
-        else:
-            committing.set_result(None)
-
     def commit_prepared(self, description: Json) -> None:
         """Commit the transaction, if it is this process's; else send its rows again unless its mark is there."""
         group, slot = description["group"], description["slot"]
@@ -226,8 +156,7 @@ class KafkaSink(TwoPhaseSink):
             is_ours = True
         if is_ours:
             producer.commit(mark, self._marks_of(group))
-            with self._lock:
-                self._slots.pop(description["name"], None)
+            self._slots.pop(description["name"], None)
         if self._place is not None:
             with self._explained():
                 self._place.remove(description["name"])

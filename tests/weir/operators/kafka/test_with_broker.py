@@ -83,13 +83,11 @@ def test_a_transaction_is_committed_once_by_whoever_comes_next(kafka_bootstrap, 
     second.process(rows(3))
     kept = second.snapshot(2)
     second.commit(2)
-    second.await_commit()
     # It dies before it could say so: a third one must see that it was committed.
     third = sink(kafka_bootstrap, topic, tmp_path, 3, {0: through_json(kept)})
     # The first one wakes up, and is too late.
-    first.commit(1)
     with pytest.raises(InputError, match="another process writes under the same transactional id") as late:
-        first.await_commit()
+        first.commit(1)
     assert late.value.failure_kind is FailureKind.OUTAGE
     third.process(rows(4))
     third.snapshot(0)
@@ -105,9 +103,8 @@ def test_rows_of_a_transaction_that_timed_out_are_written_again(kafka_bootstrap,
     # What the brokers do after transaction_timeout_ms: somebody else ends it.
     usurper = Producer({"bootstrap.servers": kafka_bootstrap, "transactional.id": f"{listed['group']}/0"})
     usurper.init_transactions(30)
-    first.commit(1)
     with pytest.raises(InputError, match="transaction_timeout_ms"):
-        first.await_commit()
+        first.commit(1)
     second = sink(kafka_bootstrap, topic, tmp_path, 2, {0: through_json(listed)})
     second.commit(0)
     assert delivered(kafka_bootstrap, topic) == [1]
@@ -119,7 +116,6 @@ def test_several_transactions_wait_at_the_same_time_and_keep_their_order(kafka_b
         first.process(rows(checkpoint))
         listed = first.snapshot(checkpoint)
     first.commit(1)
-    first.await_commit()
     second = sink(kafka_bootstrap, topic, tmp_path, 2, {0: through_json(listed)})
     second.commit(0)
     assert delivered(kafka_bootstrap, topic) == [1, 2, 3]
