@@ -58,6 +58,8 @@ class Session:
         self._closed = False
         self._client: Client | None = None
         self._session: Untyped = None
+        #: The latest attempt to connect; never cancelled, see :meth:`_create_session`.
+        self._connecting: asyncio.Future[Untyped] | None = None
         self._prepared: dict[str, Untyped] = {}
         self._slots = asyncio.Semaphore(settings.requests_in_flight_max)
         #: Requests that were tried again, since the start.
@@ -151,11 +153,13 @@ class Session:
             self._client.close()
 
     async def _end(self) -> None:
-        waiting = asyncio.all_tasks() - {asyncio.current_task()}
+        waiting = asyncio.all_tasks() - {asyncio.current_task(), self._connecting}
         for task in waiting:
             task.cancel()
         try:
             await asyncio.gather(*waiting, return_exceptions=True)
+            if self._session is None and self._connecting is not None:
+                self._session = await self._connecting
             if self._session is not None:
                 await self._session.close()
         except Exception as error:
@@ -212,7 +216,17 @@ class Session:
 
     async def _connect(self) -> None:
         self._client = make_client(self.settings)
-        self._session = await self._attempt(self._client.cluster.create_session, "connect")
+        self._session = await self._attempt(self._create_session, "connect")
+
+    async def _create_session(self) -> Untyped:
+        """Connect; an attempt that nobody waits for any more goes on until it succeeds or fails.
+
+        Else the driver's session is freed while it connects: it waits for a thread that wants the GIL, which it holds,
+        and the process stands still for ever.
+        """
+        assert self._client is not None
+        self._connecting = asyncio.ensure_future(self._client.cluster.create_session())
+        return await asyncio.shield(self._connecting)
 
     async def _attempt(self, call: Callable[[], Awaitable[Result]], doing: str) -> Result:
         """Call until it succeeds, fails for good, or has been tried long enough."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -51,3 +53,32 @@ def test_who_only_asks_is_told_why_and_does_not_wait() -> None:
             session.connect()
     finally:
         session.close()
+
+
+#: Takes a port. In a process of its own, because what is tested for would end no test, nor let pytest do anything.
+_GIVE_UP = """
+import sys
+from weir.state.cassandra.session import open_session
+from weir.state.cassandra.settings import CassandraSettings
+
+class Enough(Exception):
+    pass
+
+def give_up():
+    raise Enough
+
+try:
+    open_session(CassandraSettings(port=int(sys.argv[1])), check_cancelled=give_up)
+except Enough:
+    print("told")
+"""
+
+
+def test_giving_up_while_the_driver_connects_does_not_stop_the_process() -> None:
+    """A job that is restarted while the database begins does so; the driver must not be freed meanwhile."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = str(silent.getsockname()[1])
+        ended = subprocess.run(
+            [sys.executable, "-c", _GIVE_UP, port], capture_output=True, text=True, timeout=90, check=False
+        )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "told\n", "")
