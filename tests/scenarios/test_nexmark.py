@@ -21,7 +21,7 @@ def streams(directory):
     """The auction as files, and as frames."""
     directory.mkdir()
     found = {}
-    for stream in (*STREAMS, "listing"):
+    for stream in STREAMS:
         spec = weir.Nexmark(stream, events=EVENTS, events_per_second=EVENTS_PER_SECOND, splits=1)
         frame = pl.concat([pl.DataFrame(batch) for batch, _ in NexmarkSource(spec).read(0, None)])
         frame.write_ndjson(directory / f"{stream}.jsonl")

@@ -8,7 +8,7 @@ import weir
 from task_manager.exchange.credits import CancelledError
 from task_manager.subtasks.isolation import Isolation
 from weir.errors import ConnectionLostError, FailureKind, StateError, UserFunctionError
-from weir.operators.base import HoldingOperator, Operator, OperatorContext
+from weir.operators.base import Operator, OperatorContext
 from weir.operators.chain import OperatorChain, StepError
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
@@ -95,29 +95,6 @@ def test_whatever_a_sink_raises_is_an_outage(at):
 class Keeps(Passes):
     def snapshot(self, checkpoint_id):
         return {"position": b"bytes"}
-
-
-class Holds(HoldingOperator):
-    def __init__(self):
-        self.settled = 0
-
-    def process(self, batch):
-        yield batch
-
-    def settle(self):
-        self.settled += 1
-
-
-def test_what_operators_hold_is_written_before_checkpoints_and_before_key_groups_leave_only():
-    holds = Holds()
-    chain = chain_of(Passes(), holds)
-    chain.open()
-    while not chain.flush_part(1.0):
-        pass
-    assert holds.settled == 0
-    for number, settles in enumerate((lambda: chain.snapshot(1), chain.settle, chain.finish), 1):
-        settles()
-        assert holds.settled == number
 
 
 def test_what_is_kept_in_a_checkpoint_must_be_json():

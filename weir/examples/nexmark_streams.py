@@ -42,11 +42,6 @@ class Auction:
         """id, name, email_address, credit_card, city, state, date_time, extra."""
         return self._stream("people", "person")
 
-    @property
-    def listings(self) -> weir.Stream:
-        """People and auctions, by time; ``is_person`` tells them apart. As in the reference neither runs ahead."""
-        return self._stream("listings", "listing")
-
     def _stream(self, name: str, stream: StreamName) -> weir.Stream:
         if stream not in self._streams:
             first, stop = PLACES[stream]

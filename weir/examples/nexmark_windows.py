@@ -36,11 +36,8 @@ def q7(auction: Auction) -> weir.Stream:
 def q8(auction: Auction) -> weir.Stream:
     """New people who open an auction in the window of 10 s in which they came."""
     window = weir.tumbling("10s")
-    is_person = pl.col("is_person")
-    newcomers = auction.listings.filter("new_people", is_person).select("newcomer", "id", "name")
-    opened = auction.listings.filter("new_auctions", ~is_person).select("opening", "seller")
-    people = newcomers.key_by("id", "name").window(window).aggregate("came", came=weir.count())
-    sellers = opened.key_by("seller").window(window).aggregate("opened", opened=weir.count())
+    people = auction.people.key_by("id", "name").window(window).aggregate("came", came=weir.count())
+    sellers = auction.auctions.key_by("seller").window(window).aggregate("opened", opened=weir.count())
     new = people.key_by("id").join("new_sellers", sellers.key_by("seller"), window=window)
     return new.select("told", "id", "name", "window_start")
 

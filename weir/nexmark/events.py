@@ -36,9 +36,6 @@ class Events:
 
     def batch(self, stream: StreamName, columns: Sequence[str]) -> pa.RecordBatch:
         """The events with these columns, in order."""
-        if stream == "listing":
-            arrays = self._listing(columns)
-            return pa.RecordBatch.from_arrays([arrays[name] for name in columns], names=list(columns))
         makers = self._COLUMNS[stream]
         return pa.RecordBatch.from_arrays([makers[name](self) for name in columns], names=list(columns))
 
@@ -55,32 +52,6 @@ class Events:
     def _extra(self, field: int, about: int) -> pa.Array:
         """Padding of about this many letters, a fifth more or less."""
         return self._letters(field, about - about // 5, about + about // 5)
-
-    def _listing(self, columns: Sequence[str]) -> dict[str, pa.Array]:
-        """Columns of people and auctions, in order; null where the other ones have no such column."""
-        is_person = self.numbers % model.EVENTS_PER_EPOCH == model.PLACES["person"][0]
-        found = {"is_person": pa.array(is_person)}
-        parts: list[tuple[StreamName, np.ndarray]] = [("person", is_person), ("auction", ~is_person)]
-        events = {stream: self._only(chosen) for stream, chosen in parts}
-        for name in columns:
-            made = {
-                stream: self._COLUMNS[stream][name](events[stream])
-                for stream, _ in parts
-                if name in self._COLUMNS[stream]
-            }
-            positions, begin = np.zeros(len(self.numbers), dtype=np.int64), 0
-            is_null = np.ones(len(self.numbers), dtype=bool)
-            for stream, chosen in parts:
-                if stream in made:
-                    positions[chosen] = np.arange(begin, begin + len(made[stream]))
-                    is_null &= ~chosen
-                    begin += len(made[stream])
-            if made:
-                found[name] = pa.concat_arrays(list(made.values())).take(pa.array(positions, mask=is_null))
-        return found
-
-    def _only(self, chosen: np.ndarray) -> Events:
-        return Events(self.numbers[chosen], self._seed, self._first_ms, self._events_per_second)
 
     # --- bids -----------------------------------------------------------------------------------------------
 

@@ -1,31 +1,23 @@
 """Proportions, ids and times of the auction: what an event's number says about it.
 
-Of 50 events the first is a person, the next three are auctions, the rest are bids. Names follow the reference's. A
-listing is a person or an auction: as one stream, like the reference's, of which neither runs ahead of the other.
+Of 50 events the first is a person, the next three are auctions, the rest are bids. Names follow the reference's.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
 
 from weir.nexmark.randomness import Draws
-from weir.schemas import Nullable
 
-StreamName = Literal["person", "auction", "bid", "listing"]
-#: Each event is of one of them; a listing is a person or an auction.
-STREAMS: tuple[StreamName, ...] = ("person", "auction", "bid")
+StreamName = Literal["person", "auction", "bid"]
+STREAMS: tuple[StreamName, ...] = get_args(StreamName)
 
 EVENTS_PER_EPOCH = 50
 #: By stream: where its events lie in an epoch, from and up to.
-PLACES: dict[StreamName, tuple[int, int]] = {
-    "person": (0, 1),
-    "auction": (1, 4),
-    "bid": (4, 50),
-    "listing": (0, 4),
-}
+PLACES: dict[StreamName, tuple[int, int]] = {"person": (0, 1), "auction": (1, 4), "bid": (4, 50)}
 _AUCTIONS_PER_EPOCH = 3
 #: Ids begin here.
 FIRST_PERSON_ID = 1_000
@@ -40,7 +32,7 @@ _AUCTION_LEAD = 10
 #: Every so many ids one is hot.
 _HOT_EVERY = 100
 
-_STREAM_SCHEMAS: dict[StreamName, dict[str, object]] = {
+SCHEMAS: dict[StreamName, dict[str, object]] = {
     "person": {
         "id": pl.Int64,
         "name": pl.String,
@@ -73,19 +65,6 @@ _STREAM_SCHEMAS: dict[StreamName, dict[str, object]] = {
         "extra": pl.String,
     },
 }
-
-
-def _listing_schema() -> dict[str, object]:
-    """Whether a row is a person, what both have, and the columns of either, which may be null."""
-    people, auctions = _STREAM_SCHEMAS["person"], _STREAM_SCHEMAS["auction"]
-    columns: dict[str, object] = {"is_person": pl.Boolean}
-    for name, dtype in (people | auctions).items():
-        columns[name] = dtype if name in people and name in auctions else Nullable(dtype)
-    return columns
-
-
-#: Columns by stream.
-SCHEMAS = _STREAM_SCHEMAS | {"listing": _listing_schema()}
 
 
 def stream_numbers(stream: StreamName, first_epoch: int, epochs: int, events: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from weir.errors import GraphError
-from weir.nexmark.model import SCHEMAS, StreamName
+from weir.nexmark.model import SCHEMAS, STREAMS, StreamName
 from weir.schemas import to_schema
 from weir.specs import UserSourceSpec
 from weir.spelling import did_you_mean
@@ -44,8 +44,6 @@ def Nexmark(
 ) -> NexmarkSpec:
     """A source of ``"person"``, ``"auction"`` or ``"bid"`` rows of an online auction, for tests and benchmarks.
 
-    Rows of ``"listing"`` are people and auctions, by time, told apart by ``is_person``.
-
     The rows depend on nothing but the arguments. Of 50 events one is a person, three are auctions and 46 are bids; all
     have their event time in ``date_time`` (ms since 1970). See ``weir.nexmark``.
 
@@ -61,10 +59,10 @@ def Nexmark(
     Raises:
         GraphError: there is no such stream, or a number is out of range.
     """
-    if stream not in SCHEMAS:
+    if stream not in STREAMS:
         raise GraphError(
-            f"{stream!r} is no stream of the auction; there are {', '.join(SCHEMAS)}"
-            f"{did_you_mean(str(stream), SCHEMAS)}"
+            f"{stream!r} is no stream of the auction; there are {', '.join(STREAMS)}"
+            f"{did_you_mean(str(stream), STREAMS)}"
         )
     for name, value, least in (
         ("events", events, 0),

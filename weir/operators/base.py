@@ -210,14 +210,6 @@ class TimedOperator(Operator):
         """Called between two batches when :meth:`due_us` has come, and perhaps sooner."""
 
 
-class HoldingOperator(Operator):
-    """An operator that holds rows in memory for a while which belong into its tables."""
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Called before keyed state is noted for a checkpoint or leaves with key groups, and at the end: write them."""
-
-
 class TimeAssigner(Operator):
     """An operator after which rows have another event time.
 

@@ -19,7 +19,6 @@ from weir.operators.ahead import RowsAhead
 from weir.operators.base import (
     NEVER_US,
     AheadFilter,
-    HoldingOperator,
     Json,
     Operator,
     OperatorContext,
@@ -422,26 +421,19 @@ class OperatorChain(Generic[OutputT]):
 
     def flush(self) -> None:
         """Make dirty state durable, and write what operators buffer."""
-        self.settle()
+        self.flush_operators()
         self.tables.flush()
 
     def flush_part(self, share: float, is_over: IsOver = never) -> bool:
         """Write a share of the state that is dirty at the first call, less once it is over; True: all of it."""
         if not self._is_flushing:
-            self._flush_operators()
+            self.flush_operators()
             self._is_flushing = True
         self._is_flushing = not self.tables.flush_part(share, is_over)
         return not self._is_flushing
 
-    def settle(self) -> None:
-        """Let operators write what they buffer outside, and put what they hold into their tables, not to the store."""
-        self._flush_operators()
-        for operator, context in self._operators:
-            if isinstance(operator, HoldingOperator):
-                with self._naming(context):
-                    operator.settle()
-
-    def _flush_operators(self) -> None:
+    def flush_operators(self) -> None:
+        """Let operators write what they buffer outside; not their state."""
         for operator, context in self._operators:
             with self._naming(context):
                 operator.flush()
@@ -452,7 +444,7 @@ class OperatorChain(Generic[OutputT]):
         The captures are to be written, or abandoned; after an error none is left.
         """
         self._is_flushing = False
-        self.settle()
+        self.flush_operators()
         snapshots: dict[str, Json] = {}
         captures = self.tables.capture()
         try:

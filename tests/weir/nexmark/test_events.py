@@ -31,16 +31,6 @@ def test_events_depend_on_nothing_but_their_numbers(stream):
     assert not frame(stream, seed=4).equals(whole)
 
 
-def test_listings_are_people_and_auctions_by_time():
-    listings = frame("listing", epochs=500)
-    assert listings["date_time"].is_sorted()
-    for stream, is_one in (("person", pl.col("is_person")), ("auction", ~pl.col("is_person"))):
-        own = frame(stream, epochs=500)
-        assert listings.filter(is_one).select(own.columns).equals(own)
-    assert listings.filter("is_person")["seller"].null_count() == 500
-    assert frame("listing", ["seller", "id"], epochs=500).equals(listings.select("seller", "id"))
-
-
 def test_the_streams_share_the_events():
     numbers = [stream_numbers(stream, 0, 10, 487) for stream in STREAMS]
     assert sorted(np.concatenate(numbers).tolist()) == list(range(487))

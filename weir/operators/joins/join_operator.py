@@ -11,15 +11,13 @@ import pyarrow.compute as pc
 
 from weir import keys as weir_keys
 from weir.errors import StateError, StateMismatchError
-from weir.operators.base import HoldingOperator, Json, OperatorContext
+from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.join_times import row_bounds, shared_windows
 from weir.operators.joins.joined_rows import JoinedRows
 from weir.operators.joins.kept_block import NEVER_MS, Block
 from weir.operators.joins.kept_rows import KeptRows, interval_layout
 from weir.operators.joins.new_rows import NewRows, no_rows, stored_rows
-from weir.operators.joins.partners import BothPartners, KeptPartners, Pairs, Partners, RecentPartners, merged
-from weir.operators.joins.recent_rows import HeldRows, Pace, RecentRows
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.joins.row_slices import RowSlices
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
@@ -41,13 +39,11 @@ from weir.state.tables.timers import Due
 
 #: Keys that are looked at together when their timers come due.
 _BLOCK_KEYS_MAX = 8_192
-#: Of rows whose columns do not matter.
-_NO_COLUMNS = np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
 #: Sides of which it is told that a row has not matched, as bits: 1 left, 2 right.
 _TOLD = {"inner": 0, "left": 1, "right": 2, "full": 3, "semi": 0, "anti": 1}
 
 
-class JoinOperator(HoldingOperator):
+class JoinOperator(Operator):
     """Keeps the rows of both sides by key as long as they may match, and yields a pair when its later row comes.
 
     Input: rows of either side by HASH over its key columns. Output: the columns of ``JoinSpec.output_schema``, then
@@ -93,7 +89,6 @@ class JoinOperator(HoldingOperator):
         )
         tables = declared_tables(context)
         self._kept = self._open_rows(tables)
-        self._recent, self._pace = RecentRows(), Pace(context.clock)
 
     def _open_rows(self, tables: OperatorTables) -> KeptRows:
         bounds = self._spec.bounds
@@ -138,64 +133,8 @@ class JoinOperator(HoldingOperator):
     def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         keys = self._keys(side, batch)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
-        bounds = row_bounds(self._spec.bounds, side, batch, times_ms)
-        came = HeldRows(keys.hashes, keys.column, times_ms, *bounds, *_NO_COLUMNS)
-        if self._spec.how != "inner" or self._spec.bounds is None:
-            yield from self._join_kept(side, batch, came)
-            return
-        is_kept = self._stays(side, *bounds)
-        is_held = self._hold(side, batch, came, is_kept)
-        if self._kept.may_have_rows():
-            yield from self._join_kept(side, batch, came, is_held)
-            return
-        found = self._recent_partners(side)
-        if found is not None:
-            for new_rows, rows in self._recent_pairs(side, came):
-                yield from self._matched(side, batch, found, new_rows, rows)
-        rest = np.flatnonzero(is_kept & ~is_held)
-        if len(rest):
-            yield from self._join_kept(side, batch.take(pa.array(rest)), came.only(rest, *_NO_COLUMNS))
-
-    def _hold(self, side: int, batch: pa.RecordBatch, came: HeldRows, is_kept: np.ndarray) -> np.ndarray:
-        """Hold those rows that are kept and complete soon; returns which, bool."""
-        soon = np.flatnonzero(is_kept & (came.until - self._pace.soon_ms <= self._watermark_ms))
-        soon = soon[: self._recent.room(side)]
-        if len(soon):
-            data, offsets = self._joined.encode(side, batch.take(pa.array(soon)))
-            self._recent.hold(side, came.only(soon, data, offsets))
-        is_held = np.zeros(batch.num_rows, dtype=bool)
-        is_held[soon] = True
-        return is_held
-
-    def _recent_partners(self, side: int) -> RecentPartners | None:
-        """What is held of the other side; None: nothing."""
-        held = self._recent.rows(1 - side)
-        return None if held is None else RecentPartners(held, self._joined.codecs[1 - side])
-
-    def _recent_pairs(self, side: int, came: HeldRows) -> Iterator[Pairs]:
-        pairs_max = self._context.batch_size
-        return self._recent.match(side, came, is_point=self._has_intervals(side), pairs_max=pairs_max)
-
-    def _has_intervals(self, side: int) -> bool:
-        return self._spec.bounds is not None and self._spec.bounds.side == side
-
-    def _stays(self, side: int, lower: np.ndarray, until: np.ndarray) -> np.ndarray:
-        """Which new rows of a side may match others that come, bool."""
-        # What has been told of the other side's input alone may be ahead of the watermark.
-        stays = until >= max(self._watermark_ms, self._input_watermarks_ms[1 - side])
-        if self._has_intervals(side):
-            stays &= lower <= until
-        return stays
-
-    def _join_kept(
-        self, side: int, batch: pa.RecordBatch, came: HeldRows, is_held: np.ndarray | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Match rows with those in the store, and keep there what is not held.
-
-        ``is_held``: which of them are held, bool; they are matched with rows that are held, too. None: they are not.
-        """
-        keys = Keys(came.hashes, came.keys, self._context.max_parallelism)
-        new = NewRows(side, keys.inverse, came.times, came.lower, came.until)
+        bounds = self._spec.bounds
+        new = NewRows(side, keys.inverse, times_ms, *row_bounds(bounds, side, batch, times_ms))
         block = self._kept.load(keys.distinct, 1 << (1 - side))
         flag = 0
         if self._is_once and side == 1:
@@ -204,16 +143,10 @@ class JoinOperator(HoldingOperator):
             flag = kernels.MATCHED
         counts, pairs = block.match(
             new,
-            is_point=self._has_intervals(side),
+            is_point=bounds is not None and bounds.side == side,
             flag=flag,
             pairs_max=self._context.batch_size,
         )
-        kept = KeptPartners(block, self._joined.codecs[1 - side], self._kept.columns_at(1 - side))
-        partners: Partners = kept
-        recent = None if is_held is None else self._recent_partners(side)
-        if recent is not None:
-            partners = BothPartners(kept, recent)
-            pairs = merged(pairs, self._recent_pairs(side, came))
         last = -1
         for new_rows, kept_rows in pairs:
             found = new_rows, kept_rows
@@ -222,22 +155,17 @@ class JoinOperator(HoldingOperator):
                 first = np.flatnonzero(np.diff(new_rows, prepend=last))
                 found, last = (new_rows[first], kept_rows[first]), int(new_rows[-1])
             if self._spec.how != "anti" and len(found[0]):
-                yield from self._matched(side, batch, partners, *found)
-        yield from self._keep(batch, new, block, counts > 0, is_held)
+                yield from self._matched(side, batch, block, *found)
+        yield from self._keep(batch, new, block, counts > 0)
 
     def _matched(
-        self,
-        side: int,
-        batch: pa.RecordBatch,
-        partners: Partners,
-        new_rows: np.ndarray,
-        kept_rows: np.ndarray,
+        self, side: int, batch: pa.RecordBatch, block: Block, new_rows: np.ndarray, kept_rows: np.ndarray
     ) -> Iterator[pa.RecordBatch]:
         """What leaves of pairs."""
-        new_ms, kept_ms = int64_column(batch, EVENT_TIME_COLUMN)[new_rows], partners.times(kept_rows)
+        new_ms, kept_ms = int64_column(batch, EVENT_TIME_COLUMN)[new_rows], block.times(kept_rows)
         bounds = self._spec.bounds
         if bounds is None or bounds.slide_ms is None or bounds.window_ms is None:
-            yield self._pairs(side, batch, partners, new_rows, kept_rows, np.maximum(new_ms, kept_ms), {})
+            yield self._pairs(side, batch, block, new_rows, kept_rows, np.maximum(new_ms, kept_ms), {})
             return
         # A pair for each window that both rows are in.
         pairs, firsts_ms = shared_windows(bounds, new_ms, kept_ms)
@@ -247,34 +175,32 @@ class JoinOperator(HoldingOperator):
             ends = (pa.array(first_ms), pa.array(first_ms + bounds.window_ms))
             times_ms = np.maximum(new_ms, kept_ms)[part]
             windows = dict(zip(WINDOW_COLUMNS, ends, strict=True))
-            yield self._pairs(side, batch, partners, new_rows[part], kept_rows[part], times_ms, windows)
+            yield self._pairs(side, batch, block, new_rows[part], kept_rows[part], times_ms, windows)
 
     def _pairs(
         self,
         side: int,
         batch: pa.RecordBatch,
-        partners: Partners,
+        block: Block,
         new_rows: np.ndarray,
         kept_rows: np.ndarray,
         times_ms: np.ndarray,
         more: dict[str, pa.Array],
     ) -> pa.RecordBatch:
-        new = batch.take(pa.array(new_rows))
-        return self._joined.pairs(side, new, partners.columns(kept_rows), times_ms, more)
+        other = 1 - side
+        kept = self._joined.codecs[other].decode(block.data, kept_rows + self._kept.columns_at(other))
+        return self._joined.pairs(side, batch.take(pa.array(new_rows)), kept, times_ms, more)
 
     def _keep(
-        self,
-        batch: pa.RecordBatch,
-        new: NewRows,
-        block: Block,
-        matched: np.ndarray,
-        is_held: np.ndarray | None,
+        self, batch: pa.RecordBatch, new: NewRows, block: Block, matched: np.ndarray
     ) -> Iterator[pa.RecordBatch]:
         """Keep the new rows that may match others that come; tell of those that cannot, and have not."""
         side = new.side
-        is_kept = self._stays(side, new.lower, new.until)
-        if is_held is not None:
-            is_kept &= ~is_held
+        # What has been told of the other side's input alone may be ahead of the watermark.
+        watermark_ms = max(self._watermark_ms, self._input_watermarks_ms[1 - side])
+        is_kept = new.until >= watermark_ms
+        if self._spec.bounds is not None and side == self._spec.bounds.side:
+            is_kept &= new.lower <= new.until
         if self._is_once and side == 0:
             is_kept &= ~matched
         if self._told >> side & 1:
@@ -294,11 +220,6 @@ class JoinOperator(HoldingOperator):
     def _write(self, batch: pa.RecordBatch, rows: NewRows, block: Block, matched: np.ndarray) -> None:
         """Add rows to a block, and write it."""
         data, offsets = self._joined.encode(rows.side, batch)
-        self._store(rows, block, matched, data, offsets)
-
-    def _store(
-        self, rows: NewRows, block: Block, matched: np.ndarray, data: np.ndarray, offsets: np.ndarray
-    ) -> None:
         stored = stored_rows(rows, len(block.keys), matched.view(np.uint8), data, offsets)
         changes = self._kept.write(block, stored, self._watermark_ms, has_fired=False)
         if changes and self._kept.timers is not None:
@@ -316,22 +237,6 @@ class JoinOperator(HoldingOperator):
         """Drop what can match no more; tell of what has not matched."""
         yield from self._fire(time_ms)
         self._watermark_ms = max(time_ms, self._watermark_ms)
-        self._pace.note(self._watermark_ms)
-        self._recent.drop(self._watermark_ms)
-
-    def settle(self) -> None:
-        """See :class:`HoldingOperator`.
-
-        Raises:
-            StateError: the store cannot be read or written.
-        """
-        for side in range(2):
-            held = self._recent.take(side, self._watermark_ms)
-            if held is not None:
-                keys = Keys(held.hashes, held.keys, self._context.max_parallelism)
-                block = self._kept.load(keys.distinct, 1 << (1 - side))
-                rows = NewRows(side, keys.inverse, held.times, held.lower, held.until)
-                self._store(rows, block, np.zeros(len(held), dtype=bool), held.data, held.offsets)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """All rows are complete."""

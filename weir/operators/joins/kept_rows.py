@@ -66,10 +66,6 @@ class KeptRows:
         """Where the columns of a row begin within it."""
         return int(self.layout[side, 2])
 
-    def may_have_rows(self) -> bool:
-        """Whether anything may be kept: each entry of a join with bounds has a timer."""
-        return self.timers is None or self.timers.next_ms() < NEVER_MS
-
     def load(self, keys: Keys, sides: int = ALL_SIDES, *, due_ms: int | None = None) -> Block:
         """What is kept of these distinct keys.
 

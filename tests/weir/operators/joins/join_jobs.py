@@ -16,7 +16,6 @@ from weir.records import with_times
 from weir.side_outputs import SideRows
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
-from weir.testing.manual_clock import ManualClock
 
 GROUPS = 4
 SEAL_BYTES = row_chunks.SEAL_BYTES
@@ -33,14 +32,10 @@ def join_node(method="join", **arguments):
 
 
 class TwoSubtasks:
-    """Key groups are of one of two operators, and may move; both have the watermarks that they are told.
+    """Key groups are of one of two operators, and may move; both have the watermarks that they are told."""
 
-    ``pace``: ms by the clock for each watermark: the fewer, the more rows are held in memory; 0: none are.
-    """
-
-    def __init__(self, batch_size=5, seal_bytes=SEAL_BYTES, pace=0, **arguments):
+    def __init__(self, batch_size=5, seal_bytes=SEAL_BYTES, **arguments):
         row_chunks.SEAL_BYTES = seal_bytes
-        self.clock, self.pace = ManualClock(), pace
         self.node, self.schemas = join_node(**arguments)
         self.batch_size = batch_size
         self.store = MemoryBackend()
@@ -67,7 +62,6 @@ class TwoSubtasks:
                     tables=tables.of("j", numbers),
                     restored=self.restored,
                     schema=self.node.schema,
-                    clock=self.clock,
                 )
             )
             self.operators.append(operator)
@@ -88,7 +82,6 @@ class TwoSubtasks:
                 self._told(operator.process_input(side, own))
 
     def watermark(self, side, time_ms):
-        self.clock.advance_ms(self.pace)
         before = min(self.input_watermarks)
         self.input_watermarks[side] = time_ms
         self._tell_watermarks(before)
@@ -103,21 +96,18 @@ class TwoSubtasks:
     def hand_over(self, group):
         before = self.owner[group]
         self.owner[group] = 1 - before
-        self.operators[before].settle()
         for table in self.tables[before]:
             table.release_groups([group])
         for table in self.tables[1 - before]:
             table.adopt_groups([group])
 
     def capture(self):
-        for operator, tables in zip(self.operators, self.tables, strict=True):
-            operator.settle()
+        for tables in self.tables:
             for capture in tables.capture():
                 capture.write()
 
     def restart(self):
         for operator, tables in zip(self.operators, self.tables, strict=True):
-            operator.settle()
             tables.flush()
             self.restored[len(self.restored) % 2] = operator.snapshot(1)
             operator.close()
@@ -127,7 +117,6 @@ class TwoSubtasks:
     def finish(self):
         for operator, tables in zip(self.operators, self.tables, strict=True):
             self._told(operator.finish())
-            operator.settle()
             tables.flush()
             operator.close()
         return self.rows

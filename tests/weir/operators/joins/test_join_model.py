@@ -28,8 +28,6 @@ STEPS = st.lists(
 )
 
 
-#: All rows go to the store; those are held that are complete within a few ms of event time; nearly all are held.
-PACES = st.sampled_from([0, 400, 50])
 #: Rows of a key go to chunks never, after some, after each.
 SEALS = st.sampled_from([1 << 20, 150, 20])
 QUICK = settings(
@@ -75,10 +73,10 @@ def told(job):
 
 @pytest.mark.parametrize("how", HOWS)
 @QUICK
-@given(seal_bytes=SEALS, pace=PACES, steps=STEPS, bounds=st.tuples(st.integers(-8, 8), st.integers(0, 8)))
-def test_within_an_interval(how, seal_bytes, pace, steps, bounds):
+@given(seal_bytes=SEALS, steps=STEPS, bounds=st.tuples(st.integers(-8, 8), st.integers(0, 8)))
+def test_within_an_interval(how, seal_bytes, steps, bounds):
     lower, upper = bounds[0], bounds[0] + bounds[1]
-    job = TwoSubtasks(seal_bytes=seal_bytes, pace=pace, how=how, within=(lower, upper))
+    job = TwoSubtasks(seal_bytes=seal_bytes, how=how, within=(lower, upper))
     left, right = play(job, steps)
     expected = nested_loop(
         left,
@@ -105,9 +103,9 @@ def end_of(side, row):
 
 @pytest.mark.parametrize("how", HOWS)
 @QUICK
-@given(seal_bytes=SEALS, pace=PACES, steps=STEPS)
-def test_between_columns(how, seal_bytes, pace, steps):
-    job = TwoSubtasks(seal_bytes=seal_bytes, pace=pace, how=how, between=("lo", "hi"))
+@given(seal_bytes=SEALS, steps=STEPS)
+def test_between_columns(how, seal_bytes, steps):
+    job = TwoSubtasks(seal_bytes=seal_bytes, how=how, between=("lo", "hi"))
     left, right = play(job, steps)
     assert told(job) == nested_loop(left, right, how, is_between, end_of)
     assert job.kept_entries() == []
@@ -115,9 +113,9 @@ def test_between_columns(how, seal_bytes, pace, steps):
 
 @pytest.mark.parametrize("how", HOWS)
 @QUICK
-@given(seal_bytes=SEALS, pace=PACES, steps=STEPS, size=st.integers(4, 9), offset=st.integers(0, 3))
-def test_in_the_same_window(how, seal_bytes, pace, steps, size, offset):
-    job = TwoSubtasks(seal_bytes=seal_bytes, pace=pace, how=how, window=weir.tumbling(size, offset=offset))
+@given(seal_bytes=SEALS, steps=STEPS, size=st.integers(4, 9), offset=st.integers(0, 3))
+def test_in_the_same_window(how, seal_bytes, steps, size, offset):
+    job = TwoSubtasks(seal_bytes=seal_bytes, how=how, window=weir.tumbling(size, offset=offset))
     left, right = play(job, steps)
 
     def number(row):
@@ -132,16 +130,11 @@ def test_in_the_same_window(how, seal_bytes, pace, steps, size, offset):
 
 @QUICK
 @given(
-    seal_bytes=SEALS,
-    pace=PACES,
-    steps=STEPS,
-    slide=st.integers(1, 4),
-    slides=st.integers(1, 4),
-    offset=st.integers(0, 3),
+    seal_bytes=SEALS, steps=STEPS, slide=st.integers(1, 4), slides=st.integers(1, 4), offset=st.integers(0, 3)
 )
-def test_in_the_same_sliding_windows(seal_bytes, pace, steps, slide, slides, offset):
+def test_in_the_same_sliding_windows(seal_bytes, steps, slide, slides, offset):
     size, offset = slide * slides, offset % slide
-    job = TwoSubtasks(seal_bytes=seal_bytes, pace=pace, window=weir.sliding(size, slide, offset=offset))
+    job = TwoSubtasks(seal_bytes=seal_bytes, window=weir.sliding(size, slide, offset=offset))
     left, right = play(job, steps)
 
     def windows(row):
@@ -164,9 +157,9 @@ def test_in_the_same_sliding_windows(seal_bytes, pace, steps, slide, slides, off
 
 @pytest.mark.parametrize("how", ["inner", "semi"])
 @QUICK
-@given(seal_bytes=SEALS, pace=PACES, steps=STEPS)
-def test_without_bounds(how, seal_bytes, pace, steps):
-    job = TwoSubtasks(seal_bytes=seal_bytes, pace=pace, how=how)
+@given(seal_bytes=SEALS, steps=STEPS)
+def test_without_bounds(how, seal_bytes, steps):
+    job = TwoSubtasks(seal_bytes=seal_bytes, how=how)
     left, right = play(job, steps)
     assert told(job) == nested_loop(left, right, how, lambda a, b: True, None)
 
@@ -191,9 +184,9 @@ def as_of(steps, how):
 
 @pytest.mark.parametrize("how", ["left", "inner"])
 @QUICK
-@given(seal_bytes=SEALS, pace=PACES, steps=STEPS)
-def test_as_of_a_time(how, seal_bytes, pace, steps):
-    job = TwoSubtasks(seal_bytes=seal_bytes, pace=pace, method="join_as_of", how=how)
+@given(seal_bytes=SEALS, steps=STEPS)
+def test_as_of_a_time(how, seal_bytes, steps):
+    job = TwoSubtasks(seal_bytes=seal_bytes, method="join_as_of", how=how)
     sides = play(job, steps)
     assert Counter(job.finish()) == as_of(sides, how)
 
