@@ -221,5 +221,10 @@ def _show(text: str) -> None:
     sys.stderr.flush()
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """``python -m control_plane``."""
     app(prog_name="python -m control_plane")
+
+
+if __name__ == "__main__":
+    start()

@@ -45,8 +45,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, at_interrupt)
     gc.enable()
     made()
-    arguments = sys.argv[1:]
-    entry.app(args=arguments, prog_name=f"python -m {module}")
+    entry.start()
 
 
 def _serve(connection: socket.socket, own: dict[str, str]) -> Callable[[], None] | None:

@@ -134,5 +134,10 @@ def _arguments(arguments: list[str]) -> list[str]:
     return [f"-{argument}" if argument.startswith(_PORT_FLAG) else argument for argument in arguments]
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """``python -m task_manager``."""
     app(args=_arguments(sys.argv[1:]), prog_name="python -m task_manager")
+
+
+if __name__ == "__main__":
+    start()

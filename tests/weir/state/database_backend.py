@@ -58,6 +58,10 @@ class AppliedAtOnce(SpreadKeys):
         super().__init__(store)
         self._store, self._applying, self._passed = store, applying, passed
 
+    def change(self, puts: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write what :meth:`apply` will apply."""
+        super().write(puts)
+
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         super().write(puts, deletes)
         self.apply()

@@ -114,9 +114,9 @@ class RecordProducer:
             try:
                 return self._producer.init_transactions(_LOOK_S)
             except KafkaException as error:
-                # What timed out goes on, and the next call waits for it.
-                is_under_way = error.args[0].code() == KafkaError._TIMED_OUT and error.args[0].retriable()
-                if not is_under_way or self._clock.monotonic_s() >= ends_s:
+                # What timed out goes on, and the next call waits for it. The code is what its last attempt met: often
+                # that the brokers still end the transaction of an earlier producer.
+                if not error.args[0].retriable() or self._clock.monotonic_s() >= ends_s:
                     raise
             waiting.tell_if_due()
 
