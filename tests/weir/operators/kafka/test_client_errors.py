@@ -113,6 +113,28 @@ def test_a_broker_that_is_away_when_the_job_starts_is_told_of_before_it_is_given
     assert told[0].startswith("sink s: Kafka at h:1: no answer; check the addresses, and that it runs")
 
 
+def test_the_end_of_an_earlier_producers_transaction_is_waited_for(monkeypatch):
+    """A call that timed out tells what its last attempt met, and goes on."""
+    met = [
+        KafkaError(KafkaError.CONCURRENT_TRANSACTIONS, retriable=True),
+        KafkaError(KafkaError._TIMED_OUT, retriable=True),
+    ]
+
+    def init_transactions(_):
+        if met:
+            raise KafkaException(met.pop(0))
+
+    monkeypatch.setattr(
+        producing, "Producer", lambda *_, **__: types.SimpleNamespace(init_transactions=init_transactions)
+    )
+    producing.RecordProducer(weir.KafkaSink("t", bootstrap="h:1"), "s", "id", ManualClock())
+    assert met == []
+    met += [KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), KafkaError(KafkaError.NO_ERROR)]
+    with pytest.raises(InputError):
+        producing.RecordProducer(weir.KafkaSink("t", bootstrap="h:1"), "s", "id", ManualClock())
+    assert len(met) == 1
+
+
 def test_settings_of_tls_and_sasl_reach_every_client(monkeypatch):
     seen = []
 
