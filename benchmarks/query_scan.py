@@ -16,8 +16,8 @@ from experiments.cluster import Cluster
 
 #: Rates at which every event's latency is written down, and the job keeps up on a busy machine, too.
 _RATE = 100_000
-#: After the last new key, until the checkpoint that is asked has all of them.
-_SETTLE_S = 4.0
+#: Until a checkpoint has all keys; subtasks may read the file with all of them one after the other.
+_KEYS_S_MAX, _LOOK_S = 60.0, 0.5
 #: Each of the two windows: without a scan, and with scans one after the other.
 _WINDOW_S = 6.0
 #: For a start that takes long, and scans that end late.
@@ -49,7 +49,7 @@ def scan_figures(directory: Path, data_root: Path, keys: int, task_managers: int
         for _ in range(task_managers):
             cluster.start_task_manager()
         cluster.wait_for(lambda status: status["totals"]["events_out"] >= keys, "all keys")
-        time.sleep(_SETTLE_S)
+        _await_keys(cluster.http_port, keys)
         without = (time.time(), time.time() + _WINDOW_S)
         time.sleep(_WINDOW_S)
         began_s, took_s = time.time(), []
@@ -74,6 +74,15 @@ def scan_figures(directory: Path, data_root: Path, keys: int, task_managers: int
     }
 
 
+def _await_keys(port: int, keys: int) -> None:
+    end_s = time.monotonic() + _KEYS_S_MAX
+    with weir.connect(f"127.0.0.1:{port}") as job:
+        while (count := job.state("count", "count").count()) < keys:
+            if time.monotonic() > end_s:
+                raise BenchmarkError(f"after {_KEYS_S_MAX:.0f} s a checkpoint has {count} of {keys} keys")
+            time.sleep(_LOOK_S)
+
+
 def _p99_ms(latencies: pl.DataFrame, begin_s: float, end_s: float) -> float:
     """Of the events that arrived between two wall-clock seconds."""
     arrived = latencies.filter(pl.col("arrival_ms").is_between(begin_s * 1e3, end_s * 1e3))
@@ -83,17 +92,13 @@ def _p99_ms(latencies: pl.DataFrame, begin_s: float, end_s: float) -> float:
 
 
 def _input(root: Path, keys: int) -> Path:
-    """Every key once, in any order, and then keys at random until the end of the run."""
-    more = int(_RATE * (_SETTLE_S + 2 * _WINDOW_S + _SPARE_S))
+    """A file with every key once, in any order, and one with keys at random until the end of the run."""
+    more = int(_RATE * (_KEYS_S_MAX + 2 * _WINDOW_S + _SPARE_S))
 
     def write(fresh: Path) -> None:
         rng = np.random.default_rng(SEED)
-        parts = (rng.permutation(keys) + 1, rng.integers(1, keys + 1, more))
-        numbers = np.concatenate(parts)
-        # Two subtasks read two files of the same length, from the beginning to the end.
-        for part in range(2):
-            chosen = numbers[part::2]
-            lines = format_lines(np.full(len(chosen), _KEPT_ID), chosen).to_frame()
+        for part, numbers in enumerate((rng.permutation(keys) + 1, rng.integers(1, keys + 1, more))):
+            lines = format_lines(np.full(len(numbers), _KEPT_ID), numbers).to_frame()
             lines.write_csv(fresh / f"part-{part}.jsonl", include_header=False, quote_style="never")
 
-    return made_if_absent(root / f"scan-{keys}-then-{more}-seed-{SEED}", write)
+    return made_if_absent(root / f"keys-{keys}-then-{more}-seed-{SEED}", write)
