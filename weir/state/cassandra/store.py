@@ -134,7 +134,11 @@ class DatabaseStore(StateBackend):
     def scan(
         self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Entries of the owned groups in a range, as they are now. Exhaust or drop the iterator."""
+        """Entries of the owned groups in a range, as they are now. Exhaust or drop the iterator.
+
+        What is applied meanwhile was written before, and does not show. The database has no view of one moment: what
+        another thread than the caller's writes, and a complete checkpoint applies, before the iterator ends, may show.
+        """
         return self._scan(start, stop, reverse, may_read_all=False)
 
     def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
