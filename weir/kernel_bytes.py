@@ -1,7 +1,7 @@
-"""What kernels do with bytes of keys: compare them eight at a time, and have memory fetched before they need it.
+"""Bytes in kernels: loads and stores at any address, comparisons, counts of bits, memory fetched ahead.
 
-For byte kernels: in others each call of a part counts references, which takes longer than a key. Kernels do not notice
-when something here changes, see :func:`weir.kernels.kernel_part`.
+For byte kernels: in others each call of a part counts references, which takes longer than the work on a few bytes.
+Kernels do not notice when something here changes, see :func:`weir.kernels.kernel_part`.
 """
 
 from __future__ import annotations
@@ -15,45 +15,133 @@ from numba.extending import intrinsic
 
 from weir.kernels import byte_kernel_part
 
-#: Untyped, as numba types only a part of it.
+#: Untyped, as numba types only a part of it; and what it builds code of.
 _cgutils: Any = cgutils
-_ir = _cgutils.ir
+ir = _cgutils.ir
+#: Bytes after the end of its data that a kernel may read.
+PADDING_BYTES = 64
 _WORD_BYTES = 8
 
 
-def _intrinsic(function: Callable[..., Any]) -> Any:
+def untyped_intrinsic(function: Callable[..., Any]) -> Any:
+    """What numba makes of a function that generates code; without types, which numba lacks."""
     return intrinsic(function)
 
 
-def _byte_pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    view = context.make_array(signature.args[0])(context, builder, arguments[0])
-    pointer = builder.gep(view.data, [arguments[1]])
-    return builder.bitcast(pointer, _ir.IntType(8).as_pointer())
+def byte_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Pointer to the item of the first argument, an array of bytes, whose index is the second one."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.gep(array.data, [args[1]])
 
 
-@_intrinsic
-def _word_at(typing_context: Any, array: Any, index: Any) -> Any:
-    """The eight bytes from a byte of an array of bytes on, as uint64; without care for negative indices."""
+@untyped_intrinsic
+def load8(typing_context: Any, array: Any, index: Any) -> Any:
+    """Eight bytes from any address, little endian, as uint64."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = context.get_value_type(types.uint64)
-        pointer = _byte_pointer(context, builder, signature, arguments)
-        return builder.load(builder.bitcast(pointer, word.as_pointer()), align=1)
+        pointer = builder.bitcast(byte_pointer(context, builder, signature, args), word.as_pointer())
+        return builder.load(pointer, align=1)
 
-    return types.uint64(array, types.int64), generate
+    return types.uint64(array, types.int64), codegen
 
 
-@_intrinsic
+@untyped_intrinsic
+def load4(typing_context: Any, array: Any, index: Any) -> Any:
+    """Four bytes from any address, little endian, as uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = context.get_value_type(types.uint32)
+        pointer = builder.bitcast(byte_pointer(context, builder, signature, args), word.as_pointer())
+        return builder.zext(builder.load(pointer, align=1), context.get_value_type(types.uint64))
+
+    return types.uint64(array, types.int64), codegen
+
+
+@untyped_intrinsic
+def byte_at(typing_context: Any, array: Any, index: Any) -> Any:
+    """One byte as int64; unlike ``array[index]`` without care for negative indices."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = builder.load(byte_pointer(context, builder, signature, args))
+        return builder.zext(byte, context.get_value_type(types.int64))
+
+    return types.int64(array, types.int64), codegen
+
+
+@untyped_intrinsic
+def store8(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
+    """Write eight bytes to any address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = byte_pointer(context, builder, signature, args)
+        pointer = builder.bitcast(pointer, args[2].type.as_pointer())
+        builder.store(args[2], pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.uint64), codegen
+
+
+@untyped_intrinsic
+def trailing_zeros(typing_context: Any, value: Any) -> Any:
+    """Zero bits below the lowest set bit of a uint64 that is not 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], cgutils.true_bit)
+
+    return types.int64(types.uint64), codegen
+
+
+@untyped_intrinsic
+def leading_zeros(typing_context: Any, value: Any) -> Any:
+    """Zero bits above the highest set bit of a uint64 that is not 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], cgutils.true_bit)
+
+    return types.int64(types.uint64), codegen
+
+
+@untyped_intrinsic
+def copy_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) -> Any:
+    """Copy 32 bytes from any address to any address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 32)
+        to_array = context.make_array(signature.args[0])(context, builder, args[0])
+        from_array = context.make_array(signature.args[2])(context, builder, args[2])
+        pointers = [
+            builder.bitcast(builder.gep(array.data, [index]), vector.as_pointer())
+            for array, index in ((to_array, args[1]), (from_array, args[3]))
+        ]
+        builder.store(builder.load(pointers[1], align=1), pointers[0], align=1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64), codegen
+
+
+@untyped_intrinsic
+def count_bits(typing_context: Any, value: Any) -> Any:
+    """Set bits of a uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), codegen
+
+
+@untyped_intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Have an item of an array in the caches soon, for reading; the index may be anything, nothing is read."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte, number = _ir.IntType(8), _ir.IntType(32)
-        kind = _ir.FunctionType(_ir.VoidType(), [byte.as_pointer(), number, number, number])
+        byte, number = ir.IntType(8), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), number, number, number])
         function = _cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         # To read, into all caches, data.
-        how = [_ir.Constant(number, value) for value in (0, 3, 1)]
-        builder.call(function, [_byte_pointer(context, builder, signature, arguments), *how])
+        how = [ir.Constant(number, value) for value in (0, 3, 1)]
+        pointer = builder.bitcast(byte_pointer(context, builder, signature, arguments), byte.as_pointer())
+        builder.call(function, [pointer, *how])
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
@@ -70,8 +158,8 @@ def same_bytes(left: Any, first: Any, right: Any, other: Any, length: Any) -> An
     last = length - _WORD_BYTES
     index = 0
     while index < last:
-        if _word_at(left, first + index) != _word_at(right, other + index):
+        if load8(left, first + index) != load8(right, other + index):
             return False
         index += _WORD_BYTES
     # The last ones, some of them for the second time.
-    return _word_at(left, first + last) == _word_at(right, other + last)
+    return load8(left, first + last) == load8(right, other + last)

@@ -38,7 +38,7 @@ KERNEL_MODULES = (
     "weir.operators.keyed.aggregate_kernels",
     "weir.operators.keyed.row_kernels",
     "weir.operators.stateless.busy",
-    "weir.operators.byte_access",
+    "weir.operators.text_masks",
     "weir.operators.kernel_types",
     "weir.operators.sources.json_scan",
     "weir.operators.sources.json_late",
@@ -62,7 +62,7 @@ _ONLY_INLINED = frozenset(
     {
         "weir.kernel_bytes",
         "weir.kernels",
-        "weir.operators.byte_access",
+        "weir.operators.text_masks",
         "weir.operators.kernel_types",
         "weir.operators.sources.csv_tokens",
         "weir.operators.sources.json_tokens",

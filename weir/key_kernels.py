@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import intrinsic
 
-from weir.kernel_bytes import same_bytes
+from weir.kernel_bytes import load4, load8, same_bytes
 from weir.kernels import brief_kernel, byte_kernel, kernel, kernel_part
 
 
@@ -47,28 +46,6 @@ SIGN_BIT = np.uint64(1 << 63)
 TAG_NULL = 0
 TAG_INTEGER = 1
 TAG_BYTES = 2
-
-
-def _unaligned_load(bits: int) -> Any:
-    """An intrinsic ``load(array, index)``: the little-endian unsigned integer at byte ``index``."""
-
-    def load(typing_context: Any, array: Any, index: Any) -> Any:
-        result = types.Integer.from_bitwidth(bits, signed=False)
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            view = context.make_array(signature.args[0])(context, builder, arguments[0])
-            pointer = builder.gep(view.data, [arguments[1]])
-            return builder.load(
-                builder.bitcast(pointer, context.get_value_type(result).as_pointer()), align=1
-            )
-
-        return result(array, types.int64), generate
-
-    return intrinsic(load)
-
-
-_load_u64 = _unaligned_load(64)
-_load_u32 = _unaligned_load(32)
 
 
 @kernel_part
@@ -115,10 +92,10 @@ def _long_start(data: Any, start: Any, stop: Any) -> Any:
     lane_1, lane_2, lane_3, lane_4 = LANE_1, PRIME_2, np.uint64(0), LANE_4
     position = start
     while position + 32 <= stop:
-        lane_1 = _round(lane_1, _load_u64(data, position))
-        lane_2 = _round(lane_2, _load_u64(data, position + 8))
-        lane_3 = _round(lane_3, _load_u64(data, position + 16))
-        lane_4 = _round(lane_4, _load_u64(data, position + 24))
+        lane_1 = _round(lane_1, load8(data, position))
+        lane_2 = _round(lane_2, load8(data, position + 8))
+        lane_3 = _round(lane_3, load8(data, position + 16))
+        lane_4 = _round(lane_4, load8(data, position + 24))
         position += 32
     value = _rotate(lane_1, 1) + _rotate(lane_2, 7) + _rotate(lane_3, 12) + _rotate(lane_4, 18)
     for lane in (lane_1, lane_2, lane_3, lane_4):
@@ -137,10 +114,10 @@ def _hash(data: Any, position: Any, stop: Any) -> Any:
         value = PRIME_5
     value += np.uint64(length)
     while position + 8 <= stop:
-        value = _mix_word(value, _load_u64(data, position))
+        value = _mix_word(value, load8(data, position))
         position += 8
     if position + 4 <= stop:
-        value = _rotate(value ^ (np.uint64(_load_u32(data, position)) * PRIME_1), 23) * PRIME_2 + PRIME_3
+        value = _rotate(value ^ (load4(data, position) * PRIME_1), 23) * PRIME_2 + PRIME_3
         position += 4
     while position < stop:
         value = _rotate(value ^ (np.uint64(data[position]) * PRIME_5), 11) * PRIME_1
@@ -277,7 +254,7 @@ def read_integers(data: Any, starts: Any, integers: Any) -> None:
     """Read canonical 8-byte integers at ``starts``; a negative start leaves 0."""
     for row in range(integers.size):
         if starts[row] >= 0:
-            integers[row] = _swap_bytes(_load_u64(data, starts[row])) ^ SIGN_BIT
+            integers[row] = _swap_bytes(load8(data, starts[row])) ^ SIGN_BIT
 
 
 @kernel(types.int64(_U8, _OUT_I64, _OUT_I64, types.uint8, _OUT_I64, _OUT_I64))
@@ -299,7 +276,7 @@ def read_component(data: Any, cursors: Any, stops: Any, tag: Any, starts: Any, l
         if found != TAG_NULL:
             length = np.int64(8)
             if found == TAG_BYTES and position + 4 <= stops[row]:
-                length = np.int64(_load_u32(data, position))
+                length = np.int64(load4(data, position))
                 position += 4
             if found != tag or position + length > stops[row]:
                 return row

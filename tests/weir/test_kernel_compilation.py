@@ -76,7 +76,7 @@ def one_kernel(tmp_path):
     text = file.read_text()
     begin, end = text.index("KERNEL_MODULES = ("), text.index("#: Of these, modules")
     file.write_text(
-        f'{text[:begin]}KERNEL_MODULES = ("weir.operators.byte_access", "weir.operators.stateless.busy")\n{text[end:]}'
+        f'{text[:begin]}KERNEL_MODULES = ("weir.operators.text_masks", "weir.operators.stateless.busy")\n{text[end:]}'
     )
     return tmp_path
 

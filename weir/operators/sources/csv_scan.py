@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end, load8
+from weir.kernel_bytes import byte_at, load8
+from weir.kernels import byte_kernel, byte_kernel_part
 from weir.operators.kernel_types import BOOL, BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
 from weir.operators.sources.csv_tokens import (
     BAD_FIELDS,
@@ -37,6 +38,7 @@ from weir.operators.sources.csv_tokens import (
     skip_fields,
     truth,
 )
+from weir.operators.text_masks import line_end
 
 #: Kinds of columns. A late value is only found, and its place is noted.
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_TEXT, KIND_LATE = range(5)
@@ -63,7 +65,7 @@ BAD_START, BAD_STOP, BAD_WHY, BAD_FIELD, BAD_ROW = range(5)
 _ALL_FIELDS = 1 << 40
 
 
-@kernel_part
+@byte_kernel_part
 def _put(
     data: np.ndarray,
     start: int,
@@ -104,7 +106,7 @@ def _put(
     return GOOD, late_count + 1
 
 
-@kernel_part
+@byte_kernel_part
 def _scan_record(
     data: np.ndarray,
     at: int,
@@ -229,7 +231,7 @@ def _scan_record(
     return at + 1, why, about, late_count
 
 
-@kernel(
+@byte_kernel(
     TYPES.UniTuple(INT, 4)(
         *(BYTES, INT, INT, INT, INT, INT, INT, BOOL, BOOL, INTS, INTS_2D, BYTES, INTS, BOOL),
         *(INTS, FLOATS, OFFSETS, BYTES, BYTES, INTS_2D, INTS_2D, INTS),

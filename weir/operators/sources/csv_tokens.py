@@ -7,20 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.operators.byte_access import (
-    block_masks,
-    byte_at,
-    copy_block,
-    count_bits,
-    kernel_part,
-    leading_zeros,
-    load8,
-    record_masks,
-    store8,
-    trailing_zeros,
-    utf8_masks,
-)
+from weir.kernel_bytes import byte_at, copy_block, count_bits, leading_zeros, load8, store8, trailing_zeros
+from weir.kernels import byte_kernel_part
 from weir.operators.sources.json_tokens import utf8_length
+from weir.operators.text_masks import block_masks, record_masks, utf8_masks
 
 #: Why a record is not good.
 GOOD, BAD_FIELDS, BAD_QUOTE, OPEN_QUOTE, BAD_UTF8, BAD_NULL, BAD_VALUE, OUT_OF_RANGE, TOO_LONG = range(9)
@@ -40,14 +30,14 @@ _SHIFTS = tuple(np.uint64(shift) for shift in (1, 2, 4, 8, 16, 32))
 _POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
 
 
-@kernel_part
+@byte_kernel_part
 def _quoted_ends(word: np.uint64, quotes: np.uint64) -> np.uint64:
     """High bits of quotes, and of what is beyond ASCII; only the lowest is exact."""
     quote = word ^ quotes
     return (((quote - _ONES) & ~quote) | word) & _HIGHS
 
 
-@kernel_part
+@byte_kernel_part
 def skip_fields(data: np.ndarray, at: int, limit: int, delimiter: int, quote: int) -> tuple[int, int]:
     """Pass over plain fields of ASCII, 32 bytes at a time, from the beginning of one on.
 
@@ -75,7 +65,7 @@ def skip_fields(data: np.ndarray, at: int, limit: int, delimiter: int, quote: in
         at += 32
 
 
-@kernel_part
+@byte_kernel_part
 def rest_of_record(
     data: np.ndarray, at: int, stop: int, delimiter: int, quote: int, has_quote: bool
 ) -> tuple[int, int]:
@@ -141,7 +131,7 @@ def rest_of_record(
     return -1, 0
 
 
-@kernel_part
+@byte_kernel_part
 def plain_field(
     data: np.ndarray,
     at: int,
@@ -189,7 +179,7 @@ def plain_field(
         to += length
 
 
-@kernel_part
+@byte_kernel_part
 def quoted_field(
     data: np.ndarray,
     at: int,
@@ -246,7 +236,7 @@ def quoted_field(
     return at, FIELD_OPEN, at, to, utf8_right
 
 
-@kernel_part
+@byte_kernel_part
 def is_null(
     data: np.ndarray, start: int, stop: int, empty_is_null: bool, nulls: np.ndarray, null_offsets: np.ndarray
 ) -> bool:
@@ -266,7 +256,7 @@ def is_null(
     return False
 
 
-@kernel_part
+@byte_kernel_part
 def is_eight_digits(word: np.uint64) -> bool:
     """Whether all bytes of a word are digits."""
     high = np.uint64(0xF0F0F0F0F0F0F0F0)
@@ -274,7 +264,7 @@ def is_eight_digits(word: np.uint64) -> bool:
     return bool(((word & high) | (carried >> np.uint64(4))) == np.uint64(0x3333333333333333))
 
 
-@kernel_part
+@byte_kernel_part
 def eight_digits(word: np.uint64) -> np.int64:
     """The number that eight digits are, the first one in the lowest byte."""
     word &= np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -284,7 +274,7 @@ def eight_digits(word: np.uint64) -> np.int64:
     return np.int64((word * np.uint64(10000) + (word >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
 
 
-@kernel_part
+@byte_kernel_part
 def integer(data: np.ndarray, at: int, stop: int) -> tuple[int, int]:
     """Digits with a sign or without: the number, and ``GOOD``, ``BAD_VALUE`` or ``OUT_OF_RANGE``."""
     negative = byte_at(data, at) == 0x2D
@@ -311,7 +301,7 @@ def integer(data: np.ndarray, at: int, stop: int) -> tuple[int, int]:
     return number, why
 
 
-@kernel_part
+@byte_kernel_part
 def decimal(data: np.ndarray, at: int, stop: int) -> tuple[float, int, bool]:
     """A number of any form: its value, ``GOOD`` or ``BAD_VALUE``, and whether a slower parser must find the value."""
     negative = byte_at(data, at) == 0x2D
@@ -369,7 +359,7 @@ def decimal(data: np.ndarray, at: int, stop: int) -> tuple[float, int, bool]:
     return -value if negative else value, GOOD, late
 
 
-@kernel_part
+@byte_kernel_part
 def truth(data: np.ndarray, at: int, stop: int) -> int:
     """1 for true, 0 for false in letters of any case; -1: neither."""
     word = load8(data, at) | np.uint64(0x2020202020202020)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pa_types
 
-from weir.operators.byte_access import PADDING_BYTES
+from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.json_late import RawValues, put_late_numbers
 from weir.operators.sources.json_scan import (
     ENTRIES_MAX,

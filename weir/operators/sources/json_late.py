@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.operators.byte_access import PADDING_BYTES, kernel, load8, store8
+from weir.kernel_bytes import PADDING_BYTES, load8, store8
+from weir.kernels import byte_kernel
 from weir.operators.kernel_types import BYTES, INT, INTS, TYPES
 from weir.operators.sources.json_scan import ENTRY_KIND, ENTRY_SLOT, KIND_FLOAT
 from weir.operators.sources.json_strict import StrictDecoder
@@ -14,7 +15,7 @@ from weir.operators.sources.json_strict import StrictDecoder
 _BEFORE, _AFTER = b'{"v":', b"}\n"
 
 
-@kernel(TYPES.void(BYTES, INTS, INTS, INT, INT, BYTES, INTS))
+@byte_kernel(TYPES.void(BYTES, INTS, INTS, INT, INT, BYTES, INTS))
 def _gather(
     data: np.ndarray,
     starts: np.ndarray,

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end, load8
+from weir.kernel_bytes import byte_at, load8
+from weir.kernels import byte_kernel, byte_kernel_part
 from weir.operators.kernel_types import BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
 from weir.operators.sources.json_tokens import (
     copy_string,
@@ -27,6 +28,7 @@ from weir.operators.sources.json_tokens import (
     skip_space,
     skip_value,
 )
+from weir.operators.text_masks import line_end
 
 #: Kinds of entries. An object's own entries are scanned, a raw value is only checked, and its place is noted.
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_OBJECT, KIND_RAW = range(6)
@@ -55,7 +57,7 @@ OBJECT_FIRST, OBJECT_STOP, OBJECT_PARENT, OBJECT_ENTRY = range(4)
 _POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
 
 
-@kernel_part
+@byte_kernel_part
 def _matches(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int) -> bool:
     """Whether the bytes at ``at`` are ``keys[start:stop]``, a key with its closing quote."""
     length = stop - start
@@ -71,7 +73,7 @@ def _matches(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int)
     return True
 
 
-@kernel_part
+@byte_kernel_part
 def _find_entry(
     data: np.ndarray, at: int, keys: np.ndarray, key_offsets: np.ndarray, first: int, stop: int, guess: int
 ) -> int:
@@ -84,7 +86,7 @@ def _find_entry(
     return -1
 
 
-@kernel_part
+@byte_kernel_part
 def _put_nulls(
     filled: int,
     row: int,
@@ -108,7 +110,7 @@ def _put_nulls(
             numbers[slot * rows_max + row] = 0
 
 
-@kernel_part
+@byte_kernel_part
 def _scan_value(
     data: np.ndarray,
     at: int,
@@ -168,7 +170,7 @@ def _scan_value(
     return after, late_count + 1
 
 
-@kernel_part
+@byte_kernel_part
 def _scan_object(
     data: np.ndarray,
     at: int,
@@ -274,7 +276,7 @@ def _scan_object(
     return at + 1, late_count, filled
 
 
-@kernel(
+@byte_kernel(
     TYPES.UniTuple(INT, 4)(
         BYTES,
         INT,

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.operators.byte_access import (
-    byte_at,
-    copy_block,
-    count_bits,
-    kernel_part,
-    load8,
-    string_masks,
-    trailing_zeros,
-    utf8_masks,
-)
+from weir.kernel_bytes import byte_at, copy_block, count_bits, load8, trailing_zeros
+from weir.kernels import byte_kernel_part
+from weir.operators.text_masks import string_masks, utf8_masks
 
 #: Deeper values are left to the strict parser: the open brackets are the bits of one integer.
 SKIP_DEPTH_MAX = 60
@@ -43,7 +36,7 @@ _THIRD = np.uint64(24)
 _E0, _ED = np.uint64(0xE0), np.uint64(0xED)
 
 
-@kernel_part
+@byte_kernel_part
 def special_bytes(word: np.uint64) -> np.uint64:
     """High bits of the bytes that end a plain run: quote, backslash, control or beyond ASCII.
 
@@ -57,7 +50,7 @@ def special_bytes(word: np.uint64) -> np.uint64:
     return (found | word) & _HIGHS
 
 
-@kernel_part
+@byte_kernel_part
 def utf8_length(data: np.ndarray, at: int) -> int:
     """Bytes of the well-formed UTF-8 sequence at ``at``, which starts beyond ASCII; 0 if it is not one."""
     a = byte_at(data, at)
@@ -79,7 +72,7 @@ def utf8_length(data: np.ndarray, at: int) -> int:
     return 4
 
 
-@kernel_part
+@byte_kernel_part
 def skip_beyond_ascii(data: np.ndarray, at: int) -> int:
     """Position of the next byte of ASCII after the UTF-8 sequences from ``at`` on; -1: they are not well formed."""
     while True:
@@ -101,7 +94,7 @@ def skip_beyond_ascii(data: np.ndarray, at: int) -> int:
             return at
 
 
-@kernel_part
+@byte_kernel_part
 def _hex_digit(byte: int) -> int:
     if 0x30 <= byte <= 0x39:
         return byte - 0x30
@@ -109,7 +102,7 @@ def _hex_digit(byte: int) -> int:
     return lower - 0x57 if 0x61 <= lower <= 0x66 else -1
 
 
-@kernel_part
+@byte_kernel_part
 def _four_hex(data: np.ndarray, at: int) -> int:
     """The number that four hexadecimal digits stand for; negative if they are not such digits."""
     a = _hex_digit(byte_at(data, at))
@@ -119,7 +112,7 @@ def _four_hex(data: np.ndarray, at: int) -> int:
     return -1 if (a | b | c | d) < 0 else (a << 12) | (b << 8) | (c << 4) | d
 
 
-@kernel_part
+@byte_kernel_part
 def _escape(data: np.ndarray, at: int) -> tuple[int, int]:
     """The character of the escape whose backslash is at ``at``; position after it, -1: not certain.
 
@@ -153,7 +146,7 @@ def _escape(data: np.ndarray, at: int) -> tuple[int, int]:
     return -1, 0
 
 
-@kernel_part
+@byte_kernel_part
 def _put_utf8(out: np.ndarray, to: int, code: int) -> int:
     """Write a character; the position after it."""
     if code < 0x80:
@@ -175,7 +168,7 @@ def _put_utf8(out: np.ndarray, to: int, code: int) -> int:
     return to + 4
 
 
-@kernel_part
+@byte_kernel_part
 def skip_key(data: np.ndarray, at: int) -> int:
     """Position after the closing quote of a key whose inside begins at ``at``; -1: not certain.
 
@@ -197,7 +190,7 @@ def skip_key(data: np.ndarray, at: int) -> int:
             return -1
 
 
-@kernel_part
+@byte_kernel_part
 def _skip_text_block(
     data: np.ndarray, at: int, special: np.uint64, beyond: np.uint64, below: np.uint64
 ) -> int:
@@ -228,7 +221,7 @@ def _skip_text_block(
     return at + int(count_bits(below))
 
 
-@kernel_part
+@byte_kernel_part
 def skip_string(data: np.ndarray, at: int) -> int:
     """Position after the closing quote of a string whose inside begins at ``at``; -1: not certain."""
     while True:
@@ -255,7 +248,7 @@ def skip_string(data: np.ndarray, at: int) -> int:
             return -1
 
 
-@kernel_part
+@byte_kernel_part
 def copy_string(data: np.ndarray, at: int, out: np.ndarray, to: int) -> tuple[int, int]:
     """Copy a string's characters, from after its opening quote; escapes become what they stand for.
 
@@ -299,7 +292,7 @@ def copy_string(data: np.ndarray, at: int, out: np.ndarray, to: int) -> tuple[in
         to = _put_utf8(out, to, code)
 
 
-@kernel_part
+@byte_kernel_part
 def skip_space(data: np.ndarray, at: int) -> int:
     """Position of the next byte that is neither a space nor a tab."""
     while byte_at(data, at) == 0x20 or byte_at(data, at) == 0x09:
@@ -307,7 +300,7 @@ def skip_space(data: np.ndarray, at: int) -> int:
     return at
 
 
-@kernel_part
+@byte_kernel_part
 def literal(data: np.ndarray, at: int) -> tuple[int, int]:
     """Read ``true``, ``false`` or ``null``: position after it (-1: none of them), and 1, 0 or -1."""
     if (
@@ -335,7 +328,7 @@ def literal(data: np.ndarray, at: int) -> tuple[int, int]:
     return -1, 0
 
 
-@kernel_part
+@byte_kernel_part
 def simple_number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
     """Read a number without exponent.
 
@@ -378,7 +371,7 @@ def simple_number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
     return at, -mantissa if negative else mantissa, fraction, digits
 
 
-@kernel_part
+@byte_kernel_part
 def skip_number(data: np.ndarray, at: int) -> int:
     """Position after a number of any form; -1: not certain. What follows it is the caller's business."""
     if byte_at(data, at) == 0x2D:
@@ -408,7 +401,7 @@ def skip_number(data: np.ndarray, at: int) -> int:
     return at
 
 
-@kernel_part
+@byte_kernel_part
 def skip_value(data: np.ndarray, at: int) -> int:
     """Position after the value at ``at``, with all that is in it; -1: not certain."""
     byte = byte_at(data, at)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.operators.byte_access import byte_at, kernel, kernel_part, line_end
+from weir.kernel_bytes import byte_at
+from weir.kernels import byte_kernel, byte_kernel_part
 from weir.operators.kernel_types import BYTES, INT, INTS_2D, TYPES
+from weir.operators.text_masks import line_end
 
 #: A line nested deeper than this is never parsed: parsers recurse.
 DEPTH_MAX = 128
 
 
-@kernel(TYPES.UniTuple(INT, 2)(BYTES, INT, INT, INT, INTS_2D))
+@byte_kernel(TYPES.UniTuple(INT, 2)(BYTES, INT, INT, INT, INTS_2D))
 def cut_lines(data: np.ndarray, start: int, stop: int, lines_max: int, lines: np.ndarray) -> tuple[int, int]:
     """Find line ends, in the form of :func:`scan_lines` with no line certain.
 
@@ -34,7 +36,7 @@ def cut_lines(data: np.ndarray, start: int, stop: int, lines_max: int, lines: np
 SHAPE_OBJECT, SHAPE_BLANK, SHAPE_DEEP, SHAPE_OTHER = range(4)
 
 
-@kernel_part
+@byte_kernel_part
 def _line_shape(data: np.ndarray, at: int, stop: int) -> int:
     depth = 0
     deepest = 0
@@ -76,7 +78,7 @@ def _line_shape(data: np.ndarray, at: int, stop: int) -> int:
     return SHAPE_OTHER if odd or in_string or not closed else SHAPE_OBJECT
 
 
-@kernel(TYPES.void(BYTES, INTS_2D, INT, INT, BYTES))
+@byte_kernel(TYPES.void(BYTES, INTS_2D, INT, INT, BYTES))
 def line_shapes(
     data: np.ndarray, lines: np.ndarray, count: int, line_bytes_max: int, shapes: np.ndarray
 ) -> None:

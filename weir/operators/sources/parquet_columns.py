@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weir.operators.byte_access import PADDING_BYTES
+from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_kernels import append_found, append_plain
 from weir.operators.sources.parquet_late import LateRows, LateTexts

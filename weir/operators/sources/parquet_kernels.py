@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.operators.byte_access import PADDING_BYTES, byte_at, copy_block, kernel, kernel_part, load4, load8
+from weir.kernel_bytes import PADDING_BYTES, byte_at, copy_block, load4, load8
+from weir.kernels import byte_kernel, byte_kernel_part
 from weir.operators.kernel_types import BOOL, BYTES, INT, INTS, OFFSETS, TYPES
 
 _COPIED_BYTES = 32
 
 
-@kernel(INT(BYTES, INT, INT, INT, OFFSETS, INT))
+@byte_kernel(INT(BYTES, INT, INT, INT, OFFSETS, INT))
 def decode_hybrid(data: np.ndarray, at: int, stop: int, width: int, out: np.ndarray, count: int) -> int:
     """Decode numbers of ``width`` bits, in runs and in bit-packed groups of eight.
 
@@ -87,7 +88,7 @@ def decode_hybrid(data: np.ndarray, at: int, stop: int, width: int, out: np.ndar
     return at
 
 
-@kernel(INT(BYTES, INT, INT, OFFSETS, OFFSETS, INT))
+@byte_kernel(INT(BYTES, INT, INT, OFFSETS, OFFSETS, INT))
 def find_texts(
     data: np.ndarray, at: int, stop: int, starts: np.ndarray, lengths: np.ndarray, count: int
 ) -> int:
@@ -117,7 +118,7 @@ def find_texts(
     return at
 
 
-@kernel(BOOL(OFFSETS, OFFSETS, OFFSETS, INT, OFFSETS, OFFSETS))
+@byte_kernel(BOOL(OFFSETS, OFFSETS, OFFSETS, INT, OFFSETS, OFFSETS))
 def look_up_texts(
     dictionary_starts: np.ndarray,
     dictionary_lengths: np.ndarray,
@@ -137,7 +138,7 @@ def look_up_texts(
     return True
 
 
-@kernel(BOOL(BYTES, INT, INT, INT))
+@byte_kernel(BOOL(BYTES, INT, INT, INT))
 def all_present(data: np.ndarray, at: int, stop: int, count: int) -> bool:
     """Whether definition levels of one bit are runs of 1 only, of ``count`` together: the usual form without nulls."""
     while count > 0:
@@ -159,7 +160,7 @@ def all_present(data: np.ndarray, at: int, stop: int, count: int) -> bool:
     return True
 
 
-@kernel_part
+@byte_kernel_part
 def copy_text(data: np.ndarray, at: int, length: int, out: np.ndarray, to: int, safe: int) -> None:
     """Copy bytes, 32 at a time where they end at ``safe`` or before it; ``out`` has room for ``PADDING_BYTES`` more."""
     if at + length <= safe:
@@ -172,7 +173,7 @@ def copy_text(data: np.ndarray, at: int, length: int, out: np.ndarray, to: int, 
             out[to + place] = data[at + place]
 
 
-@kernel(TYPES.UniTuple(INT, 2)(BYTES, INT, INT, BYTES, INT, OFFSETS, INT, BYTES, INT))
+@byte_kernel(TYPES.UniTuple(INT, 2)(BYTES, INT, INT, BYTES, INT, OFFSETS, INT, BYTES, INT))
 def append_plain(
     data: np.ndarray,
     at: int,
@@ -220,7 +221,7 @@ def append_plain(
     return count, at
 
 
-@kernel(INT(BYTES, OFFSETS, OFFSETS, INT, INT, OFFSETS, INT, BYTES, INT))
+@byte_kernel(INT(BYTES, OFFSETS, OFFSETS, INT, INT, OFFSETS, INT, BYTES, INT))
 def append_found(
     data: np.ndarray,
     starts: np.ndarray,
@@ -260,7 +261,7 @@ def append_found(
     return count
 
 
-@kernel(BOOL(INTS, OFFSETS, INT, INTS))
+@byte_kernel(BOOL(INTS, OFFSETS, INT, INTS))
 def look_up_words(dictionary: np.ndarray, indices: np.ndarray, count: int, values: np.ndarray) -> bool:
     """Values of 64 bits by their indices in the dictionary; False: an index is none."""
     for number in range(count):

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from weir.operators.byte_access import PADDING_BYTES, kernel, load4
+from weir.kernel_bytes import PADDING_BYTES, load4
+from weir.kernels import byte_kernel
 from weir.operators.kernel_types import BYTES, INT, INTS, OFFSETS, TYPES
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_kernels import append_plain, copy_text
@@ -173,7 +174,7 @@ class LateRows:
     late: LateTexts
 
 
-@kernel(TYPES.void(TYPES.Array(TYPES.uint32, 1, "C"), INTS, OFFSETS))
+@byte_kernel(TYPES.void(TYPES.Array(TYPES.uint32, 1, "C"), INTS, OFFSETS))
 def name_owners(order: np.ndarray, ends: np.ndarray, owners: np.ndarray) -> None:
     """The consumer of each row.
 
@@ -187,7 +188,7 @@ def name_owners(order: np.ndarray, ends: np.ndarray, owners: np.ndarray) -> None
             owners[order[place]] = owner
 
 
-@kernel(INT(BYTES, INT, INT, OFFSETS, INT, BYTES, INTS, INTS, INTS, OFFSETS, INTS))
+@byte_kernel(INT(BYTES, INT, INT, OFFSETS, INT, BYTES, INTS, INTS, INTS, OFFSETS, INTS))
 def divide_plain(
     data: np.ndarray,
     at: int,

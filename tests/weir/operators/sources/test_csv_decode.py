@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weir.operators.byte_access import PADDING_BYTES
+from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.csv_decode import CsvDecoder
 from weir.operators.sources.csv_format import CsvFormat, header_fields
 

@@ -12,8 +12,8 @@ import pytest
 
 from weir.errors import InputError
 from weir.exchange import split_by_owner, with_key_hash
+from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.base import OperatorContext
-from weir.operators.byte_access import PADDING_BYTES
 from weir.operators.sources.parquet import ParquetReader
 from weir.operators.sources.parquet_columns import direct_batches
 from weir.operators.sources.parquet_headers import DamagedPageError
