@@ -95,6 +95,9 @@ class Connection:
                 self._connection.request("GET", target, headers=dict(headers))
                 reply = self._connection.getresponse()
                 body = reply.read()
+            except TimeoutError as error:
+                self._connection.close()
+                raise ConnectionLostError(f"{self._address} does not answer: {error}") from error
             except (OSError, http.client.HTTPException) as error:
                 # The other side may have closed a connection that was idle.
                 self._connection.close()

@@ -38,8 +38,9 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     501: {"model": ErrorView, "description": "this state cannot be asked so"},
     503: {
         "model": ErrorView,
-        "description": "not now (a rescale, a restart, a time-out); the error says why",
+        "description": "not now (a rescale, a restart); the error says why",
     },
+    504: {"model": ErrorView, "description": "it takes longer than a question may: ask for less"},
 }
 
 

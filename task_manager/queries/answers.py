@@ -160,7 +160,7 @@ class Answers:
                 raise QueryError(499, "the caller has gone")
             if self._clock.monotonic_s() > deadline_s:
                 raise QueryError(
-                    503, f"the question takes longer than {TIMEOUT_S:g} s: ask for less, or with a limit"
+                    504, f"the question takes longer than {TIMEOUT_S:g} s: ask for less, or with a limit"
                 )
 
         return check

@@ -213,6 +213,9 @@ def test_pages_and_counts(graph, written):
     last = page(graph, written, "number", limit=2, after=first.after.hex())
     assert ([row["value"] for row in last.rows], last.after) == ([1], None)
     assert page(graph, written, "number", counts=True).count == 3
+    assert page(graph, written, "number", counts=True, first="b").count == 2
+    assert page(graph, written, "text", counts=True, prefix="be").count == 1
+    assert page(graph, written, "number", counts=True, first="z").count == 0
     with pytest.raises(QueryError, match="ask for one key here"):
         page(graph, written, "items")
 
