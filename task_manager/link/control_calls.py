@@ -22,6 +22,8 @@ _RETRY_S = 0.2
 _LOCATE_TIMEOUT_S = 10.0
 _ACKNOWLEDGE_TIMEOUT_S = 10.0
 _DIRECTORY_TIMEOUT_S = 2.0
+#: Of a call; ValueError: the connection was closed, since the process ends, which threads may notice later.
+_CALL_ERRORS = (grpc.RpcError, ValueError)
 
 
 class ControlCalls(Protocol):
@@ -78,9 +80,9 @@ class GrpcControlCalls:
         request = control_pb2.LocateRequest(stage_index=stage_index, key_groups=groups)
         try:
             reply = self._control_planes.stub.Locate(request, timeout=_LOCATE_TIMEOUT_S)
-        except grpc.RpcError as error:
+        except _CALL_ERRORS as error:
             raise ConnectionLostError(
-                f"the control plane at {self._control_planes.address} does not tell where state is: {error.details()}; "
+                f"the control plane at {self._control_planes.address} does not tell where state is: {_reason(error)}; "
                 "with taskManager.useCache it need not be asked"
             ) from error
         return dict(zip(groups, reply.addresses, strict=True))
@@ -95,9 +97,9 @@ class GrpcControlCalls:
             reply = self._control_planes.stub.Directory(
                 control_pb2.DirectoryRequest(), timeout=_DIRECTORY_TIMEOUT_S
             )
-        except grpc.RpcError as error:
+        except _CALL_ERRORS as error:
             raise ConnectionLostError(
-                f"the control plane at {self._control_planes.address} does not answer: {error.details()}"
+                f"the control plane at {self._control_planes.address} does not answer: {_reason(error)}"
             ) from error
         found: dict[str, Any] = orjson.loads(reply.directory_json)
         return found
@@ -125,10 +127,10 @@ class GrpcControlCalls:
         )
         try:
             retrying(self._acknowledge, request)
-        except grpc.RpcError as error:
+        except _CALL_ERRORS as error:
             raise ConnectionLostError(
                 f"the control plane at {self._control_planes.address} did not take the part of subtask "
-                f"{', '.join(str(part.subtask) for part in parts)}: {error.details()}"
+                f"{', '.join(str(part.subtask) for part in parts)}: {_reason(error)}"
             ) from error
 
     def _acknowledge(
@@ -149,6 +151,11 @@ def _acknowledgement(part: MadePart) -> control_pb2.AcknowledgeCheckpointRequest
         part_json=part.part_json,
         failure=part.failure,
     )
+
+
+def _reason(error: grpc.RpcError | ValueError) -> str:
+    reason = error.details() if isinstance(error, grpc.RpcError) else error
+    return str(reason)
 
 
 def _outcome(state: RetryCallState) -> object:

@@ -10,6 +10,7 @@ import pytest
 from task_manager.checkpoints.acknowledgements import MadePart
 from task_manager.link.control_calls import GrpcControlCalls
 from task_manager.link.control_link import ControlLink
+from task_manager.link.control_planes import ControlPlanes
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError
 from weir.rpc import control_pb2
@@ -286,6 +287,20 @@ def test_where_state_is_can_be_asked():
     calls, _, _ = calls_of(Locate=[AWAY])
     with pytest.raises(ConnectionLostError, match="does not tell where state is: nothing listens"):
         calls.locate(2, [4, 5])
+
+
+def test_calls_over_a_connection_that_was_closed_say_so():
+    planes, clock = ControlPlanes(["127.0.0.1:1"]), ManualClock()
+    calls = GrpcControlCalls(CONFIG, planes, clock, lambda: True, lambda wait_s: None)
+    planes.close()
+    part = MadePart(SubtaskId(1, 0), 7, b"{}", "")
+    for call in (
+        lambda: calls.locate(2, [4]),
+        calls.directory,
+        lambda: calls.acknowledge(JOB, [part], lambda: True),
+    ):
+        with pytest.raises(ConnectionLostError, match=r"control plane at 127\.0\.0\.1:1 .* closed channel"):
+            call()
 
 
 class Waits:
