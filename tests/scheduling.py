@@ -17,6 +17,7 @@ _TOGETHER = {
         "tests/scenarios/test_kafka.py",
         "tests/test_kafka_page.py",
         "tests/weir/operators/kafka/test_with_broker.py",
+        "tests/weir/operators/kafka/test_fencing.py",
     ),
     "Spark": (
         "tests/workload/test_analysis.py",

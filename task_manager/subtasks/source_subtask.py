@@ -84,8 +84,8 @@ class SourceSubtask(Subtask):
         if not committed and self._held_by <= checkpoint_id:
             self._held_by = 0
 
-    def _commit(self, checkpoint_id: int) -> None:
-        super()._commit(checkpoint_id)
+    def _commit(self, checkpoint_id: int, waits: bool) -> None:
+        super()._commit(checkpoint_id, waits)
         with naming_step(self._step):
             self._reader.commit(checkpoint_id)
 

@@ -256,7 +256,8 @@ class Subtask(ABC):
         subtask has ended.
 
         Returns:
-            Done when the sinks have delivered; None: they have, or the subtask has ended.
+            Done when the sinks have delivered (without ``waits`` some may have begun only, and tell failures at the
+            next checkpoint); None: they have, or the subtask has ended.
 
         Raises:
             WeirError, StepError: a subtask that has ended could not deliver; it can be called again.
@@ -270,14 +271,14 @@ class Subtask(ABC):
                     self._chain.commit(0)
             return None
         return self.mailbox.post(
-            lambda: self._commit(checkpoint_id), wakes=waits or self._chain.minds_commits
+            lambda: self._commit(checkpoint_id, waits), wakes=waits or self._chain.minds_commits
         )
 
-    def _commit(self, checkpoint_id: int) -> None:
+    def _commit(self, checkpoint_id: int, waits: bool) -> None:
         # Rows that made a step raise are before this checkpoint.
         if self._chain.isolation is not None:
             self._chain.isolation.relax()
-        self._chain.commit(checkpoint_id)
+        self._chain.commit(checkpoint_id, waits=waits)
 
     def _abandon(self) -> None:
         """Free everything after a failure; a second failure on the way must not hide the first."""

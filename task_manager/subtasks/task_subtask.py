@@ -84,7 +84,7 @@ class TaskSubtask(Subtask):
         """Make this a subtask of a stage with HASH inputs; called before the thread starts."""
         self._state = backend
         self._ownership = Ownership(
-            machine, state, reports, self._process_input, keyed_inputs, self._chain.flush_operators
+            machine, state, reports, self._process_input, keyed_inputs, self._chain.settle_operators
         )
 
     def tell(self, event: OwnerEvent) -> Future[None] | None:

@@ -210,6 +210,21 @@ class TimedOperator(Operator):
         """Called between two batches when :meth:`due_us` has come, and perhaps sooner."""
 
 
+class LateDelivery(Operator):
+    """A sink that does not hold rows up while it delivers: ``commit`` may return before it has."""
+
+    @abstractmethod
+    def await_commit(self) -> None:
+        """Return when what ``commit`` began is done; called where somebody waits for what it makes visible."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Called before key groups move to another subtask, which goes on with their rows.
+
+        Return when all that was written so far comes before what that one writes. :meth:`flush` was called.
+        """
+
+
 class TimeAssigner(Operator):
     """An operator after which rows have another event time.
 

@@ -20,6 +20,7 @@ from weir.operators.base import (
     NEVER_US,
     AheadFilter,
     Json,
+    LateDelivery,
     Operator,
     OperatorContext,
     SetAside,
@@ -438,6 +439,14 @@ class OperatorChain(Generic[OutputT]):
             with self._naming(context):
                 operator.flush()
 
+    def settle_operators(self) -> None:
+        """Key groups are about to move: what operators have written outside comes before what others write."""
+        self.flush_operators()
+        for operator, context in self._operators:
+            if isinstance(operator, LateDelivery):
+                with self._naming(context):
+                    operator.settle()
+
     def snapshot(self, checkpoint_id: int) -> tuple[dict[str, Json], list[Capture]]:
         """Note dirty state, and collect what operators need besides, by their names.
 
@@ -465,11 +474,13 @@ class OperatorChain(Generic[OutputT]):
         """Whether an operator does anything when a checkpoint is complete."""
         return any(type(operator).commit is not Operator.commit for operator, _ in self._operators)
 
-    def commit(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete: sinks deliver what belongs to it."""
+    def commit(self, checkpoint_id: int, *, waits: bool = True) -> None:
+        """A checkpoint is complete: sinks deliver what belongs to it; ``waits``: they have when this returns."""
         for operator, context in self._operators:
             with self._naming(context):
                 operator.commit(checkpoint_id)
+                if waits and isinstance(operator, LateDelivery):
+                    operator.await_commit()
 
     def finish(self) -> None:
         """The input has ended: let operators emit what they hold, and flush."""

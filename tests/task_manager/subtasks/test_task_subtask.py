@@ -360,9 +360,9 @@ def test_a_sink_delivers_in_the_subtasks_thread_or_after_its_end():
     setup = Setup(
         lambda: setup.subtask.commit(7, is_last=False), (LEFT, EndOfStream()), (RIGHT, EndOfStream())
     )
-    setup.chain.commit = committed.append
+    setup.chain.commit = lambda number, *, waits: committed.append((number, waits))
     setup.run()
-    assert committed == [7]
+    assert committed == [(7, False)]
     assert setup.subtask.commit(8, is_last=False) is None
 
 

@@ -28,9 +28,10 @@ def create_kafka_sink(spec: KafkaSinkSpec) -> Operator:
     Raises:
         InputError: the client library is not installed.
     """
-    sinks = _load("sink")
     exactly_once = spec.delivery == "exactly_once"
-    sink: Operator = sinks.KafkaSink(spec) if exactly_once else sinks.KafkaAppendSink(spec)
+    sink: Operator = (
+        _load("sink").KafkaSink(spec) if exactly_once else _load("append_sink").KafkaAppendSink(spec)
+    )
     return sink
 
 

@@ -32,18 +32,24 @@ class Waiting:
         who: the step, and where Kafka is.
         what: is waited for.
         clock: for the times.
+
+    Several threads may share one.
     """
 
     def __init__(self, who: str, what: str, clock: Clock) -> None:
         self._who, self._what, self._clock = who, what, clock
+        self._lock = threading.Lock()
         self._began_s = clock.monotonic_s()
         self._tell_s = self._began_s + _TOLD_AFTER_S
 
     def tell_if_due(self) -> None:
         """Called again and again while nothing has come; logs a line now and then."""
         now_s = self._clock.monotonic_s()
-        if now_s >= self._tell_s:
-            self._tell_s += _TOLD_EVERY_S
+        with self._lock:
+            is_due = now_s >= self._tell_s
+            if is_due:
+                self._tell_s += _TOLD_EVERY_S
+        if is_due:
             log.warning("%s: %s, for %.0f s so far", self._who, self._what, now_s - self._began_s)
 
 

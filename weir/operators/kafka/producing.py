@@ -48,6 +48,12 @@ def _again(ask: Callable[[], None]) -> None:
             ask()
 
 
+def awaiting_answer(spec: KafkaSinkSpec, step: str, clock: Clock | None = None) -> Waiting:
+    """Tells that no broker has answered a client that begins; clients that begin together share it."""
+    who = f"sink {step}: Kafka at {spec.bootstrap}"
+    return Waiting(who, "no answer; check the addresses, and that it runs", clock or SystemClock())
+
+
 class RecordProducer:
     """Produces the rows of one subtask. One thread at a time calls it.
 
@@ -57,13 +63,19 @@ class RecordProducer:
         transactional_id: what its transactions are of; "": it has none. A new producer of an id ends the transaction
             that an older one has left open, and whatever the older one does from now on fails.
         clock: for time-outs.
+        waiting: tells that the brokers do not answer yet; by default its own does.
 
     Raises:
         InputError: the client refuses a property, or no broker answers.
     """
 
     def __init__(
-        self, spec: KafkaSinkSpec, step: str, transactional_id: str = "", clock: Clock | None = None
+        self,
+        spec: KafkaSinkSpec,
+        step: str,
+        transactional_id: str = "",
+        clock: Clock | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
         self._spec, self._step = spec, step
         self._clock = clock or SystemClock()
@@ -97,7 +109,7 @@ class RecordProducer:
         try:
             self._producer = Producer(settings, logger=log)
             if transactional_id:
-                self._init_transactions()
+                self._init_transactions(waiting or awaiting_answer(spec, step, self._clock))
         except KafkaException as error:
             raise self._refused(error.args[0]) from None
 
@@ -106,9 +118,8 @@ class RecordProducer:
         """Whether there is no group left that is new to this client: a new client does better."""
         return self._group_number == GROUPS - 1
 
-    def _init_transactions(self) -> None:
+    def _init_transactions(self, waiting: Waiting) -> None:
         """Fence earlier producers; the first thing for which brokers have to be there."""
-        waiting = Waiting(self._who, "no answer; check the addresses, and that it runs", self._clock)
         ends_s = self._clock.monotonic_s() + _ANSWER_TIMEOUT_S
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The Kafka sinks: exactly once by transactions, or at least once.
+"""The Kafka sink that writes each row once, by transactions.
 
 A transaction holds the rows between two checkpoints. Rows are sent as they come, and also written to a *row log* in
 the checkpoint store (``weir.operators.sinks.row_logs``). The barrier brings both to the disks. When the checkpoint is
@@ -10,13 +10,18 @@ transactional id, which aborts it, and looks for the mark: if it is there, the t
 not, the rows of the log are sent again. Unlike with other systems, no row is lost when a transaction times out.
 
 A transaction that waits for its commit keeps its producer, so the next one takes another *slot*: a producer with a
-transactional id of its own. Records of a partition are in the order in which they were sent, so slots keep it.
+transactional id of its own (``slots``). Records of a partition are in the order in which they were sent, so slots keep
+it. When all slots are taken, rows are written to the log only, and sent later: still in order, since nothing is sent
+before them.
+
+Commits are in a thread of their own (``commits``), one transaction after the other: a mark says of all earlier ones
+that they are committed, too. What a commit fails with fails the subtask, and the next deployment commits.
 
 The group is made by chance when a run begins, one per subtask, and goes along in its snapshots::
 
-    {"kind": "two_phase_sink", "version": 1, "generation": 2, "group": "weir/job/out/0/1f2e3d4c", "slots": 2,
+    {"kind": "two_phase_sink", "version": 1, "generation": 2, "group": "weir/job/out/0/1f2e3d4c", "slots": 4,
      "transactions": [[17, {"name": ".rows-00000-000002-00000003.pending", "group": "weir/job/out/0/1f2e3d4c",
-                            "slot": 1, "mark": 8589934595, "log": [".rows-...", 1234, 1767268800000000]}]]}
+                            "mark": 8589934595, "log": [".rows-...", 1234, 1767268800000000]}]]}
 
 A mark is the generation, and in its low 32 bits the sequence: it grows with every transaction of the group.
 """
@@ -25,96 +30,89 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
-from weir.errors import InputError
-from weir.operators.base import Json, OperatorContext
+from weir.errors import FailureKind, InputError
+from weir.operators.base import NEVER_US, Json, LateDelivery, OperatorContext, TimedOperator
+from weir.operators.kafka.commits import Commits
 from weir.operators.kafka.marks import Mark, Marks
 from weir.operators.kafka.producing import RecordProducer
+from weir.operators.kafka.slots import SLOTS, GroupRecord, Slots, ids_of, take_over
 from weir.operators.sinks.place_errors import unwritable
 from weir.operators.sinks.places import Place, open_place
 from weir.operators.sinks.row_logs import LOG_NAME, RowLog, RowLogWriter, log_name, log_prefix, read_logs
-from weir.operators.sinks.sink import Sink
 from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
 from weir.specs.kafka import KafkaSinkSpec
 
 _GENERATION_BITS = 32
+#: For a commit that is under way when the subtask ends; else the next deployment sends its rows again.
+_CLOSE_TIMEOUT_S = 1.0
 
 
-class KafkaAppendSink(Sink):
-    """Guarantee: at least once. After a restart, rows since the last complete checkpoint are sent again."""
-
-    def __init__(self, spec: KafkaSinkSpec) -> None:
-        self._spec = spec
-
-    def open(self, context: OperatorContext) -> None:
-        """Connect; nothing is sent yet."""
-        self._producer = RecordProducer(self._spec, context.operator_name)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Hand rows to the client."""
-        self._producer.produce(batch)
-
-    def flush(self) -> None:
-        """Return when the brokers have them."""
-        self._producer.flush()
-
-
-class KafkaSink(TwoPhaseSink):
+class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
     """Guarantee: exactly once, for consumers that read committed records only. See the module."""
 
     def __init__(self, spec: KafkaSinkSpec) -> None:
         self._spec = spec
-        #: By slot.
-        self._producers: dict[int, RecordProducer] = {}
-        #: Slot of each transaction that is open or waits for its commit, by the name of its log.
-        self._slots: dict[str, int] = {}
         self._marks: dict[str, Marks] = {}
-        self._slot = -1
+        #: Of the open transaction; None: its rows are only in the log.
+        self._producer: RecordProducer | None = None
+        #: Names of transactions, the open one too, whose rows are only in their logs.
+        self._unsent: set[str] = set()
         self._log: RowLogWriter | None = None
         self._place: Place | None = None
+        self._commits = Commits(super().commit)
 
     def open(self, context: OperatorContext) -> None:
         """Take over the group of the checkpoint, or make one, besides what the base class does."""
-        self._step = context.operator_name
+        self._step, index = context.operator_name, context.subtask_index
         self._clock = context.clock
-        restored = {index: value for index, value in context.restored.items() if isinstance(value, dict)}
-        fresh = f"weir/{context.job_name}/{self._step}/{context.subtask_index}/{secrets.token_hex(4)}"
-        self._group = restored.get(context.subtask_index, {}).get("group", fresh)
-        indices = set(context.subtask_indices) - {context.subtask_index}
+        prefix = f"weir/{context.job_name}/{self._step}"
+        restored = {number: value for number, value in context.restored.items() if isinstance(value, dict)}
+        indices = set(context.subtask_indices or (index,))
         #: Of other subtasks that run now, and take over their own.
-        self._others = {restored[index].get("group") for index in indices & set(restored)}
-        self._known_slots = {
-            value["group"]: value["slots"] for value in restored.values() if "group" in value
-        }
+        self._others = {restored[other].get("group") for other in (indices - {index}) & set(restored)}
+        record: GroupRecord | None = None
+        earlier: dict[str, str] = {}
         if context.durable_uri:
             self._place = open_place(context.durable_uri)
-            self._place.prepare(f".writable-{context.subtask_index}-{context.generation}")
+            self._place.prepare(f".writable-{index}-{context.generation}")
+            record = GroupRecord(self._place, prefix)
+        self._group = restored.get(index, {}).get("group", "")
+        with self._explained():
+            if not self._group:
+                token = secrets.token_hex(4)
+                self._group = f"{prefix}/{index}/{token}"
+                if record is not None:
+                    record.add(index, context.generation, token)
+            if record is not None and index == min(indices):
+                earlier = record.earlier(context.generation)
+        slots = {value["group"]: value["slots"] for value in restored.values() if "group" in value}
+        # The lowest looks after subtasks that are gone, also those that no checkpoint has.
+        self._fence(slots, [*slots, *earlier.values()] if index == min(indices) else [])
         super().open(context)
-
-    def start(self, context: OperatorContext, is_restart: bool) -> None:
-        """End what an earlier deployment of this subtask left open, even if it only sleeps."""
-        self._end_open(self._group)
+        self._heirs.clear()
+        if record is not None:
+            with self._explained():
+                record.remove(earlier)
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """See the base class."""
-        slots = max([1, *self._producers, *self._slots.values()]) + 1
-        return {**super().snapshot(checkpoint_id), "group": self._group, "slots": slots}
+        return {**super().snapshot(checkpoint_id), "group": self._group, "slots": SLOTS}
 
     def begin(self, transaction: TransactionId) -> None:
         """Begin a transaction in a free slot, and its log."""
         prefix = log_prefix(transaction.subtask_index, transaction.generation)
         self._name = log_name(prefix, transaction.sequence)
         self._mark = (transaction.generation << _GENERATION_BITS) + transaction.sequence
-        used = set(self._slots.values())
-        self._slot = next(slot for slot in range(len(used) + 1) if slot not in used)
-        if self._slot in self._producers and self._producers[self._slot].is_worn:
-            # No transaction of it is open: its successor has nothing to end.
-            del self._producers[self._slot]
-        self._producer(self._group, self._slot).begin()
-        self._slots[self._name] = self._slot
+        self._send_unsent()
+        self._producer = None if self._unsent else self._slots.take(self._name)
+        if self._producer is not None:
+            self._producer.begin()
+        else:
+            self._unsent.add(self._name)
         if self._place is not None:
             self._log = RowLogWriter(self._place, self._name, self._clock.now_us())
 
@@ -123,49 +121,89 @@ class KafkaSink(TwoPhaseSink):
         with self._explained():
             if self._log is not None:
                 self._log.write(batch)
-        self._producers[self._slot].produce(batch)
+        if self._producer is not None:
+            self._producer.produce(batch)
 
     def flush(self) -> None:
-        """Return when the brokers have what was sent: another subtask may go on with a key, and comes after it."""
-        if self._slot in self._producers and self._open_transaction is not None:
-            self._producers[self._slot].flush()
+        """Return when the brokers have what was sent."""
+        if self._producer is not None:
+            self._producer.flush()
+
+    def settle(self) -> None:
+        """Return when the brokers have all rows: another subtask goes on with their keys, and comes after them.
+
+        Raises:
+            InputError: rows are only in the log, since too many transactions wait; a new deployment sends them.
+        """
+        if self._unsent:
+            self._commits.wait()
+            self._commits.check()
+            self._send_unsent()
+        if self._unsent:
+            waiting = InputError(
+                f"sink {self._step}: {len(self._unsent)} transactions wait for checkpoints, and their keys move to "
+                "another subtask; the job begins again"
+            )
+            waiting.failure_kind = FailureKind.OUTAGE
+            raise waiting
 
     def prepare(self) -> Json:
         """Return when the brokers and the log have everything."""
-        described: Json = {"name": self._name, "group": self._group, "slot": self._slot, "mark": self._mark}
-        self._producers[self._slot].flush()
+        described: Json = {"name": self._name, "group": self._group, "mark": self._mark}
+        self.flush()
+        self._producer = None
         if self._log is not None:
             with self._explained():
                 described["log"] = self._log.seal().to_json()
             self._log = None
         return described
 
+    def commit(self, checkpoint_id: int) -> None:
+        """See the base class; but in a thread of its own, unless this is the last one.
+
+        Raises:
+            InputError: an earlier one has failed.
+        """
+        if checkpoint_id == 0:
+            # What failed is tried again.
+            self._commits.wait()
+            super().commit(0)
+            self._commits.forget()
+        elif self._prepared:
+            self._commits.begin(checkpoint_id)
+
+    def await_commit(self) -> None:
+        """See the base class; raises what the commit has failed with."""
+        self._commits.wait()
+        self._commits.check()
+
+    def due_us(self) -> int:
+        """Now, if a commit has failed."""
+        return 0 if self._commits.has_failed else NEVER_US
+
+    def on_time(self) -> Iterable[pa.RecordBatch]:
+        """Raises what a commit has failed with."""
+        self._commits.check()
+        return ()
+
     def commit_prepared(self, description: Json) -> None:
         """Commit the transaction, if it is this process's; else send its rows again unless its mark is there."""
-        group, slot = description["group"], description["slot"]
+        name, group = description["name"], description["group"]
         if group in self._others:
             return
         mark = Mark(group, self._spec.topic, description["mark"])
-        is_ours = description["name"] in self._slots
-        producer = self._producer(group, slot)
-        if not is_ours and self._marks_of(group).latest() < mark.value:
-            producer.begin()
-            for rows in self._rows_of(description):
-                producer.produce(rows)
-            producer.flush()
-            is_ours = True
-        if is_ours:
+        producer = self._slots.producer_of(name)
+        if producer is None and (name in self._unsent or self._marks_of(group).latest() < mark.value):
+            producer = self._send_again(description)
+        if producer is not None:
             producer.commit(mark, self._marks_of(group))
-            self._slots.pop(description["name"], None)
+            self._slots.release(name)
         if self._place is not None:
             with self._explained():
-                self._place.remove(description["name"])
+                self._place.remove(name)
 
     def abort_unlisted(self, listed: Collection[str], generation: int) -> None:
-        """End transactions of subtasks that are gone, and remove logs that no checkpoint names."""
-        for group in self._known_slots:
-            if group != self._group and group not in self._others:
-                self._end_open(group)
+        """Remove logs that no checkpoint names; open transactions are ended by now."""
         if self._place is None:
             return
         with self._explained():
@@ -176,24 +214,58 @@ class KafkaSink(TwoPhaseSink):
 
     def close(self) -> None:
         """Abort what is open, and release the clients; what is prepared stays until it is committed."""
-        if self._open_transaction is not None and self._slot in self._producers:
-            self._producers[self._slot].abort()
+        self._commits.wait(_CLOSE_TIMEOUT_S)
+        if self._producer is not None:
+            self._producer.abort()
         if self._log is not None:
             with contextlib.suppress(OSError):
                 self._log.abandon()
 
-    def _end_open(self, group: str) -> None:
-        """Fence whoever writes under the ids of a group; ends its open transactions."""
-        for slot in range(self._known_slots.get(group, 1)):
-            self._producer(group, slot)
+    def _fence(self, slots: Mapping[str, int], groups: Iterable[str]) -> None:
+        """Fence whoever writes under the ids of our group and of others that nobody else takes over.
 
-    def _producer(self, group: str, slot: int) -> RecordProducer:
-        if group != self._group:
-            # Of a subtask that is gone: used once.
-            return RecordProducer(self._spec, self._step, f"{group}/{slot}")
-        if slot not in self._producers:
-            self._producers[slot] = RecordProducer(self._spec, self._step, f"{group}/{slot}")
-        return self._producers[slot]
+        Ends what earlier deployments of them left open, even if they only sleep.
+
+        Args:
+            slots: of groups in the checkpoint, which may have been made with another number of slots.
+            groups: of whatever subtasks.
+        """
+        ours = {self._group, *groups} - self._others
+        ids = [name for group in sorted(ours) for name in ids_of(group, max(SLOTS, slots.get(group, 0)))]
+        #: By id: clients with which to end what subtasks that are gone have left.
+        self._heirs = take_over(self._spec, self._step, ids)
+        self._slots = Slots(self._spec, self._step, self._group, has_more=self._place is None)
+        self._slots.start(self._heirs)
+
+    def _send_unsent(self) -> None:
+        """Send the rows of transactions that found no slot, in order, while there are slots for them and another."""
+        if not self._unsent or self._commits.is_busy:
+            return
+        with self._lock:
+            waiting = [description for _, description in self._prepared]
+        for description in waiting:
+            if description["name"] in self._unsent:
+                if self._slots.free_count < 2:
+                    return
+                self._send_again(description)
+
+    def _send_again(self, description: Json) -> RecordProducer:
+        """Send the rows of a log in a transaction, which stays open; returns its client."""
+        name, group = description["name"], description["group"]
+        heir = self._heirs.get(ids_of(group)[0])
+        producer = heir if group != self._group else self._slots.take(name)
+        if producer is None:
+            raise AssertionError(f"no slot for {name}")
+        try:
+            producer.begin()
+            for rows in self._rows_of(description):
+                producer.produce(rows)
+            producer.flush()
+        except BaseException:
+            self._slots.drop(name)
+            raise
+        self._unsent.discard(name)
+        return producer
 
     def _marks_of(self, group: str) -> Marks:
         if group not in self._marks:

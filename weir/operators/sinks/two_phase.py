@@ -165,14 +165,21 @@ class TwoPhaseSink(Operator):
 
     def commit(self, checkpoint_id: int) -> None:
         """Make visible what belongs to this checkpoint or an earlier one."""
-        with self._lock:
-            while self._prepared:
-                covered, description = self._prepared[0]
-                # The last transaction has id 0 and comes after all others.
-                if checkpoint_id != 0 and (covered == 0 or covered > checkpoint_id):
-                    return
-                self.commit_prepared(description)
+        while (description := self._next_of(checkpoint_id)) is not None:
+            # Not locked: it may take long, and a snapshot need not wait for it.
+            self.commit_prepared(description)
+            with self._lock:
                 del self._prepared[0]
+
+    def _next_of(self, checkpoint_id: int) -> Json | None:
+        """The oldest transaction, if a complete checkpoint covers it."""
+        with self._lock:
+            if not self._prepared:
+                return None
+            covered, description = self._prepared[0]
+            # The last transaction has id 0 and comes after all others.
+            is_later = checkpoint_id != 0 and (covered == 0 or covered > checkpoint_id)
+            return None if is_later else description
 
     def _listed(self, value: Json) -> list[Json]:
         step = f"sink {self._context.operator_name}"

@@ -5,7 +5,6 @@ import json
 import time
 import uuid
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -15,62 +14,13 @@ from experiments.ports import free_port
 from services import kafka
 from tests.kafka_topics import make_topics
 from tests.weir.operators.kafka.registry_server import RegistryServer
+from tests.weir.operators.kafka.sinks import delivered, rows, sink, through_json
 from weir.errors import FailureKind, InputError
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.registry import create_operator, create_reader
+from weir.operators.registry import create_reader
 
 pytestmark = [pytest.mark.scenario, pytest.mark.service]
-
-
-@pytest.fixture
-def topic(kafka_bootstrap):
-    name = f"topic-{uuid.uuid4().hex[:8]}"
-    make_topics(kafka_bootstrap, name, partitions=2)
-    return name
-
-
-def rows(*numbers):
-    return pa.RecordBatch.from_pylist(
-        [{"id": number, "_event_time_ms": 1, "_ingest_time_us": 1} for number in numbers]
-    )
-
-
-def sink(kafka_bootstrap, topic, directory, generation=1, restored=None, index=0, indices=(0,), **settings):
-    operator = create_operator(weir.KafkaSink(topic, bootstrap=kafka_bootstrap, **settings))
-    context = OperatorContext(
-        "job", "out", 1, index, len(indices), generation=generation, durable_uri=str(directory),
-        restored=restored or {}, subtask_indices=indices, is_sink=True,
-    )  # fmt: skip
-    operator.open(context)
-    return operator
-
-
-def delivered(kafka_bootstrap, topic):
-    """Ids that readers of committed records see, up to a record that is written after all else."""
-    producer = Producer({"bootstrap.servers": kafka_bootstrap})
-    for partition in (0, 1):
-        producer.produce(topic, b"null", partition=partition)
-    assert producer.flush(30) == 0
-    ended, found = [], []
-    settings = {
-        "bootstrap.servers": kafka_bootstrap,
-        "group.id": uuid.uuid4().hex,
-        "auto.offset.reset": "earliest",
-    }
-    consumer = Consumer(settings | {"isolation.level": "read_committed"})
-    consumer.subscribe([topic])
-    while len(ended) < 2:
-        message = consumer.poll(60)
-        assert message is not None, "a transaction is still open"
-        value = json.loads(message.value())
-        ended.append(1) if value is None else found.append(value["id"])
-    consumer.close()
-    return sorted(found)
-
-
-def through_json(value):
-    return json.loads(json.dumps(value))
 
 
 def test_a_transaction_is_committed_once_by_whoever_comes_next(kafka_bootstrap, topic, tmp_path):
@@ -83,17 +33,19 @@ def test_a_transaction_is_committed_once_by_whoever_comes_next(kafka_bootstrap, 
     second.process(rows(3))
     kept = second.snapshot(2)
     second.commit(2)
+    second.await_commit()
     # It dies before it could say so: a third one must see that it was committed.
     third = sink(kafka_bootstrap, topic, tmp_path, 3, {0: through_json(kept)})
     # The first one wakes up, and is too late.
+    first.commit(1)
     with pytest.raises(InputError, match="another process writes under the same transactional id") as late:
-        first.commit(1)
+        first.await_commit()
     assert late.value.failure_kind is FailureKind.OUTAGE
     third.process(rows(4))
     third.snapshot(0)
     third.commit(0)
     assert delivered(kafka_bootstrap, topic) == [1, 2, 3, 4]
-    assert list(tmp_path.iterdir()) == []
+    assert not list(tmp_path.glob(".rows-*"))
 
 
 def test_rows_of_a_transaction_that_timed_out_are_written_again(kafka_bootstrap, topic, tmp_path):
@@ -103,8 +55,9 @@ def test_rows_of_a_transaction_that_timed_out_are_written_again(kafka_bootstrap,
     # What the brokers do after transaction_timeout_ms: somebody else ends it.
     usurper = Producer({"bootstrap.servers": kafka_bootstrap, "transactional.id": f"{listed['group']}/0"})
     usurper.init_transactions(30)
+    first.commit(1)
     with pytest.raises(InputError, match="transaction_timeout_ms"):
-        first.commit(1)
+        first.await_commit()
     second = sink(kafka_bootstrap, topic, tmp_path, 2, {0: through_json(listed)})
     second.commit(0)
     assert delivered(kafka_bootstrap, topic) == [1]
@@ -116,6 +69,7 @@ def test_several_transactions_wait_at_the_same_time_and_keep_their_order(kafka_b
         first.process(rows(checkpoint))
         listed = first.snapshot(checkpoint)
     first.commit(1)
+    first.await_commit()
     second = sink(kafka_bootstrap, topic, tmp_path, 2, {0: through_json(listed)})
     second.commit(0)
     assert delivered(kafka_bootstrap, topic) == [1, 2, 3]
