@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from control_plane.composition import ControlPlane
+from weir.graph import PhysicalGraph
 from weir.protocol.queries import QueryError, Question, check_job
 from weir.questions.asking import Reply
+from weir.questions.likely_groups import KeyKind, key_kinds, likely_group
 from weir.rpc import control_pb2
 from weir.rpc.wire import handshake_to_proto
 from weir.specs import KeyedAggregateSpec
@@ -20,6 +23,10 @@ class OwnDirectory:
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self._control_plane = control_plane
+        #: What is known of the job's graph, and of which one.
+        self._graph: PhysicalGraph | None = None
+        self._steps: dict[str, int] = {}
+        self._kinds: dict[str, KeyKind] = {}
 
     @property
     def generation(self) -> int:
@@ -35,12 +42,21 @@ class OwnDirectory:
 
     def stage_of(self, step: str) -> int:
         """See ``Directory``."""
-        steps = _steps(self._control_plane)
+        graph = self._control_plane.job.graph
+        if graph is not self._graph:
+            self._steps, self._kinds, self._graph = _steps(graph), key_kinds(graph.logical), graph
+        steps = self._steps
         if step not in steps:
             raise QueryError(
                 404, f"no step {step!r} has state; those with state: {', '.join(steps) or 'none'}"
             )
         return steps[step]
+
+    def likely_group(self, question: Question, stage_index: int) -> int | None:
+        """See ``Directory``; called after :meth:`stage_of`."""
+        assert question.key is not None
+        groups = len(self._control_plane.job.routing_tables[stage_index].groups)
+        return likely_group(self._kinds.get(question.step), question.key, groups)
 
     def states(self) -> list[tuple[str, str]]:
         """See ``Directory``."""
@@ -75,8 +91,30 @@ class OwnDirectory:
 
     async def call(self, address: str, question: Question, manifest_path: str) -> Reply:
         """See ``Directory``."""
+        request = self._request(question, manifest_path)
+        return _reply(await self._control_plane.task_managers.client(address).query(request))
+
+    @property
+    def is_fresh(self) -> bool:
+        """See ``Directory``."""
+        return True
+
+    def begin_call(
+        self, address: str, question: Question, done: Callable[[Reply | None], None]
+    ) -> Callable[[], None] | None:
+        """See ``Directory``."""
+        client = self._control_plane.task_managers.clients.get(address)
+        if client is None:
+            return None
+
+        def answered(reply: control_pb2.QueryReply | None) -> None:
+            done(None if reply is None else _reply(reply))
+
+        return client.begin_query(self._request(question, ""), answered)
+
+    def _request(self, question: Question, manifest_path: str) -> control_pb2.QueryRequest:
         job = self._control_plane.job
-        request = control_pb2.QueryRequest(
+        return control_pb2.QueryRequest(
             handshake=handshake_to_proto(job.identity),
             question_json=orjson.dumps(question.to_json()),
             state_id=job.state_ids.get(
@@ -84,8 +122,10 @@ class OwnDirectory:
             ),
             manifest_path=manifest_path,
         )
-        reply = await self._control_plane.task_managers.client(address).query(request)
-        return Reply(reply.status, reply.answer_json, reply.key_group, reply.arrow)
+
+
+def _reply(reply: control_pb2.QueryReply) -> Reply:
+    return Reply(reply.status, reply.answer_json, reply.key_group, reply.arrow)
 
 
 def directory_json(control_plane: ControlPlane) -> dict[str, Any]:
@@ -103,7 +143,8 @@ def directory_json(control_plane: ControlPlane) -> dict[str, Any]:
     return {
         "state": job.state.value,
         "generation": job.identity.generation,
-        "steps": _steps(control_plane),
+        "steps": _steps(job.graph),
+        "key_kinds": key_kinds(job.graph.logical),
         "tables": tables,
         "state_ids": dict(job.state_ids),
         "states": _states(control_plane),
@@ -115,14 +156,9 @@ def directory_json(control_plane: ControlPlane) -> dict[str, Any]:
     }
 
 
-def _steps(control_plane: ControlPlane) -> dict[str, int]:
+def _steps(graph: PhysicalGraph) -> dict[str, int]:
     """Stages of the steps with state."""
-    return {
-        node.name: stage.index
-        for stage in control_plane.job.graph.stages
-        for node in stage.nodes
-        if node.is_keyed
-    }
+    return {node.name: stage.index for stage in graph.stages for node in stage.nodes if node.is_keyed}
 
 
 def _states(control_plane: ControlPlane) -> list[tuple[str, str]]:

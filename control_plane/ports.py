@@ -125,6 +125,12 @@ class TaskManagerCalls(Protocol):
         """Ask a question to the state there; cancelled, it ends there, too."""
         ...
 
+    def begin_query(
+        self, request: control_pb2.QueryRequest, done: Callable[[control_pb2.QueryReply | None], None]
+    ) -> Callable[[], None] | None:
+        """As :meth:`query` without waiting; returns what takes the question back, None: it takes ``query``."""
+        ...
+
     async def close(self) -> None:
         """Free the connection."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeVar
 
 import grpc
@@ -147,11 +148,35 @@ class TaskManagerClient:
                 await questions.ask(request.SerializeToString(), _QUERY_TIMEOUT_S)
             )
         except ConnectionLostError as error:
-            # Another process may be at the address by now.
-            questions.close()
-            if self._questions is questions:
-                self._questions = None
+            self._drop(questions)
             raise ConnectionLostError(f"task manager {self.address} does not answer: {error}") from error
+
+    def begin_query(
+        self, request: control_pb2.QueryRequest, done: Callable[[control_pb2.QueryReply | None], None]
+    ) -> Callable[[], None] | None:
+        """As :meth:`query`, without waiting: ``done`` gets the reply, or None if there is none.
+
+        Returns:
+            What takes the question back, whereupon ``done`` is not called; None: it takes :meth:`query`.
+        """
+        questions = self._questions
+        if questions is None:
+            return None
+
+        def answered(content: bytes | ConnectionLostError) -> None:
+            if isinstance(content, bytes):
+                done(control_pb2.QueryReply.FromString(content))
+            else:
+                self._drop(questions)
+                done(None)
+
+        return questions.begin(request.SerializeToString(), _QUERY_TIMEOUT_S, answered)
+
+    def _drop(self, questions: QuestionLink) -> None:
+        """Another process may be at the address by now."""
+        questions.close()
+        if self._questions is questions:
+            self._questions = None
 
     async def close(self) -> None:
         """Free the connection; calls that wait for an answer raise ConnectionLostError."""

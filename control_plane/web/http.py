@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import errno
 import socket
+from functools import partial
 from typing import Annotated, Any
 
 import uvicorn
@@ -41,7 +42,7 @@ from weir.errors import AddressInUseError
 from weir.protocol.checkpoint_model import CheckpointRecord, CheckpointRefusal
 from weir.protocol.rescale_log import AnyRescale
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
-from weir.questions.guard import GuardMiddleware
+from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.joined_writes import JoiningProtocol
 
 
@@ -61,8 +62,9 @@ def create_app(
     patch_fastapi(app)
     _add_error_pages(app)
     # Before the guard, so that it comes after it.
-    add_state_pages(app, control_plane, registry)
-    _add_guard(app, config)
+    admitted = admission(config)
+    app.state.begin = add_state_pages(app, control_plane, registry, admitted).begin
+    _add_guard(app, config, admitted)
 
     @app.get("/healthz", summary="Whether this process answers")
     async def healthz() -> HealthView:
@@ -252,14 +254,14 @@ def _add_error_pages(app: FastAPI) -> None:
         return JSONResponse({"error": problems}, 400)
 
 
-def _add_guard(app: FastAPI, config: ControlPlaneConfig) -> None:
+def _add_guard(app: FastAPI, config: ControlPlaneConfig, admitted: Admission) -> None:
     """Keep other web pages out; those that may come in may also read the answers."""
     if config.allowed_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=config.allowed_origins, allow_methods=["GET", "POST"]
         )
     # Added last, so that it comes first.
-    app.add_middleware(GuardMiddleware, admitted=admission(config))
+    app.add_middleware(GuardMiddleware, admitted=admitted)
 
 
 class HttpServer:
@@ -287,7 +289,8 @@ class HttpServer:
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=JoiningProtocol,
+                # Questions for one key are answered before the application, if it has any.
+                http=partial(JoiningProtocol, begin=getattr(app.state, "begin", None)),  # type: ignore[arg-type]
                 log_level="warning",
                 lifespan="off",
                 access_log=False,

@@ -12,6 +12,7 @@ from control_plane.directory import OwnDirectory
 from control_plane.web.views import ErrorView, StateKeyView, StatePageView
 from weir.metrics import QuestionMetrics
 from weir.questions.asking import Asking
+from weir.questions.guard import Admission
 from weir.questions.pages import StatePages
 
 _PARAMETERS: list[dict[str, Any]] = [
@@ -44,9 +45,11 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def add_state_pages(app: FastAPI, control_plane: ControlPlane, registry: CollectorRegistry) -> None:
+def add_state_pages(
+    app: FastAPI, control_plane: ControlPlane, registry: CollectorRegistry, admitted: Admission
+) -> StatePages:
     """Add the pages: to the document; what answers is :class:`StatePages`, which takes a quarter of the time."""
-    pages = StatePages(Asking(OwnDirectory(control_plane), QuestionMetrics(registry).observe))
+    pages = StatePages(Asking(OwnDirectory(control_plane), QuestionMetrics(registry).observe), admitted)
     more = {"parameters": _PARAMETERS}
 
     @app.get(
@@ -68,3 +71,4 @@ def add_state_pages(app: FastAPI, control_plane: ControlPlane, registry: Collect
         raise AssertionError("answered before it comes here")
 
     app.add_middleware(pages.before)
+    return pages

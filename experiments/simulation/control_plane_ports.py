@@ -186,6 +186,12 @@ class WorldClient:
         """Nobody asks in a simulation."""
         raise NotImplementedError
 
+    def begin_query(
+        self, request: control_pb2.QueryRequest, done: Callable[[control_pb2.QueryReply | None], None]
+    ) -> Callable[[], None] | None:
+        """Nobody asks in a simulation."""
+        raise NotImplementedError
+
     async def pull_state(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
         """Let owners fetch their state."""
         reply: control_pb2.PullStateReply = await self._call("PullState", request, 10.0)

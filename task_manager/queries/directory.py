@@ -13,6 +13,7 @@ from weir.errors import ConnectionLostError, WeirError
 from weir.protocol.job import JobState
 from weir.protocol.queries import QueryError, Question, check_job
 from weir.questions.asking import Reply
+from weir.questions.likely_groups import KeyKind, likely_group
 from weir.questions.link import QuestionLink
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, handshake_to_proto, parse_address
@@ -95,6 +96,12 @@ class FetchedDirectory:
         """See ``Directory``."""
         return int(self._table(stage_index)["version"])
 
+    def likely_group(self, question: Question, stage_index: int) -> int | None:
+        """See ``Directory``."""
+        assert question.key is not None
+        kind: KeyKind | None = self._view["key_kinds"].get(question.step)
+        return likely_group(kind, question.key, len(self._table(stage_index)["owners"]))
+
     def address(self, stage_index: int, group: int) -> str:
         """See ``Directory``."""
         table = self._table(stage_index)
@@ -128,13 +135,6 @@ class FetchedDirectory:
         identity = self._identity()
         if identity is None:
             raise QueryError(503, "no job is deployed here: try again")
-        ids = self._view["state_ids"]
-        request = control_pb2.QueryRequest(
-            handshake=handshake_to_proto(identity),
-            question_json=orjson.dumps(question.to_json()),
-            state_id=ids.get(f"{question.step}/{question.state}", ids.get(question.step, 0)),
-            manifest_path=manifest_path,
-        )
         link = self._links.get(address)
         if link is None:
             if address not in self._view["places"]:
@@ -143,11 +143,52 @@ class FetchedDirectory:
             link = QuestionLink(parse_address(address).host, port, bytes.fromhex(greeting))
             self._links[address] = link
         try:
-            reply = control_pb2.QueryReply.FromString(await link.ask(request.SerializeToString(), _CALL_S))
+            return _reply(await link.ask(self._request(identity, question, manifest_path), _CALL_S))
         except ConnectionLostError as error:
-            # Another process may be at the address by now.
-            link.close()
-            if self._links.get(address) is link:
-                del self._links[address]
+            self._drop(address, link)
             raise ConnectionLostError(f"task manager {address} does not answer: {error}") from error
-        return Reply(reply.status, reply.answer_json, reply.key_group, reply.arrow)
+
+    @property
+    def is_fresh(self) -> bool:
+        """See ``Directory``."""
+        identity = self._identity()
+        if identity is None or identity.generation != self.generation:
+            return False
+        return self._clock.monotonic_s() - self._fetched_s < _KEPT_S
+
+    def begin_call(
+        self, address: str, question: Question, done: Callable[[Reply | None], None]
+    ) -> Callable[[], None] | None:
+        """See ``Directory``."""
+        identity, link = self._identity(), self._links.get(address)
+        if identity is None or link is None:
+            return None
+
+        def answered(content: bytes | ConnectionLostError) -> None:
+            if isinstance(content, bytes):
+                done(_reply(content))
+            else:
+                self._drop(address, link)
+                done(None)
+
+        return link.begin(self._request(identity, question, ""), _CALL_S, answered)
+
+    def _request(self, identity: JobIdentity, question: Question, manifest_path: str) -> bytes:
+        ids = self._view["state_ids"]
+        return control_pb2.QueryRequest(
+            handshake=handshake_to_proto(identity),
+            question_json=orjson.dumps(question.to_json()),
+            state_id=ids.get(f"{question.step}/{question.state}", ids.get(question.step, 0)),
+            manifest_path=manifest_path,
+        ).SerializeToString()
+
+    def _drop(self, address: str, link: QuestionLink) -> None:
+        """Another process may be at the address by now."""
+        link.close()
+        if self._links.get(address) is link:
+            del self._links[address]
+
+
+def _reply(content: bytes) -> Reply:
+    reply = control_pb2.QueryReply.FromString(content)
+    return Reply(reply.status, reply.answer_json, reply.key_group, reply.arrow)

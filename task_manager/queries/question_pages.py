@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from functools import partial
 
 import orjson
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weir.questions.asking import Asking
 from weir.questions.guard import Admission, GuardMiddleware
-from weir.questions.joined_writes import JoiningProtocol
+from weir.questions.joined_writes import Begin, JoiningProtocol
 from weir.questions.pages import StatePages
 
 #: Answers have the date, which is set anew so often.
 _DATE_S = 1.0
 
 
-def question_pages(asking: Asking, registry: CollectorRegistry, admitted: Admission) -> ASGIApp:
+def question_pages(pages: StatePages, registry: CollectorRegistry, admitted: Admission) -> ASGIApp:
     """The application."""
 
     async def others(scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,15 +40,23 @@ def question_pages(asking: Asking, registry: CollectorRegistry, admitted: Admiss
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    return GuardMiddleware(StatePages(asking).before(others), admitted)
+    return GuardMiddleware(pages.before(others), admitted)
 
 
 class PageServer(uvicorn.Server):
     """Serves an application in the loop that it is started in; leaves signals to the process."""
 
-    def __init__(self, app: ASGIApp, bound: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, begin: Begin, bound: socket.socket) -> None:
+        """``begin``: see ``JoiningProtocol``."""
+        protocol = partial(JoiningProtocol, begin=begin)
         super().__init__(
-            uvicorn.Config(app, http=JoiningProtocol, log_level="warning", lifespan="off", access_log=False)
+            uvicorn.Config(
+                app,
+                http=protocol,  # type: ignore[arg-type]
+                log_level="warning",
+                lifespan="off",
+                access_log=False,
+            )
         )
         # Connections inherit it: else the rest of an answer waits 40 ms for the caller to acknowledge its head.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -28,6 +28,7 @@ from weir.protocol.queries import QueryError, Question, question_from_json
 from weir.questions.asking import Asking
 from weir.questions.guard import Admission, own_hosts
 from weir.questions.link import AnsweringProtocol, QuestionPlace, new_greeting
+from weir.questions.pages import StatePages
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, handshake_from_proto
 from weir.state.tables.cells import ChangingError
@@ -75,9 +76,8 @@ class QuestionServer:
         self._directory = FetchedDirectory(self._identity, calls.directory, clock)
         hosts = own_hosts(config.host, config.advertised_host)
         admitted = Admission(hosts, owner="task manager", hosts_setting="taskManager.advertised_host")
-        self._app = question_pages(
-            Asking(self._directory, QuestionMetrics(registry).observe), registry, admitted
-        )
+        self._pages = StatePages(Asking(self._directory, QuestionMetrics(registry).observe), admitted)
+        self._app = question_pages(self._pages, registry, admitted)
         self._sockets: list[socket.socket] = []
 
     def start(self) -> None:
@@ -123,7 +123,7 @@ class QuestionServer:
         """Answer until told to stop; it may be told so before this begins."""
         loop = asyncio.get_running_loop()
         await loop.create_server(lambda: AnsweringProtocol(self.place.greeting, self._asked), sock=links)
-        PageServer(self._app, pages).begin(loop)
+        PageServer(self._app, self._pages.begin, pages).begin(loop)
         await self._stopping.wait()
         # Else they are told of on standard error when the process ends.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}

@@ -70,10 +70,13 @@ class Question:
     def to_json(self) -> dict[str, Any]:
         """For a task manager."""
         # ``asdict`` copies every value, which takes half as long as all the rest of a question.
-        return {name: getattr(self, name) for name in _FIELDS}
+        return {
+            name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default
+        }
 
 
-_FIELDS = tuple(field.name for field in fields(Question))
+#: Of all fields; what is as here is not sent.
+_DEFAULTS = {field.name: field.default for field in fields(Question)}
 
 
 def question_from_json(value: Any) -> Question:
@@ -82,7 +85,7 @@ def question_from_json(value: Any) -> Question:
     Raises:
         QueryError: it has another form.
     """
-    if not isinstance(value, dict) or not {"step", "state"} <= value.keys() <= set(_FIELDS):
+    if not isinstance(value, dict) or not {"step", "state"} <= value.keys() <= _DEFAULTS.keys():
         raise QueryError(
             400, "the question has fields that are not known here: run the same Weir version everywhere"
         )

@@ -73,6 +73,10 @@ class Directory(Protocol):
         """Of the stage's routing table."""
         ...
 
+    def likely_group(self, question: Question, stage_index: int) -> int | None:
+        """Where the key most likely is; see ``weir.questions.likely_groups``."""
+        ...
+
     def address(self, stage_index: int, group: int) -> str:
         """The task manager of the subtask that owns a key group."""
         ...
@@ -93,9 +97,28 @@ class Directory(Protocol):
         """
         ...
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether :meth:`refresh` would not wait for anything."""
+        ...
+
+    def begin_call(
+        self, address: str, question: Question, done: Callable[[Reply | None], None]
+    ) -> Callable[[], None] | None:
+        """As :meth:`call`, without waiting: ``done`` gets the reply, or None if there is none.
+
+        Returns:
+            What takes the question back, whereupon ``done`` is not called; None: it takes :meth:`call`.
+        """
+        ...
+
 
 #: Told of each question: step, state, consistency, status as of HTTP, seconds; see ``weir.metrics.QuestionMetrics``.
 Observe = Callable[[str, str, str, int, float], None]
+
+
+#: Takes the status as of HTTP and the answer; None: this way led to none, it takes ``Asking.ask``.
+Done = Callable[[tuple[int, dict[str, Any]] | None], None]
 
 
 def _observe_nothing(step: str, state: str, consistency: str, status: int, took_s: float) -> None:
@@ -131,6 +154,52 @@ class Asking:
         finally:
             took_s = loop.time() - begin_s
             self._observe(question.step, question.state, question.consistency, status, took_s)
+
+    def begin(self, question: Question, done: Done) -> Callable[[], None] | None:
+        """As :meth:`ask` for one key, if its owner can be asked at once: in two turns of the loop instead of eight.
+
+        Returns:
+            What takes the question back, whereupon ``done`` is not called; None: it takes :meth:`ask`.
+        """
+        directory = self._directory
+        is_one = question.key is not None and question.consistency == "latest"
+        if not is_one or self._asked >= _ASKED_MAX or not directory.is_fresh:
+            return None
+        try:
+            directory.check()
+            stage_index = directory.stage_of(question.step)
+            version = directory.routing_version(stage_index)
+            address = directory.address(stage_index, self._group(question, stage_index) or 0)
+        except QueryError:
+            return None
+        generation = directory.generation
+        loop = asyncio.get_running_loop()
+        begin_s = loop.time()
+
+        def answered(reply: Reply | None) -> None:
+            self._asked -= 1
+            if reply is None or reply.status == _MOVED or directory.generation != generation:
+                done(None)
+                return
+            self._observe(
+                question.step, question.state, question.consistency, reply.status, loop.time() - begin_s
+            )
+            if reply.status == 200:
+                self._remember(question, stage_index, reply.key_group)
+            shown = {"consistency": "latest", "generation": generation, "routing_version": version}
+            done((reply.status, {**orjson.loads(reply.answer_json), **shown}))
+
+        take_back = directory.begin_call(address, question, answered)
+        if take_back is None:
+            return None
+        self._asked += 1
+
+        def gone() -> None:
+            take_back()
+            self._asked -= 1
+            self._observe(question.step, question.state, question.consistency, 499, loop.time() - begin_s)
+
+        return gone
 
     def note_malformed(self) -> None:
         """Count a request that was no question."""
@@ -183,17 +252,16 @@ class Asking:
         assert question.key is not None
         directory, loop = self._directory, asyncio.get_running_loop()
         deadline_s = loop.time() + _MOVING_S
-        name = (question.step, question.key)
         while True:
             version = directory.routing_version(stage_index)
-            group = self._groups.get(name)
+            group = self._group(question, stage_index)
             # Whoever owns the first group knows the group of the key.
             reply = await self._call(directory.address(stage_index, group or 0), question, "")
             if reply.status != _MOVED:
                 if reply.status == 200:
-                    self._remember(name, reply.key_group)
+                    self._remember(question, stage_index, reply.key_group)
                 return reply.status, orjson.loads(reply.answer_json), version
-            self._remember(name, reply.key_group)
+            self._remember(question, stage_index, reply.key_group)
             if group != reply.key_group:
                 continue
             await directory.refresh(is_wrong=True)
@@ -243,7 +311,17 @@ class Asking:
             for task in tasks:
                 task.cancel()
 
-    def _remember(self, name: tuple[str, str], group: int) -> None:
+    def _group(self, question: Question, stage_index: int) -> int | None:
+        """Where the key is, or most likely is; None: that is not known."""
+        assert question.key is not None
+        group = self._groups.get((question.step, question.key))
+        return self._directory.likely_group(question, stage_index) if group is None else group
+
+    def _remember(self, question: Question, stage_index: int, group: int) -> None:
+        assert question.key is not None
+        if self._group(question, stage_index) == group:
+            return
+        name = question.step, question.key
         if name not in self._groups and len(self._groups) >= _GROUPS_MAX:
             self._groups.pop(next(iter(self._groups)))
         self._groups[name] = group

@@ -1,4 +1,4 @@
-"""HTTP connections on which the head of an answer and its body leave as one write.
+"""HTTP connections on which the head of an answer and its body leave as one write, and questions need no task.
 
 Uvicorn writes them one after the other: two system calls, and a caller that is woken twice. On a busy machine each of
 them costs about as much as everything else that is done for a question.
@@ -7,10 +7,16 @@ them costs about as much as everything else that is done for a question.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+#: Status, headers and body.
+Response = tuple[int, list[tuple[bytes, bytes]], bytes]
+#: Takes a response; None: it takes the application.
+Done = Callable[[Response | None], None]
+Begin = Callable[[Any, Done], Callable[[], None] | None]
 _HEAD = b"HTTP/1.1 "
 
 
@@ -50,7 +56,54 @@ class JoinedWrites:
 class JoiningProtocol(HttpToolsProtocol):
     """For ``uvicorn.Config(http=...)``."""
 
+    def __init__(self, *args: Any, begin: Begin | None = None, **kwargs: Any) -> None:
+        """``begin``: takes some requests before the application does; see ``StatePages.begin``."""
+        super().__init__(*args, **kwargs)
+        self._begin = begin
+        self._take_back: Callable[[], None] | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called by the loop."""
         super().connection_made(transport)
         self.transport = JoinedWrites(transport, self.loop)  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop."""
+        take_back, self._take_back = self._take_back, None
+        if take_back is not None:
+            take_back()
+        super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        is_plain = cycle.keep_alive and not cycle.waiting_for_100_continue and not self.flow.write_paused
+        if self._begin is None or not is_plain:
+            super()._start_asgi_task(cycle, app)
+            return
+
+        def done(response: Response | None) -> None:
+            self._take_back = None
+            if response is None:
+                super(JoiningProtocol, self)._start_asgi_task(cycle, app)
+            else:
+                self._respond(cycle, *response)
+
+        self._take_back = self._begin(cycle.scope, done)
+        if self._take_back is None:
+            super()._start_asgi_task(cycle, app)
+
+    def _respond(
+        self, cycle: RequestResponseCycle, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """As ``cycle.send`` does, in one piece."""
+        lines = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            lines += (name, b": ", value, b"\r\n")
+        if not cycle.keep_alive:
+            # The server is about to end.
+            lines.append(b"connection: close\r\n")
+        self.transport.write(b"".join((*lines, b"\r\n", body)))
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()

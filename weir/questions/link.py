@@ -14,6 +14,7 @@ import secrets
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from weir.errors import ConnectionLostError
 
@@ -71,6 +72,11 @@ class _Framed(asyncio.Protocol):
     def frame_received(self, number: int, content: bytes) -> None:
         """A whole frame has come."""
         raise NotImplementedError
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent, or not any more."""
+        return self.transport is None or self.transport.is_closing()
 
     def send(self, number: int, content: bytes) -> None:
         """Send a frame; nothing happens if the connection is closed."""
@@ -136,21 +142,33 @@ class AnsweringProtocol(_Framed):
         self._open.clear()
 
 
+#: Takes what is answered, or why nothing is; called by the loop, once.
+Done = Callable[[bytes | ConnectionLostError], None]
+
+
 class _AskingProtocol(_Framed):
     def __init__(self) -> None:
         super().__init__()
-        self.waiting: dict[int, asyncio.Future[bytes]] = {}
+        self.waiting: dict[int, tuple[Done, asyncio.TimerHandle]] = {}
 
     def frame_received(self, number: int, content: bytes) -> None:
-        future = self.waiting.pop(number, None)
-        if future is not None and not future.done():
-            future.set_result(content)
+        self._end(number, content)
+
+    def expire(self, number: int, timeout_s: float) -> None:
+        """It has taken too long."""
+        self.send(number, b"")
+        self._end(number, ConnectionLostError(f"it did not answer within {timeout_s:g} s"))
+
+    def _end(self, number: int, content: bytes | ConnectionLostError) -> None:
+        waiting = self.waiting.pop(number, None)
+        if waiting is not None:
+            done, timer = waiting
+            timer.cancel()
+            done(content)
 
     def connection_lost(self, error: Exception | None) -> None:
-        waiting, self.waiting = self.waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(ConnectionLostError("the connection was closed"))
+        for number in list(self.waiting):
+            self._end(number, ConnectionLostError("the connection was closed"))
 
 
 class QuestionLink:
@@ -171,30 +189,48 @@ class QuestionLink:
         Raises:
             ConnectionLostError: nobody answers, or not in time.
         """
-        protocol = self._protocol
-        if protocol is None or protocol.transport is None or protocol.transport.is_closing():
-            protocol = await self._connect()
-        self._number += 1
-        number = self._number
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        protocol.waiting[number] = future
-        protocol.send(number, question)
-        timer = asyncio.get_running_loop().call_later(timeout_s, _expire, future, timeout_s)
+        take_back = self._send(await self._connected(), question, timeout_s, partial(_settle, future))
         try:
             return await future
         finally:
-            timer.cancel()
+            take_back()
+
+    def begin(self, question: bytes, timeout_s: float, done: Done) -> Callable[[], None] | None:
+        """As :meth:`ask`, without a task of asyncio, each of whose steps is a turn of the loop.
+
+        Returns:
+            What takes the question back, whereupon ``done`` is not called; None: there is no connection yet, for which
+            it takes ``ask``.
+        """
+        protocol = self._protocol
+        if protocol is None or protocol.is_closed:
+            return None
+        return self._send(protocol, question, timeout_s, done)
+
+    def _send(
+        self, protocol: _AskingProtocol, question: bytes, timeout_s: float, done: Done
+    ) -> Callable[[], None]:
+        self._number += 1
+        number = self._number
+        timer = asyncio.get_running_loop().call_later(timeout_s, protocol.expire, number, timeout_s)
+        protocol.waiting[number] = done, timer
+        protocol.send(number, question)
+
+        def take_back() -> None:
             if protocol.waiting.pop(number, None) is not None:
+                timer.cancel()
                 protocol.send(number, b"")
 
-    async def _connect(self) -> _AskingProtocol:
+        return take_back
+
+    async def _connected(self) -> _AskingProtocol:
+        protocol = self._protocol
+        if protocol is not None and not protocol.is_closed:
+            return protocol
         async with self._connecting:
             protocol = self._protocol
-            if (
-                protocol is not None
-                and protocol.transport is not None
-                and not protocol.transport.is_closing()
-            ):
+            if protocol is not None and not protocol.is_closed:
                 return protocol
             host, port = self._place
             try:
@@ -216,6 +252,10 @@ class QuestionLink:
                 self._protocol.close()
 
 
-def _expire(future: asyncio.Future[bytes], timeout_s: float) -> None:
-    if not future.done():
-        future.set_exception(ConnectionLostError(f"it did not answer within {timeout_s:g} s"))
+def _settle(future: asyncio.Future[bytes], content: bytes | ConnectionLostError) -> None:
+    if future.done():
+        return
+    if isinstance(content, bytes):
+        future.set_result(content)
+    else:
+        future.set_exception(content)

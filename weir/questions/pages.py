@@ -7,15 +7,18 @@ paths of the demos of a state store of Kafka Streams, for those who come from th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weir.protocol.queries import PAGE_ROWS_MAX, QueryError, parse_question
 from weir.questions.asking import Asking
+from weir.questions.guard import Admission
+from weir.questions.joined_writes import Done, Response
 
 _Answer = TypeVar("_Answer")
 #: Until then nobody looks whether the caller is still there.
@@ -41,8 +44,10 @@ _JSON_HEADER = (b"content-type", b"application/json")
 class StatePages:
     """Answers questions; everything else goes on."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: Asking, admitted: Admission) -> None:
+        """``admitted``: who may ask by :meth:`begin`; before others there is ``GuardMiddleware``."""
         self._asking = asking
+        self._admitted = admitted
 
     def before(self, app: ASGIApp) -> ASGIApp:
         """An application that answers questions itself; everything else goes on to ``app``."""
@@ -58,6 +63,35 @@ class StatePages:
             await app(scope, receive, send)
 
         return answer
+
+    def begin(self, scope: Scope, done: Done) -> Callable[[], None] | None:
+        """Answer a question for one key without a task of asyncio, if nothing stands against it.
+
+        Args:
+            scope: of the request.
+            done: called once; None instead of an answer: it takes the application after all.
+
+        Returns:
+            What takes the question back, whereupon ``done`` is not called; None: it takes the application.
+        """
+        parts = scope["raw_path"].split(b"/", 4)
+        is_one = len(parts) == 5 and parts[1] == b"state" and parts[3]
+        if not is_one or scope["method"] != "GET" or scope["query_string"]:
+            return None
+        headers = Headers(scope=scope)
+        # Answers to pages of other origins have more headers.
+        if "origin" in headers or self._admitted.refusal("GET", scope["path"], headers):
+            return None
+        step, state, key = (unquote_to_bytes(part).decode(errors="replace") for part in parts[2:])
+        try:
+            question = parse_question(step, state, key, {})
+        except QueryError:
+            return None
+
+        def answered(found: tuple[int, Any] | None) -> None:
+            done(None if found is None else _json_response(*found))
+
+        return self._asking.begin(question, answered)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, names: list[str]) -> None:
         status: int
@@ -120,6 +154,12 @@ def _wants_arrow(scope: Scope) -> bool:
 
 
 async def _send_json(send: Send, status: int, answer: Any) -> None:
+    status, headers, body = _json_response(status, answer)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _json_response(status: int, answer: Any) -> Response:
     rows = answer.get("rows") if isinstance(answer, dict) else None
     if isinstance(rows, bytes):
         # What is beside the rows in JSON is in a header.
@@ -131,8 +171,7 @@ async def _send_json(send: Send, status: int, answer: Any) -> None:
     headers.append((b"content-length", str(len(body)).encode()))
     if status in (429, 503):
         headers.append((b"retry-after", b"1"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return status, headers, body
 
 
 async def _while_wanted(work: Coroutine[Any, Any, _Answer], receive: Receive) -> _Answer:

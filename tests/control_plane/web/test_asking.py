@@ -15,6 +15,7 @@ from weir.protocol.queries import QueryError, Question
 from weir.protocol.routing import initial_table
 from weir.questions import asking
 from weir.questions.asking import Asking
+from weir.questions.likely_groups import likely_group
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
 from weir.types import SubtaskId
@@ -30,12 +31,20 @@ class Owner:
         self.groups, self.asked = set(groups), []
         self.answer = control_pb2.QueryReply(status=200, answer_json=b'{"value": 1}', key_group=KEY_GROUP)
 
+    def begin_query(self, request, done):
+        """Answers when it is told to, with ``query``."""
+        task = asyncio.get_running_loop().create_task(self.query(request))
+        task.add_done_callback(
+            lambda ended: ended.cancelled() or done(None if ended.exception() else ended.result())
+        )
+        return task.cancel
+
     async def query(self, request):
         self.asked.append(orjson.loads(request.question_json))
         await asyncio.sleep(0)
         if isinstance(self.answer, Exception):
             raise self.answer
-        if self.asked[-1]["consistency"] == "latest" and KEY_GROUP not in self.groups:
+        if self.asked[-1].get("consistency", "latest") == "latest" and KEY_GROUP not in self.groups:
             return control_pb2.QueryReply(status=421, answer_json=b"{}", key_group=KEY_GROUP)
         return self.answer
 
@@ -62,7 +71,10 @@ class World:
             owner=lambda stage, group: SubtaskId(stage, table.groups[group]),
         )
         self.checkpointer = SimpleNamespace(latest=None)
-        self.task_managers = SimpleNamespace(client=lambda name: self.owners[int(name[-1])])
+        self.task_managers = SimpleNamespace(
+            client=lambda name: self.owners[int(name[-1])],
+            clients={f"tm{index}": owner for index, owner in enumerate(self.owners)},
+        )
         self.asking = Asking(OwnDirectory(self))
 
     def ask(self, key="a", **given):
@@ -209,3 +221,64 @@ def test_a_range_as_it_is_now_has_each_key_group_once_or_says_why_not(monkeypatc
     assert world.ask(None) == (
         413, {"error": "too many", "consistency": "latest", "generation": 1, "routing_version": 1}
     )  # fmt: skip
+
+
+def begun(world, key="a", **given):
+    """What asking without a task led to, and how it ended; with a key that the kernels' hash puts into KEY_GROUP."""
+
+    async def go():
+        ended = asyncio.get_running_loop().create_future()
+        take_back = world.asking.begin(Question("n", "n", key, **given), ended.set_result)
+        return None if take_back is None else await asyncio.wait_for(ended, 10)
+
+    return asyncio.run(go())
+
+
+#: A key of KEY_GROUP.
+OWN_KEY = next(f"k{index}" for index in range(100) if likely_group("text", f"k{index}", GROUPS) == KEY_GROUP)
+
+
+def test_the_owner_is_asked_at_once_without_a_task():
+    world = World()
+    status, answer = begun(world, OWN_KEY)
+    shown = {"value": 1, "consistency": "latest", "generation": 1, "routing_version": 1}
+    assert (status, answer) == (200, shown)
+    assert sum(len(owner.asked) for owner in world.owners) == 1, "nobody else was asked for the key's group"
+    assert world.ask(OWN_KEY)[1] == answer
+    assert not world.asking._groups, "what can be told is not kept"
+
+
+def test_what_does_not_lead_to_an_answer_at_once_takes_the_long_way():
+    world = World()
+    for owner in world.owners:
+        owner.groups.clear()
+    assert begun(world, OWN_KEY) is None, "the group has moved"
+    for owner in world.owners:
+        owner.answer = ConnectionLostError("gone")
+        owner.groups.add(KEY_GROUP)
+    assert begun(world, OWN_KEY) is None
+    asked = sum(len(owner.asked) for owner in world.owners)
+    assert begun(world, None) is None
+    assert begun(world, OWN_KEY, consistency="checkpoint") is None
+    world.job.state = JobState.RESTARTING
+    assert begun(world, OWN_KEY) is None
+    assert sum(len(owner.asked) for owner in world.owners) == asked, "these were not even sent"
+
+
+def test_questions_without_a_task_count_among_those_under_way(monkeypatch):
+    world = World()
+    monkeypatch.setattr(asking, "_ASKED_MAX", 2)
+
+    async def go():
+        questions, ended = [Question("n", "n", OWN_KEY)] * 3, []
+        first, _, third = (world.asking.begin(question, ended.append) for question in questions)
+        assert third is None
+        first()
+        again = world.asking.begin(questions[0], ended.append)
+        assert again is not None
+        while len(ended) < 2:
+            await asyncio.sleep(0)
+        assert [status for status, _ in ended] == [200, 200], "the one that was taken back is told nothing"
+        assert world.asking._asked == 0
+
+    asyncio.run(go())

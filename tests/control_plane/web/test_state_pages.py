@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from control_plane.web import state_pages
 from weir.protocol.queries import QueryError
+from weir.questions.guard import Admission
 
 
 class Asked:
@@ -32,7 +33,7 @@ class Asked:
 def make(monkeypatch):
     monkeypatch.setattr(state_pages, "Asking", Asked)
     app, control_plane = FastAPI(), SimpleNamespace()
-    state_pages.add_state_pages(app, control_plane, CollectorRegistry())
+    state_pages.add_state_pages(app, control_plane, CollectorRegistry(), Admission(frozenset()))
     return Client(app), control_plane.asked
 
 

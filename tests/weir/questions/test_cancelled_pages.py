@@ -2,6 +2,7 @@
 
 import asyncio
 
+from weir.questions.guard import Admission
 from weir.questions.pages import StatePages
 
 
@@ -37,7 +38,7 @@ def test_a_question_is_cancelled_when_its_caller_goes():
 
     async def run():
         async with asyncio.timeout(30):
-            await StatePages(asking).before(None)(scope, receive, send)
+            await StatePages(asking, Admission(frozenset())).before(None)(scope, receive, send)
 
     asyncio.run(run())
     assert asking.was_cancelled

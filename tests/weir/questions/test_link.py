@@ -72,3 +72,42 @@ def test_who_does_not_know_the_greeting_is_not_heard():
         assert not asked
 
     run(work, greeting=new_greeting())
+
+
+def test_a_question_without_a_task():
+    async def work(link, asked):
+        done = []
+        assert link.begin(b"a", 5, done.append) is None, "there is no connection yet"
+        first = asyncio.create_task(link.ask(b"first", 5))
+        await until(lambda: asked)
+        asked[0][1](b"there")
+        assert await first == b"there"
+        for question in (b"a", b"b", b"c"):
+            take_back = link.begin(question, 5, done.append)
+        await until(lambda: len(asked) == 4)
+        asked[2][1](b"to b")
+        await until(lambda: done)
+        assert done == [b"to b"]
+        take_back()
+        await until(lambda: asked[-1] == (b"c", None))
+        link.close()
+        await until(lambda: len(done) == 2)
+        assert isinstance(done[1], ConnectionLostError), "c was taken back: it is told nothing"
+        assert link.begin(b"d", 5, done.append) is None
+
+    run(work)
+
+
+def test_a_question_without_a_task_that_is_not_answered_in_time_is_taken_back():
+    async def work(link, asked):
+        first = asyncio.create_task(link.ask(b"first", 5))
+        await until(lambda: asked)
+        asked[0][1](b"there")
+        await first
+        done = []
+        link.begin(b"a", 0.01, done.append)
+        await until(lambda: done)
+        assert "did not answer within" in str(done[0])
+        await until(lambda: asked[-1] == (b"a", None))
+
+    run(work)
