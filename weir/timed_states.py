@@ -19,9 +19,10 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
+from weir.errors import GraphError
 from weir.state_types import Form, value_type
 from weir.states import State
-from weir.ttl import Ttl
+from weir.ttl import Ttl, duration_ms
 
 if TYPE_CHECKING:
     from typing import Self
@@ -96,19 +97,36 @@ class WindowState(RetainedState):
 
     kind = "window"
 
-    def __init__(self, dtype: object, *, retention: str | dt.timedelta, duplicates: bool = False) -> None:
+    def __init__(
+        self,
+        dtype: object,
+        *,
+        retention: str | dt.timedelta,
+        size: str | dt.timedelta | None = None,
+        duplicates: bool = False,
+    ) -> None:
         """Declare it.
 
         Args:
             dtype: of one value.
             retention: how long values stay after their window's start, as of ``weir.Ttl``.
+            size: how long the windows are, if they are all alike; only compared with the retention.
             duplicates: keep every value that is put for a start, not only the last one.
 
         Raises:
-            GraphError: state cannot have this type, or the retention is no duration.
+            GraphError: state cannot have this type, the retention or the size is no duration, or windows are longer
+                than the retention: their values would be gone while rows of them still come.
         """
         super().__init__(dtype, retention=retention)
         self.duplicates = duplicates
+        if size is None:
+            return
+        size_ms, retention_ms = duration_ms(size), duration_ms(retention)
+        if size_ms > retention_ms:
+            raise GraphError(
+                f"a window state has windows of {size_ms:,} ms and a retention of {retention_ms:,} ms: values would "
+                "be gone before their window is over; give a retention of at least the size"
+            )
 
     @property
     def form(self) -> Form:
