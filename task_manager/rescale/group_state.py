@@ -12,6 +12,7 @@ from weir.protocol.cache_copy import (
     CopyAction,
     CopyArrived,
     CopyEvent,
+    CopyResumed,
     CopyTaken,
     CopyWanted,
     Enter,
@@ -31,8 +32,7 @@ CACHED_KEYS_MAX = 200_000
 #: Those that are copied at the handover only, at most: rows of these groups wait for it.
 CACHED_KEYS_LATE_MAX = 300_000
 #: The same in bytes of keys and values.
-CACHED_BYTES_MAX = 32 << 20
-CACHED_BYTES_LATE_MAX = 16 << 20
+CACHED_BYTES_LATE_MAX = 2 << 20
 
 
 class SubtaskGroupState:
@@ -91,21 +91,37 @@ class SubtaskGroupState:
             table.release_groups(listed)
         return GivenGroups(self.backend.ownership.release(listed), cached)
 
-    def copy_groups(self, groups: Iterable[int]) -> list[CachedPart]:
-        """Write dirty entries of groups that will be given away, and give what is cached of them; they stay."""
-        listed = list(groups)
-        self.flush_groups(listed)
-        copies = [table.copy_groups(listed, CACHED_KEYS_MAX, CACHED_BYTES_MAX) for table in self._tables]
-        return [entries for entries in copies if entries]
-
     # --- the cache goes ahead of its groups: what may be used of it is ``weir.protocol.cache_copy``'s to say ---
 
     def want_copy(self, version: int, groups: Iterable[int]) -> None:
         """What is cached of these groups is to go to their new owners; called before the first copy."""
         self._handle(CopyWanted(version, tuple(groups)))
 
+    def copy_groups(self, version: int, groups: Iterable[int], bytes_max: int) -> list[CachedPart]:
+        """Write dirty entries of groups that will be given away, and give what is cached of them; they stay.
+
+        At most so many bytes of each table, those used last. Commands that come late find groups that no copy of this
+        rescale is wanted of.
+        """
+        listed = self._copies.wanted(version, groups)
+        self.flush_groups(listed)
+        copies = [table.copy_groups(listed, CACHED_KEYS_MAX, bytes_max) for table in self._tables]
+        return [entries for entries in copies if entries]
+
+    def copy_changes(self, version: int, groups: Iterable[int]) -> tuple[Sequence[int], list[CachedPart]]:
+        """The same of what has changed since the new owner entered a copy.
+
+        Returns the groups that this is of, too: until :meth:`copy_taken` is called with them, their copies count for
+        nothing.
+        """
+        good = self._good_copies(version, groups)
+        self.flush_groups(good)
+        self._handle(CopyResumed(version, good))
+        changes = [table.copy_changes(good) for table in self._tables]
+        return good, [entries for entries in changes if entries]
+
     def copy_taken(self, version: int, groups: Iterable[int]) -> None:
-        """The new owner has entered what :meth:`copy_groups` returned of these groups."""
+        """The new owner has entered what was copied of these groups."""
         self._handle(CopyTaken(version, tuple(groups)))
 
     def abort_copy(self, version: int) -> None:
@@ -118,9 +134,7 @@ class SubtaskGroupState:
 
     def _changes_since_copy(self, version: int, groups: Sequence[int]) -> CachedChanges:
         """What the new owner of these groups is to have of the cache; called before they are released."""
-        good = frozenset(self._copies.taken(version, groups))
-        for table in self._tables:
-            good = good.intersection(table.good_copies(good))
+        good = frozenset(self._good_copies(version, groups))
         entries: list[CachedPart | None] = []
         changed: Sequence[int] = ()
         anew: Sequence[int] = ()
@@ -133,7 +147,15 @@ class SubtaskGroupState:
                         table.copy_groups(anew, CACHED_KEYS_LATE_MAX, CACHED_BYTES_LATE_MAX)
                         for table in self._tables
                     ]
+                entries += [table.notes_at_handover([*changed, *anew]) for table in self._tables]
         return CachedChanges([part for part in entries if part], sorted({*changed, *anew}), anew)
+
+    def _good_copies(self, version: int, groups: Iterable[int]) -> tuple[int, ...]:
+        """Those of these groups of which the new owner has a copy that lacks only what the tables know of."""
+        good = set(self._copies.taken(version, groups))
+        for table in self._tables:
+            good.intersection_update(table.good_copies(good))
+        return tuple(sorted(good))
 
     def _handle(self, event: CopyEvent, entries: CachedPart | None = None) -> list[CopyAction]:
         actions = self._copies.handle(event)

@@ -20,6 +20,7 @@ from weir.protocol.cache_copy_model import (
     CopyArrived,
     CopyEvent,
     CopyPhase,
+    CopyResumed,
     CopyTaken,
     CopyWanted,
     Enter,
@@ -37,6 +38,7 @@ __all__ = [
     "CopyArrived",
     "CopyEvent",
     "CopyPhase",
+    "CopyResumed",
     "CopyTaken",
     "CopyWanted",
     "Enter",
@@ -78,8 +80,15 @@ class CacheCopyMachine:
         return self._phases.get(group, CopyPhase.FOREIGN)
 
     def taken(self, version: int, groups: Iterable[int]) -> list[int]:
-        """Those of these groups of which the new owner has a copy; ascending. Asked before :class:`GroupsLeave`."""
+        """Those of these groups of which the new owner has a copy; ascending.
+
+        Asked before :class:`GroupsLeave` and :class:`CopyResumed`.
+        """
         return self._in(groups, CopyPhase.TAKEN) if version == self._version else []
+
+    def wanted(self, version: int, groups: Iterable[int]) -> list[int]:
+        """Those of these groups of which the new owner is to have a copy and has none; ascending."""
+        return self._in(groups, CopyPhase.WANTED) if version == self._version else []
 
     def handle(self, event: CopyEvent) -> list[CopyAction]:
         """Take one event in; returns what to do now, in order.
@@ -92,6 +101,9 @@ class CacheCopyMachine:
                 actions = self._wanted(event)
             case CopyTaken():
                 actions = self._taken(event)
+            case CopyResumed():
+                self._move(self.taken(event.version, event.groups), CopyPhase.WANTED)
+                actions = []
             case GroupsLeave():
                 actions = self._leave(event)
             case CopyArrived():
@@ -142,7 +154,7 @@ class CacheCopyMachine:
             raise self._invalid(f"rescale {event.version} gives away groups {missing}, which are not owned")
         actions = self._enter_rescale(event.version) if event.version > self._version else []
         taken = self.taken(event.version, event.groups)
-        wanted = self._in(event.groups, CopyPhase.WANTED) if event.version == self._version else []
+        wanted = self.wanted(event.version, event.groups)
         self._move(event.groups, CopyPhase.FOREIGN)
         changed = tuple(group for group in taken if group in event.good)
         anew = tuple(sorted({*wanted, *taken}.difference(changed)))

@@ -71,6 +71,14 @@ class CopyTaken:
 
 
 @dataclass(frozen=True)
+class CopyResumed:
+    """What changed in these groups since they were copied goes ahead, too: until :class:`CopyTaken` it is missing."""
+
+    version: int
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class GroupsLeave:
     """These groups are handed over now."""
 
@@ -110,7 +118,7 @@ class CopyAborted:
     version: int
 
 
-CopyEvent = CopyWanted | CopyTaken | GroupsLeave | CopyArrived | GroupsCome | CopyAborted
+CopyEvent = CopyWanted | CopyTaken | CopyResumed | GroupsLeave | CopyArrived | GroupsCome | CopyAborted
 
 
 # --- actions -----------------------------------------------------------------------------------------------

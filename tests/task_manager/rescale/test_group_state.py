@@ -54,6 +54,10 @@ class Counts(weir.KeyedProcess):
         yield {"n": n}
 
 
+#: More than the keys have.
+BYTES_MAX = 1 << 20
+
+
 class Owner:
     """A count over a store of its own, of ours or of a user."""
 
@@ -102,7 +106,7 @@ def owners(
 
 def copy_ahead(old: Owner, new: Owner, version: int) -> None:
     old.state.want_copy(version, range(GROUPS))
-    for entries in old.state.copy_groups(range(GROUPS)):
+    for entries in old.state.copy_groups(version, range(GROUPS), BYTES_MAX):
         new.state.take_copy(CopyArrived(version, NEW, at_handover=False), entries)
     old.state.copy_taken(version, range(GROUPS))
 
@@ -179,7 +183,8 @@ def test_an_abort_frees_what_came_at_once(owners):
 def test_what_comes_after_the_handover_changes_nothing(owners):
     old, new, peer = owners
     old.count(KEYS)
-    late = old.state.copy_groups(range(GROUPS))
+    old.state.want_copy(2, range(GROUPS))
+    late = old.state.copy_groups(2, range(GROUPS), BYTES_MAX)
     old.state.give_groups(2, range(GROUPS))
     new.state.adopt_groups(NEW, peer.address)
     assert new.count(KEYS) == [2] * 400
@@ -191,8 +196,8 @@ def test_what_comes_after_the_handover_changes_nothing(owners):
 def test_a_copy_that_was_given_up_and_comes_after_that_of_the_handover_changes_nothing(owners):
     old, new, peer = owners
     old.count(KEYS)
-    late = old.state.copy_groups(range(GROUPS))
     old.state.want_copy(2, range(GROUPS))
+    late = old.state.copy_groups(2, range(GROUPS), BYTES_MAX)
     old.count(KEYS)
     changes = old.state.give_groups(2, range(GROUPS)).cached
     new.state.take_copy(CopyArrived(2, NEW, anew=True, at_handover=True), None)

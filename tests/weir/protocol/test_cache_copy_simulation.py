@@ -17,6 +17,8 @@ from weir.protocol.cache_copy import (
     CacheCopyMachine,
     CopyAborted,
     CopyArrived,
+    CopyPhase,
+    CopyResumed,
     CopyTaken,
     CopyWanted,
     Enter,
@@ -90,7 +92,9 @@ class Party:
 class World:
     """State of everything; :meth:`choices` are what may happen next."""
 
-    def __init__(self, broken: str = "", changes: int = 1, rescales: int = 2, losses: int = 1) -> None:
+    def __init__(
+        self, broken: str = "", changes: int = 1, rescales: int = 2, losses: int = 1, rounds: int = 2
+    ) -> None:
         self.broken = broken
         self.parties = [Party(True), Party(False)]
         self.store = dict.fromkeys(KEYS, 0)
@@ -103,8 +107,9 @@ class World:
         self.queue: tuple[Message, ...] = ()
         self.waits_for: int | None = None
         self.stage = "idle"
-        #: An owner copies a group once in a rescale.
+        #: An owner copies a group once in a rescale, and then what changed.
         self.is_copied = False
+        self.rounds = self.rounds_left = rounds
         self.changes, self.rescales, self.losses = changes, rescales, losses
         self.numbers = 0
         self.reached: set[str] = set()
@@ -123,7 +128,7 @@ class World:
             tuple(sorted((m.event.version, m.event.at_handover, m.event.anew, m.event.complete, m.entries,
                           m.number == self.waits_for, *m.event.groups.values()) for m in self.flying)),
             tuple((m.event.anew, m.event.complete, m.entries) for m in self.queue),
-            self.waits_for is None, self.stage, self.is_copied, self.old, self.version, self.epoch,
+            self.waits_for is None, self.stage, self.is_copied, self.rounds_left, self.old, self.version, self.epoch,
             self.changes, self.rescales, self.losses,
         )  # fmt: skip
 
@@ -146,6 +151,8 @@ class World:
             found.append(("hand_over",))
             if not self.is_copied:
                 found.append(("copy",))
+            if self.rounds_left and self._has_copy() and self.waits_for is None:
+                found.append(("copy_changes",))
             if self.losses:
                 found.append(("abort",))
         if self.stage == "handing over" and self.waits_for is None and not self.queue:
@@ -172,7 +179,7 @@ class World:
     def _begin(self):
         self.rescales -= 1
         self.version += 1
-        self.stage, self.is_copied = "ahead", False
+        self.stage, self.is_copied, self.rounds_left = "ahead", False, self.rounds
         self.old = 0 if self.parties[0].owns else 1
         self.parties[self.old].used = None
         self.parties[self.old].tell(CopyWanted(self.version, (GROUP,)))
@@ -181,6 +188,20 @@ class World:
         old = self.parties[self.old]
         old.used, self.is_copied = frozenset(), True
         self._send([self._message(old.cache)])
+
+    def _has_copy(self):
+        old = self.parties[self.old]
+        return old.used is not None and old.machine.phase(GROUP) is CopyPhase.TAKEN
+
+    def _copy_changes(self):
+        old = self.parties[self.old]
+        self.rounds_left -= 1
+        changed = {key: old.cache[key] for key in old.used if key in old.cache}
+        if self.broken != "unconfirmed":
+            old.tell(CopyResumed(self.version, (GROUP,)))
+        old.used = frozenset()
+        self.reached.add("again")
+        self._send([self._message(changed)])
 
     def _message(self, entries=(), **flags):
         self.numbers += 1
@@ -287,9 +308,15 @@ def walks(rng: random.Random, count: int, broken: str = "") -> None:
 
 
 def test_no_interleaving_of_two_rescales_makes_an_old_entry_count():
-    states, reached = explore(World(changes=2, rescales=2, losses=1), 100_000)
+    states, reached = explore(World(changes=2, rescales=2, losses=1, rounds=0), 100_000)
     assert 5_000 < states < 100_000, "the whole space was seen"
     assert reached == {"kept", "forgotten", "anew", "changed"}
+
+
+def test_no_interleaving_of_copies_of_what_changed_makes_an_old_entry_count():
+    states, reached = explore(World(changes=2, rescales=1, losses=2, rounds=2), 100_000)
+    assert 1_000 < states < 100_000, "the whole space was seen"
+    assert reached == {"kept", "forgotten", "anew", "changed", "again"}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -308,7 +335,7 @@ def test_without_losses_the_new_owner_has_everything():
                 assert world.parties[1 - world.old].cache == world.store
 
 
-@pytest.mark.parametrize("broken", ["order", "anew", "version", "good"])
+@pytest.mark.parametrize("broken", ["order", "anew", "version", "good", "unconfirmed"])
 def test_each_planted_fault_is_found(broken):
     rng = random.Random(1)
     with pytest.raises(StaleEntryError):

@@ -135,3 +135,28 @@ def test_rows_wait_for_one_write_when_a_part_is_over_and_all_is_written_in_the_e
         parts, before = parts + 1, stored(backend)
     assert stored(backend) == 2 * COUNT
     assert parts >= 2 * COUNT / FLUSH_ENTRIES_MAX
+
+
+def test_what_changed_since_a_copy_can_be_made_part_of_it():
+    old = make(MemoryBackend())
+    prefix = old.key_prefix(1)
+    old.write_stored([(prefix + b"a", b"1"), (prefix + b"b", b"1")], [])
+    assert len(old.copy_groups([1], 10, 1 << 20)) == 2
+    old.write_stored([(prefix + b"b", b"2")], [])
+    changed = old.copy_changes([1])
+    assert (changed.keys, changed.values) == ([prefix + b"b"], [b"2"])
+    assert len(old.copy_changes([1])) == 0
+    old.write_stored([(prefix + b"c", b"3")], [])
+    assert old.changes_since_copy([1]).keys == [prefix + b"c"]
+    assert old.good_copies([1]) == [1]
+
+
+def test_a_void_copy_does_not_become_good_by_copying_what_changed():
+    old = make(MemoryBackend(), bytes_max=1000)
+    prefix = old.key_prefix(1)
+    old.copy_groups([1], 10, 1 << 20)
+    for number in range(20):
+        old.write_stored([(prefix + b"%d" % number, b"x" * 100)], [])
+    assert old.good_copies([1]) == []
+    old.copy_changes([1])
+    assert old.good_copies([1]) == []

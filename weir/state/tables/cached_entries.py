@@ -42,6 +42,12 @@ class CachedEntries:
         np.cumsum(self.key_lengths, out=offsets[1:])
         return offsets
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the arrays."""
+        arrays = (self.hashes, self.key_data, self.key_lengths, self.cells, self.presence)
+        return sum(array.nbytes for array in arrays)
+
     def pieces(self, keys_max: int, bytes_max: int) -> Iterator[CachedEntries]:
         """The same in parts of at most this many keys, and about this many bytes of keys; they share the arrays."""
         offsets = self.key_offsets
@@ -79,6 +85,11 @@ class CachedValues:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of keys and values."""
+        return sum(map(len, self.keys)) + sum(map(len, filter(None, self.values)))
 
     def pieces(self, keys_max: int, bytes_max: int) -> Iterator[CachedValues]:
         """The same in parts of at most this many keys and bytes; a single entry may be larger."""

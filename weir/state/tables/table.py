@@ -98,6 +98,17 @@ class StateTable(ABC):
         """What changed since :meth:`copy_groups`; called at a handover, before :meth:`release_groups`."""
         return None
 
+    def copy_changes(self, groups: Iterable[int]) -> CachedPart | None:
+        """What changed since :meth:`copy_groups`, and from now on is part of the copy; None: not supported.
+
+        Called before a handover, so that less is left for it, for groups whose copy is good.
+        """
+        return None
+
+    def notes_at_handover(self, groups: Iterable[int]) -> CachedPart | None:
+        """What the next owner would otherwise have to look for in the store; called before :meth:`release_groups`."""
+        return None
+
     def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
         """Cache what the owner of these groups has cached, before they are adopted; False: another table's.
 

@@ -89,6 +89,17 @@ class TimerGroup:
         self.stored_place, self.fired_count = place, 0
         return [(self.place_key, place[len(self.prefix) :] or _AFTER_ALL)]
 
+    def first_key(self) -> bytes:
+        """No live timer lies before this key, in the store or not; ``end``: there is none."""
+        return self._first(self.place)
+
+    def begin_at(self, first: bytes) -> None:
+        """Take over from an owner whose :meth:`first_key` this was: nobody has to look."""
+        self.place = first
+        # It is not known whether the store has a later one: it is written anew.
+        self.stored_place = self.end
+        self.next_ms = self._time(first)
+
     def trim(self) -> None:
         """Let go of what the heap holds for nothing."""
         if len(self.heap) > 2 * len(self.unwritten) + _STALE_MIN:

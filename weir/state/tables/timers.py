@@ -16,6 +16,7 @@ import numpy as np
 from weir.errors import StateError
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
+from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.capture import Capture
 from weir.state.tables.table import EntryOrder, IsOver, StateTable, never
 from weir.state.tables.time_first import times_bytes
@@ -68,6 +69,9 @@ class TimerTable(StateTable):
         self._backend = backend
         self._entries_max = max(cache_bytes // _ENTRY_BYTES, 1)
         self._groups: dict[bytes, TimerGroup] = {}
+        #: Of groups that are not ours yet: their first keys, and whether these count when they are adopted.
+        self._firsts: dict[bytes, bytes] = {}
+        self._kept: set[bytes] = set()
         #: No live timer is earlier; None: not known.
         self._next_ms: int | None = None
         self._dirty: dict[bytes, bool] = {}
@@ -132,6 +136,8 @@ class TimerTable(StateTable):
         if self._has_new:
             self._has_new = False
             fresh = [group for group in self._groups.values() if group.next_ms is None]
+            if not fresh:
+                return
             places = self._backend.get_many([group.place_key for group in fresh])
             for group, place in zip(fresh, places, strict=True):
                 group.begin(place)
@@ -248,10 +254,49 @@ class TimerTable(StateTable):
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
         """See :class:`StateTable`."""
-        for group in groups:
-            self._groups[group.to_bytes(2, "big")] = timer_group(group, self.state_id)
+        for number in groups:
+            prefix = number.to_bytes(2, "big")
+            group = self._groups[prefix] = timer_group(number, self.state_id)
+            first = self._firsts.pop(prefix, None)
+            if first is not None and prefix in self._kept:
+                group.begin_at(min(first, group.end))
+            self._kept.discard(prefix)
         self._next_ms = None
         self._has_new = True
+
+    # --- what a new owner would have to look for: a seek for each group, at a peer at first ---
+
+    def notes_at_handover(self, groups: Iterable[int]) -> CachedValues:
+        """See :class:`StateTable`: the first key of each group that has been looked at."""
+        wanted = [group.to_bytes(2, "big") for group in groups]
+        known = {prefix: self._groups[prefix] for prefix in wanted if prefix in self._groups}
+        firsts = {prefix: group.first_key() for prefix, group in known.items() if group.next_ms is not None}
+        return CachedValues(self.state_id, list(firsts), list(firsts.values()))
+
+    def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
+        """See :class:`StateTable`.
+
+        Raises:
+            StateError: the entries are cells.
+        """
+        if entries.state_id != self.state_id:
+            return False
+        if not isinstance(entries, CachedValues):
+            raise StateError("what is known of timers came as cells, not as values of any length")
+        wanted = {group.to_bytes(2, "big") for group in groups}
+        pairs = zip(entries.keys, entries.values, strict=True)
+        self._firsts.update((prefix, first) for prefix, first in pairs if prefix in wanted and first)
+        return True
+
+    def keep_copies(self, groups: Iterable[int]) -> None:
+        """See :class:`StateTable`."""
+        self._kept.update(group.to_bytes(2, "big") for group in groups)
+
+    def clear_groups(self, groups: Iterable[int]) -> None:
+        """See :class:`StateTable`."""
+        for group in groups:
+            self._firsts.pop(group.to_bytes(2, "big"), None)
+            self._kept.discard(group.to_bytes(2, "big"))
 
     def stats(self) -> StoreStats:
         """See :class:`StateTable`."""

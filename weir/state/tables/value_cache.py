@@ -295,6 +295,12 @@ class WriteBackCache(StateBackend):
                     found.append((key, bucket.entries[key]))
         return found
 
+    def begin_changes(self, prefixes: Iterable[bytes]) -> None:
+        """What :meth:`changed_since_copy` returned is part of the copies from now on, of those that are good."""
+        for prefix in prefixes:
+            if self.has_good_copy(prefix):
+                self._buckets.groups[prefix].touched = {}
+
     def take_copy(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Cache entries of key groups that are not ours yet; what does not fit is left out, and not there at all."""
         self._begin()

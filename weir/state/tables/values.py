@@ -119,6 +119,13 @@ class ValueTable(StateTable):
         """See ``StateTable``: what was loaded or changed since."""
         return self._entries(self._cache.changed_since_copy(_prefixes(groups)))
 
+    def copy_changes(self, groups: Iterable[int]) -> CachedValues:
+        """See ``StateTable``."""
+        prefixes = _prefixes(groups)
+        entries = self._entries(self._cache.changed_since_copy(prefixes))
+        self._cache.begin_changes(prefixes)
+        return entries
+
     def _entries(self, found: Sequence[tuple[bytes, bytes | None]]) -> CachedValues:
         return CachedValues(self.state_id, [key for key, _ in found], [value for _, value in found])
 
