@@ -137,6 +137,8 @@ bench: java setup ## Run all benchmarks (an hour), keep results in benchmarks/re
 	$(RUN) -m benchmarks checkpoint --json $(RESULTS)/checkpoint.json
 	$(RUN) -m benchmarks recovery --json $(RESULTS)/recovery.json
 	$(RUN) -m benchmarks joins --json $(RESULTS)/joins.json
+	$(RUN) -m benchmarks windows --json $(RESULTS)/windows.json
+	$(RUN) -m benchmarks windows --sessions --session-keys 10000000 --gap-s 60 --seconds 600 --json $(RESULTS)/sessions.json
 	$(RUN) -m benchmarks nexmark --json $(RESULTS)/nexmark.json
 	$(RUN) -m benchmarks report
 

@@ -20,7 +20,7 @@ import psutil
 import pyarrow as pa
 
 import weir
-from benchmarks.results import BenchmarkResult
+from benchmarks.results import Bar, BenchmarkResult
 from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
@@ -32,6 +32,8 @@ from weir.state.tables.opened import StateTables
 
 _SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 _SUMS = (WindowAggregate("n", "count"), WindowAggregate("total", "sum", "value"))
+#: Memory and disk are flat below this; files go up and down with merges.
+_GROWTH_MAX = 1.1
 #: A watermark comes so often in a second of event time.
 _STEPS_PER_S = 2
 
@@ -150,4 +152,13 @@ def run(options: SessionOptions, report: Callable[[str, float], None]) -> dict[s
     figures = measure(options, report)
     measured = {f"until {each.until_s} s": asdict(each) for each in figures}
     measured["whole run"] = asdict(summary(options, figures))
-    return BenchmarkResult("sessions", asdict(options), [{"sessions": measured}]).as_json()
+    return BenchmarkResult("sessions", asdict(options), [{"sessions": measured}], _bars(options)).as_json()
+
+
+def _bars(options: SessionOptions) -> tuple[Bar, ...]:
+    """One core keeps up with the rate all the time, and nothing grows."""
+    return (
+        Bar("sessions: whole run: events_per_core_s_min", "at least", options.rate),
+        Bar("sessions: whole run: rss_growth", "at most", _GROWTH_MAX),
+        Bar("sessions: whole run: disk_growth", "at most", _GROWTH_MAX),
+    )

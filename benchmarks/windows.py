@@ -1,8 +1,8 @@
 """What windows cost: time per event and state of sliding, session and tumbling windows over one stream of bids.
 
 One subtask in this process with a RocksDB store, CPU time: the operator, its table, whose entries all stay in cache,
-and the results, which are dropped; there are no flushes and no checkpoints. Event time goes on as fast as
-``events_per_s`` says; a watermark comes every second of it.
+the results, which are dropped, and the flush of changed state every second of event time, as for a checkpoint. Event
+time goes on as fast as ``events_per_s`` says; a watermark comes every second of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 import weir
-from benchmarks.results import BenchmarkResult
+from benchmarks.results import Bar, BenchmarkResult
 from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
@@ -43,6 +43,12 @@ _WINDOWS = {
 }
 #: Of these a window cannot be made from the one before by adding and subtracting.
 _OF_EXTREMES = {"highest, sliding 10 s by 2 s": weir.sliding("10s", "2s")}
+#: A sliding window of 1 h by 1 s, as multiples of a tumbling window of 1 h; time with results and flushes.
+BARS = (
+    Bar("sliding_to_tumbling_us_per_event", "at most", 2),
+    Bar("sliding_to_tumbling_state", "at most", 2),
+    Bar("sliding_to_tumbling_cache", "at most", 2),
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,15 @@ class WindowFigures:
     us_per_result: float
     #: Largest number of bytes of the state's cache at a watermark.
     cache_bytes_max: int
+    #: Beside it, what sliding windows have to make the next window from the one before.
+    totals_bytes_max: int
+    #: Keys and values in the store, when the last event is in it: what a checkpoint has and a rescale moves.
+    state_bytes: int
+
+    @property
+    def us_per_event_in_all(self) -> float:
+        """With results and flushes."""
+        return self.us_per_event + self.us_per_event_flushed
 
 
 def measure_all(events: int, keys: int, events_per_s: int) -> Iterator[WindowFigures]:
@@ -88,7 +103,7 @@ def measure(
         tables = StateTables(store, 1 << 30, 128)
         operator.open(OperatorContext("bench", "w", 1, 0, 1, tables=tables.of("w", {"": 1})))
         fired_s = taken_s = flushed_s = 0.0
-        results = cache_bytes = fired_to_s = 0
+        results = cache_bytes = totals_bytes = fired_to_s = 0
         for batch, until_s in _batches(events, keys, events_per_s):
             began_s = time.process_time()
             list(operator.process(batch))
@@ -102,6 +117,9 @@ def measure(
                 tables.flush()
                 flushed_s += time.process_time() - began_s
                 cache_bytes = max(cache_bytes, tables.stats().memory_bytes)
+                totals_bytes = max(totals_bytes, getattr(operator, "totals_bytes", 0))
+        tables.flush()
+        state_bytes = sum(len(key) + len(value) for key, value in store.scan())
         operator.close()
         tables.close()
         store.close()
@@ -115,6 +133,8 @@ def measure(
         taken_s / events * 1e6,
         fired_s / max(results, 1) * 1e6,
         cache_bytes,
+        totals_bytes,
+        state_bytes,
     )
 
 
@@ -133,6 +153,13 @@ def _batches(events: int, keys: int, events_per_s: int) -> Iterator[tuple[pa.Rec
 
 def run(events: int, keys: int, events_per_s: int) -> dict[str, Any]:
     """All kinds, as the JSON file has them."""
-    measured = {each.window: asdict(each) for each in measure_all(events, keys, events_per_s)}
+    measured = {each.window: each for each in measure_all(events, keys, events_per_s)}
     config = {"events": events, "keys": keys, "events_per_s": events_per_s}
-    return BenchmarkResult("windows", config, [{"windows": measured}]).as_json()
+    tumbling, sliding = measured["tumbling 1 h"], measured["sliding 1 h by 1 s"]
+    figures = {
+        "sliding_to_tumbling_us_per_event": sliding.us_per_event_in_all / tumbling.us_per_event_in_all,
+        "sliding_to_tumbling_state": sliding.state_bytes / tumbling.state_bytes,
+        "sliding_to_tumbling_cache": sliding.cache_bytes_max / tumbling.cache_bytes_max,
+        "windows": {name: asdict(each) for name, each in measured.items()},
+    }
+    return BenchmarkResult("windows", config, [figures], BARS).as_json()

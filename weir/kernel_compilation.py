@@ -48,6 +48,7 @@ KERNEL_MODULES = (
     "weir.operators.sinks.latency_format",
     "weir.operators.sources.line_shapes",
     "weir.state.tables.slot_layout",
+    "weir.state.tables.packed_pane_kernels",
     "weir.state.tables.slot_choice_kernels",
     "weir.state.tables.slot_kernels",
     "weir.state.tables.slot_key_kernels",

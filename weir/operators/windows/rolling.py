@@ -54,6 +54,11 @@ class RollingWindows:
         #: The keys that were decoded last.
         self._decoded: tuple[weir_keys.KeyColumn, list[pa.Array]] | None = None
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the totals, which follow from the panes."""
+        return self._totals.memory_bytes
+
     def note(self, ends_ms: np.ndarray) -> None:
         """Rows come into panes with these ends: of those that have entered nothing may change unseen."""
         if self._at_ms is not None and len(ends_ms) and int(ends_ms.min()) <= self._at_ms:

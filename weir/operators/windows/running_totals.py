@@ -43,6 +43,11 @@ class RunningTotals(ABC):
         #: The entries that were looked up last, and their slots, which stay until something leaves.
         self._found: tuple[WindowEntries, np.ndarray] | None = None
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of all arrays."""
+        return int(self._slots.memory_bytes + self._panes.nbytes)
+
     def enter(self, entries: WindowEntries) -> np.ndarray:
         """Take in the entries of one or several panes; returns their slots.
 
@@ -137,6 +142,11 @@ class SummedTotals(RunningTotals):
         #: By slot and cell: in how many panes it has had a value.
         self._counts = np.zeros((self._slots.capacity, self._folds.cell_count), dtype=np.int32)
 
+    @property
+    def memory_bytes(self) -> int:
+        """See :class:`RunningTotals`."""
+        return super().memory_bytes + int(self._counts.nbytes)
+
     def _grow(self, capacity: int) -> None:
         super()._grow(capacity)
         self._counts = _grown(self._counts, capacity)
@@ -181,6 +191,14 @@ class StackedTotals(RunningTotals):
         self._after: list[tuple[int, np.ndarray, Cells]] = []
         self._split_ms = -(2**63)
         self.needs_panes = False
+
+    @property
+    def memory_bytes(self) -> int:
+        """See :class:`RunningTotals`."""
+        after = sum(
+            slots.nbytes + cells.integers.nbytes + cells.presence.nbytes for _, slots, cells in self._after
+        )
+        return super().memory_bytes + int(after + sum(array.nbytes for array in self._front))
 
     def _grow(self, capacity: int) -> None:
         super()._grow(capacity)

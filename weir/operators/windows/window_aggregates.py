@@ -105,6 +105,11 @@ class WindowAggregateOperator(TimedOperator):
             raise StateError("this window operator is not open")
         return self._table
 
+    @property
+    def totals_bytes(self) -> int:
+        """Memory for the windows that fire next, beside that of the table: 0 unless windows share panes."""
+        return 0 if self._rolling is None else self._rolling.memory_bytes
+
     # --- rows come in ---
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
@@ -232,7 +237,8 @@ class WindowAggregateOperator(TimedOperator):
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
         """Results of the windows that end up to a time and have not fired."""
         table = self.table
-        if self._next_end_ms() <= until_ms:
+        fires = self._next_end_ms() <= until_ms
+        if fires:
             last_ms = NOTHING_MS
             if self._rolling is not None and self._rolling.begin(table, until_ms):
                 for window in self._rolling.windows():
@@ -252,8 +258,8 @@ class WindowAggregateOperator(TimedOperator):
         if until_ms != WATERMARK_MAX_MS:
             table.advance(until_ms)
             self._parts.advance(until_ms)
-            if self._rolling is not None:
-                table.seal()
+            if self._rolling is not None and (fires or table.has_to_pack):
+                table.pack(until_ms)
 
     def _dead_until(self, fired_ms: int) -> int:
         """No pane that ends here or before is needed when windows have fired up to this time."""

@@ -6,7 +6,8 @@ The snapshot is::
      "codec": {"values": 1, "keys": [["user", "bytes"]], "aggregates": [["sum", "amount", "int64"]],
                "window": {"kind": "sliding", "size_ms": 60000, "step_ms": 10000, "offset_ms": 0, "time": "event"}}}
 
-Conditions may change: the bytes mean the same.
+Conditions may change: the bytes mean the same. Windows of several panes also have ``"panes": 1``, the version of packed
+panes (``weir.state.tables.packed_rows``); checkpoints of before lack it, and have none.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from weir.specs.aggregate_functions import stored_function, stored_number
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.accumulators import FORMAT_VERSION
+from weir.state.tables.packed_pane_kernels import VERSION
 
+_PACKED_FROM = ("sliding", "cumulative")
 _MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
 
 
@@ -35,6 +38,8 @@ def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
         "aggregates": [[stored_function(a), a.column, stored_number(schema, a)] for a in spec.aggregates],
         "window": asdict(spec.window),
     }
+    if spec.window.kind in _PACKED_FROM:
+        codec["panes"] = VERSION
     if isinstance(spec, WindowProcessSpec):
         codec["kept"] = spec.kept_form
     if spec.window.kind == "global" or spec.updates.keeps_told:
@@ -53,6 +58,8 @@ def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], neede
     for snapshot in snapshots:
         for part in {**snapshot["codec"], **needed}:
             stored = snapshot["codec"].get(part)
+            if part == "panes" and stored is None:
+                continue
             if stored != needed.get(part):
                 raise StateMismatchError(
                     f"step {step!r}: the checkpoint's state has {part} {stored}; the job now needs "

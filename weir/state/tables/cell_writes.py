@@ -94,7 +94,7 @@ class CellWrites:
 
     def write_part(self, share: float, is_over: IsOver) -> bool:
         """See ``CellTable.flush_part``."""
-        if self._has_to_wait():
+        if self.has_to_wait():
             return False
         if self._to_flush is None:
             self.settle()
@@ -114,9 +114,9 @@ class CellWrites:
 
     def may_begin_part(self) -> bool:
         """Whether the next :meth:`write_part` notes what is dirty."""
-        return self._to_flush is None and not self._has_to_wait()
+        return self._to_flush is None and not self.has_to_wait()
 
-    def _has_to_wait(self) -> bool:
+    def has_to_wait(self) -> bool:
         """Whether rows would wait for a write: because of a checkpoint, or of a store that cannot keep up."""
         return self.is_captured() or self._backend.writes_wait() or self._backend.is_stalled()
 

@@ -6,11 +6,12 @@ import numpy as np
 
 from weir.state import layout
 from weir.state.api import StateBackend, prefix_end
+from weir.state.tables.packed_panes import PackedPanes
 from weir.state.tables.slot_table import SlotTable
 from weir.state.tables.stored_cells import StoredCells
 from weir.state.tables.table import IsOver, never
 from weir.state.tables.time_first import time_bytes, times_of
-from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, end_and_user_keys
 
 
 class StoredPanes(StoredCells):
@@ -33,8 +34,8 @@ class StoredPanes(StoredCells):
         self.first_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
         #: No entry that is in the store alone has a later end.
         self.last_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
-        #: All owned groups have entries in the store up to here at most, of which the table knows: in ``PaneBlocks``.
-        self.sealed_ms = NOTHING_MS
+        #: The panes whose entries are not entries of the store.
+        self.packed = PackedPanes(backend, state_id, cell_count, max_parallelism)
         #: The largest end of which the store may have entries; ``NOTHING_MS``: it has none.
         self.written_ms = np.full(max_parallelism, NOTHING_MS, dtype=np.int64)
         #: Entries up to here are to be deleted from the store; ``NOTHING_MS``: none.
@@ -44,21 +45,34 @@ class StoredPanes(StoredCells):
         """Of which of these key groups the store may have entries of a pane that are not cached; bool."""
         self.check_groups(groups)
         held = np.array([self.holds(group) for group in range(len(self.last_ms))])
-        found: np.ndarray = held[groups] & (end_ms <= np.maximum(self.last_ms[groups], self.sealed_ms))
+        found: np.ndarray = held[groups] & ((end_ms <= self.last_ms[groups]) | (end_ms in self.packed))
         return found
 
     def may_be_stored(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """See :class:`StoredCells`."""
         stored: np.ndarray = super().may_be_stored(slots, groups) & (
-            self._slots.times_of(slots) <= np.maximum(self.last_ms[groups], self.sealed_ms)
+            self._slots.times_of(slots) <= self.last_ms[groups]
         )
         return stored
 
+    def load(self, new_slots: np.ndarray, groups: np.ndarray) -> int:
+        """See :class:`StoredCells`; what is packed counts where there is no entry."""
+        found = 0
+        rows = np.flatnonzero(self.packed.are_among(self._slots.times_of(new_slots)))
+        if len(rows):
+            slots = new_slots[rows]
+            ends_ms, keys = end_and_user_keys(*self._slots.keys_of(slots))
+            at, cells, presence = self.packed.find(ends_ms, groups[rows], keys)
+            self._slots.cells[slots[at]], self._slots.presence[slots[at]] = cells, presence
+            found = len(at)
+        return min(len(new_slots), found + super().load(new_slots, groups))
+
     def seek(self, group: int) -> None:
-        """Note the first and the last end of a group that the store has."""
+        """Note the first and the last end of a group that the store has, and its packed panes."""
         self.first_ms[group], self.last_ms[group] = NEVER_MS, NOTHING_MS
         if not self.holds(group):
             return
+        self.packed.load(group)
         start, stop = self.range_of(group, NOTHING_MS, NEVER_MS)
         first = next(iter(self._backend.scan(start, stop)), None)
         if first is None:
@@ -107,6 +121,11 @@ class StoredPanes(StoredCells):
             if is_over():
                 break
         return not (self.gone_ms != NOTHING_MS).any()
+
+    def delete_pane(self, groups: np.ndarray, end_ms: int) -> None:
+        """Delete the entries of a pane that is packed now in these key groups, as far as the store has any."""
+        for group in groups[self.written_ms[groups] >= end_ms].tolist():
+            self._backend.delete_range(*self.range_of(group, end_ms - 1, end_ms))
 
     def range_of(self, group: int, after_ms: int, until_ms: int) -> tuple[bytes, bytes]:
         """Bounds of the entries of a group with ``after_ms < end <= until_ms``, in the store."""

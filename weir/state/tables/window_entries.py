@@ -40,12 +40,6 @@ class WindowEntries:
     def __len__(self) -> int:
         return len(self.ends_ms)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        arrays = (self.ends_ms, self.keys.data, self.keys.offsets, self.groups, self.cells, self.presence)
-        return sum(int(array.nbytes) for array in arrays)
-
     def part(self, rows: np.ndarray) -> WindowEntries:
         """Those of these numbers (int64)."""
         return WindowEntries(
@@ -62,13 +56,16 @@ def joined(blocks: Iterable[WindowEntries]) -> WindowEntries | None:
     parts = [block for block in blocks if len(block)]
     if not parts:
         return None
-    whole = parts[0] if len(parts) == 1 else _concatenated(parts)
+    whole = concatenated(parts)
     if (whole.ends_ms[1:] >= whole.ends_ms[:-1]).all():
         return whole
     return whole.part(np.argsort(whole.ends_ms, kind="stable"))
 
 
-def _concatenated(parts: list[WindowEntries]) -> WindowEntries:
+def concatenated(parts: list[WindowEntries]) -> WindowEntries:
+    """All entries of these blocks, of which there is one at least, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     lengths = np.concatenate([np.diff(part.keys.offsets) for part in parts])
     data = [part.keys.data[int(part.keys.offsets[0]) : int(part.keys.offsets[-1])] for part in parts]
     return WindowEntries(
@@ -91,11 +88,29 @@ def made_entries(
     data: np.ndarray, lengths: np.ndarray, groups: np.ndarray, cells: np.ndarray, presence: np.ndarray
 ) -> WindowEntries:
     """Entries from their keys, which begin with the ends."""
+    return WindowEntries(*end_and_user_keys(data, lengths), groups, cells, presence)
+
+
+def end_and_user_keys(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, weir_keys.KeyColumn]:
+    """Ends (int64) and user keys from the keys of entries."""
     ends = np.empty(len(lengths), dtype=np.int64)
     users = np.empty(len(data) - kernels.END_BYTES * len(lengths), dtype=np.uint8)
     kernels.split_keys(data, key_offsets(lengths), ends, users)
-    column = weir_keys.KeyColumn(users, key_offsets(lengths - kernels.END_BYTES))
-    return WindowEntries(ends, column, groups, cells, presence)
+    return ends, weir_keys.KeyColumn(users, key_offsets(lengths - kernels.END_BYTES))
+
+
+def laid_over(entries: WindowEntries | None, below: WindowEntries | None) -> WindowEntries | None:
+    """All of ``entries``, and those ``below`` whose end and user key none of them has; None: there are none."""
+    if entries is None or not len(entries):
+        return below
+    if below is None or not len(below):
+        return entries
+    if np.isin(np.unique(entries.ends_ms), np.unique(below.ends_ms)).any():
+        both = concatenated([entries, below])
+        hashes, data, offsets = entry_keys(both.ends_ms, weir_keys.hash_keys(both.keys), both.keys)
+        firsts, _, _ = weir_keys.distinct_keys(hashes, weir_keys.KeyColumn(data, offsets))
+        return both.part(firsts)
+    return concatenated([entries, below])
 
 
 def entry_keys(

@@ -3,7 +3,7 @@
 An entry is ``end of its pane, 8 bytes | user key`` (``weir.state.tables.time_first`` has the bytes of the end), and its
 key group that of the user key. Up to where the windows of a key group have fired is its *place*: the first cell of the
 entry with the smallest time and the group's number (2 bytes, big endian) as user key. So the place goes wherever the
-group's state goes.
+group's state goes. Panes that get hardly any more rows are packed (``weir.state.tables.packed_rows``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy as np
 from weir import keys as weir_keys
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
+from weir.state.packed import split_rows
 from weir.state.tables import accumulators
 from weir.state.tables.cached_entries import CachedEntries
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
-from weir.state.tables.pane_blocks import PaneBlocks
+from weir.state.tables.packed_rows import pack_pane
 from weir.state.tables.stored_panes import StoredPanes
 from weir.state.tables.table import EntryOrder, IsOver, never
 from weir.state.tables.time_first import times_of, user_key_of
@@ -29,16 +30,16 @@ from weir.state.tables.window_entries import (
     NEVER_MS,
     NOTHING_MS,
     WindowEntries,
+    end_and_user_keys,
     entry_keys,
     key_offsets,
+    laid_over,
     made_entries,
     place_keys,
 )
 
-#: Fewer entries than these are not worth a block.
-SEALED_ENTRIES_MIN = 16_384
-#: So many panes wait until they are written.
-_PANES_LOOKED_AT_MAX = 3
+#: Panes of fewer entries are not packed: their rows would be mostly headers.
+PACKED_ENTRIES_MIN = 4_096
 #: Ranges that are deleted in one call of :meth:`WindowTable.flush_part`, at most.
 _RANGES_MAX = 256
 
@@ -72,10 +73,11 @@ class WindowTable(CellTable):
         self._has_unknown = bool(self._unknown.any())
         self._first_ms = NEVER_MS
         self._bytes_max = bytes_max
-        #: Of panes after the last end that the store alone has, all entries of owned groups.
-        self._blocks = PaneBlocks()
-        #: By end: slots and entries of panes as they were when they were looked at last; neither has changed since.
-        self._looked_at: dict[int, tuple[np.ndarray, WindowEntries]] = {}
+        self._packed = self._panes.packed
+        #: Panes up to this end are packed, or not worth it.
+        self._packed_to_ms = NOTHING_MS
+        #: Panes are to be packed as soon as the store may be written.
+        self.has_to_pack = False
         #: Grows whenever groups come or go.
         self.ownership = 0
 
@@ -98,13 +100,14 @@ class WindowTable(CellTable):
         self._noted_places_ms[groups] = self.places_ms[groups]
         for group in groups.tolist():
             self._panes.seek(group)
+            self._limit_packed()
         self._first_ms = self._least_ms()
 
     def _least_ms(self) -> int:
         """The smallest end of all entries."""
         stored_ms = int(self._panes.first_ms[self._owned].min(initial=NEVER_MS))
         _, first_ms = self._table.slots_between(NOTHING_MS, NOTHING_MS, stored_ms)
-        return min(first_ms, self._blocks.first_ms())
+        return min(first_ms, self._packed.first_ms())
 
     def first_ms(self) -> int:
         """No entry has an earlier end; ``NEVER_MS`` if there is none."""
@@ -142,13 +145,8 @@ class WindowTable(CellTable):
         self.look()
         if not len(ends_ms):
             return iter(())
-        first_ms = int(ends_ms.min())
-        self._first_ms = min(self._first_ms, first_ms)
-        if self._looked_at and first_ms <= max(self._looked_at):
-            self._looked_at.clear()
-        if len(self._blocks):
-            self._give_up(self._blocks.ends_among(ends_ms))
-            self._limit_blocks()
+        self._first_ms = min(self._first_ms, int(ends_ms.min()))
+        self._limit_packed()
         return self.pieces(*entry_keys(ends_ms, hashes, keys))
 
     def put(
@@ -167,8 +165,6 @@ class WindowTable(CellTable):
         if len(ends_ms):
             hashes = weir_keys.hash_keys(keys) if hashes is None else hashes
             arrays = entry_keys(ends_ms, hashes, keys)
-            self._give_up(self._blocks.ends_among(ends_ms))
-            self._looked_at.clear()
             self._first_ms = min(self._first_ms, int(ends_ms.min()))
             self.write(*arrays, np.arange(len(ends_ms), dtype=np.int64), cells, presence)
 
@@ -179,31 +175,31 @@ class WindowTable(CellTable):
 
         ``of_groups``: only entries of these; None: of all.
 
-        The first block has the groups of which all such entries are cached. Nothing else is called meanwhile.
+        The first block has the groups of which no such entry is in the store alone. Nothing else is called meanwhile.
         """
         if until_ms < self.first_ms():
             return
         slots, _ = self._table.slots_between(after_ms, until_ms, NEVER_MS)
-        yield from self._blocks.between(after_ms, until_ms) if of_groups is None else ()
         wanted = self._owned if of_groups is None else self._owned & self._wanted(of_groups)
+        packed = self._packed.entries(after_ms, until_ms, wanted)
         stored = wanted & (self._panes.first_ms <= until_ms) & (self._panes.last_ms > after_ms)
         groups = self._groups(slots)
         owned = wanted[groups]
         if not owned.all():
             slots, groups = slots[owned], groups[owned]
         if not stored.any():
-            if len(slots):
-                entries = self._cached(slots, groups)
-                if of_groups is None:
-                    self._note_looked_at(slots, entries)
-                yield entries
+            whole = laid_over(self._cached(slots, groups) if len(slots) else None, packed)
+            if whole is not None:
+                yield whole
             return
         apart = stored[groups]
-        if not apart.all():
-            yield self._cached(slots[~apart], groups[~apart])
+        whole = laid_over(self._cached(slots[~apart], groups[~apart]), _of(packed, ~stored))
+        if whole is not None and len(whole):
+            yield whole
         slots, groups = slots[apart], groups[apart]
         for group in np.flatnonzero(stored).tolist():
-            yield self._with_stored(group, slots[groups == group], after_ms, until_ms)
+            entries = self._with_stored(group, slots[groups == group], after_ms, until_ms)
+            yield laid_over(entries, _of(packed, self._wanted([group]))) or entries
 
     def peek(self, end_ms: int, keys: weir_keys.KeyColumn) -> tuple[np.ndarray, np.ndarray]:
         """Cells and presence of the entries of keys in one pane, zero where there is none; copies.
@@ -211,7 +207,6 @@ class WindowTable(CellTable):
         Unlike :meth:`read` it takes no room in the cache for keys that have no entry.
         """
         count = len(keys.offsets) - 1
-        self._give_up(self._blocks.ends_among(np.full(min(count, 1), end_ms)))
         hashes, data, offsets = entry_keys(np.full(count, end_ms), weir_keys.hash_keys(keys), keys)
         slots, missing = self._table.probe(hashes, data, offsets, changes=False)
         self._latest_read = None
@@ -237,8 +232,18 @@ class WindowTable(CellTable):
         if not keys:
             return found
         groups = np.array([int.from_bytes(key[:2], "big") for key in keys])
-        gone = times_of(keys) <= self._panes.gone_ms[groups]
-        return [None if is_gone else value for value, is_gone in zip(found, gone.tolist(), strict=True)]
+        ends_ms = times_of(keys)
+        gone = ends_ms <= self._panes.gone_ms[groups]
+        found = [None if is_gone else value for value, is_gone in zip(found, gone.tolist(), strict=True)]
+        absent = np.flatnonzero([value is None for value in found])
+        users = weir_keys.KeyColumn.from_list([user_key_of(keys[row]) for row in absent.tolist()])
+        rows, cells, presence = self._packed.find(ends_ms[absent], groups[absent], users)
+        if not len(rows):
+            return found
+        values = split_rows(accumulators.encode_rows(cells, presence))
+        for row, value in zip(absent[rows].tolist(), values, strict=True):
+            found[row] = value
+        return found
 
     def entries_at(self, slots: np.ndarray) -> WindowEntries:
         """Copies of the entries at these slots, which are none of them twice."""
@@ -259,9 +264,6 @@ class WindowTable(CellTable):
             for key, value in self._backend.scan(start, stop)
             if key[layout.NO_NAMESPACE_HEADER_BYTES :] not in known
         ]
-        if len(self._blocks) and found:
-            ends_ms = [int.from_bytes(key[:8], "big") - 2**63 for key, _ in found]
-            found = [each for each, end_ms in zip(found, ends_ms, strict=True) if end_ms not in self._blocks]
         cells, presence = accumulators.decode_values([value for _, value in found], self._cell_count)
         lengths = np.concatenate([lengths, np.fromiter((len(key) for key, _ in found), np.int32, len(found))])
         data = np.concatenate([data, np.frombuffer(b"".join(key for key, _ in found), dtype=np.uint8)])
@@ -281,53 +283,60 @@ class WindowTable(CellTable):
         if len(slots):
             self._latest_read = None
             self._table.remove(slots)
-        for end_ms in [end_ms for end_ms in self._looked_at if end_ms <= until_ms]:
-            del self._looked_at[end_ms]
         self._panes.drop(self._owned, until_ms)
-        self._blocks.drop(until_ms)
+        self._packed.drop(until_ms, self._owned)
         stored_ms = int(self._panes.first_ms[self._owned].min(initial=NEVER_MS))
-        self._first_ms = min(cached_ms, stored_ms, self._blocks.first_ms())
+        self._first_ms = min(cached_ms, stored_ms, self._packed.first_ms())
 
-    def seal(self) -> None:
-        """Hardly a row will come for the panes that were looked at: make blocks of those that are written."""
-        if not self._looked_at or self._writes.is_captured() or (self._copied >= 0).any():
+    def pack(self, until_ms: int) -> None:
+        """Pack panes up to this end, which hardly get any more rows, and write them: a millisecond a pane and more.
+
+        Not while a write would have to wait, or somebody may have a copy of what is cached (see :attr:`has_to_pack`);
+        and not the entries of groups that have some of the pane in the store alone.
+
+        Raises:
+            StateError: the store cannot be read or written.
+        """
+        self.has_to_pack = self._writes.has_to_wait() or bool((self._copied >= 0).any())
+        if self.has_to_pack or until_ms <= self._packed_to_ms:
             return
         self._writes.settle()
-        for end_ms in sorted(self._looked_at):
-            slots, entries = self._looked_at[end_ms]
-            if self._table.is_dirty(slots).any():
-                break
-            del self._looked_at[end_ms]
-            self._blocks.put(end_ms, entries)
-            self._panes.note_stored(entries.groups)
-            self._panes.sealed_ms = max(self._panes.sealed_ms, end_ms)
-            self._latest_read = None
+        slots, _ = self._table.slots_between(self._packed_to_ms, until_ms, NEVER_MS)
+        groups = self._groups(slots)
+        kept = self._owned[groups]
+        slots, groups = slots[kept], groups[kept]
+        ends_ms = self._table.times_of(slots)
+        found_ms, counts = np.unique(ends_ms, return_counts=True)
+        for end_ms in found_ms[counts >= PACKED_ENTRIES_MIN].tolist():
+            is_whole = ~((self._panes.first_ms <= end_ms) & (end_ms <= self._panes.last_ms))
+            rows = np.flatnonzero((ends_ms == end_ms) & is_whole[groups])
+            if len(rows) >= PACKED_ENTRIES_MIN and end_ms not in self._packed:
+                self._pack(end_ms, slots[rows], groups[rows])
+        self._packed_to_ms = until_ms
+        self._limit_packed()
+
+    def _pack(self, end_ms: int, slots: np.ndarray, groups: np.ndarray) -> None:
+        """Pack all entries of a pane in some key groups."""
+        _, keys = end_and_user_keys(*self._table.keys_of(slots))
+        arrays = groups, self._table.cells[slots], self._table.presence[slots]
+        self._packed.put(pack_pane(end_ms, keys, *arrays))
+        groups = np.unique(groups)
+        # An entry counts instead of what is packed, so none may stay behind.
+        self._panes.delete_pane(groups, end_ms)
+        self._panes.note_stored(groups)
+        self._latest_read = None
+        with self._table.change():
             self._table.remove(slots)
-        self._limit_blocks()
 
-    def _note_looked_at(self, slots: np.ndarray, entries: WindowEntries) -> None:
-        """All entries of some time, none of which the store has alone: if it is one pane it may become a block."""
-        end_ms = int(entries.ends_ms[0])
-        if len(entries) >= SEALED_ENTRIES_MIN and (entries.ends_ms == end_ms).all():
-            self._looked_at[end_ms] = slots, entries
-            while len(self._looked_at) > _PANES_LOOKED_AT_MAX:
-                del self._looked_at[min(self._looked_at)]
-
-    def _limit_blocks(self) -> None:
-        """Give up the blocks that are needed last while there is no room for them."""
-        while len(self._blocks) and self._blocks.bytes + self._table.memory_bytes > self._bytes_max:
-            self._give_up([self._blocks.last_ms()])
-
-    def _give_up(self, ends_ms: Iterable[int]) -> None:
-        """Leave these panes to the store."""
-        for end_ms in ends_ms:
-            block = self._blocks.pop(end_ms)
-            self._panes.note_alone(block.ends_ms, block.groups)
+    def _limit_packed(self) -> None:
+        """Leave panes to the store while there is no room for them."""
+        while self._packed.bytes and self._packed.bytes + self._table.memory_bytes > self._bytes_max:
+            self._packed.give_up_last()
 
     def stats(self) -> StoreStats:
         """See :class:`CellTable`."""
         stats = super().stats()
-        return replace(stats, memory_bytes=stats.memory_bytes + self._blocks.bytes)
+        return replace(stats, memory_bytes=stats.memory_bytes + self._packed.bytes)
 
     def advance(self, until_ms: int) -> None:
         """The windows of all groups have fired up to this time; of a group that is further nothing changes."""
@@ -341,6 +350,7 @@ class WindowTable(CellTable):
         self._note_places(self._owned)
         super().flush()
         self._panes.delete_ranges(None)
+        self._packed.delete_gone()
 
     def flush_part(self, share: float, is_over: IsOver = never) -> bool:
         """See :class:`StateTable`."""
@@ -348,7 +358,7 @@ class WindowTable(CellTable):
             self._note_places(self._owned)
         if not super().flush_part(share, is_over):
             return False
-        return self._panes.delete_ranges(_RANGES_MAX, is_over)
+        return self._panes.delete_ranges(_RANGES_MAX, is_over) and self._packed.delete_gone(is_over)
 
     def capture(self) -> Capture | None:
         """See :class:`StateTable`. Ranges that are to be deleted stay: nobody looks before a group's place."""
@@ -369,8 +379,7 @@ class WindowTable(CellTable):
         super().release_groups(listed)
         self.ownership += 1
         self._owned &= ~wanted
-        self._blocks.keep_groups(self._owned)
-        self._looked_at.clear()
+        self._packed.keep_groups(self._owned)
         self._unknown &= ~wanted
         self._has_unknown = bool(self._unknown.any())
         for values in (self.places_ms, self._noted_places_ms, self._panes.gone_ms, self._panes.written_ms):
@@ -380,9 +389,6 @@ class WindowTable(CellTable):
     def adopt_groups(self, groups: Iterable[int]) -> None:
         """See :class:`StateTable`."""
         wanted = self._wanted(groups)
-        # Blocks have all entries of owned groups.
-        self._give_up(self._blocks.ends())
-        self._looked_at.clear()
         super().adopt_groups(np.flatnonzero(wanted).tolist())
         self.ownership += 1
         self._owned |= wanted
@@ -415,5 +421,9 @@ class WindowTable(CellTable):
         self._noted_places_ms[groups] = self.places_ms[groups]
 
     def _note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
-        self._looked_at.clear()
         self._panes.note_evicted(slots, groups)
+
+
+def _of(entries: WindowEntries | None, groups: np.ndarray) -> WindowEntries | None:
+    """Those of key groups (bool)."""
+    return None if entries is None else entries.part(np.flatnonzero(groups[entries.groups]))

@@ -389,7 +389,7 @@ class WindowMachine(RuleBasedStateMachine):
 
 
 class LongWindowMachine(WindowMachine):
-    """Windows of many panes, of which time passes one after the other, so that panes become blocks."""
+    """Windows of many panes, of which time passes one after the other, so that panes are packed."""
 
     @initialize(
         window=st.sampled_from(
@@ -400,7 +400,7 @@ class LongWindowMachine(WindowMachine):
     )
     def begin(self, window, cache_bytes, aggregates):
         # Small panes, too.
-        window_table.SEALED_ENTRIES_MIN, self.sealed_from = 1, window_table.SEALED_ENTRIES_MIN
+        window_table.PACKED_ENTRIES_MIN, self.packed_from = 1, window_table.PACKED_ENTRIES_MIN
         self.now_ms = -60
         super().begin(window, cache_bytes, "memory", aggregates)
 
@@ -413,7 +413,7 @@ class LongWindowMachine(WindowMachine):
         self.watermark((0, 1), self.now_ms)
 
     def teardown(self):
-        window_table.SEALED_ENTRIES_MIN = getattr(self, "sealed_from", window_table.SEALED_ENTRIES_MIN)
+        window_table.PACKED_ENTRIES_MIN = getattr(self, "packed_from", window_table.PACKED_ENTRIES_MIN)
         super().teardown()
 
 
@@ -426,10 +426,16 @@ class LatenessMachine(WindowMachine):
         lateness=st.sampled_from([1, 10, 35]),
         cache_bytes=st.sampled_from([400, 1 << 20]),
         kind=st.sampled_from(["memory", "rocksdb"]),
+        packed_from=st.sampled_from([1, window_table.PACKED_ENTRIES_MIN]),
     )
-    def begin(self, window, cache_bytes, kind, aggregates, lateness):
+    def begin(self, window, cache_bytes, kind, aggregates, lateness, packed_from):
         self.lateness = lateness
+        self.packed_from, window_table.PACKED_ENTRIES_MIN = window_table.PACKED_ENTRIES_MIN, packed_from
         super().begin(window, cache_bytes, kind, aggregates)
+
+    def teardown(self):
+        window_table.PACKED_ENTRIES_MIN = getattr(self, "packed_from", window_table.PACKED_ENTRIES_MIN)
+        super().teardown()
 
     def updates(self):
         return WindowUpdates(self.lateness)

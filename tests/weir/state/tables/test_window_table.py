@@ -5,8 +5,10 @@ import time
 import numpy as np
 
 from weir import keys as weir_keys
+from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables import window_table
+from weir.state.tables.time_first import time_bytes
 from weir.state.tables.window_entries import NEVER_MS
 from weir.state.tables.window_table import WindowTable
 
@@ -66,24 +68,26 @@ KEYS = [f"key {number}".encode() for number in range(20)]
 
 
 class Panes:
-    """A table whose panes of ten have been looked at, written and made blocks of, and what it should have."""
+    """A table whose panes of ten have been packed, and what it should have."""
 
     def __init__(self, monkeypatch, bytes_max=1 << 20):
-        monkeypatch.setattr(window_table, "SEALED_ENTRIES_MIN", 1)
+        monkeypatch.setattr(window_table, "PACKED_ENTRIES_MIN", 1)
         self.backend = MemoryBackend()
-        self.table = WindowTable(self.backend, 7, 1, bytes_max, 2, [0, 1])
+        self.table = self.new_table([0, 1], bytes_max)
         self.expected = {}
         for end_ms in (10, 20, 30):
             self.add(end_ms, KEYS)
-            list(self.table.entries(end_ms - 10, end_ms))
-            self.table.flush()
-            self.table.seal()
+            self.table.pack(end_ms)
+
+    def new_table(self, groups, bytes_max=1 << 20):
+        return WindowTable(self.backend, 7, 1, bytes_max, 2, groups)
 
     def add(self, end_ms, keys):
         column = weir_keys.KeyColumn.from_list(keys)
         ends_ms = np.full(len(keys), end_ms)
         for _, _, slots in self.table.update(ends_ms, weir_keys.hash_keys(column), column):
             np.add.at(self.table.cells[:, 0], slots, 1)
+            self.table.presence[slots] |= 1
         for key in keys:
             self.expected[end_ms, key] = self.expected.get((end_ms, key), 0) + 1
 
@@ -104,58 +108,108 @@ class Panes:
         return int(weir_keys.key_groups(hashes, 2)[0])
 
     @property
-    def sealed(self):
-        return sorted(self.table._blocks.ends())
+    def packed(self):
+        return [end_ms for end_ms in (10, 20, 30, 40) if end_ms in self.table._packed]
+
+    def packed_rows(self):
+        return [key for key, _ in self.backend.scan() if key[4:6] == b"\x01p"]
 
 
-def test_panes_that_are_written_become_blocks_and_a_row_for_one_opens_it_again(monkeypatch):
+def test_packed_panes_leave_the_slots_and_a_row_for_one_is_an_entry_that_counts_instead(monkeypatch):
     panes = Panes(monkeypatch)
-    assert panes.sealed == [10, 20, 30]
+    assert panes.packed == [10, 20, 30]
     assert panes.table._table.live == 2, "the places of the groups"
     panes.check()
     panes.add(20, [b"key 3", b"new"])
-    assert panes.sealed == [10, 30]
+    assert panes.packed == [10, 20, 30]
     panes.check()
-    found, _ = panes.table.peek(10, weir_keys.KeyColumn.from_list([b"key 1"]))
-    assert found[:, 0].tolist() == [1]
-    assert panes.sealed == [30]
-    panes.check()
+    found, _ = panes.table.peek(10, weir_keys.KeyColumn.from_list([b"key 1", b"new"]))
+    assert found[:, 0].tolist() == [1, 0]
+    panes.table.flush()
+    again = panes.new_table([0, 1])
+    panes.check(again)
+    assert again.first_ms() == 10
     panes.table.drop(20)
     panes.expected = {each: n for each, n in panes.expected.items() if each[0] > 20}
     panes.check()
     assert panes.table.first_ms() == 30
+    assert len(panes.packed_rows()) == 6
+    panes.table.flush()
+    assert len(panes.packed_rows()) == 2
     panes.table.drop(30)
     assert panes.table.first_ms() == NEVER_MS
 
 
-def test_blocks_are_left_to_the_store_where_there_is_no_room_for_them_the_latest_first(monkeypatch):
+def test_entries_that_were_written_are_gone_when_their_pane_is_packed(monkeypatch):
     panes = Panes(monkeypatch)
-    panes.table._bytes_max = panes.table.stats().memory_bytes - 1
-    panes.add(40, [b"key 1"])
-    assert panes.sealed == [10, 20]
+    panes.add(40, KEYS)
+    panes.table.flush()
+    assert len(list(panes.backend.scan())) == 6 + len(KEYS)
+    panes.table.pack(40)
+    assert len(list(panes.backend.scan())) == 8, "the rows of four panes"
     panes.check()
 
 
-def test_blocks_lose_key_groups_that_go_and_others_come_from_the_store(monkeypatch):
+def test_packed_panes_are_left_to_the_store_where_there_is_no_room_for_them_the_latest_first(monkeypatch):
     panes = Panes(monkeypatch)
-    other = WindowTable(panes.backend, 7, 1, 1 << 20, 2, [])
+    panes.table._bytes_max = panes.table.stats().memory_bytes - 1
+    panes.add(40, [b"key 1"])
+    assert panes.table._packed.in_memory() == [10, 20]
+    panes.check()
+    panes.add(30, [b"key 1"])
+    panes.check()
+    panes.table.drop(30)
+    panes.expected = {(40, b"key 1"): 1}
+    panes.table.flush()
+    panes.check()
+    assert panes.packed_rows() == []
+
+
+def test_packed_panes_lose_key_groups_that_go_and_others_come_from_the_store(monkeypatch):
+    panes = Panes(monkeypatch)
+    panes.table.drop(10)
+    panes.expected = {each: n for each, n in panes.expected.items() if each[0] > 10}
+    other = panes.new_table([])
     panes.table.flush_groups([0])
     panes.table.release_groups([0])
     other.adopt_groups([0])
     panes.check(of_group=1)
+    other.drop(10)
     panes.check(other, of_group=0)
+    panes.table.flush()
+    assert len(panes.packed_rows()) == 5, "of a group that has gone the new owner deletes what is dropped"
+    other.flush()
+    assert len(panes.packed_rows()) == 4
     other.release_groups([0])
     panes.table.adopt_groups([0])
     panes.table.look()
     panes.check()
 
 
-def test_a_pane_that_changes_after_it_was_looked_at_is_no_block(monkeypatch):
+def test_a_pane_waits_until_the_store_may_be_written_and_nobody_has_a_copy_of_it(monkeypatch):
     panes = Panes(monkeypatch)
     panes.add(40, KEYS)
-    list(panes.table.entries(30, 40))
-    panes.add(40, [b"key 5"])
-    panes.table.flush()
-    panes.table.seal()
-    assert 40 not in panes.sealed
-    panes.check()
+    capture = panes.table.capture()
+    panes.table.pack(40)
+    assert panes.table.has_to_pack
+    assert panes.packed == [10, 20, 30]
+    capture.write()
+    panes.table.copy_groups([0], 1000, 1 << 20)
+    panes.table.pack(40)
+    assert panes.table.has_to_pack
+    panes.table.release_groups([0])
+    panes.table.pack(40)
+    assert panes.packed == [10, 20, 30, 40]
+    panes.check(of_group=1)
+
+
+def test_values_of_packed_entries_are_found_by_their_store_keys(monkeypatch):
+    panes = Panes(monkeypatch)
+    panes.add(20, [b"key 3"])
+    keys = [
+        layout.encode_key(panes.group_of(key), 7, time_bytes(end_ms) + key)
+        for end_ms, key in ((10, b"key 3"), (20, b"key 3"), (20, b"key 4"), (20, b"no key"), (50, b"key 3"))
+    ]
+    values = panes.table.get_stored(keys)
+    assert [None if value is None else value[2] for value in values] == [1, 2, 1, None, None]
+    assert panes.table.get_stored(keys[-1:]) == [None]

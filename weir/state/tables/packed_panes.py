@@ -1,0 +1,214 @@
+"""The panes of a window table that are packed: in the store, and in memory as far as there is room.
+
+A packed pane is never changed. What comes for it later is an entry of its own, which counts instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from weir import keys as weir_keys
+from weir.state.api import StateBackend
+from weir.state.tables.packed_rows import (
+    PackedPane,
+    end_of,
+    packed_from,
+    range_of_group,
+    range_of_pane,
+    row_keys,
+    unpack_panes,
+)
+from weir.state.tables.table import IsOver, never
+from weir.state.tables.window_entries import NEVER_MS, WindowEntries
+
+#: Of one write to the store.
+_WRITE_BYTES_MAX = 256 << 10
+
+
+class PackedPanes:
+    """Panes by their end. Called by ``weir.state.tables.window_table``, in the subtask's thread."""
+
+    def __init__(self, backend: StateBackend, state_id: int, cell_count: int, max_parallelism: int) -> None:
+        self._backend = backend
+        self._state_id = state_id
+        self._cell_count = cell_count
+        self._max_parallelism = max_parallelism
+        #: The rows of all owned groups, in one or several parts; None: the store has to be asked.
+        self._panes: dict[int, list[PackedPane] | None] = {}
+        #: Ends of panes, int64, ascending; None: they have changed.
+        self._ends_ms: np.ndarray | None = None
+        #: By end: key groups (bool) from which the store is to lose the pane, and the groups of all of its rows, one
+        #: part after the other; None: these are not known.
+        self._gone: dict[int, tuple[np.ndarray, list[np.ndarray] | None]] = {}
+        #: Bytes in memory.
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._panes)
+
+    def __contains__(self, end_ms: int) -> bool:
+        return end_ms in self._panes
+
+    def first_ms(self) -> int:
+        """The smallest end; ``NEVER_MS``: there is none."""
+        ends_ms = self._ends()
+        return int(ends_ms[0]) if len(ends_ms) else NEVER_MS
+
+    def _ends(self) -> np.ndarray:
+        if self._ends_ms is None or len(self._ends_ms) != len(self._panes):
+            self._ends_ms = np.array(sorted(self._panes), dtype=np.int64)
+        return self._ends_ms
+
+    def are_among(self, ends_ms: np.ndarray) -> np.ndarray:
+        """Which of these ends (int64) are those of packed panes; bool."""
+        packed_ms = self._ends()
+        if not len(packed_ms) or not len(ends_ms) or int(ends_ms.min()) > packed_ms[-1]:
+            return np.zeros(len(ends_ms), dtype=np.bool_)
+        return np.isin(ends_ms, packed_ms)
+
+    def in_memory(self) -> list[int]:
+        """The ends of panes that are in memory, ascending."""
+        return sorted(end_ms for end_ms, parts in self._panes.items() if parts is not None)
+
+    def put(self, pane: PackedPane) -> None:
+        """Write a pane to the store, and keep it.
+
+        Raises:
+            StateError: the store cannot be written.
+        """
+        rows, size = [], 0
+        for key, value in pane.stored(self._state_id):
+            rows.append((key, value))
+            size += len(value)
+            if size >= _WRITE_BYTES_MAX:
+                self._backend.write(rows)
+                rows, size = [], 0
+        self._backend.write(rows)
+        self._keep(pane)
+
+    def _keep(self, pane: PackedPane) -> None:
+        if pane.end_ms not in self._panes:
+            self._ends_ms = None
+        parts = self._panes.setdefault(pane.end_ms, [])
+        if parts is not None:
+            parts.append(pane)
+            self.bytes += pane.nbytes
+
+    def load(self, group: int) -> None:
+        """Find out what the store has of a key group of which nothing is known here."""
+        found: dict[int, list[tuple[int, bytes]]] = {}
+        for key, value in self._backend.scan(*range_of_group(group, self._state_id)):
+            found.setdefault(end_of(key), []).append((group, value))
+        for end_ms, rows in found.items():
+            self._keep(packed_from(end_ms, rows))
+
+    def entries(self, after_ms: int, until_ms: int, wanted: np.ndarray) -> WindowEntries | None:
+        """Entries of panes with ``after_ms < end <= until_ms`` of key groups (bool); None: there are none."""
+        ends_ms = self._ends()
+        found = ends_ms[(ends_ms > after_ms) & (ends_ms <= until_ms)].tolist()
+        return self._unpacked(found, wanted) if found else None
+
+    def _unpacked(self, ends_ms: Iterable[int], wanted: np.ndarray) -> WindowEntries | None:
+        parts: list[PackedPane] = []
+        for end_ms in ends_ms:
+            held = self._panes[end_ms]
+            parts += [self._stored(end_ms, wanted)] if held is None else held
+        return unpack_panes([part.of_groups(wanted) for part in parts], self._cell_count)
+
+    def _stored(self, end_ms: int, wanted: np.ndarray) -> PackedPane:
+        rows = [
+            (group, value)
+            for group in np.flatnonzero(wanted).tolist()
+            for _, value in self._backend.scan(*range_of_pane(group, self._state_id, end_ms))
+        ]
+        return packed_from(end_ms, rows)
+
+    def find(
+        self, ends_ms: np.ndarray, groups: np.ndarray, keys: weir_keys.KeyColumn
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows that are packed, int64, and their cells and presence.
+
+        Args:
+            ends_ms: end of each row's pane, int64.
+            groups: its key group.
+            keys: user keys.
+        """
+        found, blocks = [np.empty(0, dtype=np.int64)], []
+        are_packed = self.are_among(ends_ms)
+        for end_ms in np.unique(ends_ms[are_packed]).tolist():
+            rows = np.flatnonzero(ends_ms == end_ms)
+            wanted = np.zeros(self._max_parallelism, dtype=np.bool_)
+            wanted[groups[rows]] = True
+            entries = self._unpacked([end_ms], wanted)
+            if entries is None:
+                continue
+            asked = weir_keys.select_keys(keys, rows)
+            both = weir_keys.joined_keys([entries.keys, asked])
+            _, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(both), both)
+            # The entries come first and differ from each other.
+            at = position[len(entries) :]
+            there = at < len(entries)
+            found.append(rows[there])
+            blocks.append(entries.part(at[there]))
+        cells = [np.empty((0, self._cell_count), dtype=np.int64), *(block.cells for block in blocks)]
+        presence = [np.empty((0, (self._cell_count + 7) // 8), dtype=np.uint8)]
+        presence += [block.presence for block in blocks]
+        return np.concatenate(found), np.concatenate(cells), np.concatenate(presence)
+
+    def give_up_last(self) -> bool:
+        """Leave the latest pane that is in memory to the store, since it leaves last; False: there is none."""
+        held = self.in_memory()
+        if held:
+            self._count_out(held[-1])
+            self._panes[held[-1]] = None
+        return bool(held)
+
+    def _count_out(self, end_ms: int) -> None:
+        for part in self._panes[end_ms] or ():
+            self.bytes -= part.nbytes
+
+    def drop(self, until_ms: int, owned: np.ndarray) -> None:
+        """Forget panes up to this end; the store loses them, in these key groups (bool), with the next flush."""
+        for end_ms in self._ends()[self._ends() <= until_ms].tolist():
+            self._ends_ms = None
+            self._count_out(end_ms)
+            parts = self._panes.pop(end_ms)
+            gone, rows = self._gone.get(end_ms, (np.zeros_like(owned), []))
+            if parts is None or rows is None:
+                self._gone[end_ms] = gone | owned, None
+            else:
+                self._gone[end_ms] = gone | owned, [*rows, *(part.groups for part in parts)]
+
+    def delete_gone(self, is_over: IsOver = never) -> bool:
+        """Delete from the store what is to be deleted; whether all of it is gone."""
+        for end_ms in sorted(self._gone):
+            gone, rows = self._gone[end_ms]
+            if rows is None:
+                ranges = [
+                    range_of_pane(group, self._state_id, end_ms) for group in np.flatnonzero(gone).tolist()
+                ]
+                keys = [key for bounds in ranges for key, _ in self._backend.scan(*bounds)]
+            else:
+                keys = [key for part in rows for key in row_keys(part[gone[part]], self._state_id, end_ms)]
+            if keys:
+                self._backend.write(deletes=keys)
+            del self._gone[end_ms]
+            if is_over():
+                break
+        return not self._gone
+
+    def keep_groups(self, owned: np.ndarray) -> None:
+        """Forget what there is of other key groups than these (bool): whoever has them deletes what is gone."""
+        self._ends_ms = None
+        for end_ms, parts in list(self._panes.items()):
+            if parts is not None:
+                self._count_out(end_ms)
+                kept = [part.of_groups(owned) for part in parts]
+                self._panes[end_ms] = [part for part in kept if len(part.groups)]
+                self.bytes += sum(part.nbytes for part in kept if len(part.groups))
+                if not self._panes[end_ms]:
+                    del self._panes[end_ms]
+        for gone, _ in self._gone.values():
+            gone &= owned

@@ -1,0 +1,131 @@
+"""Entries of a window table in a store as if none of its panes were packed: for those who read without the table.
+
+Questions from outside call it, of stores that are in use and of checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from weir.state import layout
+from weir.state.packed import split_rows
+from weir.state.tables.accumulators import encode_rows
+from weir.state.tables.packed_rows import (
+    cells_of,
+    end_of,
+    packed_from,
+    range_of_group,
+    range_of_pane,
+    unpack_panes,
+)
+from weir.state.tables.time_first import TIME_STOP, time_bytes, time_of
+
+#: As ``StateReader.scan``.
+Scan = Callable[..., Iterator[tuple[bytes, bytes]]]
+
+
+def scan_entries(
+    scan: Scan, start: bytes, stop: bytes, *, reverse: bool = False
+) -> Iterator[tuple[bytes, bytes]]:
+    """Entries of a range of one key group and state, in key order or the reverse; the packed ones among them.
+
+    One pane is unpacked at a time. Where nothing is packed this costs one further look.
+
+    Raises:
+        StateMismatchError: a packed row has another version, or not the bytes of one.
+    """
+    group, state_id = _group_and_state(start)
+    first, last = range_of_group(group, state_id)
+    assert last is not None, "a group's prefix has an end"
+    if next(iter(scan(first, last)), None) is None:
+        return scan(start, stop, reverse=reverse)
+    return _merged(_packed_entries(scan, start, stop, reverse), scan(start, stop, reverse=reverse), reverse)
+
+
+def _merged(
+    packed: Iterator[tuple[bytes, bytes]], own: Iterator[tuple[bytes, bytes]], reverse: bool
+) -> Iterator[tuple[bytes, bytes]]:
+    """Both in one order; of equal keys the entry of its own counts."""
+    below, above = next(packed, None), next(own, None)
+    while below is not None and above is not None:
+        if below[0] == above[0]:
+            below = next(packed, None)
+        elif (below[0] < above[0]) != reverse:
+            yield below
+            below = next(packed, None)
+        else:
+            yield above
+            above = next(own, None)
+    rest, first = (own, above) if below is None else (packed, below)
+    if first is not None:
+        yield first
+        yield from rest
+
+
+def _packed_entries(scan: Scan, start: bytes, stop: bytes, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+    """The packed entries of a range, in order."""
+    group, state_id = _group_and_state(start)
+    prefix = layout.key_prefix(group, state_id)
+    first, last = range_of_group(group, state_id)
+    if len(start) >= TIME_STOP:
+        first, _ = range_of_pane(group, state_id, time_of(start))
+    if stop.startswith(prefix) and len(stop) >= TIME_STOP:
+        _, last = range_of_pane(group, state_id, time_of(stop))
+    assert last is not None, "a group's prefix has an end"
+    rows: list[bytes] = []
+    end_ms = None
+    for key, value in scan(first, last, reverse=reverse):
+        if rows and end_of(key) != end_ms:
+            yield from _within(_entries(prefix, group, end_ms, rows, reverse), start, stop)
+            rows = []
+        end_ms = end_of(key)
+        rows.append(value)
+    if rows:
+        yield from _within(_entries(prefix, group, end_ms, rows, reverse), start, stop)
+
+
+def _entries(
+    prefix: bytes, group: int, end_ms: int | None, rows: list[bytes], reverse: bool
+) -> list[tuple[bytes, bytes]]:
+    """The entries of the rows of one pane, which come in order or the reverse."""
+    assert end_ms is not None, "there is a row"
+    listed = rows[::-1] if reverse else rows
+    entries = unpack_panes([packed_from(end_ms, [(group, row) for row in listed])], cells_of(listed[0]))
+    assert entries is not None, "a row has an entry"
+    values = split_rows(encode_rows(entries.cells, entries.presence))
+    before = prefix + time_bytes(end_ms)
+    found = [(before + key, value) for key, value in zip(entries.keys.to_list(), values, strict=True)]
+    return found[::-1] if reverse else found
+
+
+def _within(entries: list[tuple[bytes, bytes]], start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    return (entry for entry in entries if start <= entry[0] < stop)
+
+
+def get_entries(
+    get_many: Callable[[Sequence[bytes]], list[bytes | None]], scan: Scan, keys: Sequence[bytes]
+) -> list[bytes | None]:
+    """Values of entries by their state keys; None where there is none.
+
+    Raises:
+        StateMismatchError: as :func:`scan_entries`.
+    """
+    found = get_many(keys)
+    absent = [row for row, value in enumerate(found) if value is None]
+    panes: dict[tuple[int, int, int], list[int]] = {}
+    for row in absent:
+        panes.setdefault((*_group_and_state(keys[row]), time_of(keys[row])), []).append(row)
+    for (group, state_id, end_ms), rows in panes.items():
+        first, last = range_of_pane(group, state_id, end_ms)
+        assert last is not None, "a pane's prefix has an end"
+        packed = [value for _, value in scan(first, last)]
+        if packed:
+            prefix = layout.key_prefix(group, state_id)
+            values = dict(_entries(prefix, group, end_ms, packed, False))
+            for row in rows:
+                found[row] = values.get(keys[row])
+    return found
+
+
+def _group_and_state(key: bytes) -> tuple[int, int]:
+    return int.from_bytes(key[:2], "big"), int.from_bytes(key[2:4], "big")
