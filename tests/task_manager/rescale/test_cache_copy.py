@@ -13,12 +13,15 @@ from task_manager.rescale.cache_copy import CacheCopier
 from task_manager.rescale.copy_pace import COPIED_BYTES_MAX, needs_round, next_part, part_bytes_max
 from task_manager.rescale.copy_sender import CopySender
 from task_manager.rescale.group_state import SubtaskGroupState
+from weir.protocol.cache_copy import CopyArrived
 from weir.protocol.routing import GroupMove
 from weir.rpc.wire import JobIdentity
 from weir.state import layout
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.cached_entries import CachedValues
+from weir.state.tables.time_first import time_bytes
+from weir.state.tables.timers import TimerTable
 from weir.state.tables.values import ValueTable
 from weir.testing import ManualClock
 from weir.types import SubtaskId
@@ -164,3 +167,29 @@ def test_parts_grow_while_they_are_short_and_shrink_when_they_are_long() -> None
     assert next_part(8, 0.0025) == 6
     assert next_part(8, 0.1) == 4
     assert next_part(1, 0.1) == 1
+
+
+def test_the_first_timers_go_with_their_groups_so_that_the_peer_is_not_asked_for_them() -> None:
+    store = MemoryBackend()
+    old_backend = PlacedStore(store, "here:1", [STATE], lambda address: pytest.fail("nothing is elsewhere"))
+    old = SubtaskGroupState(old_backend, [STATE], dict.fromkeys(range(4), 1), on_adopt=lambda _: None)
+    timers = TimerTable(old_backend, STATE, 1 << 20, range(4))
+    old.bind([timers])
+    timers.change({layout.encode_key(2, STATE, time_bytes(7) + b"k"): True})
+    assert timers.next_ms() == 7
+    old.want_copy(2, range(1, 4))
+    assert old.copy_groups(2, range(1, 4), 1 << 20) == []
+    old.copy_taken(2, range(1, 4))
+    [notes] = old.give_groups(2, range(1, 4)).cached.entries
+
+    new_backend = PlacedStore(
+        MemoryBackend(), "new:1", [STATE], lambda address: pytest.fail("the peer is asked"), fetches=True
+    )
+    new = SubtaskGroupState(new_backend, [STATE], {}, on_adopt=lambda _: None)
+    taken = TimerTable(new_backend, STATE, 1 << 20, [])
+    new.bind([taken])
+    groups = dict.fromkeys(range(1, 4), 2)
+    new.take_copy(CopyArrived(2, groups, at_handover=True), notes)
+    new.take_copy(CopyArrived(2, groups, at_handover=True, complete=True), None)
+    new.adopt_groups(groups, "here:1")
+    assert taken.next_ms() == 7
