@@ -5,11 +5,14 @@ Used by the outputs of task managers and by jobs in one process (``weir.local``)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.graph import Edge
 from weir.keys import hash_keys, key_bytes, partition_hashes, partition_picked
@@ -20,18 +23,40 @@ _KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
 _ESTIMATED_BYTES_MAX = 64 << 10
 
 
+class TextRoom(Protocol):
+    """Memory for texts that are put together where they would be copied to otherwise."""
+
+    #: Where it begins.
+    address: int
+
+    def taken(self, size_bytes: int) -> pa.Buffer:
+        """Its first bytes, which are all that is used of it; called once."""
+        ...
+
+
+#: Makes room for so many bytes; None: there is none.
+MakesRoom: TypeAlias = Callable[[int], TextRoom | None]
+
+
 class LateColumn(Protocol):
     """A column of a batch that is read when it is known where its values go: once, page by page."""
 
+    #: Its place among the columns of the batch with it.
+    place: int
     #: About so many bytes.
     size_bytes: int
+    #: Columns of the batch that have the same value in all its rows.
+    constants: Collection[str]
 
-    def divided(self, order: np.ndarray, ends: Sequence[int]) -> list[pa.Array] | None:
+    def divided(
+        self, order: np.ndarray, ends: Sequence[int], rooms: Sequence[MakesRoom | None] = ()
+    ) -> list[pa.Array] | None:
         """The values of each consumer, in order; None: :meth:`joined` is to be used.
 
         Args:
             order: row numbers by consumer; uint32, shape (rows,).
             ends: where the rows of each consumer end in ``order``, after a 0.
+            rooms: for each consumer what makes room for its texts; None, or none at all: they get memory of their own.
         """
         ...
 
@@ -79,6 +104,7 @@ def split_by_owner(
     group_to_subtask: np.ndarray,
     consumers: Iterable[int],
     late: LateColumn | None = None,
+    make_room: Callable[[int, pa.RecordBatch, int, int], TextRoom | None] | None = None,
 ) -> Iterator[tuple[int, pa.RecordBatch, int | None]]:
     """The rows of each consumer, in their order; consumers without rows are left out.
 
@@ -88,6 +114,8 @@ def split_by_owner(
         group_to_subtask: int32, shape (max_parallelism,); its values are among ``consumers``.
         consumers: subtask indices.
         late: a column that the batch lacks; the rows have it.
+        make_room: makes room for texts of this column; it is told the subtask index, the rows without them, the place
+            of their column, and how many bytes they have at most.
 
     Yields:
         Subtask index, rows, and about how many bytes they occupy; None: to be counted.
@@ -95,18 +123,44 @@ def split_by_owner(
     indices = list(consumers)
     order, offsets = partition_hashes(hashes, group_to_subtask, max(indices) + 1)
     ends = offsets.tolist()
-    parts = None if late is None else late.divided(order, ends)
-    if late is not None and parts is None:
+    if late is not None:
+        parts = _split_late(batch, order, ends, late, make_room)
+        if parts is not None:
+            yield from ((index, parts[index], None) for index in indices if parts[index].num_rows)
+            return
         batch = late.joined(batch)
     ordered = batch.take(plain_array(order))
     size_bytes = ordered.get_total_buffer_size()
     for index in indices:
-        rows = ends[index + 1] - ends[index]
-        if rows and late is not None and parts is not None:
-            yield index, late.put_into(ordered.slice(ends[index], rows), parts[index]), None
-        elif rows:
+        if rows := ends[index + 1] - ends[index]:
             share = None if size_bytes > _ESTIMATED_BYTES_MAX else size_bytes * rows // batch.num_rows
             yield index, ordered.slice(ends[index], rows), share
+
+
+def _split_late(
+    batch: pa.RecordBatch,
+    order: np.ndarray,
+    ends: Sequence[int],
+    late: LateColumn,
+    make_room: Callable[[int, pa.RecordBatch, int, int], TextRoom | None] | None,
+) -> list[pa.RecordBatch] | None:
+    """The rows of each subtask up to the last one, with the column that they lack; None: it is to be read first."""
+    indices = plain_array(order)
+    columns = [
+        # All rows are in the order, so that no index need be looked at.
+        column if name in late.constants else pc.take(column, indices, boundscheck=False)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    ordered = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    parts = [ordered.slice(start, end - start) for start, end in pairwise(ends)]
+    rooms = [
+        None if make_room is None else partial(make_room, index, part, late.place)
+        for index, part in enumerate(parts)
+    ]
+    values = late.divided(order, ends, rooms)
+    if values is None:
+        return None
+    return [late.put_into(part, mine) for part, mine in zip(parts, values, strict=True)]
 
 
 def split_picked(

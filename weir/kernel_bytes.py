@@ -121,6 +121,33 @@ def copy_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) 
 
 
 @untyped_intrinsic
+def copy_block_to(typing_context: Any, address: Any, source: Any, at: Any) -> Any:
+    """As :func:`copy_block`, to an address in memory."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 32)
+        array = context.make_array(signature.args[1])(context, builder, args[1])
+        pointer = builder.bitcast(builder.gep(array.data, [args[2]]), vector.as_pointer())
+        target = builder.inttoptr(args[0], vector.as_pointer())
+        builder.store(builder.load(pointer, align=1), target, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, source, types.int64), codegen
+
+
+@untyped_intrinsic
+def store_byte_to(typing_context: Any, address: Any, byte: Any) -> Any:
+    """Write one byte to an address in memory."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        builder.store(builder.trunc(args[1], ir.IntType(8)), target)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@untyped_intrinsic
 def count_bits(typing_context: Any, value: Any) -> Any:
     """Set bits of a uint64."""
 

@@ -44,7 +44,7 @@ KERNEL_MODULES = (
     "weir.operators.sources.json_late",
     "weir.operators.sources.csv_scan",
     "weir.operators.sources.parquet_kernels",
-    "weir.operators.sources.parquet_late",
+    "weir.operators.sources.parquet_division",
     "weir.operators.sinks.latency_format",
     "weir.operators.sources.line_shapes",
     "weir.state.tables.slot_layout",

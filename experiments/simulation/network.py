@@ -20,6 +20,7 @@ from weir import threads
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.exchange import TextRoom
 from weir.records import Element, batch_bytes
 from weir.rpc.wire import JobIdentity
 from weir.state.placement.remote import RemoteStateClient
@@ -134,6 +135,10 @@ class SimulatedChannel:
         else:
             self.gate.check()
         self._unsent.append(element)
+
+    def room_for_texts(self, rows: pa.RecordBatch, place: int, size_bytes: int) -> TextRoom | None:
+        """None: no memory is shared."""
+        return None
 
     def flush(self) -> None:
         """See ``Channel``; nothing goes before."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from task_manager.exchange.credits import CreditGate
 from weir import threads
+from weir.exchange import TextRoom
 from weir.records import JOINED_BYTES, Barrier, Element, Watermark, batch_bytes
 from weir.types import ChannelId
 
@@ -352,6 +353,16 @@ class Channel(Protocol):
         """
         ...
 
+    def room_for_texts(self, rows: pa.RecordBatch, place: int, size_bytes: int) -> TextRoom | None:
+        """Room for a column of texts of these rows, which lack it, from where they need not be copied; None: nowhere.
+
+        Args:
+            rows: they are sent next, with that column.
+            place: of the column.
+            size_bytes: room for the texts.
+        """
+        ...
+
     def flush(self) -> None:
         """Let what was sent go; called when nothing more is sent for now."""
         ...
@@ -382,6 +393,10 @@ class LocalChannel:
 
     def _release_one(self) -> None:
         self.gate.release(1, self._inbox.busy_share)
+
+    def room_for_texts(self, rows: pa.RecordBatch, place: int, size_bytes: int) -> TextRoom | None:
+        """None: batches go by reference."""
+        return None
 
     def flush(self) -> None:
         """Nothing to do."""

@@ -12,9 +12,19 @@ from collections.abc import Sequence
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from task_manager.exchange.shared_memory import SentMemory
+from task_manager.exchange.ipc_pieces import IpcPieces
+from task_manager.exchange.shared_memory import SentMemory, SharedRoom
 from weir.errors import HandshakeError
-from weir.records import Barrier, ControlElement, Element, EndOfStream, Idle, RouteMarker, Watermark
+from weir.records import (
+    Barrier,
+    ControlElement,
+    Element,
+    EndOfStream,
+    Idle,
+    RouteMarker,
+    Watermark,
+    batch_bytes,
+)
 from weir.rpc import data_pb2
 from weir.rpc.wire import JobIdentity, channel_to_proto, handshake_to_proto
 from weir.types import ChannelId
@@ -26,6 +36,9 @@ _APART_BYTES = 64 << 10
 #: A batch of so many bytes is sent from where its columns are: to copy it costs as much as the way through the kernel.
 #: Not a small part of a larger batch, which would live as long.
 _PIECES_BYTES, _PIECES_SHARE = 512 << 10, 4
+
+#: A column has no more bytes in a message than in memory, but for what each of its buffers is filled up with.
+_COLUMN_BYTES_MAX = 64
 
 #: A frame as it is sent: pieces, one after the other.
 Frame = tuple[bytes | pa.Buffer, ...]
@@ -40,7 +53,7 @@ class FrameEncoder:
         self._schema: pa.Schema | None = None
         #: Of a batch whose schema the other side knows.
         self._batch_head = self._head(b"")
-        self._pieces: _IpcPieces | None = None
+        self._pieces: IpcPieces | None = None
 
     def encode(self, element: Element, size_bytes: int = 0, shared: SentMemory | None = None) -> Frame:
         """The frame of one element; it may share memory with the batch.
@@ -59,7 +72,7 @@ class FrameEncoder:
             self._pieces = None
         self._schema = schema
         if size_bytes >= _PIECES_BYTES:
-            self._pieces = self._pieces or _IpcPieces(schema)
+            self._pieces = self._pieces or IpcPieces(schema)
             pieces = self._pieces.of(element)
             place = None if shared is None else shared.put(pieces)
             if place is not None:
@@ -71,50 +84,28 @@ class FrameEncoder:
         sizes = SIZES.pack(len(head), body.size)
         return (b"".join((sizes, head, body)),) if body.size < _APART_BYTES else (sizes + head, body)
 
+    def room_for_texts(
+        self, rows: pa.RecordBatch, place: int, size_bytes: int, shared: SentMemory
+    ) -> SharedRoom | None:
+        """Room for texts where the message of their batch will have them; None: there is none, or they are few.
+
+        Args:
+            rows: without their column.
+            place: of that column.
+            size_bytes: room for them.
+            shared: where the message will lie.
+        """
+        if size_bytes < _PIECES_BYTES or self._pieces is None:
+            return None
+        before_bytes = self._pieces.bytes_before_texts(rows, place)
+        if before_bytes is None:
+            return None
+        after_bytes = batch_bytes(rows) + rows.num_columns * _COLUMN_BYTES_MAX
+        return shared.reserve(before_bytes, size_bytes, after_bytes)
+
     def _head(self, arrow_schema: bytes, shared: data_pb2.SharedPart | None = None) -> bytes:
         batch = data_pb2.BatchFrame(arrow_schema=arrow_schema, shared=shared)
         return data_pb2.ChannelFrame(batch=batch, channel_number=self._number).SerializeToString()
-
-
-class _Written:
-    """What is written to a file that keeps the pieces as they come."""
-
-    #: What pyarrow asks of a file.
-    closed = False
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes | pa.Buffer] = []
-
-    def write(self, piece: bytes | pa.Buffer) -> int:
-        """Called by pyarrow, with columns where they are."""
-        self.pieces.append(piece)
-        return len(piece)
-
-    def flush(self) -> None:
-        """Called by pyarrow."""
-
-    def close(self) -> None:
-        """Called by pyarrow."""
-
-
-class _IpcPieces:
-    """Arrow IPC messages as the pieces that they consist of; whole columns are not copied.
-
-    ``RecordBatch.serialize`` makes the same bytes in memory of their own.
-    """
-
-    def __init__(self, schema: pa.Schema) -> None:
-        # An object of its own, because Python does not see that the stream refers to it.
-        self._file = _Written()
-        self._stream = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
-        # The first batch comes after the schema, which has its place in the head of a frame.
-        self.of(pa.RecordBatch.from_pylist([], schema=schema))
-
-    def of(self, batch: pa.RecordBatch) -> list[bytes | pa.Buffer]:
-        """The message of a batch."""
-        self._stream.write_batch(batch)
-        pieces, self._file.pieces = self._file.pieces, []
-        return pieces
 
 
 def handshake_frame(identity: JobIdentity, channel: ChannelId, channel_number: int) -> Frame:

@@ -13,7 +13,7 @@ from task_manager.exchange.watermark_order import WatermarkOrder
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
 from weir.clock import Clock
-from weir.exchange import LateColumn, sent_columns, split_by_owner, split_picked, with_key_hash
+from weir.exchange import LateColumn, TextRoom, sent_columns, split_by_owner, split_picked, with_key_hash
 from weir.graph import Edge, Exchange
 from weir.records import (
     KEY_HASH_COLUMN,
@@ -235,9 +235,16 @@ class OutputEdge:
             next(iter(self._writers.values())).add(batch)
             return
         for index, rows, size_bytes in split_by_owner(
-            batch, hashes, self._group_to_subtask, self._writers, late
+            batch, hashes, self._group_to_subtask, self._writers, late, self._room_for_texts
         ):
             self._writers[index].add(rows, size_bytes)
+
+    def _room_for_texts(
+        self, index: int, rows: pa.RecordBatch, place: int, size_bytes: int
+    ) -> TextRoom | None:
+        """See ``channels.Channel``; ``index``: of the consumer."""
+        writer = self._writers.get(index)
+        return None if writer is None else writer.channel.room_for_texts(rows, place, size_bytes)
 
 
 class Output:

@@ -25,6 +25,7 @@ from task_manager.exchange.shared_memory import SentMemory, make_memory
 from task_manager.exchange.sockets import FrameReader, dial, hang_up, is_local, send_all, send_some
 from weir.clock import Clock
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.exchange import TextRoom
 from weir.records import Element, EndOfStream, batch_bytes
 from weir.rpc import data_pb2, data_pb2_grpc
 from weir.rpc.wire import PROTOCOL_VERSION, JobIdentity, parse_address
@@ -327,6 +328,11 @@ class RemoteChannel:
             self._ended = isinstance(element, EndOfStream)
         frame = self._encoder.encode(element, size_bytes or 0, self._link.memory)
         self._link.put(frame, is_urgent=(size_bytes or 0) >= LARGE_BYTES)
+
+    def room_for_texts(self, rows: pa.RecordBatch, place: int, size_bytes: int) -> TextRoom | None:
+        """Room in the memory that both ends share; see ``channels.Channel``."""
+        memory = self._link.memory
+        return None if memory is None else self._encoder.room_for_texts(rows, place, size_bytes, memory)
 
     def flush(self) -> None:
         """Let what was sent go; see ``channels.Channel``."""

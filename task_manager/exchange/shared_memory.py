@@ -4,6 +4,9 @@ The sender makes the memory, and hands it over with the first bytes of the conne
 left when both processes are gone, however they ended. A batch is written once, into a free part of it, and read where
 it lies. The part is free again when nothing at the receiving end refers to it any more, which goes back with credits.
 While there is no room, because consumers keep rows, batches travel through the connection.
+
+Long texts that a source copies to their consumer are written there at once, where the message of their batch will have
+them (:meth:`SentMemory.reserve`), and the rest of it is put around them.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +47,7 @@ class Places:
 
         The first one that fits, so that little memory is used, and again while it is in the processors' caches.
         """
-        wanted = max(1, -(-size_bytes // _ALIGNMENT_BYTES)) * _ALIGNMENT_BYTES
+        wanted = _rounded(size_bytes)
         at = 0
         for index, start in enumerate(self._starts):
             if start - at >= wanted:
@@ -62,6 +66,10 @@ class Places:
             raise HandshakeError(f"memory is given back that was not taken, at {at}")
         del self._starts[index], self._ends[index]
 
+    def shrink(self, at: int, size_bytes: int) -> None:
+        """Give back what follows so many bytes of the part that begins there."""
+        self._ends[bisect_left(self._starts, at)] = at + _rounded(size_bytes)
+
     @property
     def taken_bytes(self) -> int:
         """Bytes of all parts that are taken."""
@@ -73,6 +81,45 @@ class Places:
         return at
 
 
+def _rounded(size_bytes: int) -> int:
+    return max(1, -(-size_bytes // _ALIGNMENT_BYTES)) * _ALIGNMENT_BYTES
+
+
+@dataclass(slots=True)
+class _Reserved:
+    """A part for a message of which the texts are there first."""
+
+    at: int
+    size_bytes: int
+    #: Where in the memory the texts begin, and their bytes.
+    texts_at: int
+    texts_bytes: int = 0
+    #: The receiver knows of it, and gives it back.
+    is_sent: bool = False
+
+
+class SharedRoom:
+    """Room for the texts of a message that will lie around them; see ``weir.exchange.TextRoom``.
+
+    It is free again when nothing refers to the texts any more, unless the message was sent.
+    """
+
+    def __init__(self, memory: np.ndarray, part: _Reserved, unused: deque[_Reserved]) -> None:
+        """Made by :meth:`SentMemory.reserve`."""
+        self.address: int = memory.ctypes.data + part.texts_at
+        self._memory = memory
+        self._part = part
+        self._unused = unused
+
+    def taken(self, size_bytes: int) -> pa.Buffer:
+        """The first bytes; they may not be looked at any more when the message was sent."""
+        self._part.texts_bytes = size_bytes
+        return pa.foreign_buffer(self.address, size_bytes, self)
+
+    def __del__(self) -> None:
+        self._unused.append(self._part)
+
+
 class SentMemory:
     """The sender's end; any thread may use it."""
 
@@ -80,29 +127,84 @@ class SentMemory:
         """Maps a file of :func:`make_memory`, which belongs to the caller."""
         size_bytes = os.fstat(descriptor).st_size
         self._bytes = np.frombuffer(mmap.mmap(descriptor, size_bytes), dtype=np.uint8)
+        self._begin: int = self._bytes.ctypes.data
         self._places = Places(size_bytes)
+        #: By where their texts begin.
+        self._reserved: dict[int, _Reserved] = {}
+        #: Nothing refers to their texts any more. No lock: what appends to it may run at any moment, in any thread.
+        self._unused: deque[_Reserved] = deque()
         self._lock = threading.Lock()
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes that the other end has not given back."""
+        """Bytes that the other end has not given back, or that are reserved."""
         with self._lock:
+            self._free_unused()
             return self._places.taken_bytes
 
+    def reserve(self, before_bytes: int, texts_bytes: int, after_bytes: int) -> SharedRoom | None:
+        """Room for texts within a message that :meth:`put` completes; None: there is none.
+
+        Args:
+            before_bytes: of the message before its texts; if it is another number then, they are copied.
+            texts_bytes: room for them.
+            after_bytes: the most that the message has after them.
+        """
+        size_bytes = before_bytes + texts_bytes + after_bytes
+        with self._lock:
+            self._free_unused()
+            at = self._places.take(size_bytes)
+            if at is None:
+                return None
+            part = _Reserved(at, size_bytes, at + before_bytes)
+            self._reserved[part.texts_at] = part
+        return SharedRoom(self._bytes, part, self._unused)
+
     def put(self, pieces: Sequence[bytes | pa.Buffer]) -> tuple[int, int] | None:
-        """Copy pieces one after the other; returns where they begin and their bytes. None: there is no room."""
+        """Copy pieces one after the other; returns where they begin and their bytes. None: there is no room.
+
+        Around texts in a room of :meth:`reserve`, if they are among the pieces and nothing else is in their place.
+        """
         size_bytes = sum(map(len, pieces))
         with self._lock:
-            at = self._places.take(size_bytes)
+            self._free_unused()
+            at = self._place_around(pieces, size_bytes)
+            if at is None:
+                at = self._places.take(size_bytes)
         if at is None:
             return None
         to = at
         for piece in pieces:
-            if len(piece):
+            is_there = isinstance(piece, pa.Buffer) and piece.address == self._begin + to
+            if len(piece) and not is_there:
                 # Without the GIL.
                 np.copyto(self._bytes[to : to + len(piece)], np.frombuffer(piece, dtype=np.uint8))
             to += len(piece)
         return at, size_bytes
+
+    def _place_around(self, pieces: Sequence[bytes | pa.Buffer], size_bytes: int) -> int | None:
+        """Where the message begins of which a piece lies in its room; None: there is none."""
+        before_bytes = 0
+        for piece in pieces:
+            part = self._reserved.get(piece.address - self._begin) if isinstance(piece, pa.Buffer) else None
+            if part is not None and len(piece):
+                # All of them: what another message has of them would be gone with this one.
+                is_whole = len(piece) == part.texts_bytes and before_bytes == part.texts_at - part.at
+                if not is_whole or size_bytes > part.size_bytes:
+                    return None
+                part.is_sent = True
+                del self._reserved[part.texts_at]
+                self._places.shrink(part.at, size_bytes)
+                return part.at
+            before_bytes += len(piece)
+        return None
+
+    def _free_unused(self) -> None:
+        while self._unused:
+            part = self._unused.popleft()
+            if not part.is_sent:
+                del self._reserved[part.texts_at]
+                self._places.free(part.at)
 
     def free(self, places: Iterable[int]) -> None:
         """The other end reads these parts no more.

@@ -143,10 +143,12 @@ def test_rows_of_a_block_leave_as_if_they_came_alone_also_when_their_consumers_c
 class LateNumbers:
     """Column ``n``, which a batch lacks."""
 
+    place, constants = 1, ()
+
     def __init__(self, numbers: pa.Array) -> None:
         self.numbers, self.size_bytes = numbers, numbers.nbytes
 
-    def divided(self, order, ends):
+    def divided(self, order, ends, rooms=()):
         ordered = self.numbers.take(pa.array(order))
         return [ordered.slice(first, end - first) for first, end in itertools.pairwise(ends)]
 

@@ -11,12 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from task_manager.exchange.frames import FrameDecoder, FrameEncoder, read_head
 from task_manager.exchange.shared_memory import Places, ReceivedMemory, SentMemory, make_memory
 from weir.errors import HandshakeError
+from weir.exchange import split_by_owner
+from weir.operators.sources.parquet_late import LateTexts
+from weir.operators.sources.parquet_pages import Page
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no files that live in memory only")
 
@@ -102,6 +106,130 @@ def test_without_room_a_batch_has_a_body(memory):
     assert kinds == sorted(kinds, reverse=True)
     assert 2 <= sum(kinds) < 8
     assert sent.taken_bytes <= 4 << 20
+
+
+def late_texts(draw: random.Random, texts: list[str], bytes_of_page: int) -> LateTexts:
+    """Texts in plain pages."""
+    pages, rows, data = [], 0, b""
+
+    def end_page() -> None:
+        nonlocal rows, data
+        page = Page(rows, None, None, np.frombuffer(bytearray(data), dtype=np.uint8), 0)
+        pages.append(lambda: page)
+        rows, data = 0, b""
+
+    for text in texts:
+        data += len(text.encode()).to_bytes(4, "little") + text.encode()
+        rows += 1
+        if len(data) > bytes_of_page:
+            end_page()
+    if rows:
+        end_page()
+    size_bytes = sum(len(text.encode()) + 4 for text in texts)
+    return LateTexts(pa.field("s", pa.string()), draw.randrange(3), len(texts), size_bytes, pages, list)
+
+
+def late_columns(draw: random.Random, rows: int) -> pa.RecordBatch:
+    names = [None if draw.random() < 0.1 else "x" * draw.randrange(40) for _ in range(rows)]
+    small = pa.array([draw.randrange(100) for _ in range(rows)], draw.choice([pa.int32(), pa.int8()]))
+    return pa.record_batch({"name": pa.array(names), "small": small})
+
+
+def received_rows(frame, decoder, received) -> pa.RecordBatch:
+    (data,) = frame
+    head = read_head(data[8:])
+    part = head.batch.shared
+    return decoder.decode(head, received.part(part.at, part.size_bytes))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_texts_written_where_their_message_will_lie_are_those_of_the_rows(memory, seed):
+    draw = random.Random(seed)
+    sent, received = memory
+    begin = sent._bytes.ctypes.data
+    encoders, decoders = [FrameEncoder(1), FrameEncoder(2)], [FrameDecoder(), FrameDecoder()]
+    in_place, place = 0, draw.randrange(3)
+    for _ in range(3):
+        count = draw.randrange(1500, 1700)
+        rows = late_columns(draw, count)
+        texts = [draw.choice("aüb") * draw.randrange(2000) for _ in range(count)]
+        late = late_texts(draw, texts, draw.choice([20_000, 300_000]))
+        late.place = place
+        hashes = np.array([draw.getrandbits(64) for _ in range(count)], dtype=np.uint64)
+        parts = split_by_owner(
+            *(rows, hashes, np.array([0, 1], dtype=np.int32), range(2), late),
+            lambda index, part, at, size_bytes: encoders[index].room_for_texts(part, at, size_bytes, sent),
+        )
+        expected = late.put_into(rows, pa.array(texts))
+        found = []
+        for index, part, _ in parts:
+            address = part.column("s").buffers()[2].address
+            assert part.validate(full=True) is None
+            batch = received_rows(encoders[index].encode(part, part.nbytes, sent), decoders[index], received)
+            in_place += (
+                batch.column("s").buffers()[2].address - received._bytes.ctypes.data == address - begin
+            )
+            wanted = (hashes >> np.uint64(63)) == index
+            assert batch == expected.filter(pa.array(wanted))
+            found.append(batch)
+        del part, parts, batch, found
+        gc.collect()
+        sent.free(received.take_freed())
+        assert sent.taken_bytes == 0
+    # The first message of a schema tells how long its head is.
+    assert in_place == 4
+
+
+def room_with(sent: SentMemory, before: bytes, texts: bytes, after_bytes: int) -> pa.Buffer:
+    """Texts in a room of the memory."""
+    room = sent.reserve(len(before), len(texts) + 100, after_bytes)
+    at = room.address - sent._bytes.ctypes.data
+    sent._bytes[at : at + len(texts)] = np.frombuffer(texts, dtype=np.uint8)
+    return room.taken(len(texts))
+
+
+def test_a_message_is_put_around_texts_that_are_there(memory):
+    sent, received = memory
+    texts = room_with(sent, b"head", b"texts" * 100, 64)
+    place = sent.put([b"head", texts, b"end"])
+    assert received.part(*place).to_pybytes() == b"head" + b"texts" * 100 + b"end"
+    assert sent.taken_bytes == 512
+    assert texts.address == sent._bytes.ctypes.data + place[0] + 4
+    del texts
+    gc.collect()
+    # The receiver gives it back, not who wrote the texts.
+    assert sent.taken_bytes == 512
+    sent.free([place[0]])
+    assert sent.taken_bytes == 0
+
+
+@pytest.mark.parametrize("what", ["more before", "less before", "a part", "too much after"])
+def test_texts_of_another_message_than_was_expected_are_copied(memory, what):
+    sent, received = memory
+    texts = room_with(sent, b"head", b"texts" * 100, 64)
+    before = {"more before": b"longer head", "less before": b"h"}.get(what, b"head")
+    after = b"." * 500 if what == "too much after" else b"end"
+    piece = texts.slice(0, 495) if what == "a part" else texts
+    place = sent.put([before, piece, after])
+    assert received.part(*place).to_pybytes() == before + piece.to_pybytes() + after
+    sent.free([place[0]])
+    assert texts.to_pybytes() == b"texts" * 100
+    assert sent.taken_bytes > 0
+    del texts, piece
+    gc.collect()
+    assert sent.taken_bytes == 0
+
+
+def test_rooms_that_are_not_used_are_free_again(memory):
+    sent, _ = memory
+    rooms = []
+    while (room := sent.reserve(100, 1 << 20, 100)) is not None:
+        rooms.append(room)
+    assert len(rooms) == 3
+    del room, rooms
+    gc.collect()
+    assert sent.taken_bytes == 0
+    assert sent.reserve(100, 3 << 20, 100) is not None
 
 
 @pytest.mark.parametrize("place", [(0, (4 << 20) + 1), (4 << 20, 1), (1 << 40, 8)])

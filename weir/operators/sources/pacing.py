@@ -28,6 +28,8 @@ from weir.operators.event_times import EventTimes, TimesOfRows, generated
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
 from weir.records import (
     BATCH_BYTES_MAX,
+    EVENT_TIME_COLUMN,
+    INGEST_TIME_COLUMN,
     WATERMARK_MIN_MS,
     batch_bytes,
     plain_array,
@@ -418,6 +420,10 @@ class BatchSource(SourceReader):
             # They ascend.
             times_ms = latest_ms = ingest_us // 1000
         schema = self._schema if self._late is None else system_schema(rows.schema)
+        if self._late is not None and self._schedule is None:
+            # All rows have the time at which they were read, unless they have event times of their own.
+            is_event_time, names = self._times is None, (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN)
+            self._late.constants = names if is_event_time else names[1:]
         self._batch = pa.RecordBatch.from_arrays(
             [*rows.columns, plain_array(times_ms), plain_array(ingest_us)], schema=schema
         )

@@ -80,17 +80,17 @@ class _Column:
         pages: list[Callable[[], Page]] = []
         if self._left is not None or (self._page is not None and self._page.rows_left):
             return 0, 0, []
-        while True:
-            begin = self._reader.at
-            found = self._reader.later_page() if rows < rows_max else None
+        while rows < rows_max:
+            found = self._reader.later_page()
             if found is None:
-                return rows, size_bytes, pages
-            if rows + found[0] > rows_max or size_bytes + found[1] > bytes_max:
-                self._reader.back_to(begin)
-                return rows, size_bytes, pages
-            rows += found[0]
-            size_bytes += found[1]
-            pages.append(found[2])
+                break
+            if rows + found.rows > rows_max or size_bytes + found.size_bytes > bytes_max:
+                self._reader.back_to(found.begin)
+                break
+            rows += found.rows
+            size_bytes += found.size_bytes
+            pages.append(found.read)
+        return rows, size_bytes, pages
 
     def rows_to_boundary(self) -> int:
         """Rows up to the end of a page, at least one: after them :meth:`plan` may find some."""
@@ -277,10 +277,12 @@ class DirectGroup:
         row = first_row
         late = None if late_but is None else self._late_column(late_but)
         limit_of = dict(zip(by_size, limits, strict=True))
+        # Of late texts it is known how many bytes they have, so that they need no room to spare.
+        late_bytes_max = 0 if late is None else max(limit_of[late], self._share_of(late, texts_max))
         while row < self.rows:
             rows = min(rows_max, self.rows - row)
             if late is not None:
-                texts = self._plan(late, row, rows, limit_of[late])
+                texts = self._plan(late, row, rows, late_bytes_max)
                 rows = min(rows, late.rows_to_boundary()) if texts is None else texts.rows
                 found = None if texts is None else self._beside(late, texts, limit_of)
                 if found is not None:
@@ -294,6 +296,11 @@ class DirectGroup:
             taken = [column.keep(arrays[column.field.name], rows) for column in self._columns]
             row += rows
             yield pa.RecordBatch.from_arrays(taken, schema=self._schema)
+
+    def _share_of(self, late: _Column, total: int) -> int:
+        """Of so many bytes of a batch's texts those of one column, by what they have in the file."""
+        sizes = (column.size_bytes for column in self._columns if column.is_text)
+        return total * late.size_bytes // max(1, sum(sizes))
 
     def _plan(self, late: _Column, row: int, rows_max: int, bytes_max: int) -> LateTexts | None:
         """The next texts of a column, to be read later; None: they are to be taken."""

@@ -74,9 +74,27 @@ class Page:
         return len(self.data)
 
     @property
+    def text_bytes(self) -> int:
+        """Its texts have so many at most."""
+        return self.data_bytes if self.at >= 0 else int(self.lengths.sum(dtype=np.int64))
+
+    @property
     def rows_left(self) -> int:
         """Rows that were not taken."""
         return self.rows - self.next_row
+
+
+@dataclass(frozen=True, slots=True)
+class LaterPage:
+    """A page that can be read when its rows are wanted."""
+
+    #: In the file.
+    begin: int
+    rows: int
+    #: Its texts have so many at most.
+    size_bytes: int
+    #: Returns the page; it may be called again.
+    read: Callable[[], Page]
 
 
 class PageReader:
@@ -120,9 +138,7 @@ class PageReader:
         while True:
             header = self._header()
             if header.kind == DICTIONARY_PAGE:
-                if header.encoding not in (PLAIN, PLAIN_DICTIONARY):
-                    raise UnsupportedPageError(f"a dictionary with encoding {header.encoding}")
-                self._dictionary = self._found(self._body(header, 0), header.values)
+                self._read_dictionary(header)
             elif header.kind not in (DATA_PAGE, DATA_PAGE_V2):
                 self._at += header.compressed_bytes
             else:
@@ -130,23 +146,36 @@ class PageReader:
                 if page.rows:
                     return page
 
-    def later_page(self) -> tuple[int, int, Callable[[], Page]] | None:
-        """Pass over the next page, which is of plain values: its rows, its bytes, and what reads it.
+    def later_page(self) -> LaterPage | None:
+        """Pass over the next page, which can be read later; None: it is to be read now.
 
-        None: the next page is to be read now.
+        A page with indices is read at once, because it is small, and says nothing of the bytes of its texts otherwise.
 
         Raises:
-            DamagedPageError: there is none.
+            UnsupportedPageError, DamagedPageError: there is none that can be read here.
             OSError: the file cannot be read.
         """
-        begin = self._at
-        header = self._header()
-        body_at = self._at
-        if header.kind not in (DATA_PAGE, DATA_PAGE_V2) or header.encoding != PLAIN or not header.values:
+        while True:
+            begin = self._at
+            header = self._header()
+            if header.kind != DICTIONARY_PAGE:
+                break
+            self._read_dictionary(header)
+        if header.kind not in (DATA_PAGE, DATA_PAGE_V2) or not header.values:
             self._at = begin
             return None
-        self._at += header.compressed_bytes
-        return header.values, header.uncompressed_bytes, partial(self._page_at, body_at, header)
+        if header.encoding == PLAIN:
+            body_at = self._at
+            self._at += header.compressed_bytes
+            size_bytes, read = header.uncompressed_bytes, partial(self._page_at, body_at, header)
+            return LaterPage(begin, header.values, size_bytes, read)
+        page = self._data_page(header)
+        return LaterPage(begin, page.rows, page.text_bytes, lambda: page)
+
+    def _read_dictionary(self, header: PageHeader) -> None:
+        if header.encoding not in (PLAIN, PLAIN_DICTIONARY):
+            raise UnsupportedPageError(f"a dictionary with encoding {header.encoding}")
+        self._dictionary = self._found(self._body(header, 0), header.values)
 
     def _page_at(self, body_at: int, header: PageHeader) -> Page:
         after, self._at = self._at, body_at
@@ -158,11 +187,6 @@ class PageReader:
     def back_to(self, at: int) -> None:
         """Read on at a page that was passed over."""
         self._at = at
-
-    @property
-    def at(self) -> int:
-        """Where the next page begins in the file."""
-        return self._at
 
     def _header(self) -> PageHeader:
         wanted = _HEADER_BYTES

@@ -96,6 +96,19 @@ def test_texts_of_which_one_consumer_has_all_long_ones(tmp_path):
     assert rows.late.array() == table.column("payload").combine_chunks()
 
 
+def test_texts_of_which_the_first_are_in_a_dictionary_come_late_too(tmp_path):
+    path = str(tmp_path / "a.parquet")
+    table = table_of(random.Random(6), 3000)
+    dictionary = {"use_dictionary": True, "dictionary_pagesize_limit": 20_000}
+    pq.write_table(table, path, data_page_size=20_000, write_batch_size=16, **dictionary)
+    parts: list[list[dict]] = [[], [], []]
+    for rows in direct_batches(path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 600, 8 << 20, ["name"]):
+        assert isinstance(rows, LateRows)
+        for part, more in zip(parts, parts_of(rows), strict=True):
+            part.extend(more)
+    assert parts == parts_of(table.combine_chunks().to_batches()[0])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_damaged_pages_end_no_process(tmp_path, seed):
     draw = random.Random(seed)
@@ -122,6 +135,20 @@ def test_pages_that_are_not_as_they_say_are_read_otherwise():
     late = LateTexts(pa.field("t", pa.string()), 0, 2, 10, [refuse], lambda: texts)
     assert late.divided(np.arange(2, dtype=np.uint32), [0, 1, 2]) is None
     assert late.joined(pa.record_batch({"n": [1, 2]})).to_pydict() == {"t": ["a", "b"], "n": [1, 2]}
+
+
+def test_columns_with_one_value_are_not_put_in_order():
+    page = Page(3, None, None, np.frombuffer(bytearray(b"\1\0\0\0a\1\0\0\0b\1\0\0\0c"), dtype=np.uint8), 0)
+    late = LateTexts(pa.field("t", pa.string()), 2, 3, 15, [lambda: page], list, constants=["time"])
+    hashes = np.array([1 << 63, 0, 0], dtype=np.uint64)
+    batch = pa.record_batch({"time": [7, 7, 7], "n": [0, 1, 2]})
+    parts = list(split_by_owner(batch, hashes, np.array([0, 1], dtype=np.int32), range(2), late))
+    assert [(index, part.to_pydict()) for index, part, _ in parts] == [
+        (0, {"time": [7, 7], "n": [1, 2], "t": ["b", "c"]}),
+        (1, {"time": [7], "n": [0], "t": ["a"]}),
+    ]
+    times = {part.column("time").buffers()[1].address for _, part, _ in parts}
+    assert times == {batch.column("time").buffers()[1].address}
 
 
 @pytest.mark.parametrize("short", [0, 1, 15, 31, 32, 64])

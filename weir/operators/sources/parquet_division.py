@@ -1,0 +1,139 @@
+"""Numba kernels that copy the texts of a page to where those of their consumers are put together.
+
+Each consumer has memory of its own, wherever that is, so places in it are addresses. What the kernels read comes from
+files: whatever the bytes say, nothing is read beyond a page, and nothing written beyond what a consumer has.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weir.kernel_bytes import PADDING_BYTES, byte_at, copy_block_to, load4, store_byte_to
+from weir.kernels import byte_kernel, byte_kernel_part
+from weir.operators.kernel_types import BYTES, INT, INTS, OFFSETS, TYPES
+
+_COPIED_BYTES = 32
+
+
+@byte_kernel(TYPES.void(TYPES.Array(TYPES.uint32, 1, "C"), INTS, OFFSETS))
+def name_owners(order: np.ndarray, ends: np.ndarray, owners: np.ndarray) -> None:
+    """The consumer of each row.
+
+    Args:
+        order: uint32, row numbers by consumer, each row once.
+        ends: int64, where the rows of each consumer end in ``order``, after a 0.
+        owners: int32, shape (rows,); filled.
+    """
+    for owner in range(len(ends) - 1):
+        for place in range(ends[owner], ends[owner + 1]):
+            owners[order[place]] = owner
+
+
+@byte_kernel_part
+def _copy_text(data: np.ndarray, at: int, length: int, address: int, safe: int) -> None:
+    """Copy bytes, 32 at a time where they end at ``safe`` or before it; ``PADDING_BYTES`` more are overwritten."""
+    if at + length <= safe:
+        done = 0
+        while done < length:
+            copy_block_to(address + done, data, at + done)
+            done += _COPIED_BYTES
+    else:
+        for place in range(length):
+            store_byte_to(address + place, byte_at(data, at + place))
+
+
+@byte_kernel(INT(BYTES, INT, INT, OFFSETS, INT, INTS, INTS, INTS, OFFSETS, INTS))
+def divide_plain(
+    data: np.ndarray,
+    at: int,
+    count: int,
+    owners: np.ndarray,
+    row: int,
+    starts: np.ndarray,
+    to: np.ndarray,
+    stops: np.ndarray,
+    offsets: np.ndarray,
+    nexts: np.ndarray,
+) -> int:
+    """Copy plain texts, each after four bytes with its length, to the texts of their consumers.
+
+    Args:
+        data: uint8, shape (bytes,): the page; every row has a value.
+        at: where the first one begins.
+        count: rows of the page.
+        owners: int32, the consumer of each row.
+        row: number of the first row in ``owners``.
+        starts: int64, the addresses at which the texts of each consumer begin.
+        to: int64, where the next one goes; changed.
+        stops: int64, where they must end; the next ``PADDING_BYTES`` are nobody's, and are overwritten.
+        offsets: int32, filled: the end of each text, counted from the first one of its consumer.
+        nexts: int64, where the next of these goes; changed.
+
+    Returns:
+        Position after them; -1: the page is damaged, or there is no room.
+    """
+    stop = len(data)
+    safe = stop - PADDING_BYTES
+    for number in range(count):
+        if at + 4 > stop:
+            return -1
+        length = int(load4(data, at))
+        at += 4
+        owner = owners[row + number]
+        address = to[owner]
+        if length > stop - at or address + length > stops[owner]:
+            return -1
+        _copy_text(data, at, length, address, safe)
+        at += length
+        address += length
+        to[owner] = address
+        offsets[nexts[owner]] = address - starts[owner]
+        nexts[owner] += 1
+    return at
+
+
+@byte_kernel(INT(BYTES, OFFSETS, OFFSETS, INT, OFFSETS, INT, INTS, INTS, INTS, OFFSETS, INTS))
+def divide_found(
+    data: np.ndarray,
+    begins: np.ndarray,
+    lengths: np.ndarray,
+    count: int,
+    owners: np.ndarray,
+    row: int,
+    starts: np.ndarray,
+    to: np.ndarray,
+    stops: np.ndarray,
+    offsets: np.ndarray,
+    nexts: np.ndarray,
+) -> int:
+    """As :func:`divide_plain`, of texts of which it is known where they lie.
+
+    Args:
+        data: uint8, shape (bytes,).
+        begins: int32, where each text lies in it.
+        lengths: int32, their bytes.
+        count: see there, as all that follows.
+        owners: see there.
+        row: see there.
+        starts: see there.
+        to: see there.
+        stops: see there.
+        offsets: see there.
+        nexts: see there.
+
+    Returns:
+        ``count``; -1: there is no room.
+    """
+    safe = len(data) - PADDING_BYTES
+    for number in range(count):
+        length = int(lengths[number])
+        owner = owners[row + number]
+        address = to[owner]
+        if address + length > stops[owner]:
+            return -1
+        _copy_text(data, int(begins[number]), length, address, safe)
+        address += length
+        to[owner] = address
+        offsets[nexts[owner]] = address - starts[owner]
+        nexts[owner] += 1
+    return count
