@@ -20,7 +20,7 @@ from weir.state.tables.packed_rows import (
 )
 from weir.state.tables.time_first import TIME_STOP, time_bytes, time_of
 
-#: As ``StateReader.scan``.
+#: As ``StateReader.scan``, or ``scan_for_question``.
 Scan = Callable[..., Iterator[tuple[bytes, bytes]]]
 
 
@@ -37,7 +37,7 @@ def scan_entries(
     group, state_id = _group_and_state(start)
     first, last = range_of_group(group, state_id)
     assert last is not None, "a group's prefix has an end"
-    if next(iter(scan(first, last)), None) is None:
+    if next(iter(scan(first, last, reverse=False)), None) is None:
         return scan(start, stop, reverse=reverse)
     return _merged(_packed_entries(scan, start, stop, reverse), scan(start, stop, reverse=reverse), reverse)
 
@@ -118,7 +118,7 @@ def get_entries(
     for (group, state_id, end_ms), rows in panes.items():
         first, last = range_of_pane(group, state_id, end_ms)
         assert last is not None, "a pane's prefix has an end"
-        packed = [value for _, value in scan(first, last)]
+        packed = [value for _, value in scan(first, last, reverse=False)]
         if packed:
             prefix = layout.key_prefix(group, state_id)
             values = dict(_entries(prefix, group, end_ms, packed, False))
