@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
@@ -39,8 +40,10 @@ _KNOWN_MAX = 1_000
 _OWNER_S = 2.0
 #: How long rows wait for what a question reads in a store that is elsewhere.
 _STORE_S = 1.0
-#: A scan rests for this share of the time that it works, and so long at most.
-_REST = 0.5
+#: A scan rests when it has worked for so long, so many times as long, until half of its time is over at least so many.
+_STINT_S = 0.001
+_REST_MAX, _REST_MIN = 2.0, 0.5
+#: So long at most: some steps take long.
 _REST_S_MAX = 0.02
 #: Another subtask owns the key's group.
 MOVED = 421
@@ -149,13 +152,15 @@ class Answers:
         return self._known[name]
 
     def _check(self, deadline_s: float, is_wanted: Callable[[], bool]) -> Callable[[], None]:
-        looked_s = self._clock.monotonic_s()
+        begin_s, worked_s = self._clock.monotonic_s(), time.thread_time()
 
         def check() -> None:
-            nonlocal looked_s
-            # Subtasks wait for the GIL while this thread works.
-            threads.sleep(min((self._clock.monotonic_s() - looked_s) * _REST, _REST_S_MAX))
-            looked_s = self._clock.monotonic_s()
+            nonlocal worked_s
+            # Subtasks wait for the GIL while this thread works; while it waits itself, it is in nobody's way.
+            stint_s = time.thread_time() - worked_s
+            if stint_s >= _STINT_S:
+                threads.sleep(rest_s(stint_s, self._clock.monotonic_s() - begin_s))
+                worked_s = time.thread_time()
             if not is_wanted():
                 raise QueryError(499, "the caller has gone")
             if self._clock.monotonic_s() > deadline_s:
@@ -217,7 +222,7 @@ class Answers:
         }
         if page.count is not None:
             return 200, {**shown, "count": page.count}, 0
-        rows = _arrow(page.batch) if question.arrow else page.rows
+        rows = _arrow(page.batches(), check) if question.arrow else page.rows
         return (
             200,
             {
@@ -265,7 +270,7 @@ class Answers:
             if page.count is not None:
                 return 200, {**shown, "count": page.count}, 0
             after = None if page.after is None else continuation(checkpoint_id, page.after.hex())
-            rows = _arrow(page.batch) if question.arrow else page.rows
+            rows = _arrow(page.batches(), check) if question.arrow else page.rows
             return 200, {**shown, "rows": rows, "order": _order(asked), "continuation": after}, 0
 
 
@@ -297,15 +302,30 @@ def _ask(running: RunningSubtask, work: Callable[[], _Found]) -> _Found | None:
         raise QueryError(503, "an owner of keys has ended: try again") from None
 
 
+def rest_s(worked_s: float, elapsed_s: float) -> float:
+    """How long a question rests that has worked for a stint: less and less, so that it is answered in its time.
+
+    Args:
+        worked_s: since the last rest.
+        elapsed_s: since the question has begun.
+    """
+    late = min(elapsed_s / (TIMEOUT_S / 2), 1.0)
+    return min(worked_s * (_REST_MAX + (_REST_MIN - _REST_MAX) * late), _REST_S_MAX)
+
+
 def _order(asked: AskedState) -> str:
     """What the order of keys means."""
     return "key" if asked.keys.is_ordered else "none"
 
 
-def _arrow(batch: pa.RecordBatch) -> bytes:
+def _arrow(batches: Iterator[pa.RecordBatch], check: Callable[[], None]) -> bytes:
     sink = pa.BufferOutputStream()
+    batch = next(batches)
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
+        for batch in batches:
+            check()
+            writer.write_batch(batch)
     return bytes(sink.getvalue())
 
 

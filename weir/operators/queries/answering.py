@@ -23,8 +23,10 @@ from weir.specs.windows import WindowAggregateSpec
 from weir.state import layout
 from weir.state.api import prefix_end
 
-#: After about so many entries a scan looks whether it may go on.
+#: About so many entries are put in order at a time.
 BLOCK_ROWS = 10_000
+#: Rows of a batch of Arrow, and entries that are counted, between two looks whether a scan may go on.
+_BATCH_ROWS, _COUNTED_ROWS = 4_096, 1_024
 #: What is read of one key group at a time, at least.
 _SHARE_MIN = 16
 #: What a row has beside its key and its value, about.
@@ -122,12 +124,18 @@ class Page:
         values = self.asked.format.plain_values(self.values)
         return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
 
-    @property
-    def batch(self) -> pa.RecordBatch:
-        """As Arrow: columns ``key`` (of several key columns a struct) and ``value``."""
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """As Arrow, at least one: columns ``key`` (of several key columns a struct) and ``value``.
+
+        A few thousand rows each, since some steps hold the GIL for all rows of a batch, for which subtasks wait; but
+        all at once if the type of values shows from all of them only.
+        """
         assert isinstance(self.asked.format, EntryFormat)
-        columns = [self.asked.keys.column(self.keys), self.asked.format.arrow_values(self.values)]
-        return pa.RecordBatch.from_arrays(columns, names=["key", "value"])
+        rows = _BATCH_ROWS if self.asked.format.has_arrow_type else len(self.keys)
+        for start in range(0, len(self.keys), rows) if self.keys else (0,):
+            keys, values = self.keys[start : start + rows], self.values[start : start + rows]
+            columns = [self.asked.keys.column(keys), self.asked.format.arrow_values(values)]
+            yield pa.RecordBatch.from_arrays(columns, names=["key", "value"])
 
 
 def answer_range(
@@ -146,7 +154,7 @@ def answer_range(
         state_id: its number in the store.
         groups: all key groups.
         question: without a key.
-        check: called now and then; raises what ends the question.
+        check: called after a few hundred rows each; may wait, and raises what ends the question.
 
     Raises:
         QueryError: the question does not fit the state.
@@ -161,7 +169,7 @@ def answer_range(
     size_bytes = 0
     after: bytes | None = None
     for block in merged_blocks(
-        reading, state_id, groups, _bounds(asked, question), question.limit, reverse=question.reverse
+        reading, state_id, groups, _bounds(asked, question), question.limit, check, reverse=question.reverse
     ):
         check()
         live = asked.format.live(reading, block)
@@ -177,6 +185,7 @@ def answer_range(
             size_bytes += len(key) + len(data) + _ROW_BYTES
             if size_bytes >= bytes_max:
                 break
+        check()
         keys += [key for key, _ in live[:taken]]
         values += [data for _, data in live[:taken]]
         if taken < len(live):
@@ -197,7 +206,7 @@ def _count(
     assert isinstance(asked.format, EntryFormat)
     count = 0
     for entries in _scans(reading, state_id, groups, *_bounds(asked, question), reverse=False):
-        while block := list(islice(entries, BLOCK_ROWS)):
+        while block := list(islice(entries, _COUNTED_ROWS)):
             check()
             count += len(asked.format.live(reading, block))
     return count
@@ -230,6 +239,7 @@ def merged_blocks(
     groups: Iterable[int],
     bounds: tuple[bytes, bytes | None],
     rows: int,
+    check: Callable[[], None],
     *,
     reverse: bool,
 ) -> Iterator[list[tuple[bytes, bytes]]]:
@@ -241,6 +251,7 @@ def merged_blocks(
         groups: key groups.
         bounds: of user keys.
         rows: about so many are wanted.
+        check: see :func:`answer_range`.
         reverse: from the last key to the first.
     """
     runs = [_Run(entries) for entries in _scans(reading, state_id, groups, *bounds, reverse=reverse)]
@@ -248,6 +259,7 @@ def merged_blocks(
     while runs:
         for run in runs:
             run.fill(share)
+            check()
         # What is before the last key that was read of each group is all there is before it.
         lasts = [run.entries[-1][0] for run in runs if not run.is_over]
         if not lasts:

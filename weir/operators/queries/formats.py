@@ -119,6 +119,11 @@ class EntryFormat(StateFormat):
         values: list[Any] = column.to_pylist()
         return values if pa.types.is_integer(column.type) else [plain(value) for value in values]
 
+    @property
+    def has_arrow_type(self) -> bool:
+        """Whether values have an Arrow type of their own, whichever they are."""
+        return self._decode_many is not None
+
     def arrow_values(self, entries: Sequence[bytes]) -> pa.Array:
         """Of entries that count, as Arrow; values that no Arrow type has in common are JSON."""
         if self._decode_many is not None:

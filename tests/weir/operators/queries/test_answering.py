@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import weir
 from tests.weir.state.retained_steps import Step
 from weir.operators.base import OperatorContext
+from weir.operators.keyed.aggregate_functions import cell_count
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.operators.queries.answering import answer_one, answer_range, asked_state, merged_blocks
 from weir.operators.queries.formats import ABSENT
@@ -19,6 +21,7 @@ from weir.protocol.queries import QueryError, Question
 from weir.records import with_times
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.accumulators import encode_values
 from weir.state.tables.expiry import UNDATED
 from weir.state.tables.opened import StateTables
 from weir.states import declared_states
@@ -323,10 +326,13 @@ def test_values_as_json():
 def test_rows_in_arrow_are_those_in_json(graph, written):
     for state in ("number", "text", "day"):
         found = page(graph, written, state, arrow=True)
-        assert found.batch.column("key").to_pylist() == ["ann", "bea", "bob"]
-        values = [plain(value) for value in found.batch.column("value").to_pylist()]
+        table = pa.Table.from_batches(found.batches())
+        assert table["key"].to_pylist() == ["ann", "bea", "bob"]
+        values = [plain(value) for value in table["value"].to_pylist()]
         assert values == [row["value"] for row in found.rows]
-    assert page(graph, written, "number", arrow=True, prefix="none").batch.num_rows == 0
+    assert [
+        batch.num_rows for batch in page(graph, written, "number", arrow=True, prefix="none").batches()
+    ] == [0]
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -339,7 +345,39 @@ def test_pages_over_many_groups_have_every_key_once_and_in_order(graph, reverse)
     )
     for rows in (10, 1_000, 100_000):
         blocks = list(
-            merged_blocks(Reading(backend), 5, range(groups), (b"0100", b"2900"), rows, reverse=reverse)
+            merged_blocks(
+                Reading(backend), 5, range(groups), (b"0100", b"2900"), rows, lambda: None, reverse=reverse
+            )
         )
         expected = sorted((key for key in keys if b"0100" <= key < b"2900"), reverse=reverse)
         assert [key for block in blocks for key, _ in block] == expected
+
+
+def test_many_rows_are_read_and_made_into_arrow_some_at_a_time(graph):
+    """Subtasks wait for what holds the GIL: between two looks whether a scan may go on there is little."""
+    asked = asked_state(graph, Question("sums", "n", None))
+    backend, number, rows = MemoryBackend(), 1, 20_000
+    cells = np.zeros((1, cell_count(asked.node.spec.aggregates)), dtype=np.int64)
+    value = encode_values(cells, np.zeros((1, 1), dtype=np.uint8))
+    keys = [b"%06d" % index for index in range(rows)]
+    backend.write(
+        [(layout.key_prefix(index % GROUPS, number) + key, value) for index, key in enumerate(keys)]
+    )
+    read, read_at_looks = 0, [0]
+
+    class Counted(Reading):
+        def scan(self, start, stop, *, reverse=False):
+            nonlocal read
+            for entry in super().scan(start, stop, reverse=reverse):
+                read += 1
+                yield entry
+
+    question = Question("sums", "n", None, limit=rows, arrow=True)
+    found = answer_range(
+        asked, Counted(backend), number, range(GROUPS), question, lambda: read_at_looks.append(read)
+    )
+    assert max(np.diff(read_at_looks)) <= 10_000 // GROUPS + 100
+    batches = list(found.batches())
+    assert max(batch.num_rows for batch in batches) < 5_000
+    table = pa.Table.from_batches(batches)
+    assert table["key"].to_pylist() == [key.decode() for key in keys]
