@@ -5,6 +5,7 @@ Questions from outside call it, of stores that are in use and of checkpoints.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from weir.state import layout
@@ -34,12 +35,17 @@ def scan_entries(
     Raises:
         StateMismatchError: a packed row has another version, or not the bytes of one.
     """
-    group, state_id = _group_and_state(start)
-    first, last = range_of_group(group, state_id)
+    own = scan(start, stop, reverse=reverse)
+    # It begins before anybody looks for packed panes: entries of one that is packed in the meantime are among its own.
+    entry = next(own, None)
+    if entry is not None:
+        own = itertools.chain((entry,), own)
+    first, last = range_of_group(*_group_and_state(start))
     assert last is not None, "a group's prefix has an end"
     if next(iter(scan(first, last, reverse=False)), None) is None:
-        return scan(start, stop, reverse=reverse)
-    return _merged(_packed_entries(scan, start, stop, reverse), scan(start, stop, reverse=reverse), reverse)
+        yield from own
+    else:
+        yield from _merged(_packed_entries(scan, start, stop, reverse), own, reverse)
 
 
 def _merged(

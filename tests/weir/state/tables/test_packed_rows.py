@@ -178,3 +178,22 @@ def test_readers_of_a_store_see_packed_entries_and_those_that_count_instead():
     assert list(scan_entries(backend.scan, start, stop, reverse=True)) == within[::-1]
     asked = [*everything, state_key(20, b"nobody"), state_key(50, b"key 1")]
     assert get_entries(backend.get_many, backend.scan, asked) == [*everything.values(), None, None]
+
+
+def test_a_pane_that_is_packed_while_somebody_scans_is_there():
+    backend = MemoryBackend()
+    entries = [(1, b"key %d" % number, [number], 1) for number in range(12)]
+    own = {
+        layout.encode_key(1, 7, time_bytes(10) + key): encode_values(np.array([cells]), np.ones((1, 1), "u1"))
+        for _, key, cells, _ in entries
+    }
+    backend.write(list(own.items()))
+    pane = packed(10, entries)
+
+    def scan(start, stop, *, reverse):
+        if start == packed_rows.range_of_group(1, 7)[0]:
+            backend.write(pane.stored(7), list(own))
+        return backend.scan(start, stop, reverse=reverse)
+
+    first, last = (layout.encode_key(1, 7, time_bytes(end_ms)) for end_ms in (0, 20))
+    assert list(scan_entries(scan, first, last, reverse=False)) == sorted(own.items())
