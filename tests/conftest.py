@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from experiments.ports import SHARE_VARIABLE, free_port
 from services import cassandra, jars, kafka
 from tests.scheduling import LongestFilesFirst
+from tests.secure_listener import broker_properties, write_certificate
 from weir.errors import StateError
 from weir.state.cassandra.session import leave_session, open_session
 from weir.state.cassandra.settings import CassandraSettings
@@ -45,13 +46,23 @@ def pytest_runtest_setup(item):
 
 
 @pytest.fixture(scope="session")
-def kafka_bootstrap(tmp_path_factory):
-    """Addresses of a real broker that all tests share."""
+def kafka_broker(tmp_path_factory):
+    """A real broker that all tests share: its addresses, those with TLS and passwords, and the certificate."""
     if missing := jars.missing_program():
         pytest.skip(missing)
-    directory = tmp_path_factory.mktemp("kafka") / "broker"
-    yield kafka.start(directory, base_port=free_port())
-    kafka.stop(directory, wipe=True)
+    directory = tmp_path_factory.mktemp("kafka")
+    port, secure_port = free_port(), free_port()
+    certificate, keystore = write_certificate(directory / "tls")
+    properties = broker_properties(port, secure_port, keystore)
+    bootstrap = kafka.start(directory / "broker", base_port=port, properties=properties)
+    yield bootstrap, f"{kafka.HOST}:{secure_port}", certificate
+    kafka.stop(directory / "broker", wipe=True)
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(kafka_broker):
+    """Addresses of that broker."""
+    return kafka_broker[0]
 
 
 class CassandraNode:

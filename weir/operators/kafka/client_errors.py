@@ -31,6 +31,11 @@ def is_refusal(error: KafkaError) -> bool:
     return error.code() in _REFUSALS or error.code() in _DENIALS
 
 
+def is_wrong_password(error: KafkaError) -> bool:
+    """The brokers do not let this user in. A refusal of TLS may also be a broker that died within the handshake."""
+    return error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+
+
 def unreachable(who: str, bootstrap: str, error: KafkaError) -> InputError:
     """What to raise when Kafka does not do what is asked.
 

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from weir.clock import Clock
 from weir.errors import FailureKind, InputError
-from weir.operators.kafka.client_errors import ABSENT, is_refusal, unreachable
+from weir.operators.kafka.client_errors import ABSENT, is_refusal, is_wrong_password, unreachable
 from weir.operators.kafka.records import Message
 from weir.operators.kafka.topic_ids import TopicIds
 from weir.specs.kafka import KafkaSpec
@@ -28,6 +28,8 @@ BEGINNING = OFFSET_BEGINNING
 RECORDS_MAX = 16_384
 _WAITING_BYTES_MAX = 8 << 20
 _ANSWER_TIMEOUT_S = 30.0
+#: Between two looks whether the brokers let this user in: the client only says that it had no answer.
+_LOOK_S = 2.0
 _TOLD_EVERY_S = 10.0
 #: Bytes that the client fetches ahead.
 _QUEUED_KIB_MAX = 32 << 10
@@ -113,10 +115,7 @@ class KafkaPartitions:
             InputError: a topic is not there, or may not be read; or no broker answers, which is waited for; or a topic
                 was made anew, which the next deployment deals with.
         """
-        try:
-            found = self._consumer.list_topics(timeout=_ANSWER_TIMEOUT_S).topics
-        except KafkaException as error:
-            raise self._failure(error.args[0]) from None
+        found = self._list_topics()
         names = sorted(found) if self._spec.pattern else self._spec.topics
         chosen = [name for name in names if self._is_chosen(name)]
         for name in chosen:
@@ -130,6 +129,22 @@ class KafkaPartitions:
                 )
         self.topic_ids.check(chosen, _ANSWER_TIMEOUT_S)
         return [(name, number) for name in chosen for number in sorted(found[name].partitions)]
+
+    def _list_topics(self) -> Mapping[str, Any]:
+        ends_s = self._clock.monotonic_s() + _ANSWER_TIMEOUT_S
+        # While partitions are read, whoever reads them lets the client tell of errors of connections.
+        is_first = not self._waiting
+        look_s = min(_LOOK_S, _ANSWER_TIMEOUT_S) if is_first else _ANSWER_TIMEOUT_S
+        while True:
+            try:
+                return dict(self._consumer.list_topics(timeout=look_s).topics)
+            except KafkaException as error:
+                if is_first:
+                    self._consumer.poll(look_s / 10)
+                    if self._error is not None and is_wrong_password(self._error):
+                        raise self._failure(self._error) from None
+                if self._clock.monotonic_s() >= ends_s or not is_first:
+                    raise self._failure(error.args[0]) from None
 
     def made_anew(self, ids: Mapping[str, str]) -> list[str]:
         """See ``TopicIds``."""
@@ -248,7 +263,9 @@ class KafkaPartitions:
 
     def _note_error(self, error: KafkaError) -> None:
         """Called by the client, within its other methods, when brokers cannot be reached."""
-        self._error = error
+        if self._error is None or not is_wrong_password(self._error):
+            # What comes after that says only that no broker is left.
+            self._error = error
 
     def _tell_error(self) -> None:
         assert self._error is not None

@@ -13,7 +13,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay
 from weir.clock import Clock, SystemClock
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError, Waiting
-from weir.operators.kafka.client_errors import unreachable
+from weir.operators.kafka.client_errors import is_refusal, is_wrong_password, unreachable
 from weir.operators.kafka.marks import GROUPS, Mark, Marks
 from weir.operators.kafka.values import record_values
 from weir.specs.kafka import KafkaSinkSpec
@@ -82,6 +82,8 @@ class RecordProducer:
         #: For messages.
         self._who = f"sink {step}: Kafka at {spec.bootstrap}"
         self._failure: KafkaError | None = None
+        #: The brokers do not let this user in, or not by these certificates; the client goes on to try.
+        self._refusal: KafkaError | None = None
         #: A connection to a broker broke, or was not made.
         self._has_missed_broker = False
         #: Which group its marks go to.
@@ -128,7 +130,10 @@ class RecordProducer:
                 # What timed out goes on, and the next call waits for it. The code is what its last attempt met: often
                 # that the brokers still end the transaction of an earlier producer.
                 if not error.args[0].retriable() or self._clock.monotonic_s() >= ends_s:
-                    raise
+                    raise KafkaException(self._refusal or error.args[0]) from None
+            # Errors of connections are told now.
+            self._producer.poll(0)
+            self._check()
             waiting.tell_if_due()
 
     def begin(self) -> None:
@@ -243,11 +248,15 @@ class RecordProducer:
         if error is not None and self._failure is None:
             self._failure = error
 
-    def _note_error(self, _: KafkaError) -> None:
+    def _note_error(self, error: KafkaError | None) -> None:
         """Called by the client, within its other methods, when a broker cannot be reached."""
         self._has_missed_broker = True
+        if error is not None and is_refusal(error):
+            self._refusal = error
 
     def _check(self) -> None:
+        if self._refusal is not None and is_wrong_password(self._refusal):
+            raise self._refused(self._refusal)
         if self._failure is not None:
             raise self._refused(self._failure)
 

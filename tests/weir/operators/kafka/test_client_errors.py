@@ -102,7 +102,9 @@ def test_a_broker_that_is_away_when_the_job_starts_is_told_of_before_it_is_given
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Timed out", retriable=True))
 
     monkeypatch.setattr(
-        producing, "Producer", lambda *_, **__: types.SimpleNamespace(init_transactions=init_transactions)
+        producing,
+        "Producer",
+        lambda *_, **__: types.SimpleNamespace(init_transactions=init_transactions, poll=bool),
     )
     with pytest.raises(
         InputError, match="sink s: Kafka at h:1 does not answer: Timed out; check the addresses"
@@ -125,7 +127,9 @@ def test_the_end_of_an_earlier_producers_transaction_is_waited_for(monkeypatch):
             raise KafkaException(met.pop(0))
 
     monkeypatch.setattr(
-        producing, "Producer", lambda *_, **__: types.SimpleNamespace(init_transactions=init_transactions)
+        producing,
+        "Producer",
+        lambda *_, **__: types.SimpleNamespace(init_transactions=init_transactions, poll=bool),
     )
     producing.RecordProducer(weir.KafkaSink("t", bootstrap="h:1"), "s", "id", ManualClock())
     assert met == []
@@ -187,3 +191,10 @@ def test_a_topic_that_was_made_anew_is_noticed_and_one_without_an_answer_is_not(
     assert lenient.made_anew({"a": "1", "b": "2", "c": "4"}, 1.0) == ["b"]
     assert lenient.known == {"a": "1", "b": "3", "c": "4"}
     assert caplog.messages[-1] == "source s: topic b was made anew: earliest"
+
+
+def test_a_wrong_password_is_remembered_when_no_broker_is_left(partitions):
+    refusal = KafkaError(KafkaError._AUTHENTICATION)
+    for error in (KafkaError(KafkaError._TRANSPORT), refusal, KafkaError(KafkaError._ALL_BROKERS_DOWN)):
+        partitions._note_error(error)
+    assert partitions._error is refusal

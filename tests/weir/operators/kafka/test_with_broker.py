@@ -13,6 +13,7 @@ import weir
 from experiments.ports import free_port
 from services import kafka
 from tests.kafka_topics import make_topics
+from tests.secure_listener import client_properties
 from tests.weir.operators.kafka.registry_server import RegistryServer
 from tests.weir.operators.kafka.sinks import delivered, rows, sink, through_json
 from weir.errors import FailureKind, InputError
@@ -327,3 +328,38 @@ def test_a_time_out_that_brokers_do_not_take_is_told(kafka_bootstrap, topic, tmp
     with pytest.raises(InputError, match=r"transaction_timeout_ms is more than the brokers take") as refused:
         sink(kafka_bootstrap, topic, tmp_path, transaction_timeout_ms=10_000_000)
     assert refused.value.failure_kind is not FailureKind.OUTAGE
+
+
+def test_rows_go_through_a_listener_with_tls_and_passwords(kafka_broker, topic, tmp_path):
+    plain, secure, certificate = kafka_broker
+    settings = {"properties": client_properties(certificate)}
+    first = sink(secure, topic, tmp_path, **settings)
+    first.process(rows(1, 2))
+    listed = through_json(first.snapshot(1))
+    # Also what a later deployment asks and sends.
+    second = sink(secure, topic, tmp_path, 2, {0: listed}, **settings)
+    second.process(rows(3))
+    second.snapshot(0)
+    second.commit(0)
+    assert delivered(plain, topic) == [1, 2, 3]
+    reading = Reading(secure, topic, tmp_path, **settings).read(3)
+    reading.stop()
+    assert sorted(reading.ids) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_a_wrong_password_is_told_and_not_waited_for(kafka_broker, topic, tmp_path, delivery):
+    _, secure, certificate = kafka_broker
+    properties = client_properties(certificate, "wrong")
+
+    def write():
+        writer = sink(secure, topic, tmp_path, properties=properties, delivery=delivery)
+        writer.process(rows(1))
+        writer.flush()
+
+    for use in (write, lambda: Reading(secure, topic, tmp_path, properties=properties).read(1)):
+        with pytest.raises(
+            InputError, match=r"refuses the connection.*correct the user, password"
+        ) as refused:
+            use()
+        assert refused.value.failure_kind is not FailureKind.OUTAGE
