@@ -191,9 +191,11 @@ def test_a_pane_that_is_packed_while_somebody_scans_is_there():
     pane = packed(10, entries)
 
     def scan(start, stop, *, reverse):
+        found = backend.scan(start, stop, reverse=reverse)
         if start == packed_rows.range_of_group(1, 7)[0]:
+            found = iter(list(found))
             backend.write(pane.stored(7), list(own))
-        return backend.scan(start, stop, reverse=reverse)
+        return found
 
     first, last = (layout.encode_key(1, 7, time_bytes(end_ms)) for end_ms in (0, 20))
     assert list(scan_entries(scan, first, last, reverse=False)) == sorted(own.items())
