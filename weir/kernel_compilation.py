@@ -34,6 +34,7 @@ KERNEL_MODULES = (
     "weir.key_kernels",
     "weir.operators.joins.change_kernels",
     "weir.operators.joins.join_kernels",
+    "weir.operators.joins.recent_kernels",
     "weir.operators.joins.row_kernels",
     "weir.operators.keyed.aggregate_kernels",
     "weir.operators.keyed.row_kernels",

@@ -21,6 +21,8 @@ JOIN_TYPES: tuple[str, ...] = get_args(JoinType)
 SIDES = ("left", "right")
 #: Of the result of a join in sliding windows: which window a pair is of.
 WINDOW_COLUMNS = ("window_start", "window_end")
+#: The state of joins that have their rows in memory as a rule.
+RECENT_STATE = "_recent"
 #: Of each side, columns that are not keys: name in the input, name in the result.
 JoinedColumns = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 
@@ -85,8 +87,10 @@ class JoinSpec(KeyedSpec):
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The rows that are kept, and when they can match no more."""
-        return ("rows",) if self.bounds is None else ("rows", "_expiry")
+        """The rows that are kept, when they can match no more, and those that are in memory as a rule."""
+        if self.bounds is None:
+            return ("rows",)
+        return ("rows", "_expiry", RECENT_STATE) if self.how == "inner" else ("rows", "_expiry")
 
     def keys_of_input(self, index: int) -> tuple[str, ...]:
         """See :class:`KeyedSpec`."""

@@ -79,12 +79,12 @@ def test_the_plan_tells_of_keys_states_windows_and_watermarks():
     text = out.getvalue()
     assert "left (json_lines_source, at_ms, watermark 2s behind, idle after 1500ms)" in text
     assert (
-        "joined (join, keeps state rows, _expiry by id = of, from -1000 ms to +5000 ms of the left row)"
+        "joined (join, keeps state rows, _expiry, _recent by id = of, from -1000 ms to +5000 ms of the left row)"
         in text
     )
     assert "counts (window_aggregate, keeps state by id, sliding 1m by 10s)" in text
     operators = {item["name"]: item for item in plan_document(graph)["operators"]}
-    assert operators["joined"]["states"] == ["joined/rows", "joined/_expiry"]
+    assert operators["joined"]["states"] == ["joined/rows", "joined/_expiry", "joined/_recent"]
     assert operators["joined"]["key_columns"] == [["id"], ["of"]]
     assert operators["counts"]["window"] == "sliding 1m by 10s"
     assert operators["left"]["event_time"] == "at_ms, watermark 2s behind, idle after 1500ms"

@@ -13,11 +13,14 @@ from weir import keys as weir_keys
 from weir.errors import StateError, StateMismatchError
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.joins import join_kernels as kernels
+from weir.operators.joins.held_rows import HeldRows
 from weir.operators.joins.join_times import row_bounds, shared_windows
 from weir.operators.joins.joined_rows import JoinedRows
 from weir.operators.joins.kept_block import NEVER_MS, Block
 from weir.operators.joins.kept_rows import KeptRows, interval_layout
 from weir.operators.joins.new_rows import NewRows, no_rows, stored_rows
+from weir.operators.joins.partners import BothPartners, KeptPartners, Pairs, Partners, RecentPartners, merged
+from weir.operators.joins.recent_rows import RecentRows
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.joins.row_slices import RowSlices
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
@@ -31,7 +34,7 @@ from weir.records import (
 )
 from weir.side_outputs import SideRows
 from weir.specs import JoinSpec
-from weir.specs.joins import WINDOW_COLUMNS
+from weir.specs.joins import RECENT_STATE, WINDOW_COLUMNS
 from weir.state.handles.block import Keys
 from weir.state.tables.opened import OperatorTables
 from weir.state.tables.time_first import user_key_of
@@ -41,6 +44,8 @@ from weir.state.tables.timers import Due
 _BLOCK_KEYS_MAX = 8_192
 #: Sides of which it is told that a row has not matched, as bits: 1 left, 2 right.
 _TOLD = {"inner": 0, "left": 1, "right": 2, "full": 3, "semi": 0, "anti": 1}
+#: Of rows whose columns are not asked for.
+_NO_COLUMNS = (np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64))
 
 
 class JoinOperator(Operator):
@@ -89,6 +94,10 @@ class JoinOperator(Operator):
         )
         tables = declared_tables(context)
         self._kept = self._open_rows(tables)
+        #: Of a join that holds rows in memory.
+        self._recent: RecentRows | None = None
+        if RECENT_STATE in self._spec.state_names:
+            self._recent = RecentRows(tables.held(RECENT_STATE), context.max_parallelism)
 
     def _open_rows(self, tables: OperatorTables) -> KeptRows:
         bounds = self._spec.bounds
@@ -133,8 +142,72 @@ class JoinOperator(Operator):
     def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         keys = self._keys(side, batch)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
-        bounds = self._spec.bounds
-        new = NewRows(side, keys.inverse, times_ms, *row_bounds(bounds, side, batch, times_ms))
+        bounds = row_bounds(self._spec.bounds, side, batch, times_ms)
+        came = HeldRows(keys.hashes, keys.column, times_ms, *bounds, *_NO_COLUMNS)
+        if self._recent is None:
+            yield from self._join_kept(side, batch, came)
+        else:
+            yield from self._join_recent(self._recent, side, batch, came)
+
+    def _join_recent(
+        self, recent: RecentRows, side: int, batch: pa.RecordBatch, came: HeldRows
+    ) -> Iterator[pa.RecordBatch]:
+        """Match rows with those in memory, and hold them; with those in the store, where there are some."""
+        self._take_new(recent)
+        stays = np.flatnonzero(self._stays(side, came.lower, came.until))
+        is_held = recent.has_room
+        if is_held and len(stays):
+            is_all = len(stays) == len(came)
+            data, offsets = self._joined.encode(side, batch if is_all else batch.take(pa.array(stays)))
+            recent.hold(side, came.only(stays, data, offsets))
+        if self._kept.may_have_rows():
+            yield from self._join_kept(side, batch, came, is_held=is_held)
+            return
+        found = self._recent_partners(recent, side)
+        if found is not None:
+            for new_rows, rows in self._recent_pairs(recent, side, came):
+                yield from self._matched(side, batch, found, new_rows, rows)
+        if not is_held and len(stays):
+            self._store_held(side, came.only(stays, *self._joined.encode(side, batch.take(pa.array(stays)))))
+
+    def _take_new(self, recent: RecentRows) -> None:
+        """Take the rows of key groups that have come."""
+        for side, too_many in recent.take_new():
+            self._store_held(side, too_many)
+
+    def _recent_partners(self, recent: RecentRows, side: int) -> RecentPartners | None:
+        """What is held of the other side; None: nothing."""
+        held = recent.rows(1 - side)
+        return None if held is None else RecentPartners(held, self._joined.codecs[1 - side])
+
+    def _recent_pairs(self, recent: RecentRows, side: int, came: HeldRows) -> Iterator[Pairs]:
+        pairs_max = self._context.batch_size
+        return recent.match(side, came, is_point=self._has_intervals(side), pairs_max=pairs_max)
+
+    def _store_held(self, side: int, rows: HeldRows) -> None:
+        """Put rows into the store for which there is no room in memory."""
+        keys = Keys(rows.hashes, rows.keys, self._context.max_parallelism)
+        block = self._kept.load(keys.distinct, 1 << (1 - side))
+        new = NewRows(side, keys.inverse, rows.times, rows.lower, rows.until)
+        self._store(new, block, np.zeros(len(rows), dtype=bool), rows.data, rows.offsets)
+
+    def _has_intervals(self, side: int) -> bool:
+        return self._spec.bounds is not None and self._spec.bounds.side == side
+
+    def _stays(self, side: int, lower: np.ndarray, until: np.ndarray) -> np.ndarray:
+        """Which new rows of a side may match others that come, bool."""
+        # What has been told of the other side's input alone may be ahead of the watermark.
+        stays: np.ndarray = until >= max(self._watermark_ms, self._input_watermarks_ms[1 - side])
+        if self._has_intervals(side):
+            stays &= lower <= until
+        return stays
+
+    def _join_kept(
+        self, side: int, batch: pa.RecordBatch, came: HeldRows, *, is_held: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Match rows with those in the store and in memory, and keep them in the store, unless they are held."""
+        keys = Keys(came.hashes, came.keys, self._context.max_parallelism)
+        new = NewRows(side, keys.inverse, came.times, came.lower, came.until)
         block = self._kept.load(keys.distinct, 1 << (1 - side))
         flag = 0
         if self._is_once and side == 1:
@@ -143,10 +216,16 @@ class JoinOperator(Operator):
             flag = kernels.MATCHED
         counts, pairs = block.match(
             new,
-            is_point=bounds is not None and bounds.side == side,
+            is_point=self._has_intervals(side),
             flag=flag,
             pairs_max=self._context.batch_size,
         )
+        kept = KeptPartners(block, self._joined.codecs[1 - side], self._kept.columns_at(1 - side))
+        partners: Partners = kept
+        held = None if self._recent is None else self._recent_partners(self._recent, side)
+        if self._recent is not None and held is not None:
+            partners = BothPartners(kept, held)
+            pairs = merged(pairs, self._recent_pairs(self._recent, side, came))
         last = -1
         for new_rows, kept_rows in pairs:
             found = new_rows, kept_rows
@@ -155,17 +234,23 @@ class JoinOperator(Operator):
                 first = np.flatnonzero(np.diff(new_rows, prepend=last))
                 found, last = (new_rows[first], kept_rows[first]), int(new_rows[-1])
             if self._spec.how != "anti" and len(found[0]):
-                yield from self._matched(side, batch, block, *found)
-        yield from self._keep(batch, new, block, counts > 0)
+                yield from self._matched(side, batch, partners, *found)
+        if not is_held:
+            yield from self._keep(batch, new, block, counts > 0)
 
     def _matched(
-        self, side: int, batch: pa.RecordBatch, block: Block, new_rows: np.ndarray, kept_rows: np.ndarray
+        self,
+        side: int,
+        batch: pa.RecordBatch,
+        partners: Partners,
+        new_rows: np.ndarray,
+        kept_rows: np.ndarray,
     ) -> Iterator[pa.RecordBatch]:
         """What leaves of pairs."""
-        new_ms, kept_ms = int64_column(batch, EVENT_TIME_COLUMN)[new_rows], block.times(kept_rows)
+        new_ms, kept_ms = int64_column(batch, EVENT_TIME_COLUMN)[new_rows], partners.times(kept_rows)
         bounds = self._spec.bounds
         if bounds is None or bounds.slide_ms is None or bounds.window_ms is None:
-            yield self._pairs(side, batch, block, new_rows, kept_rows, np.maximum(new_ms, kept_ms), {})
+            yield self._pairs(side, batch, partners, new_rows, kept_rows, np.maximum(new_ms, kept_ms), {})
             return
         # A pair for each window that both rows are in.
         pairs, firsts_ms = shared_windows(bounds, new_ms, kept_ms)
@@ -175,32 +260,27 @@ class JoinOperator(Operator):
             ends = (pa.array(first_ms), pa.array(first_ms + bounds.window_ms))
             times_ms = np.maximum(new_ms, kept_ms)[part]
             windows = dict(zip(WINDOW_COLUMNS, ends, strict=True))
-            yield self._pairs(side, batch, block, new_rows[part], kept_rows[part], times_ms, windows)
+            yield self._pairs(side, batch, partners, new_rows[part], kept_rows[part], times_ms, windows)
 
     def _pairs(
         self,
         side: int,
         batch: pa.RecordBatch,
-        block: Block,
+        partners: Partners,
         new_rows: np.ndarray,
         kept_rows: np.ndarray,
         times_ms: np.ndarray,
         more: dict[str, pa.Array],
     ) -> pa.RecordBatch:
-        other = 1 - side
-        kept = self._joined.codecs[other].decode(block.data, kept_rows + self._kept.columns_at(other))
-        return self._joined.pairs(side, batch.take(pa.array(new_rows)), kept, times_ms, more)
+        new = batch.take(pa.array(new_rows))
+        return self._joined.pairs(side, new, partners.columns(kept_rows), times_ms, more)
 
     def _keep(
         self, batch: pa.RecordBatch, new: NewRows, block: Block, matched: np.ndarray
     ) -> Iterator[pa.RecordBatch]:
         """Keep the new rows that may match others that come; tell of those that cannot, and have not."""
         side = new.side
-        # What has been told of the other side's input alone may be ahead of the watermark.
-        watermark_ms = max(self._watermark_ms, self._input_watermarks_ms[1 - side])
-        is_kept = new.until >= watermark_ms
-        if self._spec.bounds is not None and side == self._spec.bounds.side:
-            is_kept &= new.lower <= new.until
+        is_kept = self._stays(side, new.lower, new.until)
         if self._is_once and side == 0:
             is_kept &= ~matched
         if self._told >> side & 1:
@@ -220,6 +300,11 @@ class JoinOperator(Operator):
     def _write(self, batch: pa.RecordBatch, rows: NewRows, block: Block, matched: np.ndarray) -> None:
         """Add rows to a block, and write it."""
         data, offsets = self._joined.encode(rows.side, batch)
+        self._store(rows, block, matched, data, offsets)
+
+    def _store(
+        self, rows: NewRows, block: Block, matched: np.ndarray, data: np.ndarray, offsets: np.ndarray
+    ) -> None:
         stored = stored_rows(rows, len(block.keys), matched.view(np.uint8), data, offsets)
         changes = self._kept.write(block, stored, self._watermark_ms, has_fired=False)
         if changes and self._kept.timers is not None:
@@ -237,6 +322,9 @@ class JoinOperator(Operator):
         """Drop what can match no more; tell of what has not matched."""
         yield from self._fire(time_ms)
         self._watermark_ms = max(time_ms, self._watermark_ms)
+        if self._recent is not None:
+            self._take_new(self._recent)
+            self._recent.drop(self._watermark_ms)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """All rows are complete."""
@@ -303,24 +391,7 @@ class JoinOperator(Operator):
         return keyed_snapshot(self._spec.kind, self._codec(), late_rows=self.late_rows)
 
     def _codec(self) -> dict[str, Any]:
-        described = self._spec.describe()
-        return {
-            "values": ROW_VERSION,
-            "keys": [
-                [name, str(dtype)]
-                for name, dtype in zip(self._spec.key_columns, self._joined.key_types, strict=True)
-            ],
-            "rows": [
-                [
-                    [name, str(dtype)]
-                    for (name, _), dtype in zip(
-                        self._joined.columns[side], self._joined.types[side], strict=True
-                    )
-                ]
-                for side in range(self._spec.inputs_count)
-            ],
-            **{name: described[name] for name in self._spec.persisted_fields},
-        }
+        return {"values": ROW_VERSION, **self._joined.describe()}
 
     def _check_codec(self, stored: dict[str, Any]) -> None:
         needed = self._codec()

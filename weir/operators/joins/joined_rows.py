@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,20 @@ class JoinedRows:
         self.types = [[schema.field(output).type for _, output in columns] for columns in self.columns]
         self.key_types = [schema.field(name).type for name in spec.key_columns]
         self.codecs = [RowCodec(types) for types in self.types]
+
+    def describe(self) -> dict[str, Any]:
+        """What the bytes of kept rows mean, beside the version of their form; for snapshots."""
+        described = self._spec.describe()
+        return {
+            "keys": [
+                [name, str(dtype)] for name, dtype in zip(self._spec.key_columns, self.key_types, strict=True)
+            ],
+            "rows": [
+                [[name, str(dtype)] for (name, _), dtype in zip(columns, types, strict=True)]
+                for columns, types in zip(self.columns, self.types, strict=True)
+            ],
+            **{name: described[name] for name in self._spec.persisted_fields},
+        }
 
     def encode(self, side: int, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         """The bytes of the columns that are kept; see :meth:`RowCodec.encode`."""

@@ -62,6 +62,10 @@ class KeptRows:
         #: See ``join_kernels``.
         self.layout = layout
 
+    def may_have_rows(self) -> bool:
+        """Whether there may be rows: those of a join within bounds have timers."""
+        return self.timers is None or self.timers.next_ms() < NEVER_MS
+
     def columns_at(self, side: int) -> int:
         """Where the columns of a row begin within it."""
         return int(self.layout[side, 2])

@@ -11,6 +11,7 @@ from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import Expiry, StateTimes
+from weir.state.tables.held import HeldTable
 from weir.state.tables.retained import RetainedTable
 from weir.state.tables.retention_sweep import RetentionSweep
 from weir.state.tables.sweep import Sweep, Sweeps
@@ -216,6 +217,21 @@ class OperatorTables:
         """
         table = ValueTable(
             self.backend, self._state_id(name), self.cache_bytes, owner_of, self._expiry(name, ttl)
+        )
+        self.tables.add(table)
+        return table
+
+    def held(self, name: str) -> HeldTable:
+        """Open a state of which the operator has all in memory, under a reserved name.
+
+        Raises:
+            StateError: the operator has declared no such state.
+        """
+        table = HeldTable(
+            self.backend,
+            self._state_id(name),
+            self.cache_bytes // _RESERVED_SHARE,
+            self.tables.first_groups,
         )
         self.tables.add(table)
         return table

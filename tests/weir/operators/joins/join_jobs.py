@@ -19,6 +19,7 @@ from weir.state.tables.opened import StateTables
 
 GROUPS = 4
 SEAL_BYTES = row_chunks.SEAL_BYTES
+CACHE_BYTES = 1 << 16
 LEFT = {"k": weir.Nullable(int), "l": int, "lo": weir.Nullable(int), "hi": weir.Nullable(int)}
 RIGHT = {"key": weir.Nullable(int), "r": weir.Nullable(str)}
 
@@ -34,10 +35,10 @@ def join_node(method="join", **arguments):
 class TwoSubtasks:
     """Key groups are of one of two operators, and may move; both have the watermarks that they are told."""
 
-    def __init__(self, batch_size=5, seal_bytes=SEAL_BYTES, **arguments):
+    def __init__(self, batch_size=5, seal_bytes=SEAL_BYTES, cache_bytes=CACHE_BYTES, **arguments):
         row_chunks.SEAL_BYTES = seal_bytes
         self.node, self.schemas = join_node(**arguments)
-        self.batch_size = batch_size
+        self.batch_size, self.cache_bytes = batch_size, cache_bytes
         self.store = MemoryBackend()
         self.owner = [group % 2 for group in range(GROUPS)]
         self.rows = []
@@ -51,7 +52,7 @@ class TwoSubtasks:
         self.operators, self.tables = [], []
         for index in range(2):
             owned = [group for group in range(GROUPS) if self.owner[group] == index]
-            tables = StateTables(self.store, 1 << 16, GROUPS, owned)
+            tables = StateTables(self.store, self.cache_bytes, GROUPS, owned)
             numbers = {name: number for number, name in enumerate(self.node.spec.state_names)}
             operator = create_operator(self.node.spec)
             operator.open(
@@ -127,8 +128,9 @@ class TwoSubtasks:
 
     def kept_entries(self):
         """What is in the store, without the places of timers."""
-        number = list(self.node.spec.state_names).index("rows")
-        return [key for key, _ in self.store.scan() if int.from_bytes(key[2:4], "big") == number]
+        names = self.node.spec.state_names
+        numbers = [names.index(name) for name in ("rows", "_recent") if name in names]
+        return [key for key, _ in self.store.scan() if int.from_bytes(key[2:4], "big") in numbers]
 
     def _told(self, batches):
         for batch in batches:

@@ -28,6 +28,8 @@ STEPS = st.lists(
 )
 
 
+#: Of inner joins within bounds all rows are in memory, some, or none.
+CACHES = st.sampled_from([1 << 16, 1 << 14, 1])
 #: Rows of a key go to chunks never, after some, after each.
 SEALS = st.sampled_from([1 << 20, 150, 20])
 QUICK = settings(
@@ -73,10 +75,12 @@ def told(job):
 
 @pytest.mark.parametrize("how", HOWS)
 @QUICK
-@given(seal_bytes=SEALS, steps=STEPS, bounds=st.tuples(st.integers(-8, 8), st.integers(0, 8)))
-def test_within_an_interval(how, seal_bytes, steps, bounds):
+@given(
+    seal_bytes=SEALS, cache_bytes=CACHES, steps=STEPS, bounds=st.tuples(st.integers(-8, 8), st.integers(0, 8))
+)
+def test_within_an_interval(how, seal_bytes, cache_bytes, steps, bounds):
     lower, upper = bounds[0], bounds[0] + bounds[1]
-    job = TwoSubtasks(seal_bytes=seal_bytes, how=how, within=(lower, upper))
+    job = TwoSubtasks(seal_bytes=seal_bytes, cache_bytes=cache_bytes, how=how, within=(lower, upper))
     left, right = play(job, steps)
     expected = nested_loop(
         left,
@@ -103,9 +107,9 @@ def end_of(side, row):
 
 @pytest.mark.parametrize("how", HOWS)
 @QUICK
-@given(seal_bytes=SEALS, steps=STEPS)
-def test_between_columns(how, seal_bytes, steps):
-    job = TwoSubtasks(seal_bytes=seal_bytes, how=how, between=("lo", "hi"))
+@given(seal_bytes=SEALS, cache_bytes=CACHES, steps=STEPS)
+def test_between_columns(how, seal_bytes, cache_bytes, steps):
+    job = TwoSubtasks(seal_bytes=seal_bytes, cache_bytes=cache_bytes, how=how, between=("lo", "hi"))
     left, right = play(job, steps)
     assert told(job) == nested_loop(left, right, how, is_between, end_of)
     assert job.kept_entries() == []
@@ -113,9 +117,11 @@ def test_between_columns(how, seal_bytes, steps):
 
 @pytest.mark.parametrize("how", HOWS)
 @QUICK
-@given(seal_bytes=SEALS, steps=STEPS, size=st.integers(4, 9), offset=st.integers(0, 3))
-def test_in_the_same_window(how, seal_bytes, steps, size, offset):
-    job = TwoSubtasks(seal_bytes=seal_bytes, how=how, window=weir.tumbling(size, offset=offset))
+@given(seal_bytes=SEALS, cache_bytes=CACHES, steps=STEPS, size=st.integers(4, 9), offset=st.integers(0, 3))
+def test_in_the_same_window(how, seal_bytes, cache_bytes, steps, size, offset):
+    job = TwoSubtasks(
+        seal_bytes=seal_bytes, cache_bytes=cache_bytes, how=how, window=weir.tumbling(size, offset=offset)
+    )
     left, right = play(job, steps)
 
     def number(row):
@@ -130,11 +136,18 @@ def test_in_the_same_window(how, seal_bytes, steps, size, offset):
 
 @QUICK
 @given(
-    seal_bytes=SEALS, steps=STEPS, slide=st.integers(1, 4), slides=st.integers(1, 4), offset=st.integers(0, 3)
+    seal_bytes=SEALS,
+    cache_bytes=CACHES,
+    steps=STEPS,
+    slide=st.integers(1, 4),
+    slides=st.integers(1, 4),
+    offset=st.integers(0, 3),
 )
-def test_in_the_same_sliding_windows(seal_bytes, steps, slide, slides, offset):
+def test_in_the_same_sliding_windows(seal_bytes, cache_bytes, steps, slide, slides, offset):
     size, offset = slide * slides, offset % slide
-    job = TwoSubtasks(seal_bytes=seal_bytes, window=weir.sliding(size, slide, offset=offset))
+    job = TwoSubtasks(
+        seal_bytes=seal_bytes, cache_bytes=cache_bytes, window=weir.sliding(size, slide, offset=offset)
+    )
     left, right = play(job, steps)
 
     def windows(row):

@@ -1,0 +1,175 @@
+"""Rows that a join holds in memory: who matches, what is let go, and what reaches a store, in which bytes."""
+
+import numpy as np
+import pytest
+
+from tests.weir.operators.joins.join_jobs import GROUPS, TwoSubtasks
+from weir import keys as weir_keys
+from weir.errors import StateMismatchError
+from weir.operators.joins.held_rows import HeldRows, HeldSide
+from weir.operators.joins.partners import merged
+from weir.operators.joins.recent_rows import RecentRows, decoded_block
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.held import HeldTable
+
+
+def rows_of(keys, times, lower=None, until=None):
+    """Rows of these keys (texts), whose columns are their numbers as one byte."""
+    column = weir_keys.KeyColumn.from_list([key.encode() for key in keys])
+    numbers = np.arange(len(keys), dtype=np.uint8)
+    times = np.array(times, dtype=np.int64)
+    lower = times if lower is None else np.array(lower, dtype=np.int64)
+    until = times if until is None else np.array(until, dtype=np.int64)
+    hashes = weir_keys.hash_keys(column)
+    return HeldRows(hashes, column, times, lower, until, numbers, np.arange(len(keys) + 1))
+
+
+def recent_rows(store, groups=range(GROUPS), cache_bytes=1 << 16):
+    table = HeldTable(store, 5, cache_bytes, groups)
+    recent = RecentRows(table, GROUPS)
+    assert list(recent.take_new()) == []
+    return recent, table
+
+
+def pairs(recent, new, *, is_point=True, pairs_max=100):
+    found = []
+    for new_rows, rows in recent.match(1, new, is_point=is_point, pairs_max=pairs_max):
+        assert 0 < len(rows) <= pairs_max
+        found += zip(new_rows.tolist(), rows.tolist(), strict=True)
+    return found
+
+
+@pytest.mark.parametrize("pairs_max", [1, 2, 1000])
+@pytest.mark.parametrize("is_point", [True, False])
+def test_rows_of_a_key_match_within_their_intervals_in_the_order_in_which_they_came(is_point, pairs_max):
+    random = np.random.default_rng(5)
+    kept_keys, new_keys = (random.choice(["", "a", "b", "ab", "ba" * 9], size) for size in (40, 30))
+    kept_times, new_times = random.integers(0, 30, 40), random.integers(0, 30, 30)
+    recent, _ = recent_rows(MemoryBackend())
+    for start in range(0, 40, 13):
+        part = slice(start, start + 13)
+        recent.hold(0, rows_of(kept_keys[part], kept_times[part], kept_times[part] - 4, kept_times[part] + 4))
+    new = rows_of(new_keys, new_times, new_times - 4, new_times + 4)
+    expected = [
+        (new_row, row)
+        for new_row in range(30)
+        for row in range(40)
+        if new_keys[new_row] == kept_keys[row] and abs(new_times[new_row] - kept_times[row]) <= 4
+    ]
+    assert pairs(recent, new, is_point=is_point, pairs_max=pairs_max) == expected
+    assert len(expected) > 20
+
+
+def test_complete_rows_go_and_the_others_are_still_found():
+    side = HeldSide()
+    for start in range(0, 60, 6):
+        side.put(rows_of("abcdef", range(start, start + 6)))
+    side.written = 50
+    side.drop(20)
+    # Less than half: a little later.
+    assert len(side) == 60
+    side.drop(45)
+    rows = side.rows()
+    assert rows.times.tolist() == list(range(45, 60))
+    assert (
+        rows.keys.to_list()
+        == [b"def"[at : at + 1] for at in range(3)] + [b"a", b"b", b"c", b"d", b"e", b"f"] * 2
+    )
+    assert rows.data.tolist() == [time % 6 for time in range(45, 60)]
+    assert side.written == 5
+    side.drop(100)
+    assert (len(side), side.written) == (0, 0)
+
+
+def test_what_is_complete_before_a_checkpoint_is_never_written():
+    store = MemoryBackend()
+    recent, table = recent_rows(store)
+    recent.hold(0, rows_of("abcd", [1, 2, 30, 40]))
+    recent.drop(20)
+    table.flush()
+    assert sum(len(decoded_block(value)) for _, value in store.scan()) == 2
+    recent.drop(41)
+    table.flush()
+    assert list(store.scan()) == []
+
+
+def test_blocks_have_these_bytes():
+    store = MemoryBackend()
+    recent, table = recent_rows(store)
+    recent.hold(1, rows_of(["a"], [3], [2], [4]))
+    table.flush()
+    group = int(weir_keys.key_groups(rows_of(["a"], [3]).hashes, GROUPS)[0])
+    row = "22000000 01000000 0300000000000000 0200000000000000 0400000000000000 61 00"
+    key = group.to_bytes(2, "big") + bytes.fromhex("0005 01 0000000000000000")
+    ((found, value),) = store.scan()
+    assert (found[:4], found[-9:], value) == (key[:4], key[4:], bytes.fromhex("01" + row))
+    # A small block gets what comes next.
+    recent.hold(1, rows_of(["a"], [3], [2], [4]))
+    table.flush()
+    assert [value for _, value in store.scan()] == [bytes.fromhex("01" + row + row)]
+
+
+@pytest.mark.parametrize("wrong", [b"\x02", b"\x01\x22\x00", b"\x01" + bytes(32)])
+def test_other_blocks_are_refused(wrong):
+    with pytest.raises(StateMismatchError, match="block of rows of a join"):
+        decoded_block(wrong)
+
+
+def test_key_groups_go_and_come_back():
+    store = MemoryBackend()
+    recent, table = recent_rows(store)
+    rows = rows_of("abcdefgh", range(8), until=[9] * 8)
+    recent.hold(0, rows)
+    table.release_groups([0, 1])
+    left = [match for match in pairs(recent, rows) if match]
+    own = weir_keys.key_groups(rows.hashes, GROUPS)
+    assert len(left) == np.count_nonzero(own > 1) < 8
+    table.adopt_groups([0, 1])
+    assert list(recent.take_new()) == []
+    assert len(pairs(recent, rows)) == 8
+    # Nothing is written twice.
+    table.flush()
+    assert sum(len(decoded_block(value)) for _, value in store.scan()) == 8
+
+
+def test_rows_without_room_are_handed_on_and_leave_their_blocks():
+    store = MemoryBackend()
+    recent, table = recent_rows(store)
+    recent.hold(0, rows_of("abcdefgh", range(8)))
+    table.flush()
+    table = HeldTable(store, 5, 0, range(GROUPS))
+    recent = RecentRows(table, GROUPS)
+    assert not recent.has_room
+    assert sorted(time for _, rows in recent.take_new() for time in rows.times.tolist()) == list(range(8))
+    table.flush()
+    assert list(store.scan()) == []
+
+
+def test_joins_hold_rows_and_write_none_that_are_complete():
+    job = TwoSubtasks(within=(0, 5))
+    for time in range(10, 100, 10):
+        job.take(0, [(key, time, None, time, time) for key in range(4)])
+        job.take(1, [(key, "r", time + 3) for key in range(2)])
+        for side in range(2):
+            job.watermark(side, time + 9)
+    for tables in job.tables:
+        tables.flush()
+    assert job.kept_entries() == []
+    assert len(job.finish()) == 9 * 2
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (50, 50)])
+def test_pairs_of_both_kinds_leave_in_the_order_of_the_new_rows(sizes):
+    random = np.random.default_rng(7)
+    rows = [np.sort(random.integers(0, 12, size)) for size in (30, 20)]
+    numbers = [np.arange(len(new_rows)) for new_rows in rows]
+    parts = [
+        iter([(new_rows[at : at + size], found[at : at + size]) for at in range(0, len(new_rows), size)])
+        for new_rows, found, size in zip(rows, numbers, sizes, strict=True)
+    ]
+    found = list(merged(*parts))
+    new_rows, partners = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    assert (np.diff(new_rows) >= 0).all()
+    assert partners[partners >= 0].tolist() == numbers[0].tolist()
+    assert (-1 - partners[partners < 0]).tolist() == numbers[1].tolist()
+    assert np.bincount(new_rows).tolist() == np.bincount(np.concatenate(rows)).tolist()
