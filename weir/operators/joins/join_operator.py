@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ from weir.state.tables.timers import Due
 _BLOCK_KEYS_MAX = 8_192
 #: Sides of which it is told that a row has not matched, as bits: 1 left, 2 right.
 _TOLD = {"inner": 0, "left": 1, "right": 2, "full": 3, "semi": 0, "anti": 1}
+#: What a subtask holds in memory at most: a new owner of its key groups reads that before it goes on.
+_HELD_BYTES_MAX = 48 << 20
 #: Of rows whose columns are not asked for.
 _NO_COLUMNS = (np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64))
 
@@ -93,11 +96,14 @@ class JoinOperator(Operator):
             if index == context.subtask_index or (is_lowest and index not in indices)
         )
         tables = declared_tables(context)
-        self._kept = self._open_rows(tables)
         #: Of a join that holds rows in memory.
         self._recent: RecentRows | None = None
         if RECENT_STATE in self._spec.state_names:
-            self._recent = RecentRows(tables.held(RECENT_STATE), context.max_parallelism)
+            # Memory and the cache of entries share a bound.
+            held_bytes = min(tables.cache_bytes // 2, _HELD_BYTES_MAX)
+            self._recent = RecentRows(tables.held(RECENT_STATE, held_bytes), context.max_parallelism)
+            tables = replace(tables, cache_bytes=tables.cache_bytes - held_bytes)
+        self._kept = self._open_rows(tables)
 
     def _open_rows(self, tables: OperatorTables) -> KeptRows:
         bounds = self._spec.bounds

@@ -24,6 +24,7 @@ from weir import keys as weir_keys
 from weir.errors import StateMismatchError
 from weir.operators.joins import recent_kernels as kernels
 from weir.operators.joins.held_rows import HeldRows, HeldSide
+from weir.records import WATERMARK_MIN_MS
 from weir.state.tables.held import HeldTable
 
 _VERSION = b"\x01"
@@ -60,7 +61,9 @@ class RecentRows:
         #: By side and key group the block that gets the next rows.
         self._open: dict[tuple[int, int], bytes] = {}
         self._next_number = 0
-        self._watermark_ms = -(2**63)
+        self._watermark_ms = WATERMARK_MIN_MS
+        #: Key groups that have a new owner; their rows match nothing that comes.
+        self._left: set[int] = set()
         table.held_by(self)
 
     @property
@@ -110,6 +113,7 @@ class RecentRows:
 
     def drop(self, watermark_ms: int) -> None:
         """Let go of rows that can match no more, of some a little later, and of blocks without others."""
+        self._let_go()
         self._watermark_ms = max(watermark_ms, self._watermark_ms)
         for held in self._sides:
             held.drop(self._watermark_ms)
@@ -175,6 +179,7 @@ class RecentRows:
         """
         if not self._table.has_new_groups:
             return
+        self._let_go()
         # What is held is written, so that it stays so from the first row to the last.
         self.settle()
         for key, value in self._table.take_new():
@@ -192,14 +197,21 @@ class RecentRows:
 
     def leave(self, groups: frozenset[int]) -> None:
         """See :class:`weir.state.tables.held.Holder`."""
+        self._left |= groups
+
+    def _let_go(self) -> None:
+        """Forget the key groups that have left, all in one go."""
+        if not self._left:
+            return
         for held in self._sides:
             own = weir_keys.key_groups(held.rows().hashes, self._max_parallelism)
-            held.keep(np.flatnonzero(~np.isin(own, sorted(groups))))
-        prefixes = {group.to_bytes(2, "big") for group in groups}
+            held.keep(np.flatnonzero(~np.isin(own, sorted(self._left))))
+        prefixes = {group.to_bytes(2, "big") for group in self._left}
         self._blocks = {key: block for key, block in self._blocks.items() if key[:2] not in prefixes}
         self._leaving = [(block.until, key) for key, block in self._blocks.items()]
         heapq.heapify(self._leaving)
         self._open = {place: key for place, key in self._open.items() if key in self._blocks}
+        self._left.clear()
 
 
 def _by_group(rows: HeldRows, chosen: np.ndarray, groups: int) -> Iterator[tuple[int, bytes, int]]:

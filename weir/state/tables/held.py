@@ -20,7 +20,7 @@ class Holder(Protocol):
         ...
 
     def leave(self, groups: frozenset[int]) -> None:
-        """Let go of these key groups, without a word to the table: it has all of them, and they have a new owner."""
+        """Let go of these key groups, now or later: the table has all of them, and they have a new owner."""
         ...
 
 
@@ -30,11 +30,18 @@ class HeldTable(ValueTable):
     What is let go of before anybody looked was never written.
     """
 
-    def __init__(self, backend: StateBackend, state_id: int, cache_bytes: int, groups: Iterable[int]) -> None:
-        """``groups`` are owned from the beginning."""
+    def __init__(
+        self,
+        backend: StateBackend,
+        state_id: int,
+        cache_bytes: int,
+        groups: Iterable[int],
+        held_bytes_max: int,
+    ) -> None:
+        """``groups`` are owned from the beginning; ``held_bytes_max``: what the holder may have in memory."""
         super().__init__(backend, state_id, cache_bytes)
-        #: What the holder may have in memory.
-        self.held_bytes_max = cache_bytes
+        self.held_bytes_max = held_bytes_max
+        #: Who is asked, and key groups whose values it has not taken.
         self._holder: Holder | None = None
         self._came = set(groups)
 

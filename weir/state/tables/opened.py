@@ -221,8 +221,8 @@ class OperatorTables:
         self.tables.add(table)
         return table
 
-    def held(self, name: str) -> HeldTable:
-        """Open a state of which the operator has all in memory, under a reserved name.
+    def held(self, name: str, held_bytes_max: int) -> HeldTable:
+        """Open a state of which the operator has all in memory, so much at most, under a reserved name.
 
         Raises:
             StateError: the operator has declared no such state.
@@ -232,6 +232,7 @@ class OperatorTables:
             self._state_id(name),
             self.cache_bytes // _RESERVED_SHARE,
             self.tables.first_groups,
+            held_bytes_max,
         )
         self.tables.add(table)
         return table
