@@ -143,6 +143,7 @@ class StateQuestions:
         reverse: bool = False,
         limit: int | None = None,
         consistency: Literal["latest", "checkpoint"] = "latest",
+        min_checkpoint: int | None = None,
         default: Any = None,
     ) -> Any:
         """What the state has for a key; ``default`` if nothing.
@@ -156,13 +157,21 @@ class StateQuestions:
             reverse: the last one first.
             limit: of elements below the key.
             consistency: "latest": what the owner has now; "checkpoint": what the last checkpoint has.
+            min_checkpoint: as of this checkpoint or later; waited for, ``patience_s`` at most.
             default: what is returned if there is nothing.
 
         Raises:
             AskError: the question was refused; the message says why.
             ConnectionLostError: the control plane does not answer.
         """
-        given = {"as_of": as_of, "from": first, "to": last, "prefix": prefix, "limit": limit}
+        given = {
+            "as_of": as_of,
+            "from": first,
+            "to": last,
+            "prefix": prefix,
+            "limit": limit,
+            "min_checkpoint": min_checkpoint,
+        }
         parameters = _texts(given) | {"consistency": consistency} | ({"reverse": "true"} if reverse else {})
         status, answer = self._connection.ask(f"{self._path}/{quote(key_text(key), safe='')}", parameters)
         if status == 404 and "key" not in answer:
@@ -177,19 +186,24 @@ class StateQuestions:
         prefix: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
+        as_of: int | None = None,
+        time_from: int | None = None,
+        time_to: int | None = None,
         consistency: Literal["latest", "checkpoint"] = "checkpoint",
+        min_checkpoint: int | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Answers of a range over keys, page by page, ``limit`` rows each. As :meth:`range`."""
-        given = {"from": first, "to": last, "prefix": prefix, "limit": limit, "consistency": consistency}
-        parameters = _texts(given) | ({"reverse": "true"} if reverse else {})
+        """Answers of a range over keys, page by page, ``limit`` keys each. As :meth:`range`."""
+        given = _range_texts(
+            first, last, prefix, reverse, limit, as_of, time_from, time_to, consistency, min_checkpoint
+        )
         while True:
-            status, answer = self._connection.ask(self._path, parameters)
+            status, answer = self._connection.ask(self._path, given)
             if status == 404:
                 raise AskError(404, str(answer.get("error", answer)))
             yield answer
             if not answer["continuation"]:
                 return
-            parameters["continuation"] = answer["continuation"]
+            given["continuation"] = answer["continuation"]
 
     def range(
         self,
@@ -198,7 +212,11 @@ class StateQuestions:
         *,
         prefix: str | None = None,
         reverse: bool = False,
+        as_of: int | None = None,
+        time_from: int | None = None,
+        time_to: int | None = None,
         consistency: Literal["latest", "checkpoint"] = "checkpoint",
+        min_checkpoint: int | None = None,
     ) -> pl.DataFrame:
         """Keys and values from ``first`` to ``last``, both inclusive; None: all.
 
@@ -207,11 +225,15 @@ class StateQuestions:
             last: up to this one.
             prefix: instead of both: of keys that are text.
             reverse: the last one first.
+            as_of: of a versioned state: what was in force then, ms since the epoch.
+            time_from: of versions, windows and sessions: those from this time on (ms); of windows their starts.
+            time_to: up to this time, inclusive.
             consistency: "checkpoint": all as the last checkpoint has them; "latest": each page as the owners have it
                 when it is read.
+            min_checkpoint: as of this checkpoint or later; waited for, ``patience_s`` at most.
 
         Returns:
-            Columns ``key`` and ``value``, in the order of keys.
+            Columns ``key`` and ``value``, in the order of keys; of states with several entries of a key a list of them.
 
         Raises:
             AskError: the question was refused; the message says why.
@@ -219,28 +241,29 @@ class StateQuestions:
         """
         import polars as pl
 
-        given = {
-            "from": first,
-            "to": last,
-            "prefix": prefix,
-            "limit": _ARROW_ROWS,
-            "consistency": consistency,
-        }
-        parameters = _texts(given) | ({"reverse": "true"} if reverse else {})
+        given = _range_texts(
+            first, last, prefix, reverse, _ARROW_ROWS, as_of, time_from, time_to, consistency, min_checkpoint
+        )
         frames: list[pl.DataFrame] = []
         while True:
-            answer, stream = self._connection.ask_arrow(self._path, parameters)
+            answer, stream = self._connection.ask_arrow(self._path, given)
             frame = pl.read_ipc_stream(stream)
             if frame.height or not frames:
                 frames.append(frame)
             if not answer["continuation"]:
                 # Of values without a declared type, a page may have found another one than the page before.
                 return pl.concat(frames, how="vertical_relaxed")
-            parameters["continuation"] = answer["continuation"]
+            given["continuation"] = answer["continuation"]
 
-    def count(self, *, consistency: Literal["latest", "checkpoint"] = "checkpoint") -> int:
+    def count(
+        self,
+        *,
+        consistency: Literal["latest", "checkpoint"] = "checkpoint",
+        min_checkpoint: int | None = None,
+    ) -> int:
         """How many keys the last checkpoint has, or the owners have now; reads all of them. Raises as :meth:`range`."""
-        status, answer = self._connection.ask(self._path, {"count": "true", "consistency": consistency})
+        given = {"count": "true", "consistency": consistency, "min_checkpoint": min_checkpoint}
+        status, answer = self._connection.ask(self._path, _texts(given))
         if status == 404:
             raise AskError(404, str(answer.get("error", answer)))
         return int(answer["count"])
@@ -276,3 +299,30 @@ def _text(value: Any) -> str:
 
 def _texts(given: Mapping[str, Any]) -> dict[str, str]:
     return {name: _text(value) for name, value in given.items() if value is not None}
+
+
+def _range_texts(
+    first: Any,
+    last: Any,
+    prefix: str | None,
+    reverse: bool,
+    limit: int | None,
+    as_of: int | None,
+    time_from: int | None,
+    time_to: int | None,
+    consistency: str,
+    min_checkpoint: int | None,
+) -> dict[str, str]:
+    given = {
+        "from": first,
+        "to": last,
+        "prefix": prefix,
+        "reverse": True if reverse else None,
+        "limit": limit,
+        "as_of": as_of,
+        "time_from": time_from,
+        "time_to": time_to,
+        "consistency": consistency,
+        "min_checkpoint": min_checkpoint,
+    }
+    return _texts(given)

@@ -21,8 +21,15 @@ from weir import threads
 from weir.clock import Clock
 from weir.errors import CheckpointError
 from weir.graph import PhysicalGraph
-from weir.operators.queries.answering import AskedState, answer_one, answer_range, asked_state, check_range
-from weir.operators.queries.formats import ABSENT, EntryFormat
+from weir.operators.queries.answering import (
+    AskedState,
+    answer_one,
+    answer_range,
+    asked_state,
+    check_range,
+    read_one,
+)
+from weir.operators.queries.state_format import ABSENT, EntryFormat
 from weir.protocol.queries import TIMEOUT_S, QueryError, Question, continuation
 from weir.records import WATERMARK_MIN_MS
 from weir.state import patience
@@ -61,6 +68,7 @@ class Answers:
     ) -> None:
         """``running``: the subtasks here, as they are."""
         self._graph = graph.logical
+        self._steps = {node.name: node for stage in graph.stages for node in stage.nodes}
         self._stage_of = {node.name: stage.index for stage in graph.stages for node in stage.nodes}
         self._running = running
         self._checkpoints = checkpoints
@@ -122,7 +130,9 @@ class Answers:
         running = next((each for each in here if _owns(each, group)), None)
         if running is None and here and not all(each.is_over for each in here):
             return _moved(group)
-        if running is None or running.is_over or question.is_bounded or question.as_of_ms is not None:
+        if running is None or running.is_over:
+            return None
+        if question.is_bounded or question.has_times or question.as_of_ms is not None:
             return None
         table = next((table for table in running.chain.tables if table.state_id == state_id), None)
         if type(table) is not CellTable or table.expiry is not None:
@@ -145,7 +155,7 @@ class Answers:
     def _asked(self, question: Question) -> AskedState:
         name = (question.step, question.state)
         if name not in self._known:
-            found = asked_state(self._graph, question)
+            found = asked_state(self._graph, question, self._steps)
             if len(self._known) < _KNOWN_MAX:
                 self._known[name] = found
             return found
@@ -183,7 +193,8 @@ class Answers:
                 look = partial(_look, running, asked, question, state_id, group, self._clock)
                 answered = _ask(running, look)
                 if answered is not None:
-                    return (*answered, group)
+                    found, moment = answered
+                    return (*_shown_one(asked, question, asked.format.shown(found, question), moment), group)
         return _moved(group)
 
     def _here(self, question: Question) -> list[RunningSubtask]:
@@ -351,8 +362,8 @@ def _wait_for_store(check: Callable[[], None], why_away: str) -> None:
 
 def _look(
     running: RunningSubtask, asked: AskedState, question: Question, state_id: int, group: int, clock: Clock
-) -> tuple[int, dict[str, Any]] | None:
-    """In the subtask's thread."""
+) -> tuple[Any, dict[str, Any]] | None:
+    """In the subtask's thread: what was read, and of which moment that is."""
     if not _owns(running, group):
         return None
     table = next((table for table in running.chain.tables if table.state_id == state_id), None)
@@ -365,8 +376,8 @@ def _look(
             raise QueryError(503, f"the store of the state did not answer within {_STORE_S:g} s: try again")
 
     with patience.limited(partial(_wait_for_store, check)):
-        found = answer_one(asked, LiveReading(table), state_id, group, question)
-    return _shown_one(asked, question, found, _watermark(running))
+        found = read_one(asked, LiveReading(table), state_id, group, question)
+    return found, _watermark(running)
 
 
 def _shown_one(

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from task_manager.state.job_database import JobDatabase
 from weir.clock import Clock
+from weir.operators.queries.reading import StoredReading
 from weir.protocol.manifest import GroupPlace, Manifest
 from weir.protocol.queries import QueryError, Question
 from weir.state.images.image_client import image_address
@@ -85,7 +86,7 @@ class OpenCheckpoint:
         self._images.close()
 
 
-class CheckpointReading:
+class CheckpointReading(StoredReading):
     """Implements ``weir.operators.queries.reading.StateReading`` over a checkpoint."""
 
     def __init__(

@@ -6,13 +6,16 @@ of the question: what is written to a store meanwhile is newer. So no key is old
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, NoReturn
 
 import numpy as np
 
 from task_manager.subtasks.running import RunningSubtask
+from weir.operators.queries.reading import PaneBounds, scanned_bounds
 from weir.protocol.queries import QueryError
 from weir.records import WATERMARK_MIN_MS
 from weir.state.api import StateBackend
@@ -21,7 +24,9 @@ from weir.state.placement.ownership import GroupOwnership
 from weir.state.tables.accumulators import encode_rows
 from weir.state.tables.cells import CellTable
 from weir.state.tables.overlay import overlaid
+from weir.state.tables.retained import RetainedTable
 from weir.state.tables.values import ValueTable
+from weir.state.tables.window_table import WindowTable
 
 #: Changed keys that are copied at most, since rows wait: 25 to 40 ns for a cell, 8 ms in all; others are objects,
 #: 300 to 500 ns each, 20 ms in all.
@@ -43,6 +48,11 @@ class LivePart:
     #: By key group what is laid over the store; made when a group is first read.
     changes: Callable[[int], _Entries]
     is_expired: Callable[[int], bool]
+    #: Of versions, windows and sessions that are declared, by key group: what is before is not there any more.
+    cuts_ms: Mapping[int, int] = field(default_factory=dict)
+    #: Of aggregates in windows, by key group: up to where they have fired, and the last pane that is to be deleted.
+    fired_ms: np.ndarray | None = None
+    gone_ms: np.ndarray | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What an answer says of the part."""
@@ -56,6 +66,8 @@ class LiveRange:
     def __init__(self, parts: Sequence[LivePart]) -> None:
         self._parts = {group: part for part in parts for group in part.groups}
         self._is_expired = parts[0].is_expired
+        #: By key group: what is laid over the store, in order.
+        self._changes: dict[int, _Entries] = {}
 
     @property
     def groups(self) -> list[int]:
@@ -66,8 +78,26 @@ class LiveRange:
         """See ``RangeReading``."""
         group = int.from_bytes(start[:2], "big")
         part = self._parts[group]
-        within = sorted((entry for entry in part.changes(group) if start <= entry[0] < stop), reverse=reverse)
+        changes = self._changes.get(group)
+        if changes is None:
+            changes = self._changes[group] = sorted(part.changes(group), key=itemgetter(0))
+        first, last = (bisect_left(changes, bound, key=itemgetter(0)) for bound in (start, stop))
+        within = changes[first:last][::-1] if reverse else changes[first:last]
         yield from overlaid(part.store.scan_for_question(start, stop, reverse=reverse), within, reverse)
+
+    def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
+        """See ``RangeReading``."""
+        return self._parts[group].cuts_ms[group]
+
+    def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
+        """See ``RangeReading``."""
+        part = self._parts[group]
+        assert part.fired_ms is not None, "the state is one of windows"
+        assert part.gone_ms is not None, "the state is one of windows"
+        found = scanned_bounds(self, group, state_id, int(part.fired_ms[group]))
+        if found is None or found.last_ms <= part.gone_ms[group]:
+            return None
+        return replace(found, first_ms=max(found.first_ms, int(part.gone_ms[group]) + 1))
 
     def is_expired(self, stamp: int) -> bool:
         """See ``RangeReading``."""
@@ -99,17 +129,28 @@ def copy_part(running: RunningSubtask, state_id: int, groups: int) -> LivePart |
         return None
     table = next((table for table in running.chain.tables if table.state_id == state_id), None)
     changes: Callable[[int], _Entries]
-    if type(table) is CellTable:
+    cuts_ms: dict[int, int] = {}
+    fired_ms: np.ndarray | None = None
+    gone_ms: np.ndarray | None = None
+    if isinstance(table, WindowTable):
+        cells = table.unwritten_entries(COPIED_CELLS_MAX)
+        changes = _CellChanges(*(cells or _refuse(COPIED_CELLS_MAX)))
+        fired_ms, gone_ms = table.fired_and_gone()
+    elif type(table) is CellTable:
         cells = table.unwritten_entries(COPIED_CELLS_MAX)
         changes = _CellChanges(*(cells or _refuse(COPIED_CELLS_MAX)))
     elif isinstance(table, ValueTable):
         entries = table.unwritten_entries(owned, COPIED_VALUES_MAX)
         changes = _by_group(_refuse(COPIED_VALUES_MAX) if entries is None else entries)
+        if isinstance(table, RetainedTable):
+            table.read_clocks(owned)
     else:
         raise QueryError(503, "an owner of keys has not opened its state yet, or has ended: try again")
     expiry = table.expiry
     if expiry is not None:
         expiry.look()
+    if isinstance(table, RetainedTable):
+        cuts_ms = {group: table.cut_ms(table.clock(group)) for group in owned}
     watermark_ms = running.subtask.progress.watermark_ms
     return LivePart(
         running.subtask.subtask.subtask_index,
@@ -119,6 +160,9 @@ def copy_part(running: RunningSubtask, state_id: int, groups: int) -> LivePart |
         ownership,
         changes,
         (lambda stamp: False) if expiry is None else expiry.is_expired,
+        cuts_ms,
+        fired_ms,
+        gone_ms,
     )
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from weir.operators.queries.reading import PaneBounds, PaneEntries
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import UNDATED
+from weir.state.tables.retained import RetainedTable
 from weir.state.tables.values import ValueTable
+from weir.state.tables.window_table import WindowTable
 
 
 class LiveReading:
@@ -27,6 +32,25 @@ class LiveReading:
         """See ``StateReading``; only of values of any length."""
         assert isinstance(self._table, ValueTable)
         return self._table.scan_stored(start, stop, reverse=reverse)
+
+    def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
+        """See ``StateReading``."""
+        assert isinstance(self._table, RetainedTable)
+        self._table.read_clocks([group])
+        return self._table.cut_ms(self._table.clock(group))
+
+    def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
+        """See ``StateReading``."""
+        assert isinstance(self._table, WindowTable)
+        found = self._table.bounds_of(group)
+        return None if found is None else PaneBounds(*found)
+
+    def pane_entries(
+        self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
+    ) -> PaneEntries:
+        """See ``StateReading``."""
+        assert isinstance(self._table, WindowTable)
+        return PaneEntries(*self._table.entries_of(group, user_key, ends_ms))
 
     def is_expired(self, stamp: int) -> bool:
         """See ``StateReading``."""

@@ -32,17 +32,21 @@ SETTINGS = {
 class Asker(threading.Thread):
     """Asks for one key again and again, without asking a refused question again."""
 
-    def __init__(self, address, key):
+    def __init__(self, address, key, step="seen", state="seen"):
         super().__init__()
         self.connection = weir.connect(address, timeout_s=PATIENCE_S, patience_s=0)
-        self.path = f"/state/seen/seen/{key}"
+        self.path = f"/state/{step}/{state}/{key}"
         self.seen, self.refused, self.failure, self.ends = [], [], None, threading.Event()
 
     def run(self):
         while not self.ends.is_set():
             try:
                 _, answer = self.connection.ask(self.path, {})
-                self.seen.append((answer["generation"], answer.get("value", 0)))
+                value = answer.get("value", 0)
+                # Of windows the one that is open: all rows of a key are one session.
+                self.seen.append(
+                    (answer["generation"], value if isinstance(value, int) else value[0]["value"])
+                )
             except AskError as error:
                 self.refused.append(error)
             except weir.WeirError as error:
@@ -80,7 +84,15 @@ def has_all(address):
     """Whether the last checkpoint has every row."""
     with patient(address) as job:
         states = job.state("states", "count"), job.state("seen", "seen")
-        return all(state.range()["value"].sum() == EVENTS for state in states)
+        if not all(state.range()["value"].sum() == EVENTS for state in states):
+            return False
+        sessions = job.state("sessions", "rides").range().explode("value").unnest("value")
+        newest = (
+            job.state("newest", "top").range()["value"].list.first().struct.field("value").struct.field("id")
+        )
+        return sessions["value"].sum() == EVENTS and set(newest) >= set(
+            range(EVENTS - 1, EVENTS - SERVERS - 1, -1)
+        )
 
 
 def check_keys(address, consistency):
@@ -122,6 +134,63 @@ def check_keys(address, consistency):
             assert [window["value"] for window in windows] == [sum(number >= EVENTS - 500 for number in ids)]
             assert of["visits"].get(key, **given)[-1]["end"] == ids[-1]
         assert job.state("seen", "seen").get("nobody", **given) is None
+
+
+def ids_of(key):
+    return [number for number in range(EVENTS) if f"server-{number % SERVERS}" == key]
+
+
+def check_windows(address, consistency):
+    """Windows that are open, sessions and top rows, of one key and of all."""
+    given = {"consistency": consistency}
+    with patient(address) as job:
+        for state, of_ids in (("rides", len), ("total", sum)):
+            hops = job.state("hops", state)
+            ranged = {row["key"]: row["value"] for row in hops.range(**given).to_dicts()}
+            assert sorted(ranged) == KEYS
+            late = {
+                row["key"]: row["value"] for row in hops.range(time_from=EVENTS - 250, **given).to_dicts()
+            }
+            for key in KEYS[:3]:
+                windows = hops.get(key, **given)
+                assert ranged[key] == windows
+                assert [window["start"] for window in windows][-1] == EVENTS - 250
+                for window in windows:
+                    within = [number for number in ids_of(key) if window["start"] <= number < window["end"]]
+                    assert window["value"] == of_ids(within)
+                assert late[key] == windows[-1:] == hops.get(key, first=EVENTS - 250, **given)
+        assert job.state("hops", "rides").count(**given) == len(KEYS)
+        sessions, newest = job.state("sessions", "rides"), job.state("newest", "top")
+        for key in KEYS[:3]:
+            ids = ids_of(key)
+            assert sessions.get(key, **given) == [{"start": ids[0], "end": ids[-1] + 500, "value": len(ids)}]
+            rows = newest.get(key, **given)
+            assert [(row["rank"], row["value"]["id"]) for row in rows] == list(enumerate(ids[:-4:-1], 1))
+            assert sessions.get(key, last=ids[0] - 1, **given) is None
+        pages = list(sessions.pages(limit=2, **given))
+        assert [row["key"] for page in pages for row in page["rows"]] == KEYS
+        assert newest.range(KEYS[1], KEYS[2], **given)["key"].to_list() == KEYS[1:3]
+        versions = job.state("states", "versions")
+        as_of = EVENTS - 1_000
+        before = [max(number for number in ids_of(key) if number <= as_of) for key in KEYS]
+        assert versions.range(as_of=as_of, **given)["value"].to_list() == before
+        digits = job.state("states", "digits").range(prefix=KEYS[0], **given)
+        assert digits["key"].to_list() == [key for key in KEYS if key.startswith(KEYS[0])]
+        assert sum(item["value"] for item in digits["value"][0].to_list()) == len(ids_of(KEYS[0]))
+
+
+def check_min_checkpoint(address):
+    """A checkpoint that is to come is waited for; one that is far is not."""
+    with patient(address) as job:
+        page = next(job.state("seen", "seen").pages(limit=1))
+        wanted = page["checkpoint"] + 1
+        page = next(job.state("seen", "seen").pages(limit=1, min_checkpoint=wanted))
+        assert page["checkpoint"] >= wanted
+        assert job.state("seen", "seen").get(KEYS[0], min_checkpoint=wanted) == len(ids_of(KEYS[0]))
+    with weir.connect(address, timeout_s=PATIENCE_S, patience_s=0) as job, pytest.raises(AskError) as refused:
+        job.state("seen", "seen").get(KEYS[0], min_checkpoint=10**9)
+    assert refused.value.status == 503
+    assert "the last one is" in str(refused.value)
 
 
 def check_latest_ranges(address, entries):
@@ -179,8 +248,7 @@ def check_pages(cluster, entries):
         assert get(cluster, f"{path}?step=seen") == (200, answer)
     for path, status in {
         "/all": 400,
-        "/state/states/recent?consistency=latest": 501,
-        "/state/states/recent": 501,
+        "/state/states/recent?time_from=1": 400,
     }.items():
         assert get(cluster, path)[0] == status
     examples = re.findall(r'^curl "localhost:9008(/[^"]*)"', PAGE.read_text(), re.MULTILINE)
@@ -205,11 +273,15 @@ def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path
     instances = [address, *(item["http"] for item in status["task_managers"])]
     stage = next(stage["stage"] for stage in status["stages"] if "seen" in stage["name"].split(" -> "))
 
+    windows = next(stage["stage"] for stage in status["stages"] if "sessions" in stage["name"].split(" -> "))
     askers = [Asker(instance, KEYS[0]) for instance in instances]
+    askers += [Asker(instance, KEYS[0], "sessions", "rides") for instance in instances[:2]]
     for asker in askers:
         asker.start()
     for parallelism in (3, 1):
         rescale(cluster, stage, parallelism)
+    if windows != stage:
+        rescale(cluster, windows, 3)
     cluster.wait_for(lambda _: all(asker.seen or asker.failure for asker in askers), "an answer to each")
     for asker in askers:
         asker.finish()
@@ -218,6 +290,9 @@ def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path
     for instance in instances:
         check_keys(instance, "latest")
     check_keys(instances[-1], "checkpoint")
+    check_windows(instances[1], "latest")
+    check_windows(instances[-1], "checkpoint")
+    check_min_checkpoint(instances[1])
     entries = check_ranges(address)
     assert check_ranges(instances[1]) == entries
     check_latest_ranges(instances[-1], entries)
@@ -236,3 +311,4 @@ def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path
     with patient(address) as job:
         # What is answered is right, or what the checkpoint had, which has everything.
         assert job.state("seen", "seen").get(KEYS[0]) == entries[0]["value"]
+    check_windows(address, "latest")

@@ -26,6 +26,10 @@ ARROW_BYTES_MAX = 16 << 20
 #: How long one question may take.
 TIMEOUT_S = 5.0
 _KEY_CHARACTERS_MAX = 8_192
+_BOUNDS = frozenset({"from", "to", "prefix"})
+_PARAMETERS = _BOUNDS | {
+    "consistency", "reverse", "limit", "as_of", "time_from", "time_to", "count", "continuation", "min_checkpoint",
+}  # fmt: skip
 
 
 class QueryError(WeirError):
@@ -52,8 +56,13 @@ class Question:
     reverse: bool = False
     limit: int = PAGE_ROWS
     as_of_ms: int | None = None
+    #: Of ranges, whose bounds are keys: of which times what belongs to times is wanted; both inclusive.
+    time_from_ms: int | None = None
+    time_to_ms: int | None = None
     #: Only how many keys there are.
     counts: bool = False
+    #: Only as of this checkpoint or a later one: what was written before it was asked for is in the answer.
+    min_checkpoint: int | None = None
     #: Go on after this key (hexadecimal bytes of the key); of a checkpoint in this one.
     after: str = ""
     checkpoint_id: int | None = None
@@ -66,6 +75,11 @@ class Question:
     def is_bounded(self) -> bool:
         """Whether a range is asked for."""
         return (self.first, self.last, self.prefix) != (None, None, None)
+
+    @property
+    def has_times(self) -> bool:
+        """Whether only what belongs to some times is asked for."""
+        return (self.time_from_ms, self.time_to_ms) != (None, None)
 
     def to_json(self) -> dict[str, Any]:
         """For a task manager."""
@@ -100,12 +114,9 @@ def parse_question(
     Raises:
         QueryError: they are unknown, malformed, or do not go together; the message names them.
     """
-    known = {
-        "consistency", "from", "to", "prefix", "reverse", "limit", "as_of", "count", "continuation",
-    }  # fmt: skip
-    unknown = sorted(given.keys() - known)
+    unknown = sorted(given.keys() - _PARAMETERS)
     if unknown:
-        raise QueryError(400, f"{unknown[0]!r} is no parameter; there are {', '.join(sorted(known))}")
+        raise QueryError(400, f"{unknown[0]!r} is no parameter; there are {', '.join(sorted(_PARAMETERS))}")
     if key is not None and len(key) > _KEY_CHARACTERS_MAX:
         raise QueryError(400, f"the key has more than {_KEY_CHARACTERS_MAX:,} characters")
     after, checkpoint_id = read_continuation(given["continuation"]) if "continuation" in given else ("", None)
@@ -121,11 +132,18 @@ def parse_question(
         raise QueryError(400, "the continuation is of consistency=latest; leave consistency out")
     if "prefix" in given and ("from" in given or "to" in given):
         raise QueryError(400, "prefix and from or to exclude each other")
+    min_checkpoint = _number(given, "min_checkpoint", 0, 0, 2**62) if "min_checkpoint" in given else None
+    if min_checkpoint is not None and checkpoint_id is not None and checkpoint_id < min_checkpoint:
+        raise QueryError(
+            400,
+            f"the continuation is of checkpoint {checkpoint_id}: leave min_checkpoint out, or begin again",
+        )
     counts = _flag(given, "count")
     if counts and not is_range:
         raise QueryError(400, "count is for all keys, or a range of them: leave the key out")
-    if "as_of" in given and (is_range or "from" in given or "to" in given or "prefix" in given):
-        raise QueryError(400, "as_of is for one key, without a range")
+    has_times = "time_from" in given or "time_to" in given
+    if "as_of" in given and (has_times or (not is_range and not given.keys().isdisjoint(_BOUNDS))):
+        raise QueryError(400, "as_of is one moment: leave the range of times out")
     arrow = arrow and is_range and not counts
     limit = _number(given, "limit", PAGE_ROWS, 1, ARROW_ROWS_MAX if arrow else PAGE_ROWS_MAX)
     if consistency == "latest" and not is_range and limit > PAGE_ROWS:
@@ -143,12 +161,19 @@ def parse_question(
         prefix=given.get("prefix"),
         reverse=_flag(given, "reverse"),
         limit=limit,
-        as_of_ms=_number(given, "as_of", 0, -(2**62), 2**62) if "as_of" in given else None,
+        as_of_ms=_time(given, "as_of"),
+        time_from_ms=_time(given, "time_from"),
+        time_to_ms=_time(given, "time_to"),
         counts=counts,
+        min_checkpoint=min_checkpoint,
         after=after,
         checkpoint_id=checkpoint_id,
         arrow=arrow,
     )
+
+
+def _time(given: Mapping[str, str], name: str) -> int | None:
+    return _number(given, name, 0, -(2**62), 2**62) if name in given else None
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import orjson
 
 from weir.errors import WeirError
-from weir.protocol.queries import QueryError, Question
+from weir.protocol.queries import TIMEOUT_S, QueryError, Question
 from weir.questions.parts import Part, count_parts, lacking_groups, merge_parts
 
 #: Questions under way at a time.
@@ -22,6 +22,8 @@ _MOVING_S = 0.5
 _LOOK_S = 0.02
 #: The same for all key groups of a range, whose owners are asked at slightly different times.
 _RANGE_MOVING_S = 2.0
+#: Between looks for a checkpoint that is waited for.
+_CHECKPOINT_LOOK_S = 0.05
 _MOVED = 421
 
 
@@ -162,7 +164,9 @@ class Asking:
             What takes the question back, whereupon ``done`` is not called; None: it takes :meth:`ask`.
         """
         directory = self._directory
-        is_one = question.key is not None and question.consistency == "latest"
+        is_one = (
+            question.key is not None and question.consistency == "latest" and question.min_checkpoint is None
+        )
         if not is_one or self._asked >= _ASKED_MAX or not directory.is_fresh:
             return None
         try:
@@ -215,6 +219,9 @@ class Asking:
             directory.check()
             stage_index = directory.stage_of(question.step)
             generation = directory.generation
+            if question.min_checkpoint is not None and question.checkpoint_id is None:
+                await self._wait_for_checkpoint(question.min_checkpoint)
+                generation = directory.generation
             if question.consistency == "latest":
                 ask = self._latest if question.key is not None else self._latest_range
                 status, answer, version = await ask(question, stage_index)
@@ -227,6 +234,31 @@ class Asking:
             return status, {**answer, "consistency": question.consistency, **shown}
         finally:
             self._asked -= 1
+
+    async def _wait_for_checkpoint(self, wanted: int) -> None:
+        """Wait until there is a checkpoint of this number or a later one: what owners have now is no older, either.
+
+        Raises:
+            QueryError: 503: there is none for as long as a question may take.
+        """
+        directory, loop = self._directory, asyncio.get_running_loop()
+        deadline_s = loop.time() + TIMEOUT_S
+        while True:
+            try:
+                latest_id = directory.latest_checkpoint()[0]
+            except QueryError:
+                # The job has not made one yet.
+                latest_id = -1
+            if latest_id >= wanted:
+                return
+            if loop.time() > deadline_s:
+                there_is = f"the last one is {latest_id}" if latest_id >= 0 else "there is none yet"
+                raise QueryError(
+                    503, f"checkpoint {wanted} was not made within {TIMEOUT_S:g} s, {there_is}: try again"
+                )
+            await asyncio.sleep(_CHECKPOINT_LOOK_S)
+            await directory.refresh(is_wrong=True)
+            directory.check()
 
     async def named(self, step: str | None, state: str | None) -> tuple[str, str]:
         """The state of these names, where None stands for the only one that there is.

@@ -122,6 +122,40 @@ def test_a_group_that_nobody_owns_is_asked_for_until_it_has_an_owner_or_too_long
     assert asyncio.run(comes_back())[0] == 200
 
 
+def test_a_checkpoint_is_waited_for_and_not_for_ever(monkeypatch):
+    world = World()
+    for owner in world.owners:
+        owner.groups.add(KEY_GROUP)
+
+    def made(number):
+        manifest = SimpleNamespace(checkpoint_id=number)
+        world.checkpointer.latest = SimpleNamespace(job_id="job-1", manifest=manifest, path=f"{number}")
+
+    async def ask_while(change, **given):
+        asking_task = asyncio.ensure_future(
+            world.asking.ask(Question("n", "n", "a", min_checkpoint=7, **given))
+        )
+        await asyncio.sleep(0.02)
+        assert not asking_task.done()
+        assert not any(owner.asked for owner in world.owners)
+        change()
+        return await asking_task
+
+    monkeypatch.setattr(asking, "_CHECKPOINT_LOOK_S", 0.001)
+    made(6)
+    assert asyncio.run(ask_while(lambda: made(7)))[0] == 200
+    assert asyncio.run(world.asking.ask(Question("n", "n", "a", min_checkpoint=7)))[0] == 200
+    monkeypatch.setattr(asking, "TIMEOUT_S", 0.01)
+    for latest, says in ((made, "the last one is 6"), (None, "there is none yet")):
+        if latest is None:
+            world.checkpointer.latest = None
+        else:
+            latest(6)
+        with pytest.raises(QueryError, match=says) as refused:
+            world.ask(min_checkpoint=7)
+        assert refused.value.status == 503
+
+
 @pytest.mark.parametrize(
     ("change", "status", "says"),
     [

@@ -14,4 +14,12 @@ def build(input: str, release: str, parallelism: int = 2, rate: float = 1_500) -
         "states_out", weir.Blackhole()
     )
     by_server.count("seen", parallelism=parallelism).sink("seen_out", weir.Blackhole())
+    by_server.window(weir.sliding("1s", "250ms")).aggregate(
+        "hops", rides=weir.count(), total=weir.sum("id")
+    ).sink("hops_out", weir.Blackhole())
+    sessions = by_server.window(weir.session("500ms"))
+    sessions.aggregate("sessions", parallelism=parallelism, rides=weir.count()).sink(
+        "sessions_out", weir.Blackhole()
+    )
+    by_server.top("newest", by="id", rows=3).sink("newest_out", weir.Blackhole())
     return flow

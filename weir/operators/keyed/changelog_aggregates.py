@@ -64,6 +64,11 @@ class _Totals:
         return _Totals(self.rows.copy(), self.counts.copy(), self.sums.copy(), values)
 
 
+def has_rows(value: bytes) -> bool:
+    """Whether a key with this value in the store has rows; for questions."""
+    return int.from_bytes(value[1:9], "little", signed=True) > 0
+
+
 class ChangelogAggregateOperator(Operator):
     """Count, sum, mean, min and max of the rows that are there, one row for each key.
 
@@ -232,6 +237,22 @@ class ChangelogAggregateOperator(Operator):
         self._table.write_stored(puts, deletes)
 
     # --- the result ---
+
+    def results_of(self, values: list[bytes], schema: pa.Schema, given: pa.Schema) -> list[pa.Array]:
+        """For questions, of an operator that is not open: the columns of the aggregates.
+
+        Args:
+            values: of keys in the store.
+            schema: of the step's output.
+            given: of its input.
+        """
+        aggregates = self._spec.aggregates
+        self._fields = [schema.field(each.output) for each in aggregates]
+        self._sums_are_floats = [
+            each.column is not None and pa.types.is_floating(given.field(each.column).type)
+            for each in aggregates
+        ]
+        return self._results(self._read([*values]))
 
     def _results(self, totals: _Totals) -> list[pa.Array]:
         """The columns of the aggregates."""

@@ -42,15 +42,21 @@ class _DatedByValue(ExpiringCellHandle):
         )
 
 
+def deduplicated_state(spec: DeduplicateSpec) -> ValueState:
+    """What is kept of a key: the event time of the row that was passed on last."""
+    within_ms = spec.within_ms
+    ttl = None if within_ms is None else Ttl(dt.timedelta(milliseconds=within_ms))
+    state = ValueState(pl.Int64, ttl=ttl)
+    state.__set_name__(DeduplicateOperator, "seen")
+    return state
+
+
 class DeduplicateOperator(Operator):
     """The state of a key is one number: the event time of the row that was passed on last."""
 
     def __init__(self, spec: DeduplicateSpec) -> None:
         self._spec = spec
-        within_ms = spec.within_ms
-        ttl = None if within_ms is None else Ttl(dt.timedelta(milliseconds=within_ms))
-        self._state = ValueState(pl.Int64, ttl=ttl)
-        self._state.__set_name__(type(self), "seen")
+        self._state = deduplicated_state(spec)
         self._times = OperatorTimes([self._state])
         self._handle: CellHandle | None = None
         self._max_parallelism = 0

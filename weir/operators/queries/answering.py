@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,24 +12,22 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.graph import LogicalGraph, Node
-from weir.operators.queries.formats import EntryFormat, StateFormat, format_of
+from weir.operators.queries.formats import format_of
 from weir.operators.queries.key_text import KeyText
+from weir.operators.queries.merging import BLOCK_ROWS, Entries, merged_runs
 from weir.operators.queries.reading import RangeReading, StateReading
+from weir.operators.queries.state_format import Check, StateFormat
 from weir.protocol.queries import ARROW_BYTES_MAX, PAGE_BYTES_MAX, QueryError, Question
 from weir.specs.keyed import KeyedSpec
 from weir.specs.windows import WindowAggregateSpec
-from weir.state import layout
 from weir.state.api import prefix_end
 
-#: About so many entries are put in order at a time.
-BLOCK_ROWS = 10_000
 #: Rows of a batch of Arrow, and entries that are counted, between two looks whether a scan may go on.
 _BATCH_ROWS, _COUNTED_ROWS = 4_096, 1_024
-#: What is read of one key group at a time, at least.
-_SHARE_MIN = 16
+#: Runs of keys that are read side by side, in all key groups.
+_RUNS_MAX = 4_096
 #: What a row has beside its key and its value, about.
 _ROW_BYTES = 64
-_PREFIX_BYTES = layout.NO_NAMESPACE_HEADER_BYTES
 
 
 @dataclass(frozen=True)
@@ -55,8 +51,15 @@ class AskedState:
         return value, (int(value) >> 32) * self.max_parallelism >> 32
 
 
-def asked_state(graph: LogicalGraph, question: Question) -> AskedState:
+def asked_state(
+    graph: LogicalGraph, question: Question, steps: Mapping[str, Node] | None = None
+) -> AskedState:
     """The state that a question is about.
+
+    Args:
+        graph: the job as its author wrote it.
+        question: what is asked.
+        steps: as they run: they may keep fewer columns of their rows than the author's have.
 
     Raises:
         QueryError: there is none, or it cannot be asked.
@@ -73,7 +76,7 @@ def asked_state(graph: LogicalGraph, question: Question) -> AskedState:
     if isinstance(node.spec, WindowAggregateSpec):
         # What comes in may be added up already.
         schema = node.spec.input_schema
-    job_name, state_format = format_of(node, schema, question.state)
+    job_name, state_format = format_of((steps or nodes)[node.name], schema, question.state)
     keys = KeyText([schema.field(column) for column in node.spec.key_columns])
     return AskedState(node, job_name, state_format, keys, graph.max_parallelism)
 
@@ -90,18 +93,24 @@ def answer_one(
     return asked.format.one(reading, group, state_id, asked.keys.encode(question.key), question)
 
 
-def check_range(asked: AskedState, question: Question) -> None:
-    """Refuse ranges over keys that the state does not have.
+def read_one(asked: AskedState, reading: StateReading, state_id: int, group: int, question: Question) -> Any:
+    """What the state's format shows of one key, in two steps: this one in the thread for which rows wait.
 
     Raises:
-        QueryError: it does not.
+        QueryError: the question does not fit the state.
     """
-    if not isinstance(asked.format, EntryFormat):
-        raise QueryError(
-            501, "ranges over keys are for aggregates and states of one value; ask for one key here"
-        )
-    if question.as_of_ms is not None:
-        raise QueryError(400, "as_of is for versioned states")
+    assert question.key is not None
+    return asked.format.read(reading, group, state_id, asked.keys.encode(question.key), question)
+
+
+def check_range(asked: AskedState, question: Question) -> None:
+    """Refuse ranges over keys that do not fit the state.
+
+    Raises:
+        QueryError: they do not.
+    """
+    asked.format.check_range(question)
+    _bounds(asked, question)
 
 
 @dataclass(frozen=True)
@@ -110,7 +119,7 @@ class Page:
 
     asked: AskedState
     keys: list[bytes]
-    values: list[bytes]
+    values: list[Any]
     #: The last key, if there may be more after it.
     after: bytes | None = None
     #: How many keys there are, if that was asked.
@@ -119,7 +128,6 @@ class Page:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """As JSON."""
-        assert isinstance(self.asked.format, EntryFormat)
         keys = self.asked.keys.decode(self.keys)
         values = self.asked.format.plain_values(self.values)
         return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
@@ -130,7 +138,6 @@ class Page:
         A few thousand rows each, since some steps hold the GIL for all rows of a batch, for which subtasks wait; but
         all at once if the type of values shows from all of them only.
         """
-        assert isinstance(self.asked.format, EntryFormat)
         rows = _BATCH_ROWS if self.asked.format.has_arrow_type else len(self.keys)
         for start in range(0, len(self.keys), rows) if self.keys else (0,):
             keys, values = self.keys[start : start + rows], self.values[start : start + rows]
@@ -142,9 +149,9 @@ def answer_range(
     asked: AskedState,
     reading: RangeReading,
     state_id: int,
-    groups: Iterable[int],
+    groups: Sequence[int],
     question: Question,
-    check: Callable[[], None],
+    check: Check,
 ) -> Page:
     """A page of a range over all keys, in the order of their bytes.
 
@@ -160,36 +167,25 @@ def answer_range(
         QueryError: the question does not fit the state.
     """
     check_range(asked, question)
-    assert isinstance(asked.format, EntryFormat)
     if question.counts:
         return Page(asked, [], [], count=_count(asked, reading, state_id, groups, question, check))
     bytes_max = (ARROW_BYTES_MAX if question.arrow else PAGE_BYTES_MAX) // question.shares
     keys: list[bytes] = []
-    values: list[bytes] = []
-    size_bytes = 0
+    values: list[Any] = []
+    size_bytes, size_of = 0, asked.format.size_bytes
     after: bytes | None = None
-    for block in merged_blocks(
-        reading, state_id, groups, _bounds(asked, question), question.limit, check, reverse=question.reverse
-    ):
+    for block in merged_blocks(asked, reading, state_id, groups, question, check):
         check()
-        live = asked.format.live(reading, block)
-        if not live:
-            continue
-        room = question.limit - len(keys)
-        if room <= 0 or size_bytes >= bytes_max:
-            after = keys[-1]
-            break
-        taken = 0
-        for key, data in live[:room]:
-            taken += 1
-            size_bytes += len(key) + len(data) + _ROW_BYTES
-            if size_bytes >= bytes_max:
+        live = asked.format.live(reading, block, question)
+        for key, value in live:
+            if len(keys) >= question.limit or size_bytes >= bytes_max:
+                after = keys[-1]
                 break
+            keys.append(key)
+            values.append(value)
+            size_bytes += len(key) + size_of(value) + _ROW_BYTES
         check()
-        keys += [key for key, _ in live[:taken]]
-        values += [data for _, data in live[:taken]]
-        if taken < len(live):
-            after = keys[-1]
+        if after is not None:
             break
     return Page(asked, keys, values, after)
 
@@ -198,18 +194,31 @@ def _count(
     asked: AskedState,
     reading: RangeReading,
     state_id: int,
-    groups: Iterable[int],
+    groups: Sequence[int],
     question: Question,
-    check: Callable[[], None],
+    check: Check,
 ) -> int:
     """How many keys a range has: group by group, since a number needs no order."""
-    assert isinstance(asked.format, EntryFormat)
-    count = 0
-    for entries in _scans(reading, state_id, groups, *_bounds(asked, question), reverse=False):
-        while block := list(islice(entries, _COUNTED_ROWS)):
+    count, question = 0, replace(question, reverse=False)
+    bounds, state_format, runs_max = _bounds(asked, question), asked.format, _runs_max(groups)
+    for group in groups:
+        runs = list(state_format.runs(reading, group, state_id, bounds, question, check, runs_max))
+        blocks = _blocks(runs[0]) if len(runs) == 1 else merged_runs(runs, BLOCK_ROWS, check, reverse=False)
+        for block in blocks:
             check()
-            count += len(asked.format.live(reading, block))
+            live = state_format.live(reading, block, question)
+            count += len(live) if isinstance(live, list) else sum(1 for _ in live)
     return count
+
+
+def _blocks(entries: Entries) -> Iterator[list[tuple[bytes, Any]]]:
+    while block := list(islice(entries, _COUNTED_ROWS)):
+        yield block
+
+
+def _runs_max(groups: Sequence[int]) -> int:
+    """So many runs of each key group are read side by side at most."""
+    return max(_RUNS_MAX // max(len(groups), 1), 2)
 
 
 def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]:
@@ -234,85 +243,20 @@ def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]
 
 
 def merged_blocks(
+    asked: AskedState,
     reading: RangeReading,
     state_id: int,
-    groups: Iterable[int],
-    bounds: tuple[bytes, bytes | None],
-    rows: int,
-    check: Callable[[], None],
-    *,
-    reverse: bool,
-) -> Iterator[list[tuple[bytes, bytes]]]:
-    """User keys and values of all groups, in order, many at a time: one at a time would take ten times as long.
-
-    Args:
-        reading: the state.
-        state_id: its number in the store.
-        groups: key groups.
-        bounds: of user keys.
-        rows: about so many are wanted.
-        check: see :func:`answer_range`.
-        reverse: from the last key to the first.
-    """
-    runs = [_Run(entries) for entries in _scans(reading, state_id, groups, *bounds, reverse=reverse)]
-    share = min(rows, BLOCK_ROWS) // max(len(runs), 1) + _SHARE_MIN
-    while runs:
-        for run in runs:
-            run.fill(share)
-            check()
-        # What is before the last key that was read of each group is all there is before it.
-        lasts = [run.entries[-1][0] for run in runs if not run.is_over]
-        if not lasts:
-            block = [entry for run in runs for entry in run.entries]
-            runs = []
-        else:
-            bound = max(lasts) if reverse else min(lasts)
-            block = [entry for run in runs for entry in run.take(bound, reverse=reverse)]
-            runs = [run for run in runs if run.entries or not run.is_over]
-        # Runs are sorted already, which the sort makes use of.
-        block.sort(key=itemgetter(0), reverse=reverse)
-        if block:
-            yield block
-
-
-class _Run:
-    """The entries of one key group, in order."""
-
-    def __init__(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
-        self._source = entries
-        self.entries: list[tuple[bytes, bytes]] = []
-        self.is_over = False
-
-    def fill(self, count: int) -> None:
-        """Read on, so that there are at least as many; fewer: there are no more."""
-        missing = count - len(self.entries)
-        if missing > 0 and not self.is_over:
-            more = [(key[_PREFIX_BYTES:], data) for key, data in islice(self._source, missing)]
-            self.is_over = len(more) < missing
-            self.entries += more
-
-    def take(self, bound: bytes, *, reverse: bool) -> list[tuple[bytes, bytes]]:
-        """Entries up to this key, which go."""
-        if reverse:
-            count = bisect_left(self.entries, True, key=lambda entry: entry[0] < bound)
-        else:
-            count = bisect_right(self.entries, bound, key=itemgetter(0))
-        taken, self.entries = self.entries[:count], self.entries[count:]
-        return taken
-
-
-def _scans(
-    reading: RangeReading,
-    state_id: int,
-    groups: Iterable[int],
-    start: bytes,
-    stop: bytes | None,
-    *,
-    reverse: bool,
-) -> Iterator[Iterator[tuple[bytes, bytes]]]:
-    for group in groups:
-        prefix = layout.key_prefix(group, state_id)
-        last = prefix_end(prefix) if stop is None else prefix + stop
-        assert last is not None, "it begins with a key group, which is not only 0xFF"
-        if prefix + start < last:
-            yield reading.scan(prefix + start, last, reverse=reverse)
+    groups: Sequence[int],
+    question: Question,
+    check: Check,
+) -> Iterator[list[tuple[bytes, Any]]]:
+    """Keys within a range and what they have, of all groups and in order, many at a time."""
+    bounds, state_format = _bounds(asked, question), asked.format
+    runs_max = _runs_max(groups)
+    runs = (
+        run
+        for group in groups
+        for run in state_format.runs(reading, group, state_id, bounds, question, check, runs_max)
+    )
+    rows = min(question.limit, state_format.block_rows)
+    yield from merged_runs(runs, rows, check, reverse=question.reverse, cut_bytes=state_format.cut_bytes)

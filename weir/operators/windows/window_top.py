@@ -74,7 +74,10 @@ class WindowTop(KeyedProcess):
         keys = context.keys(batch)
         distinct = keys.distinct
         plain = batch.select(self._schema.names)
-        parts = [plain, *(_decoded(data) for data in self.rows.get(distinct).to_list() if data is not None)]
+        parts = [
+            plain,
+            *(decoded_rows(data) for data in self.rows.get(distinct).to_list() if data is not None),
+        ]
         joined = pa.Table.from_batches([part.cast(self._schema) for part in parts]).combine_chunks()
         (whole,) = joined.to_batches()
         kept = whole.take(pa.array(largest_rows(whole, self._by, self._rows_max, ties=self._ties)))
@@ -94,7 +97,7 @@ class WindowTop(KeyedProcess):
         keys = context.keys(batch)
         for data in self.rows.get(keys).to_list():
             if data is not None:
-                found = _decoded(data)
+                found = decoded_rows(data)
                 by = [(self._by, "descending")]
                 ordered = found.take(pc.sort_indices(found, sort_keys=by))
                 yield with_times(
@@ -119,6 +122,7 @@ def _encoded(batch: pa.RecordBatch) -> bytes:
     return data
 
 
-def _decoded(data: bytes) -> pa.RecordBatch:
+def decoded_rows(data: bytes) -> pa.RecordBatch:
+    """The rows of a window, as the state ``rows`` has them."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_next_batch()

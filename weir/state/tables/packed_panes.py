@@ -21,7 +21,7 @@ from weir.state.tables.packed_rows import (
     unpack_panes,
 )
 from weir.state.tables.table import IsOver, never
-from weir.state.tables.window_entries import NEVER_MS, WindowEntries
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
 
 #: Of one write to the store.
 _WRITE_BYTES_MAX = 256 << 10
@@ -55,6 +55,11 @@ class PackedPanes:
         """The smallest end; ``NEVER_MS``: there is none."""
         ends_ms = self._ends()
         return int(ends_ms[0]) if len(ends_ms) else NEVER_MS
+
+    def last_ms(self) -> int:
+        """The largest end; ``NOTHING_MS``: there is none."""
+        ends_ms = self._ends()
+        return int(ends_ms[-1]) if len(ends_ms) else NOTHING_MS
 
     def _ends(self) -> np.ndarray:
         if self._ends_ms is None or len(self._ends_ms) != len(self._panes):

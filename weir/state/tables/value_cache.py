@@ -124,6 +124,14 @@ class WriteBackCache(StateBackend):
             below = iter(()) if hides_all else self._backend.scan(start, stop, reverse=reverse)
             return overlaid(below, overlay, reverse)
 
+    def write_clears(self) -> None:
+        """Delete in the backend what was cleared as a whole, so that its scans do not have it."""
+        self._begin()
+        if self._owner_of is not None and self._writes.may_hide():
+            self._writes.settle()
+            with self._lock:
+                self._writes.write_clears()
+
     def unwritten_below(
         self, prefixes: Iterable[bytes], count_max: int
     ) -> list[tuple[bytes, bytes | None]] | None:

@@ -64,8 +64,9 @@ class ValueTable(StateTable):
     ) -> list[tuple[bytes, bytes | None]] | None:
         """State keys and values (None: deleted) of key groups that the store may not have yet, in no order.
 
-        None: there are more than ``count_max``. For questions from outside, of states with one value of each key.
+        None: there are more than ``count_max``. For questions from outside. What was cleared as a whole is written.
         """
+        self._cache.write_clears()
         return self._cache.unwritten_below([self.key_prefix(group) for group in groups], count_max)
 
     def flush(self) -> None:

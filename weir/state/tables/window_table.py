@@ -25,7 +25,7 @@ from weir.state.tables.cells import CellTable
 from weir.state.tables.packed_rows import pack_pane
 from weir.state.tables.stored_panes import StoredPanes
 from weir.state.tables.table import EntryOrder, IsOver, never
-from weir.state.tables.time_first import times_of, user_key_of
+from weir.state.tables.time_first import times_bytes, times_of, user_key_of
 from weir.state.tables.window_entries import (
     NEVER_MS,
     NOTHING_MS,
@@ -72,6 +72,8 @@ class WindowTable(CellTable):
         self._unknown = self._owned.copy()
         self._has_unknown = bool(self._unknown.any())
         self._first_ms = NEVER_MS
+        #: No entry that was put here has a later end.
+        self._last_ms = NOTHING_MS
         self._bytes_max = bytes_max
         self._packed = self._panes.packed
         #: Panes up to this end are packed, or not worth it.
@@ -89,6 +91,8 @@ class WindowTable(CellTable):
             return
         self._has_unknown = False
         groups = np.flatnonzero(self._unknown).astype(np.uint16)
+        if not len(groups):
+            return
         self._unknown[:] = False
         self._panes.first_ms[groups] = NEVER_MS
         # Until the places are read.
@@ -146,6 +150,7 @@ class WindowTable(CellTable):
         if not len(ends_ms):
             return iter(())
         self._first_ms = min(self._first_ms, int(ends_ms.min()))
+        self._last_ms = max(self._last_ms, int(ends_ms.max()))
         self._limit_packed()
         return self.pieces(*entry_keys(ends_ms, hashes, keys))
 
@@ -166,6 +171,7 @@ class WindowTable(CellTable):
             hashes = weir_keys.hash_keys(keys) if hashes is None else hashes
             arrays = entry_keys(ends_ms, hashes, keys)
             self._first_ms = min(self._first_ms, int(ends_ms.min()))
+            self._last_ms = max(self._last_ms, int(ends_ms.max()))
             self.write(*arrays, np.arange(len(ends_ms), dtype=np.int64), cells, presence)
 
     def entries(
@@ -244,6 +250,66 @@ class WindowTable(CellTable):
         for row, value in zip(absent[rows].tolist(), values, strict=True):
             found[row] = value
         return found
+
+    # --- questions from outside ---
+
+    def fired_and_gone(self) -> tuple[np.ndarray, np.ndarray]:
+        """By key group: up to where windows have fired, and up to which end panes are to be deleted; copies."""
+        self._look_quietly()
+        return self.places_ms.copy(), self._panes.gone_ms.copy()
+
+    def _look_quietly(self) -> None:
+        """As :meth:`look`; the operator is to find out by itself that groups are new here, and what is due of them."""
+        if self._has_unknown:
+            self.look()
+            self._has_unknown = True
+
+    def bounds_of(self, group: int) -> tuple[int, int, int] | None:
+        """First and last end of the panes that a key group may have, and up to where its windows have fired.
+
+        None: it has no pane.
+        """
+        self._look_quietly()
+        first_ms = max(self._first_ms, int(self._panes.gone_ms[group]) + 1)
+        last_ms = max(self._last_ms, int(self._panes.written_ms[group]), self._packed.last_ms())
+        return None if first_ms > last_ms else (first_ms, last_ms, int(self.places_ms[group]))
+
+    def entries_of(
+        self, group: int, key: bytes, ends_ms: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of one key, in the panes with these ends (int64): ends, cells and presence of those that are there; copies.
+
+        Nothing is cached for it; what is not cached is read from the store, if that may have it.
+        """
+        count = len(ends_ms)
+        offsets = np.arange(count + 1, dtype=np.int64) * len(key)
+        column = weir_keys.KeyColumn(np.frombuffer(key * count, dtype=np.uint8), offsets)
+        hashes = np.full(count, weir_keys.hash_key(key), dtype=np.uint64)
+        slots, missing = self._table.probe(*entry_keys(ends_ms, hashes, column), changes=False)
+        self._latest_read = None
+        cells, presence = self._table.cells[slots], self._table.presence[slots]
+        there = slots >= 0
+        if missing:
+            groups = np.full(count, group, dtype=np.uint16)
+            absent = np.flatnonzero(~there)
+            rows, *found = self._packed.find(
+                ends_ms[absent], groups[absent], weir_keys.select_keys(column, absent)
+            )
+            rows = absent[rows]
+            cells[rows], presence[rows] = found
+            there[rows] = True
+            self._panes.check_groups(groups[:1])
+            known_ms = int(self._panes.last_ms[group]) if self._panes.holds(group) else NOTHING_MS
+            absent = np.flatnonzero(~there & (ends_ms <= known_ms))
+            if len(absent):
+                prefix = layout.key_prefix(group, self.state_id)
+                stored = self._backend.get_many([prefix + end + key for end in times_bytes(ends_ms[absent])])
+                rows = absent[[data is not None for data in stored]]
+                values = [data for data in stored if data is not None]
+                cells[rows], presence[rows] = accumulators.decode_values(values, self._cell_count)
+                there[rows] = True
+        there &= ends_ms > self._panes.gone_ms[group]
+        return ends_ms[there], cells[there], presence[there]
 
     def entries_at(self, slots: np.ndarray) -> WindowEntries:
         """Copies of the entries at these slots, which are none of them twice."""

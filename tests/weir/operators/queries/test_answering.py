@@ -13,10 +13,11 @@ from tests.weir.state.retained_steps import Step
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.aggregate_functions import cell_count
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
-from weir.operators.queries.answering import answer_one, answer_range, asked_state, merged_blocks
-from weir.operators.queries.formats import ABSENT
+from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.key_text import KeyText, plain
-from weir.operators.windows.making import make_window_operator
+from weir.operators.queries.merging import merged_runs
+from weir.operators.queries.reading import StoredReading
+from weir.operators.queries.state_format import ABSENT
 from weir.protocol.queries import QueryError, Question
 from weir.records import with_times
 from weir.state import layout
@@ -27,6 +28,11 @@ from weir.state.tables.opened import StateTables
 from weir.states import declared_states
 
 GROUPS = 4
+
+
+def table_of(page):
+    """The batches of a page, together."""
+    return pa.Table.from_batches(list(page.batches()))
 
 
 class Everything(weir.KeyedProcess):
@@ -55,14 +61,10 @@ def build():
     keyed.aggregate(
         "sums", n=weir.count(), total=weir.sum("v"), least=weir.min("f"), mean=weir.mean("v")
     ).sink("sums_out", weir.Blackhole())
-    per_minute = keyed.window(weir.tumbling("10ms")).aggregate("minutes", n=weir.count(), mean=weir.mean("v"))
-    per_minute.sink("minutes_out", weir.Blackhole())
-    hopping = keyed.window(weir.sliding("10ms", "5ms")).aggregate("hops", n=weir.count())
-    hopping.sink("hops_out", weir.Blackhole())
     return flow.build()
 
 
-class Reading:
+class Reading(StoredReading):
     """A store as it is."""
 
     def __init__(self, backend, watermark_ms=UNDATED, expired=False):
@@ -219,8 +221,84 @@ def test_pages_and_counts(graph, written):
     assert page(graph, written, "number", counts=True, first="b").count == 2
     assert page(graph, written, "text", counts=True, prefix="be").count == 1
     assert page(graph, written, "number", counts=True, first="z").count == 0
-    with pytest.raises(QueryError, match="ask for one key here"):
-        page(graph, written, "items")
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "expected"),
+    [
+        ("items", {}, [[0, 7], [2, 7], [1, 7]]),
+        (
+            "names",
+            {},
+            [[{"key": "one", "value": 1}, {"key": "other", "value": 2}, {"key": "two", "value": 3}]] * 3,
+        ),
+        ("prices", {}, [9, 9, 9]),
+        ("prices", {"as_of_ms": 52}, [11, 11, 11]),
+        ("prices", {"as_of_ms": 22}, []),
+        (
+            "prices",
+            {"time_from_ms": 50, "time_to_ms": 53},
+            [
+                [
+                    {"value": 11, "valid_from": 38, "valid_to": 53},
+                    {"value": 9, "valid_from": 53, "valid_to": None},
+                ]
+            ]
+            * 3,
+        ),
+        ("windows", {"time_from_ms": 17, "time_to_ms": 38}, [[{"start": 38, "value": 11}]] * 3),
+        ("visits", {"time_to_ms": 36}, [[{"start": 36, "end": 38, "value": 11}]] * 3),
+    ],
+)
+def test_ranges_over_keys_with_several_entries(graph, written, state, given, expected):
+    found = page(graph, written, state, **given)
+    assert [row["key"] for row in found.rows] == ["ann", "bea", "bob"][: len(expected)]
+    assert [row["value"] for row in found.rows] == expected
+    assert table_of(found).column("value").to_pylist() == expected
+    assert page(graph, written, state, counts=True, **given).count == len(expected)
+    backwards = page(graph, written, state, reverse=True, first="b", **given)
+    assert backwards.rows == [row for row in found.rows[::-1] if row["key"] != "ann"]
+    assert [row["key"] for row in page(graph, written, state, limit=1, **given).rows] == ["ann"][
+        : len(expected)
+    ]
+
+
+def test_keys_of_different_lengths_are_in_order():
+    backend = MemoryBackend()
+    step = Step(backend, {state.name: state for state in declared_states(Everything)}, GROUPS)
+    keys = ["", "a", "aa", "ab", "aba", "b", "ba", "\U0010ffff", "z" * 300]
+    for key in keys:
+        with step.at(key):
+            step.handles["items"].extend([len(key)])
+    step.tables.flush()
+    numbers = {name: 2 + index for index, name in enumerate(sorted(step.handles))}
+    graph = build()
+
+    def listed(**given):
+        return [row["key"] for row in page(graph, (backend, numbers), "items", **given).rows]
+
+    ordered = sorted(keys, key=str.encode)
+    assert listed() == ordered
+    assert listed(reverse=True) == ordered[::-1]
+    assert listed(first="a", last="ab") == ["a", "aa", "ab"]
+    assert listed(first="aa", last="b", reverse=True) == ["b", "aba", "ab", "aa"]
+    assert listed(prefix="ab") == ["ab", "aba"]
+    assert listed(after=b"aa".hex(), limit=2) == ["ab", "aba"]
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "says"),
+    [
+        ("number", {"as_of_ms": 1}, "versioned"),
+        ("number", {"time_from_ms": 1}, "for versions, windows and sessions"),
+        ("names", {"time_to_ms": 1}, "for versions, windows and sessions"),
+        ("names", {"as_of_ms": 1}, "versioned"),
+    ],
+)
+def test_ranges_that_do_not_fit(graph, written, state, given, says):
+    with pytest.raises(QueryError, match=says) as refused:
+        page(graph, written, state, **given)
+    assert refused.value.status == 400
 
 
 def test_aggregates(graph):
@@ -246,56 +324,6 @@ def test_aggregates(graph):
                 asked = asked_state(graph, question)
                 group = asked.group_of(asked.keys.encode(key))
                 assert answer_one(asked, reading, 9, group, question) == expected, (state, key)
-
-
-def test_open_windows(graph):
-    backend = MemoryBackend()
-    node = next(node for node in graph.nodes if node.name == "minutes")
-    operator = make_window_operator(node.spec)
-    tables = StateTables(backend, 1 << 20, GROUPS)
-    operator.open(
-        OperatorContext(
-            "asked", "minutes", 1, 0, 1, max_parallelism=GROUPS, tables=tables.of("minutes", {"": 9})
-        )
-    )
-    batch = pa.RecordBatch.from_pydict({"k": ["a", "a", "b", "a"], "v": pa.array([1, 4, 7, 6], pa.int64())})
-    list(operator.process(with_times(batch, pa.array([3, 9, 12, 21]), pa.array([0] * 4))))
-    live = next(iter(tables))
-
-    def asked_for(reading, state, key, first, last, **given):
-        question = Question("minutes", state, key, first=str(first), last=str(last), **given)
-        asked = asked_state(graph, question)
-        group = asked.group_of(asked.keys.encode(key))
-        return answer_one(asked, reading, 9, group, question)
-
-    first, third = ({"start": 0, "end": 10, "value": 2.5}, {"start": 20, "end": 30, "value": 6.0})
-    for flushes in (False, True):
-        if flushes:
-            tables.flush()
-        for reading in [Reading(live_reader(live))] + [Reading(backend)] * flushes:
-            assert asked_for(reading, "mean", "a", 0, 20) == [first, third]
-            assert asked_for(reading, "mean", "a", 0, 20, reverse=True) == [third, first]
-            assert asked_for(reading, "mean", "a", 1, 20) == [third]
-            assert asked_for(reading, "mean", "a", -30, 19) == [first]
-            assert asked_for(reading, "mean", "a", 5, 3) is ABSENT
-            assert asked_for(reading, "n", "b", 0, 100) == [{"start": 10, "end": 20, "value": 1}]
-            assert asked_for(reading, "n", "c", 0, 100) is ABSENT
-    list(operator.on_watermark(10))
-    for _ in range(2):
-        assert asked_for(Reading(live_reader(live)), "mean", "a", 0, 20) == [third]
-        tables.flush()
-    with pytest.raises(QueryError, match="say which"):
-        ask_any(graph, "minutes", "n")
-    with pytest.raises(QueryError, match="101 windows"):
-        asked_for(Reading(backend), "n", "a", 0, 1_000, limit=5)
-    with pytest.raises(QueryError, match="only tumbling windows") as refused:
-        ask_any(graph, "hops", "n")
-    assert refused.value.status == 501
-
-
-def ask_any(graph, step, state):
-    question = Question(step, state, "a")
-    return answer_one(asked_state(graph, question), Reading(MemoryBackend()), 9, 0, question)
 
 
 def live_reader(table):
@@ -336,18 +364,18 @@ def test_rows_in_arrow_are_those_in_json(graph, written):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_pages_over_many_groups_have_every_key_once_and_in_order(graph, reverse):
+def test_pages_over_many_groups_have_every_key_once_and_in_order(reverse):
     backend, groups = MemoryBackend(), 40
     keys = [f"{number * 7919 % 3000:04}".encode() for number in range(3000)]
     # Groups of very different sizes.
     backend.write(
         [(layout.key_prefix(number % 7 * number % groups, 5) + key, b"v") for number, key in enumerate(keys)]
     )
+    bounds = [[layout.key_prefix(group, 5) + key for key in (b"0100", b"2900")] for group in range(groups)]
     for rows in (10, 1_000, 100_000):
+        runs = [backend.scan(*each, reverse=reverse) for each in bounds]
         blocks = list(
-            merged_blocks(
-                Reading(backend), 5, range(groups), (b"0100", b"2900"), rows, lambda: None, reverse=reverse
-            )
+            merged_runs(runs, rows, lambda: None, reverse=reverse, cut_bytes=layout.NO_NAMESPACE_HEADER_BYTES)
         )
         expected = sorted((key for key in keys if b"0100" <= key < b"2900"), reverse=reverse)
         assert [key for block in blocks for key, _ in block] == expected

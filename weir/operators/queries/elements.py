@@ -1,0 +1,314 @@
+"""Lists, maps, versions, windows and sessions that a step declares: several entries of each key, below its prefix."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+from typing import Any, Protocol
+
+from weir.operators.queries.key_text import plain
+from weir.operators.queries.merging import Entries
+from weir.operators.queries.reading import RangeReading, StateReading
+from weir.operators.queries.state_format import (
+    ABSENT,
+    KEY_ELEMENTS_MAX,
+    Check,
+    KeyBounds,
+    StateFormat,
+    below_key,
+    number_of,
+    times_of,
+)
+from weir.protocol.queries import QueryError, Question
+from weir.state import layout
+from weir.state.api import prefix_end
+from weir.state.handles.block import element_owner
+from weir.state.handles.elements import ELEMENT
+from weir.state.handles.version_format import unpack_version
+from weir.state.tables.expiry import UNDATED, value_stamps
+from weir.state.tables.time_first import time_bytes
+from weir.state_types import STAMP_BYTES, STAMPED
+from weir.states import ListState, MapState, State
+from weir.timed_states import RetainedState, SessionState, VersionedState, WindowState
+
+_LATEST, _AFTER = b"\x00", b"\x02"
+_PREFIX_BYTES = layout.NO_NAMESPACE_HEADER_BYTES
+_LENGTH_BYTES = 4
+#: Entries of a range between two looks whether it may go on.
+_CHECKED = 1_000
+
+
+class _Below(Protocol):
+    """What one key has; keys without what is before them."""
+
+    def latest(self) -> bytes | None:
+        """The entry that is no element."""
+        ...
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``start <= key < stop``."""
+        ...
+
+
+class _Stored:
+    """That of a key which is read by itself."""
+
+    def __init__(self, reading: StateReading, prefix: bytes) -> None:
+        self._reading, self._prefix = reading, prefix
+
+    def latest(self) -> bytes | None:
+        return self._reading.get_many([self._prefix + _LATEST])[0]
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        cut = len(self._prefix)
+        for key, data in self._reading.scan(self._prefix + start, self._prefix + stop, reverse=reverse):
+            yield key[cut:], data
+
+
+class _Listed:
+    """That of a key of a range, all of which was read."""
+
+    def __init__(self, entries: list[tuple[bytes, bytes]]) -> None:
+        self._entries = entries
+
+    def latest(self) -> bytes | None:
+        return self._entries[0][1] if self._entries[0][0] == _LATEST else None
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        first, last = (
+            bisect_left(self._entries, bound, key=lambda entry: entry[0]) for bound in (start, stop)
+        )
+        found = self._entries[first:last]
+        return reversed(found) if reverse else iter(found)
+
+
+class ElementFormat(StateFormat):
+    """States with several entries of each key, below its prefix."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.ttl = state.ttl
+        self._decode = state.type.decode  # type: ignore[attr-defined]
+        self.has_times = isinstance(state, RetainedState)
+        self.has_versions = isinstance(state, VersionedState)
+
+    def read(
+        self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
+    ) -> Any:
+        """See :class:`StateFormat`."""
+        self.check_range(question)
+        prefix = layout.key_prefix(group, state_id) + len(user_key).to_bytes(_LENGTH_BYTES, "big") + user_key
+        cut_ms = self._cut_ms(reading, group, state_id)
+        return self._of(reading, _Stored(reading, prefix), cut_ms, below_key(question))
+
+    def _cut_ms(self, reading: RangeReading, group: int, state_id: int) -> int:
+        state = self._state
+        if not isinstance(state, RetainedState):
+            return UNDATED
+        assert state.ttl is not None
+        return reading.cut_ms(group, state_id, state.ttl.duration_ms)
+
+    def _of(self, reading: RangeReading, below: _Below, cut_ms: int, question: Question) -> Any:
+        state = self._state
+        if isinstance(state, VersionedState):
+            return self._versions(below, cut_ms, question)
+        if isinstance(state, WindowState | SessionState):
+            items = self._times(below, cut_ms, question)
+        elif isinstance(state, MapState):
+            items = self._map(reading, below, question)
+        else:
+            items = self._list(reading, below, question)
+        found = list(islice(items, question.limit + 1))
+        if len(found) > question.limit:
+            raise QueryError(
+                413, f"the key has more than {question.limit:,} entries: raise limit, or ask for a range"
+            )
+        return found or ABSENT
+
+    # --- ranges of keys ---
+
+    def runs(
+        self,
+        reading: RangeReading,
+        group: int,
+        state_id: int,
+        bounds: KeyBounds,
+        question: Question,
+        check: Check,
+        runs_max: int,
+    ) -> Iterator[Entries]:
+        """See :class:`StateFormat`: one run for each length of keys, by which entries lie together."""
+        prefix, cut_ms = layout.key_prefix(group, state_id), self._cut_ms(reading, group, state_id)
+        end = prefix_end(prefix)
+        assert end is not None, "it begins with a key group, which is not only 0xFF"
+        length = 0
+        while True:
+            at = prefix + length.to_bytes(_LENGTH_BYTES, "big")
+            found = next(iter(reading.scan(at, end)), None)
+            if found is None:
+                return
+            check()
+            length = int.from_bytes(found[0][_PREFIX_BYTES : _PREFIX_BYTES + _LENGTH_BYTES], "big")
+            yield self._run(
+                reading,
+                prefix + length.to_bytes(_LENGTH_BYTES, "big"),
+                length,
+                bounds,
+                cut_ms,
+                question,
+                check,
+            )
+            length += 1
+
+    def _run(
+        self,
+        reading: RangeReading,
+        prefix: bytes,
+        length: int,
+        bounds: KeyBounds,
+        cut_ms: int,
+        question: Question,
+        check: Check,
+    ) -> Entries:
+        """Keys of one length."""
+        start, stop = bounds
+        last = prefix_end(prefix if stop is None else prefix + stop[:length])
+        assert last is not None, "it begins with a key group, which is not only 0xFF"
+        entries = reading.scan(prefix + start[:length], last, reverse=question.reverse)
+        count = 0
+        for owner, group in groupby(entries, key=lambda entry: element_owner(entry[0])):
+            user_key = owner[len(prefix) :]
+            if user_key < start or (stop is not None and user_key >= stop):
+                continue
+            cut = len(owner)
+            found = [(key[cut:], data) for key, data in islice(group, KEY_ELEMENTS_MAX + 2)]
+            if len(found) > KEY_ELEMENTS_MAX + 1:
+                raise QueryError(
+                    413,
+                    f"a key has more than {KEY_ELEMENTS_MAX:,} entries: ask for its neighbours and it apart",
+                )
+            if count // _CHECKED != (count := count + len(found)) // _CHECKED:
+                check()
+            yield user_key, (cut_ms, found[::-1] if question.reverse else found)
+
+    def live(
+        self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
+    ) -> Iterable[tuple[bytes, Any]]:
+        """See :class:`StateFormat`."""
+        of_key = below_key(question)
+        for key, (cut_ms, entries) in block:
+            value = self._of(reading, _Listed(entries), cut_ms, of_key)
+            if value is not ABSENT:
+                yield key, value
+
+    # --- what a key has ---
+
+    def _live(self, reading: RangeReading, data: bytes) -> bytes | None:
+        if self._state.ttl is None:
+            return data
+        is_stamped = data[:1] == STAMPED
+        stamp = int(value_stamps([data])[0]) if is_stamped else UNDATED
+        if reading.is_expired(stamp):
+            return None
+        return data[STAMP_BYTES:] if is_stamped else data
+
+    def _list(self, reading: RangeReading, below: _Below, question: Question) -> Iterator[Any]:
+        if question.is_bounded:
+            raise QueryError(400, "a list is answered whole, up to limit")
+        for _, data in below.scan(ELEMENT, _AFTER, reverse=question.reverse):
+            value = self._live(reading, data)
+            if value is not None:
+                yield plain(self._decode(value))
+
+    def _map(self, reading: RangeReading, below: _Below, question: Question) -> Iterator[Any]:
+        state = self._state
+        assert isinstance(state, MapState)
+        start, stop = ELEMENT, _AFTER
+        if question.prefix is not None:
+            start = ELEMENT + question.prefix.encode()
+            stop = min(stop, prefix_end(start) or stop)
+        if question.first is not None:
+            start = ELEMENT + _map_key(state, question.first)
+        if question.last is not None:
+            # The smallest key after it.
+            stop = ELEMENT + _map_key(state, question.last) + b"\0"
+        entries = below.scan(start, stop, reverse=question.reverse) if start < stop else iter(())
+        for key, data in entries:
+            value = self._live(reading, data)
+            if value is not None:
+                map_key = state.key_type.decode(key[len(ELEMENT) :])
+                yield {"key": plain(map_key), "value": plain(self._decode(value))}
+
+    def _versions(self, below: _Below, cut_ms: int, question: Question) -> Any:
+        data = below.latest()
+        latest = None if data is None else unpack_version(data)
+        if question.is_bounded:
+            first, last = times_of(question)
+            found = list(self._history(below, max(first, cut_ms), last, question.limit))
+            if latest is not None and latest[0] <= last and latest[1] and first <= last:
+                found.append((*latest, None))
+            shown = [
+                {"value": plain(self._decode(value)), "valid_from": since, "valid_to": until}
+                for since, value, until in found
+                if value
+            ]
+            return (shown[::-1] if question.reverse else shown) or ABSENT
+        as_of_ms = question.as_of_ms
+        if latest is not None and (as_of_ms is None or latest[0] <= as_of_ms):
+            return plain(self._decode(latest[1])) if latest[1] else ABSENT
+        if latest is None or as_of_ms is None or as_of_ms < cut_ms:
+            return ABSENT
+        for _, value, _ in self._history(below, as_of_ms, as_of_ms, 1):
+            return plain(self._decode(value)) if value else ABSENT
+        return ABSENT
+
+    def _history(
+        self, below: _Below, first: int, last: int, limit: int
+    ) -> Iterator[tuple[int, bytes, int | None]]:
+        """Versions that are over and were in force at some time of a range, both ends inclusive."""
+        if first > last:
+            return
+        for count, (key, data) in enumerate(
+            below.scan(ELEMENT + time_bytes(first + 1), _AFTER, reverse=False)
+        ):
+            since, value = unpack_version(data)
+            if since > last:
+                return
+            if count >= limit:
+                raise QueryError(
+                    413, f"the key has more than {limit:,} versions there: raise limit, or ask for less"
+                )
+            yield since, value, _time_after(key, len(ELEMENT))
+
+    def _times(self, below: _Below, cut_ms: int, question: Question) -> Iterator[Any]:
+        first, last = times_of(question)
+        is_session = isinstance(self._state, SessionState)
+        start = ELEMENT + time_bytes(max(first, cut_ms))
+        # Sessions lie by their ends: those that overlap the range.
+        stop = _AFTER if is_session else ELEMENT + time_bytes(last + 1)
+        for key, data in below.scan(start, stop, reverse=question.reverse) if start < stop else ():
+            at = _time_after(key, len(ELEMENT))
+            value = plain(self._decode(data))
+            if not is_session:
+                yield {"start": at, "value": value}
+            elif (begin := _time_after(key, len(key) - 8)) <= last:
+                yield {"start": begin, "end": at, "value": value}
+
+
+def is_of_elements(state: State) -> bool:
+    """Whether a declared state has several entries of each key."""
+    return isinstance(state, ListState | MapState | VersionedState | WindowState | SessionState)
+
+
+def _map_key(state: MapState, text: str) -> bytes:
+    for value in (text, number_of(text)):
+        try:
+            return state.key_type.encode(value)
+        except (TypeError, ValueError):
+            continue
+    raise QueryError(400, f"{text!r} is no key of the map {state.name!r}")
+
+
+def _time_after(key: bytes, start: int) -> int:
+    return int.from_bytes(key[start : start + 8], "big") - 2**63

@@ -1,0 +1,111 @@
+"""Whole rows that steps keep as one value of a key: the first ones in an order, and those of a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weir.changes import CHANGE_COLUMN
+from weir.graph import Node
+from weir.operators.queries.key_text import plain
+from weir.operators.queries.reading import StateReading
+from weir.operators.queries.state_format import ABSENT, EntryFormat, arrow_column, below_key
+from weir.operators.windows.window_top import WindowTop, decoded_rows
+from weir.protocol.queries import QueryError, Question
+from weir.specs import TopSpec
+from weir.specs.windows import WindowTopSpec
+from weir.state.handles.stored_rows import read_rows
+
+#: Rows of a key: each with its columns.
+_Rows = list[dict[str, Any]]
+
+
+class RankedFormat(EntryFormat):
+    """Rows of a key in their order: ``{"rank": 1, "value": {columns}}``."""
+
+    def __init__(self, rows_of: Callable[[Sequence[bytes]], list[_Rows]]) -> None:
+        """``rows_of``: the rows of some entries, in their order."""
+        super().__init__(lambda data: _ranked(rows_of([data])[0]))
+        self._rows_of = rows_of
+
+    def read(
+        self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
+    ) -> Any:
+        """See :class:`StateFormat`."""
+        found = super().read(reading, group, state_id, user_key, question)
+        return found or ABSENT
+
+    def shown(self, found: Any, question: Question) -> Any:
+        """The first ``limit`` rows, or the last of them first."""
+        if found is ABSENT:
+            return ABSENT
+        below = below_key(question)
+        return found[::-1][: below.limit] if below.reverse else found[: below.limit]
+
+    def plain_values(self, values: Sequence[Any]) -> list[Any]:
+        """See :class:`StateFormat`."""
+        return [_ranked(rows) for rows in self._rows_of(values)]
+
+    def arrow_values(self, values: Sequence[Any]) -> pa.Array:
+        """See :class:`StateFormat`."""
+        return arrow_column(
+            [
+                [{"rank": rank, "value": row} for rank, row in enumerate(rows, 1)]
+                for rows in self._rows_of(values)
+            ]
+        )
+
+
+def top_format(node: Node) -> RankedFormat:
+    """Of a step of the kind ``top``."""
+    spec = node.spec
+    assert isinstance(spec, TopSpec)
+    added = {CHANGE_COLUMN, spec.rank}
+    fields = [field for field in node.schema if field.name not in added]
+    # Rows are kept with their event times.
+    types = [*(field.type for field in fields), pa.int64()]
+
+    def rows_of(values: Sequence[bytes]) -> list[_Rows]:
+        stored = read_rows(list(values))
+        columns = stored.decoded(np.arange(len(stored.orders)), types)
+        batch = pa.RecordBatch.from_arrays(
+            [column.cast(field.type) for column, field in zip(columns, fields, strict=False)],
+            names=[field.name for field in fields],
+        )
+        listed, starts = batch.to_pylist(), [*stored.firsts.tolist(), len(stored.orders)]
+        return [listed[start:stop] for start, stop in pairwise(starts)]
+
+    return RankedFormat(rows_of)
+
+
+def window_top_format(spec: WindowTopSpec) -> RankedFormat:
+    """Of a step that keeps the rows with the largest values of each window; keys are bounds of windows."""
+    decode = WindowTop.rows.type.decode
+
+    def rows_of(values: Sequence[bytes]) -> list[_Rows]:
+        found = []
+        for data in values:
+            batch = decoded_rows(decode(data))
+            order = pc.sort_indices(batch, sort_keys=[(spec.by, "descending")])
+            found.append(batch.take(order).to_pylist())
+        return found
+
+    return RankedFormat(rows_of)
+
+
+def _ranked(rows: _Rows) -> list[dict[str, Any]]:
+    return [{"rank": rank, "value": plain(row)} for rank, row in enumerate(rows, 1)]
+
+
+def refuse_joined(node: Node) -> QueryError:
+    """What is said of steps that keep whole rows of their inputs."""
+    return QueryError(
+        501,
+        f"step {node.name!r} ({node.spec.kind}) keeps rows of its inputs until they can match no more; ask a state "
+        "that says what you want to know, such as that of deduplicate, top or an aggregate of the same input",
+    )

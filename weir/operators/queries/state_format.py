@@ -1,0 +1,271 @@
+"""How one state is asked: what its entries mean, key by key and over ranges of keys."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from weir.operators.queries.key_text import plain
+from weir.operators.queries.merging import BLOCK_ROWS, Entries
+from weir.operators.queries.reading import RangeReading, StateReading
+from weir.protocol.queries import QueryError, Question
+from weir.state import layout
+from weir.state.api import prefix_end
+from weir.state.handles.retained import TIME_MS_MAX
+from weir.ttl import Ttl
+
+#: Stands for "there is no value".
+ABSENT: Any = object()
+#: Of a key that is one of a range: more elements make the answer useless for the others.
+KEY_ELEMENTS_MAX = 10_000
+#: Called now and then while much is read; raises what ends the question.
+Check = Callable[[], None]
+#: ``start <= key < stop`` of user keys; None: no end.
+KeyBounds = tuple[bytes, bytes | None]
+
+
+class StateFormat(ABC):
+    """How one state is asked."""
+
+    #: Of a state whose entries expire.
+    ttl: Ttl | None = None
+    #: How many bytes of the keys of :meth:`runs` come before the user key.
+    cut_bytes = 0
+    #: Whether what a key has belongs to times.
+    has_times = False
+    #: Whether it tells what was in force at a time.
+    has_versions = False
+
+    @property
+    def has_arrow_type(self) -> bool:
+        """Whether values have an Arrow type of their own, whichever they are."""
+        return False
+
+    @property
+    def block_rows(self) -> int:
+        """Keys of a range that are read at a time."""
+        return BLOCK_ROWS
+
+    def one(
+        self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
+    ) -> Any:
+        """What an answer shows of a key; ``ABSENT`` if there is nothing.
+
+        Raises:
+            QueryError: the question does not fit the state.
+        """
+        return self.shown(self.read(reading, group, state_id, user_key, question), question)
+
+    @abstractmethod
+    def read(
+        self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
+    ) -> Any:
+        """What :meth:`shown` needs; called in the subtask's thread, for which rows wait.
+
+        Raises:
+            QueryError: the question does not fit the state.
+        """
+
+    def shown(self, found: Any, question: Question) -> Any:
+        """What an answer shows of what was read; ``ABSENT`` if there is nothing."""
+        return found
+
+    # --- ranges of keys ---
+
+    def check_range(self, question: Question) -> None:
+        """Refuse what a range of this state has not.
+
+        Raises:
+            QueryError: it has not.
+        """
+        if question.as_of_ms is not None and not self.has_versions:
+            raise QueryError(400, "as_of is for versioned states")
+        if question.has_times and not self.has_times:
+            raise QueryError(400, "time_from and time_to are for versions, windows and sessions")
+
+    @abstractmethod
+    def runs(
+        self,
+        reading: RangeReading,
+        group: int,
+        state_id: int,
+        bounds: KeyBounds,
+        question: Question,
+        check: Check,
+        runs_max: int,
+    ) -> Iterator[Entries]:
+        """Keys of a group within bounds and what they have, in runs; each in the order of ``question``.
+
+        More than ``runs_max`` of them would be slow.
+        """
+
+    @abstractmethod
+    def live(
+        self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
+    ) -> Iterable[tuple[bytes, Any]]:
+        """Keys of a block that have something, once each and in its order, and what they have."""
+
+    def size_bytes(self, value: Any) -> int:
+        """What a value of :meth:`live` takes in an answer, about."""
+        return len(orjson.dumps(value, default=str))
+
+    def plain_values(self, values: Sequence[Any]) -> list[Any]:
+        """Values of :meth:`live` as JSON."""
+        return [plain(value) for value in values]
+
+    def arrow_values(self, values: Sequence[Any]) -> pa.Array:
+        """Values of :meth:`live` as Arrow; those that no Arrow type has in common are JSON."""
+        return arrow_column(values)
+
+
+class EntryFormat(StateFormat):
+    """States with one entry of each key."""
+
+    cut_bytes = layout.NO_NAMESPACE_HEADER_BYTES
+
+    def __init__(
+        self,
+        decode: Callable[[bytes], Any],
+        stamp_of: Callable[[bytes], int] | None = None,
+        ttl: Ttl | None = None,
+        decode_many: Callable[[Sequence[bytes]], pa.Array] | None = None,
+        is_there: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        """How an entry is read.
+
+        Args:
+            decode: value of an entry, or ``ABSENT``.
+            stamp_of: the time of an entry, of states with a TTL.
+            ttl: of such states.
+            decode_many: the values of many entries that are there, much faster.
+            is_there: False: an entry that means that there is none.
+        """
+        self._decode, self._stamp_of, self.ttl = decode, stamp_of, ttl
+        self._decode_many, self._is_there = decode_many, is_there
+
+    def read(
+        self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
+    ) -> Any:
+        """See :class:`StateFormat`."""
+        if question.is_bounded or question.as_of_ms is not None:
+            raise QueryError(
+                400, "this state has one value of each key: from, to, prefix and as_of are for others"
+            )
+        self.check_range(question)
+        data = reading.get_many([layout.key_prefix(group, state_id) + user_key])[0]
+        return ABSENT if data is None else self.value(reading, data)
+
+    def value(self, reading: RangeReading, data: bytes) -> Any:
+        """What an answer shows of the entry of a key; ``ABSENT``: it does not count."""
+        if self._stamp_of is not None and reading.is_expired(self._stamp_of(data)):
+            return ABSENT
+        return self._decode(data)
+
+    def runs(
+        self,
+        reading: RangeReading,
+        group: int,
+        state_id: int,
+        bounds: KeyBounds,
+        question: Question,
+        check: Check,
+        runs_max: int,
+    ) -> Iterator[Entries]:
+        """See :class:`StateFormat`."""
+        prefix = layout.key_prefix(group, state_id)
+        start, stop = bounds
+        last = prefix_end(prefix) if stop is None else prefix + stop
+        assert last is not None, "it begins with a key group, which is not only 0xFF"
+        if prefix + start < last:
+            yield reading.scan(prefix + start, last, reverse=question.reverse)
+
+    def live(
+        self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
+    ) -> list[tuple[bytes, Any]]:
+        """See :class:`StateFormat`."""
+        if self._stamp_of is not None:
+            stamp_of, is_expired = self._stamp_of, reading.is_expired
+            block = [entry for entry in block if not is_expired(stamp_of(entry[1]))]
+        return block if self._is_there is None else [entry for entry in block if self._is_there(entry[1])]
+
+    @property
+    def has_arrow_type(self) -> bool:
+        """See :class:`StateFormat`."""
+        return self._decode_many is not None
+
+    def size_bytes(self, value: Any) -> int:
+        """See :class:`StateFormat`."""
+        return len(value)
+
+    def plain_values(self, values: Sequence[Any]) -> list[Any]:
+        """See :class:`StateFormat`."""
+        if self._decode_many is None:
+            return [self._decode(data) for data in values]
+        column = self._decode_many(values)
+        found: list[Any] = column.to_pylist()
+        return found if pa.types.is_integer(column.type) else [plain(value) for value in found]
+
+    def arrow_values(self, values: Sequence[Any]) -> pa.Array:
+        """See :class:`StateFormat`."""
+        if self._decode_many is not None:
+            return self._decode_many(values)
+        return arrow_column([self._decode(data) for data in values])
+
+
+def arrow_column(values: Sequence[Any]) -> pa.Array:
+    """Values as Arrow, or as JSON if no type is common to them."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return pa.array([orjson.dumps(value).decode() for value in values])
+
+
+def below_key(question: Question) -> Question:
+    """The question about what one key of a range has: ``from`` and ``to`` of a range are keys, not times."""
+    if question.key is not None:
+        if not question.has_times:
+            return question
+        if question.is_bounded:
+            raise QueryError(400, "of one key from and to are the times: leave time_from and time_to out")
+    first, last = question.time_from_ms, question.time_to_ms
+    return replace(
+        question,
+        key=question.key or "",
+        first=None if first is None else str(first),
+        last=None if last is None else str(last),
+        prefix=None,
+        reverse=question.reverse and question.key is not None,
+        limit=question.limit if question.key is not None else KEY_ELEMENTS_MAX,
+        time_from_ms=None,
+        time_to_ms=None,
+    )
+
+
+def times_of(question: Question) -> tuple[int, int]:
+    """From when to when what a key has is asked for, both inclusive, ms.
+
+    Raises:
+        QueryError: the question has no times.
+    """
+    if question.prefix is not None:
+        raise QueryError(400, "prefix is for keys that are text; give from and to in ms")
+    bounds = []
+    for text, default in ((question.first, -TIME_MS_MAX), (question.last, TIME_MS_MAX)):
+        number = default if text is None else number_of(text)
+        if number is None or not -TIME_MS_MAX <= number <= TIME_MS_MAX:
+            raise QueryError(400, f"{text!r} is no time in ms since the epoch")
+        bounds.append(number)
+    return bounds[0], bounds[1]
+
+
+def number_of(text: str) -> Any:
+    """A whole number as text; None: it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        return None
