@@ -27,9 +27,9 @@ class ChannelOpened:
     """The first delivery of a channel that was opened while its consumer ran; never sent over the wire."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delivery:
-    """One element in an inbox. The consumer calls ``release`` once, when it has finished with it."""
+    """One element in an inbox, never changed. The consumer calls ``release`` once, when it has finished with it."""
 
     channel: ChannelId
     element: Element | ChannelOpened

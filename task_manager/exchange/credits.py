@@ -114,6 +114,24 @@ class CreditGate:
         """Whether a batch of this size keeps the byte bound; anything fits when the receiver is idle."""
         return not self._in_flight or self._bytes + size_bytes <= self._limits.bytes_max
 
+    def lets_pass(self, rows: int, size_bytes: int) -> bool:
+        """Whether a batch may be sent as it is and at once: the receiver is idle, and every bound holds.
+
+        One call for what :attr:`idle`, :attr:`rows_free`, :attr:`batch_bytes_max` and :meth:`has_room` say.
+        """
+        batches = len(self._in_flight)
+        if size_bytes > self._limits.bytes_max // 2:
+            return False
+        if not batches:
+            return rows <= self._rows_max
+        is_idle = batches < IDLE_BATCHES // 2 or (batches < IDLE_BATCHES and self._bytes < _IDLE_BYTES)
+        return (
+            is_idle
+            and batches < self._limits.elements_max
+            and self._rows + rows <= self._rows_max
+            and self._bytes + size_bytes <= self._limits.bytes_max
+        )
+
     def take(self, rows: int, size_bytes: int) -> None:
         """Note a batch as sent; the caller has looked at :attr:`rows_free` and :meth:`has_room`.
 

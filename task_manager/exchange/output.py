@@ -137,20 +137,38 @@ class OutputEdge:
         """Whether a column that comes late is read as it is divided: it is none of the key, and all are sent."""
         return self.edge.exchange is Exchange.HASH and not self.edge.is_narrowed
 
-    def add_ahead(self, block: pa.RecordBatch, first: int, end: int) -> None:
-        """Queue rows of a block of which the others come later; never waits.
+    def add_ahead(self, block: pa.RecordBatch, first: int, end: int, *, holds: bool = False) -> bool:
+        """Send rows of a block of which the others come later, or queue them; never waits.
 
-        With HASH the whole block is divided at once.
+        With HASH the whole block is divided at once, and what has credit leaves at once, in the order of :meth:`pump`.
+
+        Returns:
+            Whether all of them left, so that :meth:`pump` has nothing to do with them.
         """
         if self.edge.exchange is not Exchange.HASH or len(self._writers) == 1:
             self.add(block.slice(first, end - first))
-            return
+            return False
         self._watermarks.rows_come()
         if self._divided is None or self._divided.block is not block:
             assert self._group_to_subtask is not None
-            self._divided = DividedBlock(block, self.edge, self._group_to_subtask, self._writers)
+            in_order = sorted(self._writers, key=lambda index: not self._writers[index].channel.is_remote)
+            self._divided = DividedBlock(block, self.edge, self._group_to_subtask, in_order)
+        all_left = True
+        unflushed: list[Channel] = []
         for index, rows, size_bytes in self._divided.between(first, end):
-            self._writers[index].add(rows, size_bytes)
+            writer = self._writers[index]
+            channel = writer.channel
+            if not channel.is_remote:
+                while unflushed:
+                    unflushed.pop().flush()
+            if not writer.send_at_once(rows, size_bytes):
+                writer.add(rows, size_bytes)
+                all_left = False
+            elif channel.is_remote and not holds:
+                unflushed.append(channel)
+        while unflushed:
+            unflushed.pop().flush()
+        return all_left
 
     def tell(self, element: ControlElement) -> None:
         """Queue a control element on every channel, after all rows; never waits."""
@@ -267,6 +285,8 @@ class Output:
         self._finished = False
         #: What is sent to other processes waits for :meth:`let_go`: rows and the watermark after them are one message.
         self.is_held = False
+        #: Everything was sent a moment ago: the next :meth:`pump` would find nothing, at the price of a small batch.
+        self._is_clear = False
         self.rows = 0
         self.batches = 0
         #: Seconds spent waiting for credit.
@@ -312,9 +332,13 @@ class Output:
         """As :meth:`emit`, rows of a block of which the others come later: the end of them is not part of it."""
         self.rows += end - first
         self.batches += 1
+        all_left = True
         for edge in self._main:
-            edge.add_ahead(block, first, end)
-        self._settle(lambda writer: not writer.is_full)
+            all_left = edge.add_ahead(block, first, end, holds=self.is_held) and all_left
+        if all_left:
+            self._is_clear = self._is_all_sent()
+        else:
+            self._settle(lambda writer: not writer.is_full)
 
     def late_columns_but(self) -> Collection[str] | None:
         """Of which columns :meth:`emit_late` needs the values at once; None: it is of no use."""
@@ -349,6 +373,7 @@ class Output:
         for edge in self._edges:
             if edge.edge.output not in but:
                 edge.tell(element)
+        self._is_clear = False
         self.pump()
 
     def tell_sides(self, sides: Collection[str], element: Watermark | Idle) -> None:
@@ -356,10 +381,15 @@ class Output:
         for edge in self._edges:
             if edge.edge.output in sides:
                 edge.tell(element)
+        self._is_clear = False
         self.pump()
 
     def pump(self) -> float:
         """Send what is due and has credit; returns the monotonic second of the next need (infinity: none)."""
+        if self._is_clear:
+            # Only once: a broken channel is to be seen.
+            self._is_clear = False
+            return float("inf")
         now_s = self._clock.monotonic_s()
         next_s = float("inf")
         for edge in self._edges:
@@ -403,6 +433,7 @@ class Output:
                 if self._finished:
                     # A writer that has had the end already takes no second one.
                     output_edge.tell(EndOfStream())
+        self._is_clear = False
         self.pump()
 
     def close(self) -> None:
@@ -420,9 +451,13 @@ class Output:
                 edge.pump(now_s, everything=everything, holds=self.is_held)
                 waiting = waiting or not all(map(done, edge.writers))
             if not waiting:
+                self._is_clear = self._is_all_sent()
                 break
             if self.is_held:
                 self.let_go()
             self._wait(_WAIT_S)
             # After each wait: a subtask that is held back for long shows it while it lasts.
             self.waited_s += self._clock.monotonic_s() - now_s
+
+    def _is_all_sent(self) -> bool:
+        return not self.is_held and all(writer.is_empty for edge in self._edges for writer in edge.writers)

@@ -42,9 +42,9 @@ class BatchPolicy:
     bytes_max: float = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
-    """Rows that were not sent yet."""
+    """Rows that were not sent yet; never changed. To make a frozen one costs three times as much."""
 
     batch: pa.RecordBatch
     #: What they occupy, see ``rough_bytes``.
@@ -144,6 +144,22 @@ class ChannelWriter:
             self._append(element, size_bytes)
             return
         self._pending.append(element)
+
+    def send_at_once(self, batch: pa.RecordBatch, size_bytes: int) -> bool:
+        """Send rows as they are, if nothing waits before them or holds them up; False: :meth:`add` is to take them.
+
+        What :meth:`add` and :meth:`pump` would do, in a third of the calls, which are what a small batch costs.
+        """
+        channel, rows = self.channel, batch.num_rows
+        if self._pending or self._ended or rows > self._policy.rows_max:
+            return False
+        limit = channel.batch_bytes_max
+        if (limit is not None and size_bytes > limit) or not channel.gate.lets_pass(rows, size_bytes):
+            return False
+        channel.send(batch, size_bytes)
+        self.batches_sent += 1
+        self.bytes_sent += size_bytes
+        return True
 
     def add_passing(self, passing: Passing) -> None:
         """Queue what stands for an element that is sent elsewhere: the rows before it are due."""

@@ -242,9 +242,9 @@ class TimeAssigner(Operator):
         """Monotonic second from which on it does not hold the watermark back, unless rows come."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Poll:
-    """What one call of :meth:`SourceReader.poll` returned."""
+    """What one call of :meth:`SourceReader.poll` returned; never changed. To make a frozen one costs more."""
 
     #: Rows with system columns, or None.
     batch: pa.RecordBatch | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import orjson
@@ -348,7 +348,9 @@ class OperatorChain(Generic[OutputT]):
     @property
     def idle_at_s(self) -> float:
         """Monotonic second from which on consumers are not to wait for the watermark, unless rows come."""
-        return next((operator.idle_at_s for operator in reversed(self._assigners.values())), float("inf"))
+        if not self._assigners:
+            return float("inf")
+        return next(reversed(self._assigners.values())).idle_at_s
 
     def on_input_watermark(self, input_index: int, time_ms: int) -> None:
         """Tell the first operator of the watermark of one of its inputs alone."""
@@ -418,7 +420,7 @@ class OperatorChain(Generic[OutputT]):
         """What an operator returned; a sink yields nothing, and need not say so."""
         if outputs is None and self._operators[index][1].is_sink:
             return iter(())
-        return iter(cast("Iterable[pa.RecordBatch]", outputs))
+        return iter(outputs)  # type: ignore[arg-type]
 
     def flush(self) -> None:
         """Make dirty state durable, and write what operators buffer."""

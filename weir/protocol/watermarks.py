@@ -58,7 +58,8 @@ class WatermarkTracker:
 
     def mark_active(self, name: Hashable) -> None:
         """Note data on an input: it holds the watermark back again."""
-        self._idle.discard(name)
+        if self._idle:
+            self._idle.discard(name)
 
     def mark_idle(self, name: Hashable) -> int | None:
         """Note that an input has nothing for now; returns the new combined watermark if that rises."""

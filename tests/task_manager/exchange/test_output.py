@@ -15,6 +15,7 @@ from task_manager.exchange.credits import IDLE_BATCHES, ChannelLimits, CreditGat
 from task_manager.exchange.output import Output, OutputEdge
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from weir.clock import Clock, SystemClock
+from weir.errors import ConnectionLostError
 from weir.graph import Edge, Exchange
 from weir.keys import hash_keys, key_bytes, key_groups
 from weir.protocol.routing import initial_table, rescaled
@@ -425,6 +426,26 @@ def test_rows_have_left_for_other_processes_before_a_consumer_here_is_woken():
     output.emit(batch(["a"]))
     output.broadcast(Barrier(1))
     assert done == ["flushed", "RecordBatch", "flushed", "Barrier"]
+
+
+def test_rows_of_a_block_leave_at_once_and_nobody_looks_again():
+    (near, inbox), (far, _) = channel(0), channel(1)
+    far.is_remote, done = True, []
+    far.flush = lambda: done.append("flushed")
+    put = inbox.put
+    inbox.put = lambda delivery: (done.append(type(delivery.element).__name__), put(delivery))
+    table = initial_table(1, 2, 128).group_to_subtask
+    edge = OutputEdge(edge_of(Exchange.HASH), {0: near, 1: far}, BatchPolicy(1000, 1.0), table)
+    output = Output([edge], never_waits, SystemClock())
+    block = batch([f"key {number}" for number in range(100)])
+    output.emit_ahead(block, 0, 50)
+    assert done == ["flushed", "RecordBatch"]
+    assert output.pump() == float("inf")
+    assert done == ["flushed", "RecordBatch"]
+    # But once: a broken channel is seen without rows, too.
+    far.gate.fail(ConnectionLostError("gone"))
+    with pytest.raises(ConnectionLostError):
+        output.pump()
 
 
 def test_what_is_held_leaves_for_other_processes_as_one():
