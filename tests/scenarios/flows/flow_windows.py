@@ -2,11 +2,14 @@
 
 import weir
 from experiments.held_source import held
+from weir.state.tables import window_table
 
 SCHEMA = {"id": int, "server": str}
 SIZE_MS, SLIDE_MS, GAP_MS = 200, 50, 20
 #: Of a key in one result.
 ROWS = 7
+# Panes of sliding windows have some twenty entries in a subtask here, and are to be packed in spite of that.
+window_table.PACKED_ENTRIES_MIN = 2
 
 
 def build(input: str, rate: float, output: str, release: str) -> weir.Dataflow:
