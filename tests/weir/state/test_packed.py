@@ -243,7 +243,8 @@ def test_counts_equal_a_dictionary_wherever_the_groups_are(world, bytes_max):
     world.state.ownership.adopt(dict.fromkeys(range(8, 16), 1))
     state = CellTable(world.state, STATE, 1, bytes_max, 16)
     want: Counter[str] = Counter()
-    for _ in range(10):
+    # Where nothing fits, each key is looked up by itself.
+    for _ in range(3 if bytes_max == 1 else 10):
         names = [f"k{number}" for number in (random.zipf(1.3, 400) % 900).tolist()]
         column = weir_keys.key_bytes(pa.record_batch({"k": pa.array(names, pa.string())}), ("k",))
         for _, _, slots in state.pieces(weir_keys.hash_keys(column), column.data, column.offsets):

@@ -247,7 +247,7 @@ class TimersWithoutRoom(Timers):
     cache_bytes = 900
 
 
-TestTimers = model_test(Timers, 200, 40)
+TestTimers = model_test(Timers, 100, 40)
 TestTimersWithoutRoom = model_test(TimersWithoutRoom, 60, 30)
 TestTimersOnRocksDb = model_test(TimersOnRocksDb, 15, 20)
 TestTimersOnHybrid = model_test(TimersOnHybrid, 15, 20)
