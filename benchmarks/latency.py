@@ -22,7 +22,7 @@ from experiments.cluster import Cluster
 
 #: The first second is start-up: kernels run for the first time, caches fill. Reported apart, not left out of sight.
 WARM_UP_MS = 1000
-#: Up to this rate the bar follows the batch time-out.
+#: Up to this rate the bar follows ``taskManager.gather_ms``.
 _LOW_RATE = 1000
 #: And up to this one rows are to be quick; above, quick enough.
 _MIDDLE_RATE = 10_000
@@ -48,7 +48,7 @@ class LatencyOptions:
     repeat: int = 3
     parallelism: int = 2
     task_managers: int = 2
-    batch_timeout_ms: int = 10
+    gather_ms: int = 25
     data_root: Path = DATA_DIRECTORY
 
     @property
@@ -64,7 +64,7 @@ def bars(options: LatencyOptions) -> tuple[Bar, ...]:
         return cores
     none_lost = (Bar("lost", "at most", 0), Bar("duplicated", "at most", 0))
     if options.rate <= _LOW_RATE:
-        return (*cores, Bar("p99_ms", "at most", options.batch_timeout_ms + 5), *none_lost)
+        return (*cores, Bar("p99_ms", "at most", options.gather_ms + 5), *none_lost)
     if options.rate <= _MIDDLE_RATE:
         return (*cores, Bar("p50_ms", "at most", 2), Bar("p99_ms", "at most", 6), *none_lost)
     return (*cores, Bar("p99_ms", "at most", 10), *none_lost)
@@ -95,7 +95,7 @@ def run(options: LatencyOptions, report: Callable[[str, float], None]) -> Benchm
         "keys": options.keys,
         "parallelism": options.parallelism,
         "task_managers": options.task_managers,
-        "batch_timeout_ms": options.batch_timeout_ms,
+        "gather_ms": options.gather_ms,
         "warm_up_cut_ms": WARM_UP_MS,
     }
     return BenchmarkResult(f"latency_{options.rate:g}", config, runs, bars(options))
@@ -113,7 +113,7 @@ def _one_run(
             "jobs.throughput",
             _parameters(options, source, directory),
             task_managers=options.task_managers,
-            settings={"taskManager.batch_timeout_ms": options.batch_timeout_ms},
+            settings={"taskManager.gather_ms": options.gather_ms},
             look_s=_LOOK_S,
         )
         engine = run_engine(
@@ -150,7 +150,7 @@ def _idle_run(
 ) -> dict[str, Any]:
     """Processors that a job takes to which nothing comes; nobody looks at it meanwhile."""
     report(label, 0.0)
-    settings = {"taskManager.batch_timeout_ms": options.batch_timeout_ms}
+    settings = {"taskManager.gather_ms": options.gather_ms}
     with Cluster(directory / "cluster", task_managers=options.task_managers, settings=settings) as cluster:
         cluster.start_control_plane("jobs.throughput", _parameters(options, source, directory))
         for _ in range(options.task_managers):

@@ -125,7 +125,7 @@ def latency(
     repeat: Repeat = 3,
     parallelism: Parallelism = 2,
     task_managers: TaskManagers = 2,
-    batch_timeout_ms: Annotated[int, typer.Option(min=0, help="taskManager.batch_timeout_ms.")] = 10,
+    gather_ms: Annotated[int, typer.Option(min=0, max=1000, help="taskManager.gather_ms.")] = 25,
 ) -> None:
     """Latency from the scheduled time of an event to the sink, at a fixed rate."""
 
@@ -139,7 +139,7 @@ def latency(
             repeat,
             parallelism,
             task_managers,
-            batch_timeout_ms,
+            gather_ms,
         )
         return benchmark.run(options, report).as_json()
 

@@ -27,10 +27,10 @@ _MEAN_WEIGHT = 0.05
 
 #: So long a small batch waits for those of other inputs that come at the same time; not if batches are this far apart,
 #: where it hardly counts, and only now and then as long as it does not pay.
-_WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0006, 0.02
+_WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0006, 0.04
 _WINDOW_WEIGHT, _WINDOW_PAYS, _WINDOW_TRIES = 0.1, 0.4, 32
 #: Where windows mostly pay and batches come this often, all of a round is waited for at once, but now and then.
-_ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.8, 0.015, 16
+_ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.8, 0.03, 16
 #: Rounds that are so far apart are looked at less often, and their consumer reads from links itself: where they follow
 #: each other closely, rows are to be quick.
 _LONG_ROUND_S, _LONG_ROUND_PAYS, _LONG_ROUND_SAMPLES = 0.006, 0.7, 32

@@ -86,7 +86,7 @@ class StepParts:
             parallelism=stage.parallelism,
             max_parallelism=logical.max_parallelism,
             batch_size=self._config.batch_size,
-            batch_timeout_ms=self._config.batch_timeout_ms,
+            gather_ms=self._config.gather_ms,
             job_start_us=job_start_us or self._settings.deployed_us,
             clock=self._clock,
             tables=tables.of(node.name, state_ids) if node.is_keyed else None,

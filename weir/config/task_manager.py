@@ -86,11 +86,18 @@ class TaskManagerConfig(Section):
     batch_size: int = setting(32_768, "Rows after which a batch is sent.", "rows", ge=1, le=1 << 24)
     batch_timeout_ms: int = setting(
         10,
-        "Age after which a batch is sent, however few rows it has; 0: at once. Sources with a rate that have few rows "
-        "gather them for a quarter longer, 12.5 ms at most.",
+        "Age after which a batch is sent, however few rows it has; 0: at once.",
         "ms",
         ge=0,
         le=60_000,
+    )
+    gather_ms: int = setting(
+        25,
+        "Sources with a rate that have few rows gather them for so long at most, since a batch costs about as much "
+        "with one row as with a hundred; 0: not at all.",
+        "ms",
+        ge=0,
+        le=1_000,
     )
     use_hybrid: bool = setting(
         True,

@@ -74,8 +74,8 @@ class OperatorContext:
     max_parallelism: int = 128
     #: Rows at which a batch is cut.
     batch_size: int = 32_768
-    #: How long a row may wait for others, so that batches are larger.
-    batch_timeout_ms: float = 0
+    #: How long a row of a paced source may wait for others, so that batches are larger.
+    gather_ms: float = 0
     #: Epoch µs at which the job started; paced sources schedule from it, the same in all subtasks.
     job_start_us: int = 0
     clock: Clock = field(default_factory=SystemClock)

@@ -108,7 +108,7 @@ def test_a_row_waits_longer_for_others_where_rounds_are_far_apart():
 
 def test_no_round_is_waited_for_where_batches_are_rare_large_or_alone():
     pace = Pace(32_768, rest_ms_max=10.0)
-    assert rounds(pace, 200, period_s=0.018)[-100:] == [0.0] * 100
+    assert rounds(pace, 200, period_s=0.036)[-100:] == [0.0] * 100
     assert rounds(Pace(32_768, rest_ms_max=10.0), 200, rows=5000)[-100:] == [0.0] * 100
     pace = Pace(32_768, rest_ms_max=10.0)
     assert any(rounds(pace, 200)[-100:])

@@ -41,9 +41,8 @@ from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 
 #: A poll gives at least this much of the schedule at once, if events are due more often.
 COALESCE_US = 2_750
-#: And more, until so many rows are due, but no more than this: a poll of one row costs as much. The batch time-out
-#: bounds it, too, with a quarter on top: rows that nothing else holds up are the only ones that wait so long.
-_ROWS_WORTH_A_POLL, COALESCE_US_MAX, _BEYOND_TIMEOUT = 8, 12_500, 1.25
+#: And more, until so many rows are due, but no more than ``gather_ms``: a poll of one row costs as much.
+_ROWS_WORTH_A_POLL = 13
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
 #: Where so many come in ``COALESCE_US``, a poll decodes what is due and gives it out as it is, as without a rate: what
@@ -110,11 +109,10 @@ def _is_trickle(rate: float) -> bool:
 
 def _turn_us(period_us: float, gather_us_max: int) -> int:
     """From one poll to the next, where an event is due every ``period_us`` of a subtask."""
-    longest_us = min(int(gather_us_max * _BEYOND_TIMEOUT), COALESCE_US_MAX)
-    if period_us >= longest_us:
+    if period_us >= gather_us_max:
         # Each event is alone, whether it waits or not.
         return COALESCE_US
-    few_us = min(int(_ROWS_WORTH_A_POLL * period_us), longest_us)
+    few_us = min(int(_ROWS_WORTH_A_POLL * period_us), gather_us_max)
     crowd_us = min(int(COALESCE_US * COALESCE_US / period_us / _STREAM_ROWS), gather_us_max, CROWD_US_MAX)
     return max(COALESCE_US, few_us, crowd_us)
 
@@ -237,7 +235,7 @@ class BatchSource(SourceReader):
             place.place,
             place.readers,
             self._emitted_before - place.first,
-            int(self._context.batch_timeout_ms * 1000),
+            int(self._context.gather_ms * 1000),
         )
 
     def _restore(

@@ -9,7 +9,7 @@ import weir
 from weir.errors import GraphError
 from weir.operators.ahead import RowsAhead
 from weir.operators.base import OperatorContext
-from weir.operators.sources.pacing import COALESCE_US, COALESCE_US_MAX, CROWD_US_MAX, BatchSource, Schedule
+from weir.operators.sources.pacing import COALESCE_US, CROWD_US_MAX, BatchSource, Schedule
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
 from weir.specs import SourceSpec
 from weir.testing.manual_clock import ManualClock
@@ -56,9 +56,7 @@ def look_at(blocks, block):
     return RowsAhead(block, [])
 
 
-def opened(
-    rate, rows=2000, subtask=0, parallelism=1, batch_timeout_ms=0, look=None, kind=CountingSource, **spec
-):
+def opened(rate, rows=2000, subtask=0, parallelism=1, gather_ms=0, look=None, kind=CountingSource, **spec):
     clock = ManualClock()
     source = kind(SourceSpec(schema=SCHEMA, rate=rate, **spec), rows)
     start_us = clock.now_us()
@@ -68,7 +66,7 @@ def opened(
         0,
         subtask,
         parallelism,
-        batch_timeout_ms=batch_timeout_ms,
+        gather_ms=gather_ms,
         job_start_us=start_us,
         clock=clock,
     )
@@ -158,21 +156,20 @@ def test_high_rates_are_polled_at_intervals_and_low_rates_on_time():
 
 
 @pytest.mark.parametrize(
-    ("rate", "batch_timeout_ms", "turn_us"),
+    ("rate", "gather_ms", "turn_us"),
     [
         (10_000.0, 10, COALESCE_US),
-        (2_000.0, 10, 4_000),
-        (500.0, 10, COALESCE_US_MAX),
-        (500.0, 60_000, COALESCE_US_MAX),
-        (500.0, 5, 6_250),
+        (5_000.0, 25, COALESCE_US),
+        (2_000.0, 25, 6_500),
+        (500.0, 25, 25_000),
+        (500.0, 1_000, 26_000),
+        (500.0, 5, 5_000),
         (500.0, 0, COALESCE_US),
-        (100_000.0, 10, COALESCE_US),
+        (100_000.0, 25, COALESCE_US),
     ],
 )
-def test_at_middle_rates_a_poll_waits_for_some_rows_but_not_far_beyond_the_batch_timeout(
-    rate, batch_timeout_ms, turn_us
-):
-    source, clock = opened(rate, rows=60, batch_timeout_ms=batch_timeout_ms)
+def test_at_middle_rates_a_poll_waits_for_some_rows_but_not_longer_than_it_may(rate, gather_ms, turn_us):
+    source, clock = opened(rate, rows=60, gather_ms=gather_ms)
     polls = [at for at, _ in drain(source, clock)]
     assert {at % turn_us for at in polls} == {0}
     assert polls[1] - polls[0] == turn_us
@@ -182,7 +179,7 @@ def test_at_middle_rates_a_poll_waits_for_some_rows_but_not_far_beyond_the_batch
 def test_at_high_rates_a_poll_gathers_longer_and_gives_out_all_that_is_due_as_one_batch(rate, turn_us):
     looked = []
     source, clock = opened(
-        rate, rows=100_000, batch_timeout_ms=10, look=looked.append, kind=WantedSource, event_time_column="n"
+        rate, rows=100_000, gather_ms=10, look=looked.append, kind=WantedSource, event_time_column="n"
     )
     start, polls = clock.now_us(), drain(source, clock, rows_max=60_000)
     # What was decoded before the start goes first.
@@ -196,7 +193,7 @@ def test_at_high_rates_a_poll_gathers_longer_and_gives_out_all_that_is_due_as_on
 
 
 def test_an_event_that_is_alone_anyway_does_not_wait_for_others():
-    source, clock = opened(80.0, rows=20, batch_timeout_ms=10)
+    source, clock = opened(80.0, rows=20, gather_ms=12)
     assert [at for at, _ in drain(source, clock)] == [k * 12_500 for k in range(20)]
 
 
