@@ -1,7 +1,4 @@
-"""What all sources share: the open-loop schedule, the time columns and the limit on events.
-
-Open loop: event ``k`` of subtask ``i`` of ``p`` is due at ``job_start + (k * p + i) / rate`` whatever the
-engine does; if it falls behind, the events carry their scheduled time, so that the delay shows in the latency.
+"""What all sources share: polls by the schedule, the time columns and the limit on events.
 
 After a restart each subtask goes on at its next event. As long as the job's start is the same, so is the schedule: what
 was missed is due at once, with its old time. With another start (a savepoint is started later) the next event is due at
@@ -11,7 +8,6 @@ given so far.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
@@ -26,6 +22,7 @@ from weir.operators.ahead import PartAhead, RowsAhead
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.event_times import EventTimes, TimesOfRows, generated
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
+from weir.operators.sources.schedule import Schedule, is_trickle
 from weir.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
@@ -39,82 +36,10 @@ from weir.records import (
 from weir.specs import SourceSpec
 from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 
-#: A poll gives at least this much of the schedule at once, if events are due more often.
-COALESCE_US = 2_750
-#: And more, until so many rows are due, but no more than ``gather_ms``: a poll of one row costs as much.
-_ROWS_WORTH_A_POLL = 13
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
-#: Where so many come in ``COALESCE_US``, a poll decodes what is due and gives it out as it is, as without a rate: what
-#: makes small polls cheap (rows that are looked at before, due times as lists) costs more for each row than it saves.
-#: And polls gather longer, the more the higher the rate, up to this: the machine is busy with rows.
-_STREAM_ROWS, CROWD_US_MAX = 1_024, 10_000
 #: Rows are looked at before they are due in blocks of up to this many bytes: parts of a block keep all of it.
 _AHEAD_BYTES_MAX = 2 << 20
-
-
-class Schedule:
-    """Due times of one subtask's events; ``skipped`` events of the source come before its event 0."""
-
-    def __init__(
-        self,
-        rate: float,
-        start_us: int,
-        subtask_index: int,
-        parallelism: int,
-        skipped: int = 0,
-        gather_us_max: int = 0,
-    ) -> None:
-        """``gather_us_max``: how long an event may wait for the next ones, if that is more than usual."""
-        self._start_us = start_us
-        self._subtask_index = subtask_index + skipped
-        self._parallelism = parallelism
-        self._us_per_event = 1e6 / rate
-        self._turn_us = _turn_us(parallelism * self._us_per_event, gather_us_max)
-
-    def due_us(self, number: int) -> int:
-        """Epoch µs at which the subtask's event of this number (from 0) is due."""
-        return self._start_us + int((number * self._parallelism + self._subtask_index) * self._us_per_event)
-
-    def due_times_us(self, first: int, count: int) -> np.ndarray:
-        """Due times, int64, of ``count`` events from number ``first``."""
-        numbers = np.arange(first, first + count, dtype=np.float64)
-        offsets = (numbers * self._parallelism + self._subtask_index) * self._us_per_event
-        return offsets.astype(np.int64) + self._start_us
-
-    def next_turn_us(self, now_us: int) -> int:
-        """The next moment at which this subtask polls; the same for all subtasks.
-
-        A consumer then takes what they send as one batch: half of the work of two, where they took turns.
-        """
-        return self._start_us + ((now_us - self._start_us) // self._turn_us + 1) * self._turn_us
-
-    def due_count(self, now_us: int) -> int:
-        """How many events of the subtask are due by now."""
-        if now_us < self._start_us:
-            return 0
-        # The estimate may be off by one, as due times are cut to whole µs.
-        slot = (now_us - self._start_us) / self._us_per_event
-        count = max(0, math.floor((slot - self._subtask_index) / self._parallelism) + 1)
-        while count and self.due_us(count - 1) > now_us:
-            count -= 1
-        while self.due_us(count) <= now_us:
-            count += 1
-        return count
-
-
-def _is_trickle(rate: float) -> bool:
-    return rate * COALESCE_US < _STREAM_ROWS * 1e6
-
-
-def _turn_us(period_us: float, gather_us_max: int) -> int:
-    """From one poll to the next, where an event is due every ``period_us`` of a subtask."""
-    if period_us >= gather_us_max:
-        # Each event is alone, whether it waits or not.
-        return COALESCE_US
-    few_us = min(int(_ROWS_WORTH_A_POLL * period_us), gather_us_max)
-    crowd_us = min(int(COALESCE_US * COALESCE_US / period_us / _STREAM_ROWS), gather_us_max, CROWD_US_MAX)
-    return max(COALESCE_US, few_us, crowd_us)
 
 
 class BatchSource(SourceReader):
@@ -197,7 +122,7 @@ class BatchSource(SourceReader):
         indices = context.subtask_indices or tuple(range(context.parallelism))
         #: Number of subtasks, and this one's place among them.
         self._subtasks, self._rank = len(indices), indices.index(context.subtask_index)
-        self.is_trickle = spec.rate is not None and _is_trickle(spec.rate / self._subtasks)
+        self.is_trickle = spec.rate is not None and is_trickle(spec.rate / self._subtasks)
         start_us = context.job_start_us or context.clock.now_us()
         positions = self._positions(context)
         if positions:
