@@ -46,6 +46,7 @@ KERNEL_MODULES = (
     "weir.operators.sources.csv_scan",
     "weir.operators.sources.parquet_kernels",
     "weir.operators.sources.parquet_division",
+    "weir.operators.sources.parquet_packed",
     "weir.operators.sinks.latency_format",
     "weir.operators.sources.line_shapes",
     "weir.state.tables.slot_layout",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,7 +19,7 @@ from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_kernels import append_found, append_plain
 from weir.operators.sources.parquet_late import LateRows, LateTexts
-from weir.operators.sources.parquet_pages import CODECS, Page, PageReader, UnsupportedPageError
+from weir.operators.sources.parquet_pages import CODECS, LaterPage, Page, PageReader, UnsupportedPageError
 
 _ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY", "BIT_PACKED"}
 #: Types whose values lie in the file as in memory, by how the file calls them. None: texts.
@@ -71,13 +71,13 @@ class _Column:
             return taken
         return self._texts(rows, bytes_max) if self.is_text else self._numbers(rows)
 
-    def plan(self, rows_max: int, bytes_max: int) -> tuple[int, int, list[Callable[[], Page]]]:
-        """Pass over whole pages that need not be read now: their rows, bytes, and what reads each.
+    def plan(self, rows_max: int, bytes_max: int) -> tuple[int, int, list[LaterPage]]:
+        """Pass over whole pages that need not be read now: their rows, bytes, and they.
 
         0 rows: the next ones are to be taken, as many as :meth:`rows_to_boundary` says.
         """
         rows = size_bytes = 0
-        pages: list[Callable[[], Page]] = []
+        pages: list[LaterPage] = []
         if self._left is not None or (self._page is not None and self._page.rows_left):
             return 0, 0, []
         while rows < rows_max:
@@ -89,7 +89,7 @@ class _Column:
                 break
             rows += found.rows
             size_bytes += found.size_bytes
-            pages.append(found.read)
+            pages.append(found)
         return rows, size_bytes, pages
 
     def rows_to_boundary(self) -> int:

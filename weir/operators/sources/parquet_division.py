@@ -30,7 +30,7 @@ def name_owners(order: np.ndarray, ends: np.ndarray, owners: np.ndarray) -> None
 
 
 @byte_kernel_part
-def _copy_text(data: np.ndarray, at: int, length: int, address: int, safe: int) -> None:
+def copy_text_to(data: np.ndarray, at: int, length: int, address: int, safe: int) -> None:
     """Copy bytes, 32 at a time where they end at ``safe`` or before it; ``PADDING_BYTES`` more are overwritten."""
     if at + length <= safe:
         done = 0
@@ -83,7 +83,7 @@ def divide_plain(
         address = to[owner]
         if length > stop - at or address + length > stops[owner]:
             return -1
-        _copy_text(data, at, length, address, safe)
+        copy_text_to(data, at, length, address, safe)
         at += length
         address += length
         to[owner] = address
@@ -131,7 +131,7 @@ def divide_found(
         address = to[owner]
         if address + length > stops[owner]:
             return -1
-        _copy_text(data, int(begins[number]), length, address, safe)
+        copy_text_to(data, int(begins[number]), length, address, safe)
         address += length
         to[owner] = address
         offsets[nexts[owner]] = address - starts[owner]

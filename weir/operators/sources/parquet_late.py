@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,8 @@ from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.parquet_division import divide_found, divide_plain, name_owners
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_kernels import append_found, append_plain
-from weir.operators.sources.parquet_pages import Page, UnsupportedPageError
+from weir.operators.sources.parquet_packed import divide_packed
+from weir.operators.sources.parquet_pages import LaterPage, Page, UnsupportedPageError
 
 #: Room for the texts of each consumer: so many times their share, and so much more. If they are longer, all are read
 #: first.
@@ -51,8 +52,8 @@ class LateTexts:
     rows: int
     #: At most so many bytes.
     size_bytes: int
-    #: Each reads one page, of which no row was taken; it may be called again.
-    pages: Sequence[Callable[[], Page]]
+    #: No row of them was taken.
+    pages: Sequence[LaterPage]
     #: Reads all texts in another way, where a page has another form than its header says.
     read_otherwise: Callable[[], pa.Array]
     #: What is raised in place of an error of reading.
@@ -139,33 +140,41 @@ class LateTexts:
 
     def _divide(self, owners: np.ndarray, targets: Sequence[np.ndarray]) -> bool:
         """Copy all texts, page by page; ``targets``: the last arguments of ``divide_plain``. False: it cannot be."""
+        if sum(page.rows for page in self.pages) != self.rows:
+            return False
         row = 0
         try:
-            for read in self.pages:
-                page = read()
-                if page.valid is not None or row + page.rows > self.rows:
-                    return False
-                if page.at < 0:
-                    at = divide_found(page.data, page.starts, page.lengths, page.rows, owners, row, *targets)
+            for is_packed, group in groupby(self.pages, lambda page: page.packed is not None):
+                if is_packed:
+                    packed = [page.packed for page in group if page.packed is not None]
+                    row = divide_packed(packed, owners, row, targets)
                 else:
-                    at = divide_plain(page.data, page.at, page.rows, owners, row, *targets)
-                if at < 0:
+                    for later in group:
+                        row = self._divide_page(later.read(), owners, row, targets)
+                if row < 0:
                     return False
-                row += page.rows
-                # The next one takes its memory, which is in the processor's cache.
-                del page
         except (DamagedPageError, UnsupportedPageError, OSError):
             # What is wrong is told by who reads them in order.
             return False
         return row == self.rows
+
+    def _divide_page(self, page: Page, owners: np.ndarray, row: int, targets: Sequence[np.ndarray]) -> int:
+        """Copy the texts of a page that was read; returns the number of the next row, or -1."""
+        if page.valid is not None or row < 0 or row + page.rows > self.rows:
+            return -1
+        if page.at < 0:
+            at = divide_found(page.data, page.starts, page.lengths, page.rows, owners, row, *targets)
+        else:
+            at = divide_plain(page.data, page.at, page.rows, owners, row, *targets)
+        return row + page.rows if at >= 0 else -1
 
     def _read(self) -> pa.Array:
         offsets = np.zeros(self.rows + 1, dtype=np.int32)
         valid: np.ndarray | None = None
         out = np.empty(self.size_bytes + PADDING_BYTES, dtype=np.uint8)
         row = 0
-        for read in self.pages:
-            page = read()
+        for later in self.pages:
+            page = later.read()
             if row + page.rows > self.rows:
                 raise UnsupportedPageError("a page is not as its header says")
             is_there = _NONE if page.valid is None else page.valid.view(np.uint8)

@@ -34,9 +34,12 @@ from weir.operators.sources.parquet_kernels import (
     look_up_texts,
     look_up_words,
 )
+from weir.operators.sources.parquet_packed import HAS_LEVELS, IS_SNAPPY, PackedPage, Windows
 
 #: As the file calls them, and as pyarrow does.
 CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip"}
+#: Of these, what can be divided while it is read.
+_WINDOWED = (None, "snappy")
 #: So many bytes are read to find a header; statistics in it may be longer.
 _HEADER_BYTES, _HEADER_BYTES_MAX = 1 << 10, 16 << 20
 #: An index of more bits is none.
@@ -95,6 +98,8 @@ class LaterPage:
     size_bytes: int
     #: Returns the page; it may be called again.
     read: Callable[[], Page]
+    #: Set where it can be divided while it is read.
+    packed: PackedPage | None = None
 
 
 class PageReader:
@@ -114,7 +119,7 @@ class PageReader:
         self._descriptor = descriptor
         self._dtype = dtype
         self._may_be_null = may_be_null
-        name = CODECS[chunk.compression]
+        self._codec_name = name = CODECS[chunk.compression]
         self._codec = None if name is None else pa.Codec(name)
         start = chunk.data_page_offset
         if chunk.has_dictionary_page and chunk.dictionary_page_offset:
@@ -126,6 +131,7 @@ class PageReader:
         self._page_bytes_max = chunk.total_uncompressed_size
         self._scratch = np.empty(0, dtype=np.uint8)
         self._dictionary: Page | None = None
+        self._windows: Windows | None = None
 
     def next_page(self) -> Page:
         """The next page with rows.
@@ -168,9 +174,25 @@ class PageReader:
             body_at = self._at
             self._at += header.compressed_bytes
             size_bytes, read = header.uncompressed_bytes, partial(self._page_at, body_at, header)
-            return LaterPage(begin, header.values, size_bytes, read)
+            return LaterPage(begin, header.values, size_bytes, read, self._packed(body_at, header))
         page = self._data_page(header)
         return LaterPage(begin, page.rows, page.text_bytes, lambda: page)
+
+    def _packed(self, body_at: int, header: PageHeader) -> PackedPage | None:
+        """A page of plain texts, if it can be divided while it is read."""
+        if (
+            header.definition_bytes >= 0
+            or self._codec_name not in _WINDOWED
+            or header.values > self._rows_max
+        ):
+            return None
+        if self._may_be_null and header.level_encoding != RLE:
+            return None
+        form = IS_SNAPPY if self._codec_name == "snappy" else 0
+        form |= HAS_LEVELS if self._may_be_null else 0
+        sizes = header.compressed_bytes, header.uncompressed_bytes
+        self._windows = self._windows or Windows(self._descriptor)
+        return PackedPage(self._windows, (body_at, *sizes, header.values, form))
 
     def _read_dictionary(self, header: PageHeader) -> None:
         if header.encoding not in (PLAIN, PLAIN_DICTIONARY):

@@ -18,7 +18,7 @@ from weir.operators.sources.parquet import ParquetReader
 from weir.operators.sources.parquet_columns import direct_batches
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_late import LateRows, LateTexts
-from weir.operators.sources.parquet_pages import Page, UnsupportedPageError
+from weir.operators.sources.parquet_pages import LaterPage, Page, UnsupportedPageError
 from weir.operators.sources.parquet_rows import open_parquet
 from weir.records import system_schema, user_columns
 from weir.specs import ParquetSpec
@@ -132,14 +132,16 @@ def test_pages_that_are_not_as_they_say_are_read_otherwise():
         raise UnsupportedPageError("levels of another form")
 
     texts = pa.array(["a", "b"])
-    late = LateTexts(pa.field("t", pa.string()), 0, 2, 10, [refuse], lambda: texts)
+    late = LateTexts(pa.field("t", pa.string()), 0, 2, 10, [LaterPage(0, 2, 10, refuse)], lambda: texts)
     assert late.divided(np.arange(2, dtype=np.uint32), [0, 1, 2]) is None
     assert late.joined(pa.record_batch({"n": [1, 2]})).to_pydict() == {"t": ["a", "b"], "n": [1, 2]}
 
 
 def test_columns_with_one_value_are_not_put_in_order():
     page = Page(3, None, None, np.frombuffer(bytearray(b"\1\0\0\0a\1\0\0\0b\1\0\0\0c"), dtype=np.uint8), 0)
-    late = LateTexts(pa.field("t", pa.string()), 2, 3, 15, [lambda: page], list, constants=["time"])
+    late = LateTexts(
+        pa.field("t", pa.string()), 2, 3, 15, [LaterPage(0, 3, 15, lambda: page)], list, constants=["time"]
+    )
     hashes = np.array([1 << 63, 0, 0], dtype=np.uint64)
     batch = pa.record_batch({"time": [7, 7, 7], "n": [0, 1, 2]})
     parts = list(split_by_owner(batch, hashes, np.array([0, 1], dtype=np.int32), range(2), late))
@@ -160,7 +162,9 @@ def test_a_consumer_whose_texts_fill_its_room_leaves_those_of_the_next_alone(sho
     texts = [b"a", b"b" * 40, b"a" * (room_bytes - short - 1), b"c" * 40, b"d" * 40]
     data = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
     page = Page(5, None, None, np.frombuffer(bytearray(data), dtype=np.uint8), 0)
-    late = LateTexts(pa.field("t", pa.binary()), 0, 5, size_bytes, [lambda: page], list)
+    late = LateTexts(
+        pa.field("t", pa.binary()), 0, 5, size_bytes, [LaterPage(0, 5, size_bytes, lambda: page)], list
+    )
     parts = late.divided(np.array([0, 2, 1, 3, 4], dtype=np.uint32), [0, 2, 5])
     expected = [pa.array([texts[row] for row in rows]) for rows in ([0, 2], [1, 3, 4])]
     assert parts == expected if short >= PADDING_BYTES else parts in (None, expected)
@@ -171,7 +175,7 @@ def test_an_error_of_reading_names_the_file():
         raise OSError("the disk is gone")
 
     late = LateTexts(
-        *(pa.field("t", pa.string()), 0, 2, 10, [fail], list),
+        *(pa.field("t", pa.string()), 0, 2, 10, [LaterPage(0, 2, 10, fail)], list),
         unreadable=lambda error: InputError(f"a.parquet: {error}"),
     )
     assert late.divided(np.arange(2, dtype=np.uint32), [0, 1, 2]) is None
