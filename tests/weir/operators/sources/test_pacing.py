@@ -165,6 +165,8 @@ def test_high_rates_are_polled_at_intervals_and_low_rates_on_time():
         (500.0, 25, 25_000),
         (500.0, 1_000, 26_000),
         (500.0, 5, 5_000),
+        (500.0, 4, COALESCE_US),
+        (160.0, 25, 25_000),
         (500.0, 0, COALESCE_US),
         (100_000.0, 25, COALESCE_US),
     ],
@@ -193,8 +195,8 @@ def test_at_high_rates_a_poll_gathers_longer_and_gives_out_all_that_is_due_as_on
     assert not looked, "what is given out as it is need not be looked at before"
 
 
-def test_an_event_that_is_alone_anyway_does_not_wait_for_others():
-    source, clock = opened(80.0, rows=20, gather_ms=12)
+def test_an_event_that_would_wait_for_one_other_at_most_does_not_wait():
+    source, clock = opened(80.0, rows=20, gather_ms=25)
     assert [at for at, _ in drain(source, clock)] == [k * 12_500 for k in range(20)]
 
 
