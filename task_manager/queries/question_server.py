@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from task_manager.exchange.sockets import send_at_once
 from task_manager.job_slot import JobSlot
+from task_manager.priority import AnsweringPriority
 from task_manager.queries.answers import QUERIES_MAX
 from task_manager.queries.directory import FetchedDirectory
 from task_manager.queries.question_pages import PageServer, question_pages
@@ -72,7 +73,10 @@ class QuestionServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="questions", daemon=True)
-        self._pool = ThreadPoolExecutor(QUERIES_MAX, thread_name_prefix="question")
+        self._priority = AnsweringPriority(config.niceness)
+        self._pool = ThreadPoolExecutor(
+            QUERIES_MAX, thread_name_prefix="question", initializer=self._priority.begin_thread
+        )
         self._directory = FetchedDirectory(self._identity, calls.directory, clock)
         hosts = own_hosts(config.host, config.advertised_host)
         admitted = Admission(hosts, owner="task manager", hosts_setting="taskManager.advertised_host")
@@ -169,6 +173,7 @@ class QuestionServer:
             found = None
         if found is not None:
             answer(_reply(found))
+            self._priority.asked(self._running_loop.time())
             return
 
         def work() -> None:

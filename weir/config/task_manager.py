@@ -34,6 +34,15 @@ class TaskManagerConfig(Section):
         "Port of the pages: `/state/...`, as the control plane's, and `/metrics`. 0: any free one, which the log and "
         "`/status` tell.",
     )
+    niceness: int = setting(
+        10,
+        "How far a task manager puts the priority of its threads below that of the one that answers, as soon as 50 "
+        "questions for single keys have come within a second, and until it ends. Where processors are busy, other "
+        "programs of the same service or container (else: of the machine) go first, too. 0: never. Linux only.",
+        "steps of `nice`",
+        ge=0,
+        le=19,
+    )
     cp_host: str = setting("127.0.0.1", "Host of the control plane.", min_length=1)
     cp_port: Port = setting(8008, "gRPC port of the control plane.")
     control_planes: TextList = setting(
