@@ -12,8 +12,8 @@ from weir.graph import PhysicalGraph
 from weir.protocol.queries import QueryError, Question, check_job
 from weir.questions.asking import Reply
 from weir.questions.likely_groups import KeyKind, key_kinds, likely_group
-from weir.rpc import control_pb2
-from weir.rpc.wire import handshake_to_proto
+from weir.rpc import common_pb2, control_pb2
+from weir.rpc.wire import JobIdentity, handshake_to_proto
 from weir.specs import KeyedAggregateSpec
 from weir.specs.windows import WindowAggregateSpec
 
@@ -27,6 +27,7 @@ class OwnDirectory:
         self._graph: PhysicalGraph | None = None
         self._steps: dict[str, int] = {}
         self._kinds: dict[str, KeyKind] = {}
+        self._identity: tuple[JobIdentity, common_pb2.Handshake] | None = None
 
     @property
     def generation(self) -> int:
@@ -112,10 +113,16 @@ class OwnDirectory:
 
         return client.begin_query(self._request(question, ""), answered)
 
+    def _handshake(self, identity: JobIdentity) -> common_pb2.Handshake:
+        known = self._identity
+        if known is None or known[0] is not identity:
+            self._identity = known = identity, handshake_to_proto(identity)
+        return known[1]
+
     def _request(self, question: Question, manifest_path: str) -> control_pb2.QueryRequest:
         job = self._control_plane.job
         return control_pb2.QueryRequest(
-            handshake=handshake_to_proto(job.identity),
+            handshake=self._handshake(job.identity),
             question_json=orjson.dumps(question.to_json()),
             state_id=job.state_ids.get(
                 f"{question.step}/{question.state}", job.state_ids.get(question.step, 0)

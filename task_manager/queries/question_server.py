@@ -56,6 +56,19 @@ class DirectoryCalls(Protocol):
 Answer = tuple[int, dict[str, Any], int]
 
 
+class _Gone:
+    """Whether a caller has gone; a ``threading.Event`` takes longer to make than most answers need it."""
+
+    __slots__ = ("is_set",)
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def set(self) -> None:
+        """Called by the loop; whoever works on the question looks now and then."""
+        self.is_set = True
+
+
 class QuestionServer:
     """One for each process."""
 
@@ -150,7 +163,7 @@ class QuestionServer:
         except Exception as error:
             answer(_reply((400, {"error": f"malformed question: {error}"}, 0)))
             return None
-        gone = threading.Event()
+        gone = _Gone()
         self._look(request, question, answer, gone, 0)
         return gone.set
 
@@ -159,10 +172,10 @@ class QuestionServer:
         request: control_pb2.QueryRequest,
         question: Question,
         answer: Callable[[bytes], None],
-        gone: threading.Event,
+        gone: _Gone,
         looks: int,
     ) -> None:
-        if gone.is_set():
+        if gone.is_set:
             return
         try:
             found = answered(partial(self._quick, request, question))
@@ -178,7 +191,7 @@ class QuestionServer:
 
         def work() -> None:
             reply = _reply(answered(partial(self._slow, request, question, gone)))
-            if not gone.is_set():
+            if not gone.is_set:
                 self._running_loop.call_soon_threadsafe(answer, reply)
 
         self._pool.submit(work)
@@ -187,12 +200,10 @@ class QuestionServer:
         runtime = self._slot.current(handshake_from_proto(request.handshake))
         return runtime.answers.quick(question, request.state_id)
 
-    def _slow(
-        self, request: control_pb2.QueryRequest, question: Question, gone: threading.Event
-    ) -> Answer | None:
+    def _slow(self, request: control_pb2.QueryRequest, question: Question, gone: _Gone) -> Answer | None:
         runtime = self._slot.current(handshake_from_proto(request.handshake))
         return runtime.answers.answer(
-            question, request.state_id, request.manifest_path, lambda: not gone.is_set()
+            question, request.state_id, request.manifest_path, lambda: not gone.is_set
         )
 
 

@@ -114,11 +114,13 @@ def parse_question(
     Raises:
         QueryError: they are unknown, malformed, or do not go together; the message names them.
     """
-    unknown = sorted(given.keys() - _PARAMETERS)
-    if unknown:
+    if given and (unknown := sorted(given.keys() - _PARAMETERS)):
         raise QueryError(400, f"{unknown[0]!r} is no parameter; there are {', '.join(sorted(_PARAMETERS))}")
     if key is not None and len(key) > _KEY_CHARACTERS_MAX:
         raise QueryError(400, f"the key has more than {_KEY_CHARACTERS_MAX:,} characters")
+    if key is not None and not given:
+        # Most questions: what follows would leave everything else as it is.
+        return Question(step, state, key)
     after, checkpoint_id = read_continuation(given["continuation"]) if "continuation" in given else ("", None)
     is_range = key is None
     continues_latest = bool(after) and checkpoint_id is None

@@ -149,26 +149,54 @@ Done = Callable[[bytes | ConnectionLostError], None]
 class _AskingProtocol(_Framed):
     def __init__(self) -> None:
         super().__init__()
-        self.waiting: dict[int, tuple[Done, asyncio.TimerHandle]] = {}
+        self._loop = asyncio.get_running_loop()
+        #: What takes the answer, when it is late, and after how many seconds that is.
+        self._waiting: dict[int, tuple[Done, float, float]] = {}
+        #: For all that wait; a timer for each takes as long as all else that is done here for a question.
+        self._timer: asyncio.TimerHandle | None = None
+
+    def ask(self, number: int, question: bytes, timeout_s: float, done: Done) -> None:
+        """Send a question."""
+        late_s = self._loop.time() + timeout_s
+        self._waiting[number] = done, late_s, timeout_s
+        if self._timer is None or late_s < self._timer.when():
+            self._set_timer(late_s)
+        self.send(number, question)
+
+    def take_back(self, number: int) -> None:
+        """Nobody waits for the answer any more."""
+        if self._waiting.pop(number, None) is not None:
+            self.send(number, b"")
 
     def frame_received(self, number: int, content: bytes) -> None:
         self._end(number, content)
 
-    def expire(self, number: int, timeout_s: float) -> None:
-        """It has taken too long."""
-        self.send(number, b"")
-        self._end(number, ConnectionLostError(f"it did not answer within {timeout_s:g} s"))
+    def _set_timer(self, late_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(late_s, self._expire)
+
+    def _expire(self) -> None:
+        """Some may have taken too long; the timer is that of the first, which may have been answered."""
+        self._timer = None
+        now_s = self._loop.time()
+        for number, (_, late_s, timeout_s) in list(self._waiting.items()):
+            if late_s <= now_s:
+                self.send(number, b"")
+                self._end(number, ConnectionLostError(f"it did not answer within {timeout_s:g} s"))
+        if self._waiting:
+            self._set_timer(min(late_s for _, late_s, _ in self._waiting.values()))
 
     def _end(self, number: int, content: bytes | ConnectionLostError) -> None:
-        waiting = self.waiting.pop(number, None)
+        waiting = self._waiting.pop(number, None)
         if waiting is not None:
-            done, timer = waiting
-            timer.cancel()
-            done(content)
+            waiting[0](content)
 
     def connection_lost(self, error: Exception | None) -> None:
-        for number in list(self.waiting):
+        for number in list(self._waiting):
             self._end(number, ConnectionLostError("the connection was closed"))
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class QuestionLink:
@@ -213,16 +241,8 @@ class QuestionLink:
     ) -> Callable[[], None]:
         self._number += 1
         number = self._number
-        timer = asyncio.get_running_loop().call_later(timeout_s, protocol.expire, number, timeout_s)
-        protocol.waiting[number] = done, timer
-        protocol.send(number, question)
-
-        def take_back() -> None:
-            if protocol.waiting.pop(number, None) is not None:
-                timer.cancel()
-                protocol.send(number, b"")
-
-        return take_back
+        protocol.ask(number, question, timeout_s, done)
+        return partial(protocol.take_back, number)
 
     async def _connected(self) -> _AskingProtocol:
         protocol = self._protocol

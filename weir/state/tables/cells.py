@@ -233,7 +233,7 @@ class CellTable(StateTable):
             raise ChangingError
         if found is None:
             return None
-        return accumulators.encode_rows(found[0][None], found[1][None]).tobytes()
+        return accumulators.encode_one(*found)
 
     def _check_usable(self) -> None:
         if self._failed:

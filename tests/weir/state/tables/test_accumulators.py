@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from weir.errors import StateError
-from weir.state.tables.accumulators import decode_values, encode_values, presence_bytes, value_bytes
+from weir.state.tables.accumulators import (
+    decode_one,
+    decode_values,
+    encode_one,
+    encode_values,
+    presence_bytes,
+    value_bytes,
+)
 
 
 def test_golden_bytes() -> None:
@@ -14,6 +21,21 @@ def test_golden_bytes() -> None:
     decoded_cells, decoded_presence = decode_values([encoded[:18], encoded[18:]], 2)
     np.testing.assert_array_equal(decoded_cells, cells)
     np.testing.assert_array_equal(decoded_presence, presence)
+
+
+def test_one_value_is_as_one_of_several() -> None:
+    cells, presence = np.array([[1, -2, 3] * 3], dtype=np.int64), np.array([[3, 1]], dtype=np.uint8)
+    encoded = encode_one(cells[0], presence[0])
+    assert encoded == encode_values(cells, presence)
+    for decoded, given in zip(decode_one(encoded, 9), (cells, presence), strict=True):
+        np.testing.assert_array_equal(decoded, given)
+        assert decoded.dtype == given.dtype
+        # Kernels take no others.
+        assert decoded.flags.writeable
+        assert decoded.flags.aligned
+    for other in (b"\x02" + encoded[1:], encoded[:-1]):
+        with pytest.raises(StateError, match="format version 2|has 74 bytes, 75 expected"):
+            decode_one(other, 9)
 
 
 def test_sizes() -> None:
