@@ -1,5 +1,6 @@
 """A task manager's pages: there with the process, without a job, and gone with it."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -15,6 +16,9 @@ from task_manager.queries.question_server import QuestionServer
 from weir.clock import SystemClock
 from weir.config import TaskManagerConfig
 from weir.errors import AddressInUseError, ConnectionLostError
+from weir.questions.link import QuestionLink
+from weir.rpc import control_pb2
+from weir.rpc.wire import JobIdentity, handshake_to_proto
 
 
 def away():
@@ -87,3 +91,26 @@ def test_it_can_be_stopped_at_any_moment(capfd):
         assert server._loop.is_closed()
         assert not server._thread.is_alive()
     assert capfd.readouterr().err == ""
+
+
+def test_questions_that_are_answered_at_once_count_for_the_priority_of_their_thread():
+    counted, answers = [], SimpleNamespace(quick=lambda question, state_id: (200, {"value": question.key}, 0))
+    server = make(niceness=0)
+    server._slot.current = lambda identity: SimpleNamespace(answers=answers)
+    server._priority = SimpleNamespace(asked=lambda now_s: counted.append(threading.current_thread().name))
+    server.start()
+
+    async def ask():
+        link = QuestionLink("127.0.0.1", server.place.port, server.place.greeting)
+        request = control_pb2.QueryRequest(
+            handshake=handshake_to_proto(JobIdentity("job", "print", 1)),
+            question_json=b'{"step":"count","state":"words","key":"a"}',
+        )
+        for _ in range(3):
+            reply = control_pb2.QueryReply.FromString(await link.ask(request.SerializeToString(), 60))
+            assert (reply.status, reply.answer_json) == (200, b'{"value":"a"}')
+        link.close()
+
+    asyncio.run(ask())
+    server.stop()
+    assert counted == ["questions"] * 3

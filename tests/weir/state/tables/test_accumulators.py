@@ -34,7 +34,7 @@ def test_one_value_is_as_one_of_several() -> None:
         assert decoded.flags.writeable
         assert decoded.flags.aligned
     for other in (b"\x02" + encoded[1:], encoded[:-1]):
-        with pytest.raises(StateError, match="format version 2|has 74 bytes, 75 expected"):
+        with pytest.raises(StateError, match=r"format version 2|has 74 bytes, 75 expected"):
             decode_one(other, 9)
 
 
