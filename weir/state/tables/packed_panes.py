@@ -1,6 +1,7 @@
 """The panes of a window table that are packed: in the store, and in memory as far as there is room.
 
-A packed pane is never changed. What comes for it later is an entry of its own, which counts instead.
+A packed pane is never changed. What comes for it later is an entry of its own, which counts instead. A pane mostly
+refers to an earlier one for its keys (``weir.state.tables.packed_rows``), which stays until it is gone as well.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from weir.state.tables.packed_rows import (
     range_of_group,
     range_of_pane,
     row_keys,
-    unpack_panes,
 )
+from weir.state.tables.pane_packing import KnownKeys, known_keys, pack_pane, unpack_panes
 from weir.state.tables.table import IsOver, never
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
 
 #: Of one write to the store.
 _WRITE_BYTES_MAX = 256 << 10
+#: So many panes refer to one at most: keys come and go.
+REFERRING_MAX = 64
 
 
 class PackedPanes:
@@ -42,6 +45,13 @@ class PackedPanes:
         #: By end: key groups (bool) from which the store is to lose the pane, and the groups of all of its rows, one
         #: part after the other; None: these are not known.
         self._gone: dict[int, tuple[np.ndarray, list[np.ndarray] | None]] = {}
+        #: Panes that are over, but have keys of others that are not; as ``_panes``.
+        self._over: dict[int, list[PackedPane] | None] = {}
+        #: By end of a pane: the largest end of those that refer to it.
+        self._referring_ms: dict[int, int] = {}
+        #: The pane to which the next one is to refer, and how many do.
+        self._reference_ms = NOTHING_MS
+        self._referring = 0
         #: Bytes in memory.
         self.bytes = 0
 
@@ -77,12 +87,36 @@ class PackedPanes:
         """The ends of panes that are in memory, ascending."""
         return sorted(end_ms for end_ms, parts in self._panes.items() if parts is not None)
 
-    def put(self, pane: PackedPane) -> None:
-        """Write a pane to the store, and keep it.
+    def pack(
+        self,
+        end_ms: int,
+        keys: weir_keys.KeyColumn,
+        groups: np.ndarray,
+        cells: np.ndarray,
+        presence: np.ndarray,
+    ) -> None:
+        """Write a pane, of which these are all entries of some key groups, to the store, and keep it.
 
         Raises:
             StateError: the store cannot be written.
         """
+        entries = end_ms, keys, groups, cells, presence
+        known = self._next_reference()
+        pane = pack_pane(*entries) if known is None else pack_pane(*entries, known)
+        if pane.referred_ms():
+            self._referring += 1
+        else:
+            self._reference_ms, self._referring = end_ms, 0
+        self._put(pane)
+
+    def _next_reference(self) -> KnownKeys | None:
+        """The keys to which the next pane may refer, if they are at hand; None: it is to have its own."""
+        parts = self._panes.get(self._reference_ms)
+        if parts is None or self._referring >= REFERRING_MAX:
+            return None
+        return known_keys({self._reference_ms: parts}, self._max_parallelism)
+
+    def _put(self, pane: PackedPane) -> None:
         rows, size = [], 0
         for key, value in pane.stored(self._state_id):
             rows.append((key, value))
@@ -100,6 +134,9 @@ class PackedPanes:
         if parts is not None:
             parts.append(pane)
             self.bytes += pane.nbytes
+        for referred_ms in pane.referred_ms():
+            until_ms = self._referring_ms.get(referred_ms, pane.end_ms)
+            self._referring_ms[referred_ms] = max(until_ms, pane.end_ms)
 
     def load(self, group: int) -> None:
         """Find out what the store has of a key group of which nothing is known here."""
@@ -120,7 +157,28 @@ class PackedPanes:
         for end_ms in ends_ms:
             held = self._panes[end_ms]
             parts += [self._stored(end_ms, wanted)] if held is None else held
-        return unpack_panes([part.of_groups(wanted) for part in parts], self._cell_count)
+        parts = [part.of_groups(wanted) for part in parts]
+        return unpack_panes(parts, self._cell_count, self._known(parts))
+
+    def _known(self, panes: Iterable[PackedPane]) -> KnownKeys:
+        """The keys to which panes refer."""
+        wanted: dict[int, np.ndarray] = {}
+        for pane in panes:
+            for end_ms in pane.referred_ms():
+                groups = wanted.setdefault(end_ms, np.zeros(self._max_parallelism, dtype=np.bool_))
+                groups[pane.groups[pane.references_ms == end_ms]] = True
+        found = {end_ms: self._parts(end_ms, groups) for end_ms, groups in wanted.items()}
+        return known_keys(found, self._max_parallelism)
+
+    def _parts(self, end_ms: int, wanted: np.ndarray) -> list[PackedPane]:
+        """The rows of a pane of these key groups (bool), also if it is over."""
+        held: list[PackedPane] = []
+        for panes in (self._panes, self._over):
+            parts = panes.get(end_ms, [])
+            if parts is None:
+                return [self._stored(end_ms, wanted)]
+            held += parts
+        return [part.of_groups(wanted) for part in held]
 
     def _stored(self, end_ms: int, wanted: np.ndarray) -> PackedPane:
         rows = [
@@ -166,20 +224,35 @@ class PackedPanes:
         """Leave the latest pane that is in memory to the store, since it leaves last; False: there is none."""
         held = self.in_memory()
         if held:
-            self._count_out(held[-1])
+            self._count_out(self._panes[held[-1]])
             self._panes[held[-1]] = None
-        return bool(held)
+            return True
+        for end_ms, parts in self._over.items():
+            if parts is not None:
+                self._count_out(parts)
+                self._over[end_ms] = None
+                return True
+        return False
 
-    def _count_out(self, end_ms: int) -> None:
-        for part in self._panes[end_ms] or ():
+    def _count_out(self, parts: list[PackedPane] | None) -> None:
+        for part in parts or ():
             self.bytes -= part.nbytes
 
     def drop(self, until_ms: int, owned: np.ndarray) -> None:
-        """Forget panes up to this end; the store loses them, in these key groups (bool), with the next flush."""
+        """Forget panes up to this end; the store loses them, in these key groups (bool), with the next flush.
+
+        Those to which others refer stay there until these are dropped.
+        """
         for end_ms in self._ends()[self._ends() <= until_ms].tolist():
             self._ends_ms = None
-            self._count_out(end_ms)
-            parts = self._panes.pop(end_ms)
+            parts, before = self._panes.pop(end_ms), self._over.get(end_ms, [])
+            self._over[end_ms] = None if parts is None or before is None else [*before, *parts]
+            if parts is None or before is None:
+                self._count_out(parts or before)
+        for end_ms in [each for each in self._over if self._referring_ms.get(each, each) <= until_ms]:
+            self._referring_ms.pop(end_ms, None)
+            parts = self._over.pop(end_ms)
+            self._count_out(parts)
             gone, rows = self._gone.get(end_ms, (np.zeros_like(owned), []))
             if parts is None or rows is None:
                 self._gone[end_ms] = gone | owned, None
@@ -207,13 +280,15 @@ class PackedPanes:
     def keep_groups(self, owned: np.ndarray) -> None:
         """Forget what there is of other key groups than these (bool): whoever has them deletes what is gone."""
         self._ends_ms = None
-        for end_ms, parts in list(self._panes.items()):
-            if parts is not None:
-                self._count_out(end_ms)
-                kept = [part.of_groups(owned) for part in parts]
-                self._panes[end_ms] = [part for part in kept if len(part.groups)]
-                self.bytes += sum(part.nbytes for part in kept if len(part.groups))
-                if not self._panes[end_ms]:
-                    del self._panes[end_ms]
+        for panes in (self._panes, self._over):
+            for end_ms, parts in list(panes.items()):
+                if parts is None:
+                    continue
+                self._count_out(parts)
+                kept = [part for each in parts if len((part := each.of_groups(owned)).groups)]
+                panes[end_ms] = kept
+                self.bytes += sum(part.nbytes for part in kept)
+                if not kept:
+                    del panes[end_ms]
         for gone, _ in self._gone.values():
             gone &= owned

@@ -12,13 +12,14 @@ from weir.state import layout
 from weir.state.packed import split_rows
 from weir.state.tables.accumulators import encode_rows
 from weir.state.tables.packed_rows import (
+    PackedPane,
     cells_of,
     end_of,
     packed_from,
     range_of_group,
     range_of_pane,
-    unpack_panes,
 )
+from weir.state.tables.pane_packing import KnownKeys, known_keys, unpack_panes
 from weir.state.tables.time_first import TIME_STOP, time_bytes, time_of
 
 #: As ``StateReader.scan``, or ``scan_for_question``.
@@ -78,30 +79,60 @@ def _packed_entries(scan: Scan, start: bytes, stop: bytes, reverse: bool) -> Ite
     if stop.startswith(prefix) and len(stop) >= TIME_STOP:
         _, last = range_of_pane(group, state_id, time_of(stop))
     assert last is not None, "a group's prefix has an end"
+    references = _References(scan, group, state_id)
     rows: list[bytes] = []
     end_ms = None
     for key, value in scan(first, last, reverse=reverse):
         if rows and end_of(key) != end_ms:
-            yield from _within(_entries(prefix, group, end_ms, rows, reverse), start, stop)
+            yield from _within(_entries(prefix, references, end_ms, rows, reverse), start, stop)
             rows = []
         end_ms = end_of(key)
         rows.append(value)
     if rows:
-        yield from _within(_entries(prefix, group, end_ms, rows, reverse), start, stop)
+        yield from _within(_entries(prefix, references, end_ms, rows, reverse), start, stop)
+
+
+class _References:
+    """The panes of one key group and state to which others refer; the latest one is kept."""
+
+    def __init__(self, scan: Scan, group: int, state_id: int) -> None:
+        self._scan = scan
+        self.group = group
+        self._state_id = state_id
+        self._latest: tuple[list[int], KnownKeys | None] = [], None
+
+    def of(self, pane: PackedPane) -> KnownKeys | None:
+        """What a pane needs; None: it is not there any more, so the pane itself is over."""
+        wanted = pane.referred_ms()
+        if self._latest[0] != wanted or self._latest[1] is None:
+            panes = {end_ms: [self._pane(end_ms)] for end_ms in wanted}
+            is_there = all(len(pane.groups) for found in panes.values() for pane in found)
+            self._latest = wanted, known_keys(panes, self.group + 1) if is_there else None
+        return self._latest[1]
+
+    def _pane(self, end_ms: int) -> PackedPane:
+        first, last = range_of_pane(self.group, self._state_id, end_ms)
+        rows = [(self.group, value) for _, value in self._scan(first, last, reverse=False)]
+        return packed_from(end_ms, rows)
 
 
 def _entries(
-    prefix: bytes, group: int, end_ms: int | None, rows: list[bytes], reverse: bool
+    prefix: bytes, references: _References, end_ms: int | None, rows: list[bytes], reverse: bool
 ) -> list[tuple[bytes, bytes]]:
     """The entries of the rows of one pane, which come in order or the reverse."""
     assert end_ms is not None, "there is a row"
     listed = rows[::-1] if reverse else rows
-    entries = unpack_panes([packed_from(end_ms, [(group, row) for row in listed])], cells_of(listed[0]))
+    pane = packed_from(end_ms, [(references.group, row) for row in listed])
+    known = references.of(pane)
+    if known is None:
+        return []
+    entries = unpack_panes([pane], cells_of(listed[0]), known)
     assert entries is not None, "a row has an entry"
     values = split_rows(encode_rows(entries.cells, entries.presence))
     before = prefix + time_bytes(end_ms)
     found = [(before + key, value) for key, value in zip(entries.keys.to_list(), values, strict=True)]
-    return found[::-1] if reverse else found
+    found.sort(reverse=reverse)
+    return found
 
 
 def _within(entries: list[tuple[bytes, bytes]], start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -121,13 +152,15 @@ def get_entries(
     panes: dict[tuple[int, int, int], list[int]] = {}
     for row in absent:
         panes.setdefault((*_group_and_state(keys[row]), time_of(keys[row])), []).append(row)
+    references: dict[tuple[int, int], _References] = {}
     for (group, state_id, end_ms), rows in panes.items():
         first, last = range_of_pane(group, state_id, end_ms)
         assert last is not None, "a pane's prefix has an end"
         packed = [value for _, value in scan(first, last, reverse=False)]
         if packed:
             prefix = layout.key_prefix(group, state_id)
-            values = dict(_entries(prefix, group, end_ms, packed, False))
+            of_group = references.setdefault((group, state_id), _References(scan, group, state_id))
+            values = dict(_entries(prefix, of_group, end_ms, packed, False))
             for row in rows:
                 found[row] = values.get(keys[row])
     return found

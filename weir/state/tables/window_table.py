@@ -22,7 +22,6 @@ from weir.state.tables import accumulators
 from weir.state.tables.cached_entries import CachedEntries
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import CellTable
-from weir.state.tables.packed_rows import pack_pane
 from weir.state.tables.stored_panes import StoredPanes
 from weir.state.tables.table import EntryOrder, IsOver, never
 from weir.state.tables.time_first import times_bytes, times_of, user_key_of
@@ -385,7 +384,7 @@ class WindowTable(CellTable):
         """Pack all entries of a pane in some key groups."""
         _, keys = end_and_user_keys(*self._table.keys_of(slots))
         arrays = groups, self._table.cells[slots], self._table.presence[slots]
-        self._packed.put(pack_pane(end_ms, keys, *arrays))
+        self._packed.pack(end_ms, keys, *arrays)
         groups = np.unique(groups)
         # An entry counts instead of what is packed, so none may stay behind.
         self._panes.delete_pane(groups, end_ms)

@@ -27,7 +27,7 @@ from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
-from weir.state.tables import window_table
+from weir.state.tables import packed_panes, window_table
 from weir.state.tables.opened import StateTables
 
 GROUPS = 4
@@ -397,10 +397,12 @@ class LongWindowMachine(WindowMachine):
         ),
         aggregates=st.sampled_from([PLAIN, SUMS]),
         cache_bytes=st.sampled_from([400, 20_000, 1 << 20]),
+        referring_max=st.sampled_from([1, 64]),
     )
-    def begin(self, window, cache_bytes, aggregates):
+    def begin(self, window, cache_bytes, aggregates, referring_max):
         # Small panes, too.
         window_table.PACKED_ENTRIES_MIN, self.packed_from = 1, window_table.PACKED_ENTRIES_MIN
+        packed_panes.REFERRING_MAX, self.referring_max = referring_max, packed_panes.REFERRING_MAX
         self.now_ms = -60
         super().begin(window, cache_bytes, "memory", aggregates)
 
@@ -414,6 +416,7 @@ class LongWindowMachine(WindowMachine):
 
     def teardown(self):
         window_table.PACKED_ENTRIES_MIN = getattr(self, "packed_from", window_table.PACKED_ENTRIES_MIN)
+        packed_panes.REFERRING_MAX = getattr(self, "referring_max", packed_panes.REFERRING_MAX)
         super().teardown()
 
 

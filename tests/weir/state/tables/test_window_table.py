@@ -7,7 +7,8 @@ import numpy as np
 from weir import keys as weir_keys
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables import window_table
+from weir.state.tables import packed_panes, window_table
+from weir.state.tables.packed_rows import end_of
 from weir.state.tables.time_first import time_bytes
 from weir.state.tables.window_entries import NEVER_MS
 from weir.state.tables.window_table import WindowTable
@@ -70,8 +71,11 @@ KEYS = [f"key {number}".encode() for number in range(20)]
 class Panes:
     """A table whose panes of ten have been packed, and what it should have."""
 
-    def __init__(self, monkeypatch, bytes_max=1 << 20):
+    def __init__(self, monkeypatch, bytes_max=1 << 20, *, refer=False):
+        """``refer``: panes have the keys of an earlier one, not their own."""
         monkeypatch.setattr(window_table, "PACKED_ENTRIES_MIN", 1)
+        if not refer:
+            monkeypatch.setattr(packed_panes, "REFERRING_MAX", 0)
         self.backend = MemoryBackend()
         self.table = self.new_table([0, 1], bytes_max)
         self.expected = {}
@@ -184,6 +188,48 @@ def test_packed_panes_lose_key_groups_that_go_and_others_come_from_the_store(mon
     panes.table.adopt_groups([0])
     panes.table.look()
     panes.check()
+
+
+def test_a_pane_stays_in_the_store_while_later_ones_have_its_keys(monkeypatch):
+    panes = Panes(monkeypatch, refer=True)
+    rows = {end_ms: [key for key in panes.packed_rows() if end_of(key) == end_ms] for end_ms in (10, 20)}
+    size = panes.table._packed.bytes
+    panes.table.drop(20)
+    panes.expected = {each: n for each, n in panes.expected.items() if each[0] > 20}
+    panes.table.flush()
+    assert panes.table.first_ms() == 30
+    assert 0 < panes.table._packed.bytes < size
+    assert set(rows[10]) < set(panes.packed_rows())
+    assert not set(rows[20]) & set(panes.packed_rows())
+    panes.check()
+    again = panes.new_table([0, 1])
+    again.drop(20)
+    panes.check(again)
+    # Of one that refers to it nothing is known any more in this key group.
+    panes.table.flush_groups([0])
+    panes.table.release_groups([0])
+    panes.add(40, [key for key in KEYS if panes.group_of(key) == 1])
+    panes.table.pack(40)
+    panes.table.drop(30)
+    panes.expected = {each: n for each, n in panes.expected.items() if each[0] > 30}
+    panes.check(of_group=1)
+    panes.table.drop(40)
+    panes.table.flush()
+    assert panes.table._packed.bytes == 0
+    assert {key[:2] for key in panes.packed_rows()} == {b"\0\0"}, "of what is another's nothing is deleted"
+
+
+def test_panes_have_their_own_keys_again_after_many_and_where_the_keys_are_others(monkeypatch):
+    monkeypatch.setattr(packed_panes, "REFERRING_MAX", 3)
+    panes = Panes(monkeypatch, refer=True)
+    for number, end_ms in enumerate((40, 50, 60, 70)):
+        panes.add(end_ms, KEYS if number < 3 else [b"other %d" % each for each in range(30)])
+        panes.table.pack(end_ms)
+    held = panes.table._packed._panes
+    referred = [[end for part in held[end_ms] for end in part.referred_ms()] for end_ms in range(10, 80, 10)]
+    assert referred == [[], [10], [10], [10], [], [50], []]
+    panes.check()
+    panes.check(panes.new_table([0, 1]))
 
 
 def test_a_pane_waits_until_the_store_may_be_written_and_nobody_has_a_copy_of_it(monkeypatch):
