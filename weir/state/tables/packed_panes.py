@@ -47,8 +47,9 @@ class PackedPanes:
         self._gone: dict[int, tuple[np.ndarray, list[np.ndarray] | None]] = {}
         #: Panes that are over, but have keys of others that are not; as ``_panes``.
         self._over: dict[int, list[PackedPane] | None] = {}
-        #: By end of a pane: the largest end of those that refer to it.
+        #: By end of a pane: the largest end of those that refer to it, and the ends of those to which it refers.
         self._referring_ms: dict[int, int] = {}
+        self._referred_ms: dict[int, set[int]] = {}
         #: The pane to which the next one is to refer, and how many do.
         self._reference_ms = NOTHING_MS
         self._referring = 0
@@ -134,9 +135,14 @@ class PackedPanes:
         if parts is not None:
             parts.append(pane)
             self.bytes += pane.nbytes
-        for referred_ms in pane.referred_ms():
-            until_ms = self._referring_ms.get(referred_ms, pane.end_ms)
-            self._referring_ms[referred_ms] = max(until_ms, pane.end_ms)
+        self._referred_ms.setdefault(pane.end_ms, set()).update(pane.referred_ms())
+        self._note_referring(pane.end_ms, pane.end_ms)
+
+    def _note_referring(self, end_ms: int, until_ms: int) -> None:
+        """The panes to which a pane refers have to stay until panes up to a time are over."""
+        for referred_ms in self._referred_ms[end_ms]:
+            before_ms = self._referring_ms.get(referred_ms, until_ms)
+            self._referring_ms[referred_ms] = max(before_ms, until_ms)
 
     def load(self, group: int) -> None:
         """Find out what the store has of a key group of which nothing is known here."""
@@ -249,19 +255,30 @@ class PackedPanes:
             self._over[end_ms] = None if parts is None or before is None else [*before, *parts]
             if parts is None or before is None:
                 self._count_out(parts or before)
-        for end_ms in [each for each in self._over if self._referring_ms.get(each, each) <= until_ms]:
-            self._referring_ms.pop(end_ms, None)
-            parts = self._over.pop(end_ms)
-            self._count_out(parts)
-            gone, rows = self._gone.get(end_ms, (np.zeros_like(owned), []))
-            if parts is None or rows is None:
-                self._gone[end_ms] = gone | owned, None
+        for end_ms in sorted(self._over, reverse=True):
+            referring_ms = self._referring_ms.get(end_ms, end_ms)
+            if referring_ms > until_ms:
+                # Of key groups that came from elsewhere it may refer to another one.
+                self._note_referring(end_ms, referring_ms)
             else:
-                self._gone[end_ms] = gone | owned, [*rows, *(part.groups for part in parts)]
+                self._release(end_ms, owned)
+
+    def _release(self, end_ms: int, owned: np.ndarray) -> None:
+        """A pane that is over has no keys of others any more."""
+        self._referring_ms.pop(end_ms, None)
+        self._referred_ms.pop(end_ms, None)
+        parts = self._over.pop(end_ms)
+        self._count_out(parts)
+        gone, rows = self._gone.get(end_ms, (np.zeros_like(owned), []))
+        if parts is None or rows is None:
+            self._gone[end_ms] = gone | owned, None
+        else:
+            self._gone[end_ms] = gone | owned, [*rows, *(part.groups for part in parts)]
 
     def delete_gone(self, is_over: IsOver = never) -> bool:
         """Delete from the store what is to be deleted; whether all of it is gone."""
-        for end_ms in sorted(self._gone):
+        # What others refer to goes last: nothing in the store ever refers to what is not there.
+        for end_ms in sorted(self._gone, reverse=True):
             gone, rows = self._gone[end_ms]
             if rows is None:
                 ranges = [

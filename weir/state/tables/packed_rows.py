@@ -5,9 +5,9 @@ A table keeps a pane like this when its first window has fired (docs/design/0004
 
     key group | state id | 01 'p' | end of the pane, 8 bytes | number of the row in pane and group, 2 bytes, big endian
 
-A row has up to 4,096 entries. It may refer to another pane, which ended before: then its first entries are those whose
-keys that pane has in the same key group, in the order of its rows, and it does not have these keys itself. Other keys
-ascend, also from row to row. A pane to which rows refer refers to none in that group, and stays as long as they do. A
+A row has up to 4,096 entries. It may refer to a pane that ended before: then its first entries are those whose keys
+are in that pane's rows of the same key group, as far as these refer to none themselves, in their order; the row does
+not have these keys. Other keys ascend, also from row to row. A pane to which rows refer stays as long as they do. A
 promise: the tests have golden bytes. Integers are little endian.
 
 ========================  ==========================================================================================

@@ -406,13 +406,20 @@ class LongWindowMachine(WindowMachine):
         self.now_ms = -60
         super().begin(window, cache_bytes, "memory", aggregates)
 
-    @rule(rows=ROWS.filter(len), late=st.sampled_from([0, 0, 0, 30]), checkpoints=st.booleans())
-    def pass_a_pane(self, rows, late, checkpoints):
-        self.process([(key, self.now_ms + at % 10 - late, *rest) for key, at, *rest in rows])
-        self.now_ms += 10
-        if checkpoints:
-            self.flush()
-        self.watermark((0, 1), self.now_ms)
+    @rule(
+        rows=ROWS.filter(len),
+        late=st.sampled_from([0, 0, 0, 30]),
+        checkpoints=st.booleans(),
+        panes=st.integers(1, 6),
+    )
+    def pass_panes(self, rows, late, checkpoints, panes):
+        # Of the same keys, so that later panes refer to earlier ones, also when these are over.
+        for _ in range(panes):
+            self.process([(key, self.now_ms + at % 10 - late, *rest) for key, at, *rest in rows])
+            self.now_ms += 10
+            if checkpoints:
+                self.flush()
+            self.watermark((0, 1), self.now_ms)
 
     def teardown(self):
         window_table.PACKED_ENTRIES_MIN = getattr(self, "packed_from", window_table.PACKED_ENTRIES_MIN)
