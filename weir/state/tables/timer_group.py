@@ -120,15 +120,7 @@ class TimerGroup:
         """The first live timers up to a time, at most so many; they stay until :meth:`fired`."""
         bound = self.prefix + time_bytes(until_ms + 1) if until_ms < NEVER_MS else self.end
         unwritten = self.unwritten
-        stored: list[bytes] = []
-        beyond = self.end
-        for key, _ in store.scan(self.place, self.end):
-            if key in unwritten:
-                continue
-            if key >= bound or len(stored) == count_max:
-                beyond = key
-                break
-            stored.append(key)
+        stored, beyond = self._take_stored(store, bound, count_max)
         own = self._pop(bound, count_max)
         keys = sorted(stored + own)
         left = keys[count_max:]
@@ -141,6 +133,24 @@ class TimerGroup:
             beyond = next((key for key in left if key not in unwritten), beyond)
         first = self._first(beyond)
         return DuePart(self, keys, own, min(first, bound), beyond, self._time(first))
+
+    def _take_stored(
+        self, store: StateReader, bound: bytes, count_max: int
+    ) -> tuple[list[bytes], bytes]:
+        """The first live timers in the store before a key, at most so many, and a key before which there is no other.
+
+        A scan may be a call to a peer, for which all rows wait: there is none where nothing can be due.
+        """
+        if bound <= self.place:
+            return [], self.place
+        stored: list[bytes] = []
+        for key, _ in store.scan(self.place, self.end):
+            if key in self.unwritten:
+                continue
+            if key >= bound or len(stored) == count_max:
+                return stored, key
+            stored.append(key)
+        return stored, self.end
 
     def fired(self, part: DuePart) -> None:
         """What was taken has fired; its keys are to be noted as deleted, too."""
