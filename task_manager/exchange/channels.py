@@ -64,22 +64,28 @@ class RowsWanted:
 def take_rows(
     deliveries: deque[Delivery], wanted: RowsWanted, schema: pa.Schema, edge_index: int | None = None
 ) -> list[Delivery]:
-    """Take leading batches of one schema off a queue, as many as are wanted; nothing else is passed by.
+    """Take leading batches of one schema off a queue, as many as are wanted.
+
+    Only batches of other inputs are passed by, and stay in their order: those of one input are one batch then, and not
+    as many as arrived in turn with others.
 
     ``edge_index``: the only input that they may come from; None: any.
     """
     taken: list[Delivery] = []
+    passed: list[Delivery] = []
     while deliveries:
         element = deliveries[0].element
         if not isinstance(element, pa.RecordBatch):
             break
-        if element.schema is not schema and not element.schema.equals(schema):
-            break
         if edge_index is not None and deliveries[0].channel.edge_index != edge_index:
+            passed.append(deliveries.popleft())
+            continue
+        if element.schema is not schema and not element.schema.equals(schema):
             break
         if not wanted.take(deliveries[0]):
             break
         taken.append(deliveries.popleft())
+    deliveries.extendleft(reversed(passed))
     return taken
 
 
@@ -311,8 +317,12 @@ class Inbox:
     ) -> list[Delivery]:
         """The batches at the head that :func:`take_rows` takes; never waits."""
         with self._condition:
+            first = self._elements[0] if self._elements else None
             taken = take_rows(self._elements, wanted, schema, edge_index)
             self._gathered -= len(taken)
+            if first is not None and taken and self._elements and self._elements[0] is first:
+                # What was passed by has gathered, too: nothing more is waited for.
+                self._gathered = max(self._gathered, 1)
             return taken
 
     def poll_watermark(self) -> Delivery | None:

@@ -275,17 +275,25 @@ def test_what_comes_after_a_rest_wakes():
     assert inbox.poll(600.0).element.num_rows == 1
 
 
-def test_rows_of_other_inputs_are_left_where_the_input_counts():
+def test_rows_of_other_inputs_are_left_where_the_input_counts_and_others_pass_them_by():
+    """Rows of a join's inputs arrive in turn: taken one by one, each would cost as much as all of its input."""
     inbox = Inbox()
     rows = batch(2)
-    for edge_index in (0, 0, 1, 0):
+    for edge_index in (0, 0, 1, 0, 1):
         inbox.put(Delivery(ChannelId(CHANNEL.producer, CHANNEL.consumer, edge_index), rows, no_release))
+    put(inbox, Watermark(1))
+    inbox.put(Delivery(ChannelId(CHANNEL.producer, CHANNEL.consumer, 0), rows, no_release))
+    inbox.gather(0.0)
+    # Not more than are wanted, and never those after something else than rows.
+    assert len(inbox.poll_rows(RowsWanted(3, 1 << 20), rows.schema, 0)) == 1
     assert len(inbox.poll_rows(RowsWanted(100, 1 << 20), rows.schema, 0)) == 2
     assert inbox.poll_rows(RowsWanted(100, 1 << 20), rows.schema, 0) == []
-    assert [item.channel.edge_index for item in inbox.poll_rows(RowsWanted(100, 1 << 20), rows.schema)] == [
-        1,
-        0,
-    ]
+    # What was passed by has gathered as well.
+    assert inbox.has_gathered
+    left = inbox.poll_rows(RowsWanted(100, 1 << 20), rows.schema)
+    assert [item.channel.edge_index for item in left] == [1, 1]
+    assert inbox.poll(60.0).element == Watermark(1)
+    assert inbox.poll(60.0).channel.edge_index == 0
 
 
 OTHER = ChannelId(SubtaskId(0, 1), SubtaskId(1, 0))
