@@ -151,6 +151,37 @@ def test_what_changed_since_a_copy_can_be_made_part_of_it():
     assert old.good_copies([1]) == [1]
 
 
+def test_of_what_was_only_loaded_since_a_copy_little_is_sent_at_the_handover():
+    """Of a join with 1 GB nearly every row loads a key: 2 MB, for which rows of the groups waited, and nobody needs."""
+    backend = MemoryBackend()
+    old = make(backend)
+    prefix = old.key_prefix(1)
+    keys = [prefix + b"%04d" % number for number in range(1000)]
+    backend.write([(key, bytes(1000)) for key in keys])
+    old.copy_groups([1], 10, 1 << 20)
+    old.get_stored(keys[:500])
+    old.write_stored([(key, b"changed") for key in keys[400:600]], [])
+    old.get_stored(keys[600:])
+    changes = old.changes_since_copy([1])
+    sent = dict(zip(changes.keys, changes.values, strict=True))
+    assert {key for key, value in sent.items() if value == b"changed"} == set(keys[400:600])
+    # What came last.
+    assert keys[-1] in sent
+    assert keys[0] not in sent
+    assert 250 < len(sent) < 350
+
+
+def test_a_copy_without_what_was_only_loaded_and_evicted_is_good():
+    backend = MemoryBackend()
+    old = make(backend, bytes_max=1000)
+    prefix = old.key_prefix(1)
+    backend.write([(prefix + b"%d" % number, b"x" * 100) for number in range(20)])
+    old.copy_groups([1], 10, 1 << 20)
+    for number in range(20):
+        old.get_stored([prefix + b"%d" % number])
+    assert old.good_copies([1]) == [1]
+
+
 def test_a_void_copy_does_not_become_good_by_copying_what_changed():
     old = make(MemoryBackend(), bytes_max=1000)
     prefix = old.key_prefix(1)

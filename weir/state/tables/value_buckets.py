@@ -50,8 +50,9 @@ class Group:
         self.buckets: OrderedDict[bytes, Bucket] = OrderedDict()
         #: Of a table without owners the entries of the only bucket.
         self.entries: Any = {}
-        #: Keys that came or changed since the group was copied for a new owner; None: it was not, or the copy is void.
-        self.touched: dict[bytes, None] | None = None
+        #: Keys that came (False) or changed (True) since the group was copied for a new owner; None: it was not, or
+        #: the copy is void.
+        self.touched: dict[bytes, bool] | None = None
 
 
 class Buckets:
@@ -145,7 +146,7 @@ class Buckets:
         bucket.size_bytes += size_bytes
         self.size_bytes += size_bytes
         if bucket.group.touched is not None:
-            self._touch(bucket.group, (key,))
+            self._touch(bucket.group, (key,), is_change=True)
 
     def store_changes(self, puts: Iterable[tuple[bytes, bytes]], dirty: dict[bytes, Bucket]) -> None:
         """Cache values that are to be written, in a table without owners; ``dirty`` is told of each."""
@@ -186,21 +187,21 @@ class Buckets:
             size_bytes += ENTRY_OVERHEAD_BYTES * len(part)
             bucket.size_bytes += size_bytes
             self.size_bytes += size_bytes
-            self._touch(bucket.group, part)
+            self._touch(bucket.group, part, is_change=False)
 
-    def _touch(self, group: Group, keys: Iterable[bytes]) -> None:
+    def _touch(self, group: Group, keys: Iterable[bytes], *, is_change: bool) -> None:
         if group.touched is not None:
-            group.touched.update(dict.fromkeys(keys))
+            group.touched.update(dict.fromkeys(keys, is_change))
             if len(group.touched) > _TOUCHED_MAX:
                 group.touched = None
 
     def drop(self, bucket: Bucket, key: bytes) -> None:
-        """Forget a value that is written; a copy of its group that lacks it is void."""
+        """Forget a value that is written; a copy of its group that lacks a change of it is void."""
         size_bytes = entry_bytes(key, bucket.entries.pop(key))
         bucket.size_bytes -= size_bytes
         self.size_bytes -= size_bytes
         touched = bucket.group.touched
-        if touched is not None and key in touched:
+        if touched is not None and touched.pop(key, False):
             bucket.group.touched = None
 
     def forget_empty(self, bucket: Bucket, owner: bytes) -> None:

@@ -20,7 +20,7 @@ from weir.state.api import StateBackend, StoreStats, prefix_end
 from weir.state.tables.capture import Capture
 from weir.state.tables.overlay import overlaid
 from weir.state.tables.table import IsOver, never
-from weir.state.tables.value_buckets import Buckets
+from weir.state.tables.value_buckets import Buckets, entry_bytes
 from weir.state.tables.value_writes import ValueWrites
 
 #: While writing has to wait, the cache may become larger by this share of its bound.
@@ -292,15 +292,31 @@ class WriteBackCache(StateBackend):
         group = self._buckets.groups.get(prefix)
         return group is not None and group.touched is not None
 
-    def changed_since_copy(self, prefixes: Iterable[bytes]) -> list[tuple[bytes, bytes | None]]:
-        """What came or changed in these key groups since :meth:`copy_prefixes`, as it is now."""
+    def changed_since_copy(
+        self, prefixes: Sequence[bytes], loaded_bytes_max: int | None = None
+    ) -> list[tuple[bytes, bytes | None]]:
+        """What came or changed in these key groups since :meth:`copy_prefixes`, as it is now.
+
+        ``loaded_bytes_max``: of what came and has not changed, about so many bytes at most, which came last.
+        """
         found: list[tuple[bytes, bytes | None]] = []
+        share_bytes = None if loaded_bytes_max is None else loaded_bytes_max // max(len(prefixes), 1)
         for prefix in prefixes:
             group = self._buckets.groups.get(prefix)
-            for key in (group.touched or ()) if group is not None else ():
+            left_bytes = share_bytes
+            own: list[tuple[bytes, bytes | None]] = []
+            for key, is_change in reversed((group.touched or {}).items() if group is not None else ()):
                 bucket = self._buckets.find(key)
-                if bucket is not None and key in bucket.entries:
-                    found.append((key, bucket.entries[key]))
+                if bucket is None or key not in bucket.entries:
+                    continue
+                value = bucket.entries[key]
+                if not is_change and left_bytes is not None:
+                    if left_bytes <= 0:
+                        continue
+                    left_bytes -= entry_bytes(key, value)
+                own.append((key, value))
+            # What was used last comes last.
+            found += reversed(own)
         return found
 
     def begin_changes(self, prefixes: Iterable[bytes]) -> None:

@@ -15,6 +15,9 @@ from weir.state.tables.expiry import Expiry, value_stamps
 from weir.state.tables.table import IsOver, StateTable, never
 from weir.state.tables.value_cache import WriteBackCache
 
+#: Of what was loaded since it was copied, and has not changed, a new owner is sent so much at the handover: rows wait.
+_LOADED_BYTES_MAX = 128 << 10
+
 
 class ValueTable(StateTable):
     """A user operator's view of its own state: bytes under user keys, cached, written back at flush.
@@ -117,8 +120,8 @@ class ValueTable(StateTable):
         return [group for group in groups if self._cache.has_good_copy(group.to_bytes(2, "big"))]
 
     def changes_since_copy(self, groups: Iterable[int]) -> CachedValues:
-        """See ``StateTable``: what was loaded or changed since."""
-        return self._entries(self._cache.changed_since_copy(_prefixes(groups)))
+        """See ``StateTable``: what changed since, and a little of what was loaded."""
+        return self._entries(self._cache.changed_since_copy(_prefixes(groups), _LOADED_BYTES_MAX))
 
     def copy_changes(self, groups: Iterable[int]) -> CachedValues:
         """See ``StateTable``."""
