@@ -11,6 +11,10 @@ from weir import keys as weir_keys
 from weir.operators.joins import recent_kernels as kernels
 
 _ROWS_LEAST = 16
+#: Of each row, beside its key and columns: hash, three times, where both begin, and the row after it.
+_ROW_BYTES = 8 + 3 * 8 + 2 * 8 + 4
+#: The last time at which a row matches that is there no more.
+DEAD_MS = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class HeldSide:
     def _begin(self, rows: int, key_bytes: int, column_bytes: int) -> None:
         """Hold nothing, with room for so much."""
         self._count = 0
+        #: So many rows are there no more.
+        self.dead = 0
         #: So many of the first rows are written, too.
         self.written = 0
         self._hashes = np.empty(rows, dtype=np.uint64)
@@ -79,9 +85,9 @@ class HeldSide:
 
     @property
     def bytes(self) -> int:
-        """What the arrays occupy."""
-        arrays = (self._hashes, self._numbers, self._key_offsets, self._offsets, self._key_data, self._data)
-        return sum(each.nbytes for each in (*arrays, self._heads, self._tails, self._nexts))
+        """What of the arrays is used: the rest of them was never written, and is no memory."""
+        own = self._key_offsets[self._count] + self._offsets[self._count]
+        return int(own) + self._count * _ROW_BYTES + self._heads.nbytes + self._tails.nbytes
 
     def rows(self) -> HeldRows:
         """What is held; good until the next call that changes it."""
@@ -130,15 +136,23 @@ class HeldSide:
         else:
             kernels.file_rows(self._hashes[:count], before, self._heads, self._tails, self._nexts)
 
+    def kill(self, rows: np.ndarray) -> None:
+        """Let go of rows by their numbers (int64) that were not let go of; their memory is free a little later."""
+        # No row that comes is looked for where this one is filed, and has its hash: it would have its key.
+        self._hashes[rows] = ~self._hashes[rows]
+        self._numbers[2, rows] = DEAD_MS
+        self.dead += len(rows)
+
     def keep(self, rows: np.ndarray) -> None:
         """Let go of all but these, by their numbers (int64, ascending)."""
         stay, size = self.rows().chosen(rows), len(self._hashes)
+        dead = int(np.count_nonzero(stay.until == DEAD_MS))
         written = int(np.searchsorted(rows, self.written))
         # Whoever comes next needs about as much room as was needed before.
         size = max(size // 2, _ROWS_LEAST) if 4 * len(rows) < size else size
-        self._begin(size, min(len(self._key_data), 2 * len(stay.keys.data)), len(stay.data))
+        self._begin(size, min(len(self._key_data), 2 * len(stay.keys.data)), len(stay.data) * 5 // 4)
         self.put(stay)
-        self.written = written
+        self.written, self.dead = written, dead
 
     def drop(self, watermark_ms: int) -> None:
         """Let go of rows that can match no more; of less than half of all a little later."""

@@ -47,6 +47,8 @@ _BLOCK_KEYS_MAX = 8_192
 _TOLD = {"inner": 0, "left": 1, "right": 2, "full": 3, "semi": 0, "anti": 1}
 #: What a subtask holds in memory at most: a new owner of its key groups reads that before it goes on.
 _HELD_BYTES_MAX = 48 << 20
+#: After rows were moved from memory to the store: this many times as long as it took is for others.
+_MOVE_OUT_REST = 9
 #: Of rows whose columns are not asked for.
 _NO_COLUMNS = (np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64))
 
@@ -98,6 +100,8 @@ class JoinOperator(Operator):
         tables = declared_tables(context)
         #: Of a join that holds rows in memory.
         self._recent: RecentRows | None = None
+        #: Monotonic second at which more of its rows may be moved to the store.
+        self._move_out_s = 0.0
         if RECENT_STATE in self._spec.state_names:
             # Memory and the cache of entries share a bound.
             held_bytes = min(tables.cache_bytes // 2, _HELD_BYTES_MAX)
@@ -161,7 +165,7 @@ class JoinOperator(Operator):
         """Match rows with those in memory, and hold them; with those in the store, where there are some."""
         self._take_new(recent)
         stays = np.flatnonzero(self._stays(side, came.lower, came.until))
-        is_held = recent.has_room
+        is_held = recent.holds(side)
         if is_held and len(stays):
             is_all = len(stays) == len(came)
             data, offsets = self._joined.encode(side, batch if is_all else batch.take(pa.array(stays)))
@@ -331,6 +335,19 @@ class JoinOperator(Operator):
         if self._recent is not None:
             self._take_new(self._recent)
             self._recent.drop(self._watermark_ms)
+            self._move_out(self._recent)
+
+    def _move_out(self, recent: RecentRows) -> None:
+        """Make room in memory, a key group at a time: rows that come are not to wait for it."""
+        began_s = self._context.clock.monotonic_s()
+        if not self._kept.may_have_rows():
+            recent.hold_all()
+        if began_s >= self._move_out_s:
+            found = recent.move_out()
+            if found is not None:
+                self._store_held(*found)
+            took_s = self._context.clock.monotonic_s() - began_s
+            self._move_out_s = began_s + (1 + _MOVE_OUT_REST) * took_s
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """All rows are complete."""

@@ -6,34 +6,38 @@ gets those that it does not have yet, many in one value, when a checkpoint is no
 that can match no more by then are never written. Rows for which there is no room lie in entries by key (``kept_rows``).
 
 The state key of a block is the prefix of its key group, its side (1 byte) and a number (8 bytes, big endian), by which
-the blocks of a group and side are in the order in which their rows came. Its value is ``01``, the version, and rows
-(``recent_kernels``). A block that is small gets the next rows, too.
+the blocks of a group and side are in the order in which their rows came. Its value is of ``held_blocks``. A block that
+is small gets the next rows, too.
+
+Where memory is nearly used up, the side that has more in it *moves out*: its new rows go to the entries by key at once,
+and those that are held follow, a key group at a time. So there is room for the rows of the other side, which mostly
+stay for a shorter time: an order may wait for hours for steps each of which can go at once.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weir import key_kernels
 from weir import keys as weir_keys
-from weir.errors import StateMismatchError
 from weir.operators.joins import recent_kernels as kernels
-from weir.operators.joins.held_rows import HeldRows, HeldSide
+from weir.operators.joins.held_blocks import VERSION, decoded_blocks, rows_by_group
+from weir.operators.joins.held_rows import DEAD_MS, HeldRows, HeldSide
 from weir.records import WATERMARK_MIN_MS
 from weir.state.tables.held import HeldTable
 
-_VERSION = b"\x01"
 #: A block with fewer bytes gets more rows.
 _SMALL_BYTES = 4_096
 #: So many rows of a side are written without waiting for a checkpoint, or rows would wait long for it.
 _UNWRITTEN_MAX = 65_536
 #: What is known of a block occupies.
 _BLOCK_BYTES = 300
+#: With more than this share of its bound in memory a side moves out.
+_MOVE_OUT = 0.75
 
 
 @dataclass(slots=True)
@@ -64,13 +68,54 @@ class RecentRows:
         self._watermark_ms = WATERMARK_MIN_MS
         #: Key groups that have a new owner; their rows match nothing that comes.
         self._left: set[int] = set()
+        #: The side that moves out, or has.
+        self._out: int | None = None
         table.held_by(self)
 
     @property
     def has_room(self) -> bool:
         """Whether more rows may be held."""
-        held_bytes = sum(side.bytes for side in self._sides) + len(self._blocks) * _BLOCK_BYTES
-        return held_bytes < self._table.held_bytes_max
+        return self._bytes < self._table.held_bytes_max
+
+    @property
+    def _bytes(self) -> int:
+        return sum(side.bytes for side in self._sides) + len(self._blocks) * _BLOCK_BYTES
+
+    def holds(self, side: int) -> bool:
+        """Whether new rows of a side are to be held; else they go to the entries by key."""
+        if self._out is None and self._bytes > _MOVE_OUT * self._table.held_bytes_max:
+            self._out = 0 if self._sides[0].bytes > self._sides[1].bytes else 1
+        return side != self._out and self.has_room
+
+    def hold_all(self) -> None:
+        """There are no entries by key: from now on both sides are held again, as long as there is room."""
+        if self._out is not None and not len(self._sides[self._out]):
+            self._out = None
+
+    def move_out(self) -> tuple[int, HeldRows] | None:
+        """Let go of a key group's rows of the side that moves out, if it has some; returns the side and the rows."""
+        held = None if self._out is None else self._sides[self._out]
+        if held is None or self._out is None:
+            return None
+        self._let_go()
+        rows = held.rows()
+        if len(held) == held.dead:
+            return None
+        alive = np.flatnonzero((rows.until >= self._watermark_ms) & (rows.until > DEAD_MS))
+        if not len(alive):
+            return None
+        groups = weir_keys.key_groups(rows.hashes, self._max_parallelism)
+        group = int(groups[alive[0]])
+        own = alive[groups[alive] == group]
+        taken = rows.chosen(own)
+        held.kill(own)
+        prefix = self._table.key_prefix(group) + bytes([self._out])
+        gone = [key for key in self._blocks if key.startswith(prefix)]
+        for key in gone:
+            del self._blocks[key]
+        self._open.pop((self._out, group), None)
+        self._table.write_stored((), gone)
+        return self._out, taken
 
     def hold(self, side: int, rows: HeldRows) -> None:
         """Hold more rows of a side."""
@@ -131,39 +176,37 @@ class RecentRows:
 
     def settle(self) -> None:
         """See :class:`weir.state.tables.held.Holder`."""
+        fresh = [part for side in range(2) for part in self._fresh(side)]
+        open_keys = [self._open.get(part[:2]) for part in fresh]
+        small = [key for key in open_keys if key is not None and self._blocks[key].bytes < _SMALL_BYTES]
+        before = dict(zip(small, self._table.get_stored(small), strict=True)) if small else {}
         puts: list[tuple[bytes, bytes]] = []
-        blocks: dict[bytes, _Written] = {}
-        opened: dict[tuple[int, int], bytes] = {}
-        for side, held in enumerate(self._sides):
-            if held.written == len(held):
+        for (side, group, rows, _), open_key in zip(fresh, open_keys, strict=True):
+            value = None if open_key is None else before.get(open_key)
+            if open_key is not None and value is not None:
+                puts.append((open_key, value + rows))
                 continue
-            rows = held.rows()
-            fresh = held.written + np.flatnonzero(rows.until[held.written :] >= self._watermark_ms)
-            for group, value, until in _by_group(rows, fresh, self._max_parallelism):
-                key, before = self._place(side, group, len(opened))
-                opened[side, group] = key
-                if before is not None:
-                    until = max(until, self._blocks[key].until)
-                puts.append((key, (_VERSION if before is None else before) + value))
-                blocks[key] = _Written(len(puts[-1][1]), until)
+            number = (self._next_number + len(puts)).to_bytes(8, "big")
+            puts.append((self._table.key_prefix(group) + bytes([side]) + number, VERSION + rows))
         if puts:
             self._table.write_stored(puts, ())
-        for key, block in blocks.items():
-            self._know(key, block)
-        self._open |= opened
-        self._next_number += len(opened)
+        for (side, group, _, until), (key, value) in zip(fresh, puts, strict=True):
+            known = self._blocks.get(key)
+            self._know(key, _Written(len(value), until if known is None else max(until, known.until)))
+            self._open[side, group] = key
+        self._next_number += len(puts)
         for held in self._sides:
             held.written = len(held)
 
-    def _place(self, side: int, group: int, number: int) -> tuple[bytes, bytes | None]:
-        """Where the next rows of a key group go: the state key of a block, and its value if it has some already."""
-        key = self._open.get((side, group))
-        if key is not None and self._blocks[key].bytes < _SMALL_BYTES:
-            value = self._table.get_stored([key])[0]
-            if value is not None:
-                return key, value
-        number += self._next_number
-        return self._table.key_prefix(group) + bytes([side]) + number.to_bytes(8, "big"), None
+    def _fresh(self, side: int) -> Iterator[tuple[int, int, bytes, int]]:
+        """What is not written of a side: side, key group, bytes of rows, and the last time at which one can match."""
+        held = self._sides[side]
+        if held.written < len(held):
+            rows = held.rows()
+            until = rows.until[held.written :]
+            fresh = held.written + np.flatnonzero((until >= self._watermark_ms) & (until > DEAD_MS))
+            for group, value, until_ms in rows_by_group(rows, fresh, self._max_parallelism):
+                yield side, group, value, until_ms
 
     def _know(self, key: bytes, block: _Written) -> None:
         known = self._blocks.get(key)
@@ -182,18 +225,34 @@ class RecentRows:
         self._let_go()
         # What is held is written, so that it stays so from the first row to the last.
         self.settle()
+        came: tuple[list[tuple[bytes, bytes]], ...] = ([], [])
         for key, value in self._table.take_new():
-            side, number = key[-9], int.from_bytes(key[-8:], "big")
-            self._next_number = max(self._next_number, number + 1)
-            rows = decoded_block(value)
-            if self.has_room:
-                held = self._sides[side]
-                held.put(rows)
-                held.written = len(held)
-                self._know(key, _Written(len(value), int(rows.until.max(initial=-(2**63)))))
-            else:
-                yield side, rows
-                self._table.write_stored((), [key])
+            came[key[-9]].append((key, value))
+            self._next_number = max(self._next_number, int.from_bytes(key[-8:], "big") + 1)
+        for side, blocks in enumerate(came):
+            # As rows and columns these bytes take a little more.
+            room_bytes = self._table.held_bytes_max - self._bytes
+            ends = np.cumsum([len(value) for _, value in blocks])
+            fit = int(np.searchsorted(ends, room_bytes, side="right"))
+            if fit:
+                self._hold_blocks(side, blocks[:fit])
+            if blocks[fit:]:
+                yield side, decoded_blocks([value for _, value in blocks[fit:]])[0]
+                self._table.write_stored((), [key for key, _ in blocks[fit:]])
+
+    def _hold_blocks(self, side: int, blocks: Sequence[tuple[bytes, bytes]]) -> None:
+        """Hold the rows of blocks that the table has, in their order."""
+        rows, firsts = decoded_blocks([value for _, value in blocks])
+        held = self._sides[side]
+        held.put(rows)
+        held.written = len(held)
+        for (key, value), start, stop in zip(blocks, firsts[:-1], firsts[1:], strict=True):
+            self._know(key, _Written(len(value), int(rows.until[start:stop].max(initial=DEAD_MS))))
+
+    def written(self, groups: Collection[int]) -> dict[bytes, int]:
+        """See :class:`weir.state.tables.held.Holder`."""
+        wanted = {group.to_bytes(2, "big") for group in groups}
+        return {key: block.bytes for key, block in self._blocks.items() if key[:2] in wanted}
 
     def leave(self, groups: frozenset[int]) -> None:
         """See :class:`weir.state.tables.held.Holder`."""
@@ -205,61 +264,10 @@ class RecentRows:
             return
         for held in self._sides:
             own = weir_keys.key_groups(held.rows().hashes, self._max_parallelism)
-            held.keep(np.flatnonzero(~np.isin(own, sorted(self._left))))
+            held.kill(np.flatnonzero(np.isin(own, sorted(self._left)) & (held.rows().until > DEAD_MS)))
         prefixes = {group.to_bytes(2, "big") for group in self._left}
         self._blocks = {key: block for key, block in self._blocks.items() if key[:2] not in prefixes}
         self._leaving = [(block.until, key) for key, block in self._blocks.items()]
         heapq.heapify(self._leaving)
         self._open = {place: key for place, key in self._open.items() if key in self._blocks}
         self._left.clear()
-
-
-def _by_group(rows: HeldRows, chosen: np.ndarray, groups: int) -> Iterator[tuple[int, bytes, int]]:
-    """Some of these rows by key group: the group, their bytes, and the last time at which one can match."""
-    own = weir_keys.key_groups(rows.hashes[chosen], groups)
-    order = np.argsort(own, kind="stable")
-    chosen, own = chosen[order], own[order]
-    _, keys, key_offsets, times, lower, until = rows.columns()
-    lengths = np.diff(key_offsets)[chosen] + np.diff(rows.offsets)[chosen] + kernels.HEAD_BYTES
-    offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    out = np.empty(int(offsets[-1]), dtype=np.uint8)
-    kernels.encode_rows(chosen, keys, key_offsets, times, lower, until, rows.data, rows.offsets, offsets, out)
-    starts = np.flatnonzero(np.diff(own.astype(np.int64), prepend=-1)).tolist()
-    for start, stop in zip(starts, [*starts[1:], len(chosen)], strict=True):
-        value = out[offsets[start] : offsets[stop]].tobytes()
-        yield int(own[start]), value, int(until[chosen[start:stop]].max())
-
-
-def decoded_block(value: bytes) -> HeldRows:
-    """The rows of a block.
-
-    Raises:
-        StateMismatchError: it is of another version, or cut off.
-    """
-    if value[:1] != _VERSION:
-        raise StateMismatchError(
-            f"a block of rows of a join has format version {value[:1].hex()}, this program reads {_VERSION.hex()}"
-        )
-    data = np.frombuffer(value, dtype=np.uint8)[1:]
-    most = len(data) // kernels.HEAD_BYTES
-    starts, key_lengths = np.empty(most + 1, dtype=np.int64), np.empty(most, dtype=np.int64)
-    times, lower, until = (np.empty(most, dtype=np.int64) for _ in range(3))
-    count = kernels.decode_rows(data, starts, key_lengths, times, lower, until)
-    if count < 0:
-        raise StateMismatchError("a block of rows of a join is cut off or is something else")
-    key_starts = starts[:count] + kernels.HEAD_BYTES
-    column_starts = key_starts + key_lengths[:count]
-    keys = weir_keys.KeyColumn(*_gathered(data, key_starts, key_lengths[:count]))
-    columns = _gathered(data, column_starts, starts[1 : count + 1] - column_starts)
-    hashes = weir_keys.hash_keys(keys)
-    return HeldRows(hashes, keys, times[:count], lower[:count], until[:count], *columns)
-
-
-def _gathered(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes that begin at these places, one after the other, and where each is then."""
-    offsets = np.zeros(len(starts) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    out = np.empty(int(offsets[-1]), dtype=np.uint8)
-    key_kernels.gather_bytes(data, starts, offsets, out)
-    return out, offsets

@@ -134,9 +134,7 @@ class TimerGroup:
         first = self._first(beyond)
         return DuePart(self, keys, own, min(first, bound), beyond, self._time(first))
 
-    def _take_stored(
-        self, store: StateReader, bound: bytes, count_max: int
-    ) -> tuple[list[bytes], bytes]:
+    def _take_stored(self, store: StateReader, bound: bytes, count_max: int) -> tuple[list[bytes], bytes]:
         """The first live timers in the store before a key, at most so many, and a key before which there is no other.
 
         A scan may be a call to a peer, for which all rows wait: there is none where nothing can be due.

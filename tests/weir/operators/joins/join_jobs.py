@@ -16,6 +16,7 @@ from weir.records import with_times
 from weir.side_outputs import SideRows
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
+from weir.testing.manual_clock import ManualClock
 
 GROUPS = 4
 SEAL_BYTES = row_chunks.SEAL_BYTES
@@ -46,6 +47,8 @@ class TwoSubtasks:
         self.late = []
         self.input_watermarks = [-(2**63)] * 2
         self.restored = {}
+        #: Key groups of which the other subtask has a copy of what is cached.
+        self.copied = set()
         self._open()
 
     def _open(self):
@@ -63,6 +66,7 @@ class TwoSubtasks:
                     tables=tables.of("j", numbers),
                     restored=self.restored,
                     schema=self.node.schema,
+                    clock=ManualClock(),
                 )
             )
             self.operators.append(operator)
@@ -94,9 +98,28 @@ class TwoSubtasks:
             if min(self.input_watermarks) > before:
                 self._told(operator.on_watermark(min(self.input_watermarks)))
 
+    def copy(self, group, bytes_max):
+        """What is cached of a group goes ahead, or what has changed since it did."""
+        old, new = (self.tables[index] for index in (self.owner[group], 1 - self.owner[group]))
+        for table, other in zip(old, new, strict=True):
+            table.flush_groups([group])
+            if group in self.copied and group in table.good_copies([group]):
+                tell(other, table.copy_changes([group]), group)
+            else:
+                other.clear_groups([group])
+                tell(other, table.copy_groups([group], 1000, bytes_max), group)
+        self.copied.add(group)
+
     def hand_over(self, group):
         before = self.owner[group]
         self.owner[group] = 1 - before
+        is_good = all(group in table.good_copies([group]) for table in self.tables[before])
+        for table, other in zip(self.tables[before], self.tables[1 - before], strict=True):
+            if group in self.copied and is_good:
+                tell(other, table.changes_since_copy([group]), group)
+                tell(other, table.notes_at_handover([group]), group)
+                other.keep_copies([group])
+        self.copied.discard(group)
         for table in self.tables[before]:
             table.release_groups([group])
         for table in self.tables[1 - before]:
@@ -108,6 +131,7 @@ class TwoSubtasks:
                 capture.write()
 
     def restart(self):
+        self.copied.clear()
         for operator, tables in zip(self.operators, self.tables, strict=True):
             tables.flush()
             self.restored[len(self.restored) % 2] = operator.snapshot(1)
@@ -142,6 +166,11 @@ class TwoSubtasks:
             batch.validate(full=True)
             names = batch.schema.names[:-1]
             self.rows += [tuple(row[name] for name in names) for row in batch.to_pylist()]
+
+
+def tell(table, entries, group):
+    if entries is not None:
+        assert table.take_copy(entries, [group])
 
 
 def nested_loop(left, right, how, belongs, alone_time):

@@ -22,6 +22,7 @@ STEPS = st.lists(
         st.tuples(st.just("rows"), st.integers(0, 1), SIDE_ROWS),
         st.tuples(st.just("watermark"), st.integers(0, 1), st.integers(0, 9)),
         st.tuples(st.just("hand over"), st.integers(0, GROUPS - 1)),
+        st.tuples(st.just("copy"), st.integers(0, GROUPS - 1), st.sampled_from([1, 1 << 20])),
         st.tuples(st.sampled_from(["capture", "restart"])),
     ),
     max_size=14,
@@ -29,7 +30,7 @@ STEPS = st.lists(
 
 
 #: Of inner joins within bounds all rows are in memory, some, or none.
-CACHES = st.sampled_from([1 << 16, 1 << 14, 1])
+CACHES = st.sampled_from([1 << 16, 1 << 14, 1 << 13, 1])
 #: Rows of a key go to chunks never, after some, after each.
 SEALS = st.sampled_from([1 << 20, 150, 20])
 QUICK = settings(
@@ -61,6 +62,8 @@ def play(job, steps):
                 job.watermark(side, watermarks[side])
             case "hand over", group:
                 job.hand_over(group)
+            case "copy", group, bytes_max:
+                job.copy(group, bytes_max)
             case ("capture",):
                 job.capture()
             case ("restart",):

@@ -6,9 +6,10 @@ import pytest
 from tests.weir.operators.joins.join_jobs import GROUPS, TwoSubtasks
 from weir import keys as weir_keys
 from weir.errors import StateMismatchError
+from weir.operators.joins.held_blocks import decoded_blocks
 from weir.operators.joins.held_rows import HeldRows, HeldSide
 from weir.operators.joins.partners import merged
-from weir.operators.joins.recent_rows import RecentRows, decoded_block
+from weir.operators.joins.recent_rows import RecentRows
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.held import HeldTable
 
@@ -75,7 +76,7 @@ def test_complete_rows_go_and_the_others_are_still_found():
         rows.keys.to_list()
         == [b"def"[at : at + 1] for at in range(3)] + [b"a", b"b", b"c", b"d", b"e", b"f"] * 2
     )
-    assert rows.data.tolist() == [time % 6 for time in range(45, 60)]
+    assert rows.data[: rows.offsets[-1]].tolist() == [time % 6 for time in range(45, 60)]
     assert side.written == 5
     side.drop(100)
     assert (len(side), side.written) == (0, 0)
@@ -87,10 +88,21 @@ def test_what_is_complete_before_a_checkpoint_is_never_written():
     recent.hold(0, rows_of("abcd", [1, 2, 30, 40]))
     recent.drop(20)
     table.flush()
-    assert sum(len(decoded_block(value)) for _, value in store.scan()) == 2
+    assert sum(len(decoded_blocks([value])[0]) for _, value in store.scan()) == 2
     recent.drop(41)
     table.flush()
     assert list(store.scan()) == []
+
+
+def test_rows_that_are_all_complete_are_not_written_beside_others_that_stay():
+    store = MemoryBackend()
+    recent, table = recent_rows(store)
+    recent.hold(0, rows_of("abcd", range(4), until=[100] * 4))
+    table.flush()
+    recent.hold(0, rows_of("ab", [5, 6]))
+    recent.drop(20)
+    table.flush()
+    assert sum(len(decoded_blocks([value])[0]) for _, value in store.scan()) == 4
 
 
 def test_blocks_have_these_bytes():
@@ -112,7 +124,7 @@ def test_blocks_have_these_bytes():
 @pytest.mark.parametrize("wrong", [b"\x02", b"\x01\x22\x00", b"\x01" + bytes(32)])
 def test_other_blocks_are_refused(wrong):
     with pytest.raises(StateMismatchError, match="block of rows of a join"):
-        decoded_block(wrong)
+        decoded_blocks([wrong])
 
 
 def test_key_groups_go_and_come_back():
@@ -132,7 +144,7 @@ def test_key_groups_go_and_come_back():
     assert len(pairs(recent, rows)) == 8
     # Nothing is written twice.
     table.flush()
-    assert sum(len(decoded_block(value)) for _, value in store.scan()) == 8
+    assert sum(len(decoded_blocks([value])[0]) for _, value in store.scan()) == 8
 
 
 def test_rows_without_room_are_handed_on_and_leave_their_blocks():
@@ -146,6 +158,90 @@ def test_rows_without_room_are_handed_on_and_leave_their_blocks():
     assert sorted(time for _, rows in recent.take_new() for time in rows.times.tolist()) == list(range(8))
     table.flush()
     assert list(store.scan()) == []
+
+
+def large_rows(keys, times, until):
+    """The same with columns of 100 bytes."""
+    rows = rows_of(keys, times, until=until)
+    offsets = np.arange(len(keys) + 1) * 100
+    return HeldRows(
+        rows.hashes, rows.keys, rows.times, rows.lower, rows.until, np.zeros(offsets[-1], np.uint8), offsets
+    )
+
+
+def test_where_there_is_no_room_the_side_that_has_more_moves_out_and_the_other_is_held():
+    """Steps of an order that waits for an hour went to the store as well, each with a timer of its own."""
+    store = MemoryBackend()
+    recent, table = recent_rows(store)
+    orders = [f"order-{number}" for number in range(320)]
+    recent.hold(0, large_rows(orders[:200], range(200), until=[10_000] * 200))
+    table.flush()
+    assert recent.holds(0)
+    recent.hold(0, large_rows(orders[200:], range(200, 320), until=[10_000] * 120))
+    assert (recent.holds(0), recent.holds(1)) == (False, True)
+    recent.hold(1, rows_of(["order-7"], [7], until=[7]))
+    moved = []
+    while (found := recent.move_out()) is not None:
+        side, rows = found
+        assert side == 0
+        assert len(set(weir_keys.key_groups(rows.hashes, GROUPS).tolist())) == 1, "of one key group"
+        moved += [key.decode() for key in rows.keys.to_list()]
+        # What has moved out matches here no more, also when it comes to the same places again.
+        new = rows_of(orders, range(320), [0] * 320, [10_000] * 320)
+        assert len(pairs(recent, new)) == 320 - len(moved)
+    assert sorted(moved) == sorted(orders)
+    # Nothing of it is left in blocks, written before or not.
+    table.flush()
+    assert [int(rows.times[0]) for rows in map(only_block, store.scan())] == [7]
+    recent.hold_all()
+    assert not recent.holds(0)
+    recent.drop(5)
+    recent.hold_all()
+    assert recent.holds(0)
+
+
+def only_block(entry):
+    return decoded_blocks([entry[1]])[0]
+
+
+def test_blocks_are_read_together():
+    store = MemoryBackend()
+    recent, table = recent_rows(store)
+    rows = rows_of([f"key-{number}" for number in range(100)], range(100))
+    recent.hold(0, rows)
+    table.flush()
+    values = [value for _, value in store.scan()]
+    together, firsts = decoded_blocks(values)
+    assert len(values) > 1
+    for index, value in enumerate(values):
+        alone = decoded_blocks([value])[0]
+        part = slice(firsts[index], firsts[index + 1])
+        assert together.times[part].tolist() == alone.times.tolist()
+        assert together.keys.to_list()[part] == alone.keys.to_list()
+    assert firsts[-1] == len(together) == 100
+    with pytest.raises(StateMismatchError, match="cut off"):
+        decoded_blocks([values[0], values[1][:-1], values[0]])
+    # Each has whole rows: where one ends is not the business of the next one.
+    with pytest.raises(StateMismatchError, match="cut off"):
+        decoded_blocks([values[0][:-1], values[0][:1] + values[0][-1:] + values[0][1:]])
+
+
+def test_a_join_keeps_the_short_lived_side_in_memory_when_the_other_one_fills_it():
+    job = TwoSubtasks(within=(0, 100_000), cache_bytes=1 << 14)
+    for number in range(400):
+        job.take(0, [(number, number, None, number, number)])
+        job.take(1, [(number, "r", number)])
+        for side in range(2):
+            job.watermark(side, number + 1)
+    names = job.node.spec.state_names
+    for operator, tables in zip(job.operators, job.tables, strict=True):
+        recent = operator._recent
+        assert (recent.holds(0), recent.holds(1)) == (False, True)
+        assert recent.rows(0) is None or (recent.rows(0).until < 0).all(), "all orders have moved out"
+        timers = next(table for table in tables if table.state_id == names.index("_expiry"))
+        # One for each order, and none for steps.
+        assert timers.next_ms() >= 100_000
+    assert len(job.finish()) == 400
 
 
 def test_joins_hold_rows_and_write_none_that_are_complete():
