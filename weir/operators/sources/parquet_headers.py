@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from weir.operators.sources.parquet_header_kernels import field_at
 
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)
 PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8
@@ -18,8 +22,7 @@ class DamagedPageError(ValueError):
     """The bytes are not what they should be."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageHeader:
+class PageHeader(NamedTuple):
     """What precedes a page."""
 
     #: ``DATA_PAGE`` and so on.
@@ -78,6 +81,25 @@ def read_header(data: bytes, at: int) -> tuple[PageHeader, int] | None:
     if header.values < 0:
         raise DamagedPageError("a page has fewer than no values")
     return header, end
+
+
+#: Where the kernel keeps what is known of pages of these kinds: values, encoding, encoding of the levels.
+_KEPT_AT = {
+    DATA_PAGE: tuple(field_at(5, field) for field in (1, 2, 3)),
+    DICTIONARY_PAGE: tuple(field_at(7, field) for field in (1, 2)),
+}
+
+
+def header_of(fields: np.ndarray) -> PageHeader | None:
+    """The header of which ``find_header`` has found these fields; None: :func:`read_header` is to read it."""
+    kind = fields.item(field_at(0, 1))
+    kept_at = _KEPT_AT.get(kind)
+    if kept_at is None:
+        return None
+    sizes = fields.item(field_at(0, 2)), fields.item(field_at(0, 3))
+    known = [fields.item(at) for at in kept_at]
+    # What is not there is negative, too.
+    return None if min(*sizes, *known) < 0 else PageHeader(kind, *sizes, *known)
 
 
 def _number(fields: _Struct, field: int) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weir.operators.sources.parquet_header_kernels import DEPTH_MAX, HEADER_BYTES, HEADER_FIELDS, find_header
 from weir.operators.sources.parquet_headers import (
     DATA_PAGE,
     DATA_PAGE_V2,
@@ -25,6 +26,7 @@ from weir.operators.sources.parquet_headers import (
     RLE_DICTIONARY,
     DamagedPageError,
     PageHeader,
+    header_of,
     read_header,
 )
 from weir.operators.sources.parquet_kernels import (
@@ -40,8 +42,8 @@ from weir.operators.sources.parquet_packed import HAS_LEVELS, IS_SNAPPY, PackedP
 CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip"}
 #: Of these, what can be divided while it is read.
 _WINDOWED = (None, "snappy")
-#: So many bytes are read to find a header; statistics in it may be longer.
-_HEADER_BYTES, _HEADER_BYTES_MAX = 1 << 10, 16 << 20
+#: So many bytes are read to find a header at most; statistics in it may be long.
+_HEADER_BYTES_MAX = 16 << 20
 #: An index of more bits is none.
 _WIDTH_MAX = 31
 _LEVEL_SIZE_BYTES = 4
@@ -132,6 +134,9 @@ class PageReader:
         self._scratch = np.empty(0, dtype=np.uint8)
         self._dictionary: Page | None = None
         self._windows: Windows | None = None
+        self._header_fields = np.empty(HEADER_FIELDS, dtype=np.int64)
+        depths = np.empty(DEPTH_MAX, dtype=np.int64)
+        self._header_memory = np.empty(HEADER_BYTES, dtype=np.uint8), self._header_fields, depths
 
     def next_page(self) -> Page:
         """The next page with rows.
@@ -211,22 +216,29 @@ class PageReader:
         self._at = at
 
     def _header(self) -> PageHeader:
-        wanted = _HEADER_BYTES
+        size = find_header(self._descriptor, self._at, self._stop, *self._header_memory)
+        header = header_of(self._header_fields) if size else None
+        if header is not None:
+            return self._checked(header, size)
+        wanted = HEADER_BYTES
         while self._at < self._stop:
             data = os.pread(self._descriptor, min(wanted, self._stop - self._at), self._at)
             found = read_header(data, 0)
             if found is not None and found[1] <= len(data):
-                header, size = found
-                self._at += size
-                if header.compressed_bytes > self._stop - self._at:
-                    raise DamagedPageError("a page goes on after the end of its column")
-                if header.uncompressed_bytes > self._page_bytes_max:
-                    raise DamagedPageError("a page is larger than its column")
-                return header
+                return self._checked(*found)
             if len(data) < wanted or wanted > _HEADER_BYTES_MAX:
                 break
             wanted *= 16
         raise DamagedPageError("the column has fewer rows than its row group")
+
+    def _checked(self, header: PageHeader, size_bytes: int) -> PageHeader:
+        """Go on after a header of so many bytes."""
+        self._at += size_bytes
+        if header.compressed_bytes > self._stop - self._at:
+            raise DamagedPageError("a page goes on after the end of its column")
+        if header.uncompressed_bytes > self._page_bytes_max:
+            raise DamagedPageError("a page is larger than its column")
+        return header
 
     def _body(self, header: PageHeader, apart_bytes: int) -> np.ndarray:
         """The page after the header, decompressed but for its first bytes; uint8."""
