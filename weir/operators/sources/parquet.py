@@ -208,12 +208,12 @@ class ParquetReader(ColumnarReader):
 
         def widened(rows: pa.RecordBatch | LateRows) -> pa.RecordBatch | LateRows:
             if not isinstance(rows, LateRows):
-                return rows.cast(nullable)
+                return _cast(rows, nullable)
             late = rows.late
             late.field = nullable.field(late.place)
             late.unreadable = partial(_unreadable, group.path)
             late.is_required = late.field.name in self._required
-            return LateRows(rows.batch.cast(nullable.remove(late.place)), late)
+            return LateRows(_cast(rows.batch, nullable.remove(late.place)), late)
 
         return _readable(group.path, map(widened, batches))
 
@@ -237,6 +237,11 @@ class ParquetReader(ColumnarReader):
     def _rejected_to(self) -> int:
         assert self._row_group is not None
         return self._row_group.rejected_to
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the types of a schema; mostly it has them already."""
+    return batch if batch.schema.equals(schema) else batch.cast(schema)
 
 
 def _readable(path: str, batches: Iterator[pa.RecordBatch | LateRows]) -> Iterator[pa.RecordBatch | LateRows]:
