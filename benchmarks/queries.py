@@ -127,17 +127,21 @@ def _measure(options: QueryOptions, rate: float, source: Path, directory: Path) 
             pool.apply(ask_all, (*given, 0.5))
             asking = pool.apply_async(ask_all, (*given, options.duration_s))
             asked = _events_per_second(cluster, options.duration_s)
-            latencies, failure, cpu_s = asking.get(options.duration_s + _LATE_S)
+            seen = asking.get(options.duration_s + _LATE_S)
         cluster.http("POST", "/cancel")
-    if failure:
-        raise BenchmarkError(f"a question was refused: {failure}")
-    p50_ms, p99_ms, max_ms = np.percentile(latencies, [50, 99, 100], method="inverted_cdf").tolist()
+    if seen.failure:
+        raise BenchmarkError(f"a question was refused: {seen.failure}")
+    p50_ms, p99_ms, max_ms = np.percentile(seen.latencies_ms, [50, 99, 100], method="inverted_cdf").tolist()
+    late_p50_ms, late_p99_ms = np.percentile(seen.late_ms, [50, 99], method="inverted_cdf").tolist()
     return {
         "p50_ms": p50_ms,
         "p99_ms": p99_ms,
         "max_ms": max_ms,
-        "questions_per_second": len(latencies) / options.duration_s,
-        "callers_cores": cpu_s / options.duration_s,
+        # Parts of the above: of callers that were free and waited for a processor before they asked.
+        "callers_late_p50_ms": late_p50_ms,
+        "callers_late_p99_ms": late_p99_ms,
+        "questions_per_second": len(seen.latencies_ms) / options.duration_s,
+        "callers_cores": seen.cpu_s / options.duration_s,
         "events_per_second": asked,
         "events_per_second_alone": alone,
         "throughput_ratio": asked / alone,

@@ -6,13 +6,26 @@ import random
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 _SEED = 7
 
 
-def ask_all(
-    port: int, questions_per_s: float, keys: int, callers: int, duration_s: float
-) -> tuple[list[float], str, float]:
+@dataclass
+class Asked:
+    """What callers have seen."""
+
+    #: In ms, each from when the question was due.
+    latencies_ms: list[float] = field(default_factory=list)
+    #: A part of each of these: how long its caller, which was free, waited for a processor itself before it asked.
+    late_ms: list[float] = field(default_factory=list)
+    #: The first refusal; "": there was none.
+    failure: str = ""
+    #: Processor time of this process.
+    cpu_s: float = 0.0
+
+
+def ask_all(port: int, questions_per_s: float, keys: int, callers: int, duration_s: float) -> Asked:
     """Ask on a schedule, the callers in turn; a late answer makes the following ones of its caller late.
 
     Threads that sleep and read: an event loop wakes up to the millisecond only, and takes three times as much CPU.
@@ -23,9 +36,6 @@ def ask_all(
         keys: number of different keys.
         callers: connections, each of which asks one question at a time.
         duration_s: of the schedule.
-
-    Returns:
-        Latencies in ms, each from when the question was due; the first refusal or ""; CPU seconds of this process.
     """
     began_s, interval_s = time.process_time(), callers / questions_per_s
     start_s = time.monotonic() + interval_s
@@ -38,33 +48,35 @@ def ask_all(
                 range(callers),
             )
         )
-    latencies_ms = [latency for each, _ in asked for latency in each]
-    failure = next((failure for _, failure in asked if failure), "")
-    return latencies_ms, failure, time.process_time() - began_s
+    return Asked(
+        [latency for each in asked for latency in each.latencies_ms],
+        [late for each in asked for late in each.late_ms],
+        next((each.failure for each in asked if each.failure), ""),
+        time.process_time() - began_s,
+    )
 
 
-def _ask(
-    port: int, start_s: float, interval_s: float, keys: int, duration_s: float, number: int
-) -> tuple[list[float], str]:
+def _ask(port: int, start_s: float, interval_s: float, keys: int, duration_s: float, number: int) -> Asked:
     chance = random.Random(_SEED + number)
-    latencies_ms: list[float] = []
-    failure = ""
+    seen, free_s = Asked(), start_s
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for question in range(round(duration_s / interval_s)):
             due_s = start_s + question * interval_s
             time.sleep(max(due_s - time.monotonic(), 0))
+            seen.late_ms.append((time.monotonic() - max(due_s, free_s)) * 1e3)
             key = chance.randint(1, keys)
             connection.sendall(
                 f"GET /state/count/count/server-{key} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
             )
             status, body = _read_answer(connection)
-            latencies_ms.append((time.monotonic() - due_s) * 1e3)
+            free_s = time.monotonic()
+            seen.latencies_ms.append((free_s - due_s) * 1e3)
             # A key that has not come yet is an answer, too.
             if status not in (b"200", b"404"):
-                failure = body.decode(errors="replace")
+                seen.failure = body.decode(errors="replace")
                 break
-    return latencies_ms, failure
+    return seen
 
 
 def _read_answer(connection: socket.socket) -> tuple[bytes, bytes]:
