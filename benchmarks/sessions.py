@@ -3,13 +3,18 @@
 One subtask in this process with a RocksDB store. Each row has a key at random, event time goes on at ``rate`` rows a
 second, a watermark comes twice a second of it, and the state is flushed every second of it, as for a checkpoint. The
 input is not paced: ``s_per_s`` is the CPU time that a second of event time takes, and has to be below 1 to keep up.
+
+Disk is a sawtooth: files pile up until the store merges them, and resident memory follows, since files are mapped. A
+mean or a last value says where in a tooth the run ended. So both are looked at every second, and *growth* is the peak
+of the last third of the run over the peak of the middle third: 1 is flat, whatever the teeth look like, as long as
+each third has one. In the first third sessions begin and do not end yet for a gap and longer; it does not count.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +28,7 @@ import pyarrow as pa
 import weir
 from benchmarks.results import Bar, BenchmarkResult
 from weir import keys as weir_keys
+from weir.errors import ConfigError
 from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
 from weir.records import KEY_HASH_COLUMN, with_times
@@ -37,6 +43,8 @@ _SUMS = (WindowAggregate("n", "count"), WindowAggregate("total", "sum", "value")
 _GROWTH_MAX = 1.1
 #: A watermark comes so often in a second of event time.
 _STEPS_PER_S = 2
+#: A run is so many gaps long at least: sessions end as fast as they begin when two have passed, in its first third.
+_GAPS_MIN = 6
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,13 @@ class SessionOptions:
     gap_s: int = 10
     cache_bytes: int = 256 << 20
 
+    def __post_init__(self) -> None:
+        if self.seconds < _GAPS_MIN * self.gap_s:
+            raise ConfigError(
+                f"sessions of a gap of {self.gap_s} s need a run of {_GAPS_MIN * self.gap_s} s at least, "
+                f"not of {self.seconds} s: they end as fast as they begin after a third of it only"
+            )
+
 
 @dataclass(frozen=True)
 class SessionFigures:
@@ -59,24 +74,37 @@ class SessionFigures:
     s_per_s: float
     #: The longest firing, wall clock.
     firing_ms_max: float
-    rss_bytes: int
     cache_bytes: int
-    #: The most in this tenth.
-    disk_bytes: int
+    #: The most and the least in this tenth.
+    rss_bytes_max: int
+    rss_bytes_min: int
+    disk_bytes_max: int
+    disk_bytes_min: int
 
 
-def measure(options: SessionOptions, report: Callable[[str, float], None]) -> list[SessionFigures]:
-    """Run once; figures of each tenth."""
+@dataclass(frozen=True)
+class SessionRun:
+    """What was seen of a run."""
+
+    tenths: list[SessionFigures]
+    #: After each second of event time.
+    rss_bytes: list[int]
+    disk_bytes: list[int]
+
+
+def measure(options: SessionOptions, report: Callable[[str, float], None]) -> SessionRun:
+    """Run once."""
     window = weir.session(f"{options.gap_s}s")
     operator = make_window_operator(WindowAggregateSpec(("key",), window, _SUMS, _SCHEMA))
-    found: list[SessionFigures] = []
+    found = SessionRun([], [], [])
+    process = psutil.Process()
     with tempfile.TemporaryDirectory() as directory:
         store = open_store(Path(directory) / "store", RocksDbSettings(), fresh=True)
         tables = StateTables(store, options.cache_bytes, 128)
         operator.open(OperatorContext("bench", "w", 1, 0, 1, tables=tables.of("w", {"": 1})))
         random = np.random.default_rng(5)
         tenth_s = max(1, options.seconds // 10)
-        results, longest_s, disk_bytes, began_s = 0, 0.0, 0, time.process_time()
+        results, longest_s, began_s = 0, 0.0, time.process_time()
         for step in range(options.seconds * _STEPS_PER_S):
             list(operator.process(_batch(random, options, step)))
             now_s = (step + 1) // _STEPS_PER_S
@@ -86,23 +114,26 @@ def measure(options: SessionOptions, report: Callable[[str, float], None]) -> li
             if (step + 1) % _STEPS_PER_S:
                 continue
             tables.flush()
-            # Files pile up until they are merged: what counts is how far.
-            disk_bytes = max(disk_bytes, _bytes_of(Path(directory)))
+            found.disk_bytes.append(_bytes_of(Path(directory)))
+            found.rss_bytes.append(process.memory_info().rss)
             if now_s % tenth_s == 0:
                 spent_s = time.process_time() - began_s
-                found.append(
+                rss_bytes, disk_bytes = found.rss_bytes[-tenth_s:], found.disk_bytes[-tenth_s:]
+                found.tenths.append(
                     SessionFigures(
                         now_s,
                         results,
                         spent_s / tenth_s,
                         longest_s * 1000,
-                        psutil.Process().memory_info().rss,
                         tables.stats().memory_bytes,
-                        disk_bytes,
+                        max(rss_bytes),
+                        min(rss_bytes),
+                        max(disk_bytes),
+                        min(disk_bytes),
                     )
                 )
                 report(f"sessions: {now_s} s", now_s / options.seconds)
-                results, longest_s, disk_bytes, began_s = 0, 0.0, 0, time.process_time()
+                results, longest_s, began_s = 0, 0.0, time.process_time()
         operator.close()
         tables.close()
         store.close()
@@ -130,11 +161,7 @@ def _batch(random: np.random.Generator, options: SessionOptions, step: int) -> p
 
 @dataclass(frozen=True)
 class SessionSummary:
-    """Of a whole run: was the rate held, and do memory and disk stay as they are?
-
-    The first tenths, until sessions end as fast as they begin, do not count; the others are halved. Growth is the mean
-    of the second half over that of the first one: 1 is flat.
-    """
+    """Of a whole run: was the rate held, and do memory and disk stay as they are?"""
 
     #: Rows that one core takes in a second, on the whole and in the slowest tenth.
     events_per_core_s: float
@@ -145,26 +172,29 @@ class SessionSummary:
     disk_growth: float
 
 
-def summary(options: SessionOptions, figures: list[SessionFigures]) -> SessionSummary:
+def growth(samples: Sequence[int]) -> float:
+    """The peak of the last third over that of the middle third, of samples at equal distances, three at least."""
+    third = len(samples) // 3
+    return max(samples[-third:]) / max(samples[-2 * third : -third])
+
+
+def summary(options: SessionOptions, found: SessionRun) -> SessionSummary:
     """Figures of the whole run."""
-    steady = [each for each in figures if each.until_s > 2 * options.gap_s] or figures[-1:]
-    half = max(1, len(steady) // 2)
-    first, second = steady[:half], steady[-half:]
     return SessionSummary(
-        options.rate / fmean(each.s_per_s for each in figures),
-        options.rate / max(each.s_per_s for each in figures),
-        max(each.rss_bytes for each in figures),
-        fmean(each.rss_bytes for each in second) / fmean(each.rss_bytes for each in first),
-        max(each.disk_bytes for each in figures),
-        fmean(each.disk_bytes for each in second) / fmean(each.disk_bytes for each in first),
+        options.rate / fmean(each.s_per_s for each in found.tenths),
+        options.rate / max(each.s_per_s for each in found.tenths),
+        max(found.rss_bytes),
+        growth(found.rss_bytes),
+        max(found.disk_bytes),
+        growth(found.disk_bytes),
     )
 
 
 def run(options: SessionOptions, report: Callable[[str, float], None]) -> dict[str, Any]:
     """The figures as the JSON file has them."""
-    figures = measure(options, report)
-    measured = {f"until {each.until_s} s": asdict(each) for each in figures}
-    measured["whole run"] = asdict(summary(options, figures))
+    found = measure(options, report)
+    measured = {f"until {each.until_s} s": asdict(each) for each in found.tenths}
+    measured["whole run"] = asdict(summary(options, found))
     return BenchmarkResult("sessions", asdict(options), [{"sessions": measured}], _bars(options)).as_json()
 
 
