@@ -11,6 +11,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.set-up
+# Containers often ask for no compiled modules to be kept: then each process would compile all of ours again.
+export PYTHONDONTWRITEBYTECODE :=
 # The contracts are known as weir/rpc/*.proto, so that they never meet somebody else's package "proto".
 GENERATE := -m grpc_tools.protoc -Iweir/rpc=proto
 PROTO_FILES := $(patsubst proto/%,weir/rpc/%,$(wildcard proto/*.proto))

@@ -1,9 +1,13 @@
+import gc
 import os
+import sys
 import time
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from experiments import cluster
+from experiments.forked_processes import Forks
 from experiments.ports import SHARE_VARIABLE, free_port
 from services import cassandra, jars, kafka
 from tests.scheduling import LongestFilesFirst
@@ -24,10 +28,29 @@ ROLE_S_MAX = 180.0
 
 
 def pytest_configure(config):
-    """The workers of pytest-xdist never ask for the same ports."""
+    """Compiled modules are kept, and the workers of pytest-xdist never ask for the same ports."""
+    # Containers often ask for none to be kept; then each worker, and many a process of a test, compiles all again.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+    sys.dont_write_bytecode = False
     worker = getattr(config, "workerinput", None)
     if worker:
         os.environ[SHARE_VARIABLE] = f"{worker['workerid'].removeprefix('gw')}/{worker['workercount']}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What 6,000 tests import and are is no garbage: a quarter of the time went into looking for some."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure():
+    """At the very end libraries tell of objects that are still there."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -43,6 +66,19 @@ def pytest_runtest_setup(item):
         os.environ["WEIR_CONTROLPLANE_LEASE_TIMEOUT_MS"] = str(LEASE_TIMEOUT_MS)
     else:
         os.environ.pop("WEIR_CONTROLPLANE_LEASE_TIMEOUT_MS", None)
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """Makes processes without the time that they take to import; that of ``python -m`` is used by the other tests."""
+    with Forks() as forks:
+        yield forks
+
+
+@pytest.fixture
+def forked(forks, monkeypatch):
+    """Processes of a benchmark or an experiment that a test calls are forked, too."""
+    monkeypatch.setattr(cluster, "_popen", forks.popen)
 
 
 @pytest.fixture(scope="session")
