@@ -9,8 +9,17 @@ import pytest
 
 from experiments.simulation.seeds import Seeds, SimulationError, check_fences, outcome
 
-#: Broken rules that few seeds find; ``python -m experiments simulate --check-fences`` breaks all.
-SOON_FOUND = ["channel", "commit", "ended", "finishes early", "leaving", "parking", "retired"]
+#: Broken rules, and seeds to begin with: those that found them last. When the courses of seeds change, others must,
+#: before long. ``python -m experiments simulate --check-fences`` breaks all rules.
+BROKEN = {
+    "channel": 20,
+    "commit": 25,
+    "ended": 6,
+    "finishes early": 71,
+    "leaving": 7,
+    "parking": 7,
+    "retired": 7,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,10 +43,10 @@ def test_the_output_is_always_that_of_a_run_without_faults():
     assert counts["results"] > 5_000
 
 
-@pytest.mark.parametrize("broken", SOON_FOUND)
-def test_a_broken_fence_or_rule_is_found(broken):
+@pytest.mark.parametrize(("broken", "first"), BROKEN.items())
+def test_a_broken_fence_or_rule_is_found(broken, first):
     with pytest.raises(SimulationError, match=f'--seed [0-9]+ --break-fence "{broken}"'):
-        Seeds().run(range(100), broken, lambda line: None)
+        Seeds().run(range(first, first + 100), broken, lambda line: None)
 
 
 def test_a_seed_always_gives_the_same_run():

@@ -15,7 +15,13 @@ def test_what_is_delivered_is_exact_over_restarts_and_savepoints(tmp_path, seed)
     rng = random.Random(seed)
     savepoint, generations = None, 0
     for parallelism in (1, 3, 2):
-        flow = build(str(events), str(tmp_path / "out"), rate=1_000, count_parallelism=parallelism)
+        flow = build(
+            str(events),
+            str(tmp_path / "out"),
+            rate=1_000,
+            count_parallelism=parallelism,
+            release=str(tmp_path / "release"),
+        )
         state = rng.choice(["memory", "rocksdb"])
         with testing.start(flow, {}, from_savepoint=savepoint, state=state, seed=seed or None) as job:
             for _ in range(6):
@@ -26,6 +32,8 @@ def test_what_is_delivered_is_exact_over_restarts_and_savepoints(tmp_path, seed)
                     job.restart()
             generations += job.restarts
             if parallelism == 2:
+                # The rest need not come one by one.
+                (tmp_path / "release").touch()
                 job.finish()
             else:
                 savepoint = job.savepoint()
