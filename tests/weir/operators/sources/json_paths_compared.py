@@ -29,8 +29,17 @@ def padded(lines: list[bytes]) -> tuple[np.ndarray, int]:
 
 def decode(lines: list[bytes], schema: pa.Schema = FLAT, **options: object):
     """All rows as dictionaries, and (line start, reason) of what was rejected."""
+    return _decoded(JsonDecoder(schema, lines_max=700, **options), lines, schema)
+
+
+def decode_singly(lines: list[bytes], schema: pa.Schema = FLAT, **options: object):
+    """The same of each line alone, by the strict parser only; starts are those in the line."""
+    decoder = JsonDecoder(schema, lines_max=700, use_scanner=False, **options)
+    return [_decoded(decoder, [line], schema) for line in lines]
+
+
+def _decoded(decoder: JsonDecoder, lines: list[bytes], schema: pa.Schema):
     data, stop = padded(lines)
-    decoder = JsonDecoder(schema, lines_max=700, **options)
     at, rows, rejected = 0, [], []
     while at < stop:
         result = decoder.decode(data, at, stop)
@@ -46,8 +55,7 @@ def decode(lines: list[bytes], schema: pa.Schema = FLAT, **options: object):
 def decode_each(lines: list[bytes], schema: pa.Schema = FLAT):
     """The reference: every line alone, by the strict parser only."""
     rows, rejected, at = [], [], 0
-    for line in lines:
-        got, bad = decode([line], schema, use_scanner=False)
+    for line, (got, bad) in zip(lines, decode_singly(lines, schema), strict=True):
         rows += got
         rejected += [(at + start, reason) for start, reason in bad]
         at += len(line) + 1

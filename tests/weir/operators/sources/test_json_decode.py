@@ -15,6 +15,7 @@ from tests.weir.operators.sources.json_paths_compared import (
     FLAT,
     assert_paths_agree,
     decode,
+    decode_singly,
     mutate,
     padded,
 )
@@ -222,7 +223,7 @@ def test_bulk_parser_takes_all_good_lines_and_no_bad_one(schema):
     rng = random.Random(99)
     seeds = [*ACCEPTED.values(), *NESTED_LINES, *(line for line in BAD.values() if len(line) < 1000)]
     lines = [mutate(rng.choice(seeds), rng) for _ in range(1500)]
-    singles = [decode([line], schema, use_scanner=False) for line in lines]
+    singles = decode_singly(lines, schema)
     good = [line for line, (rows, _) in zip(lines, singles, strict=True) if rows]
     bulk = JsonDecoder(schema)._strict._bulk
     # Lines whose structure is not that of one object never reach it; neither do NaN and its like.

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weir
-from tests.weir.operators.sources.json_paths_compared import assert_paths_agree, decode, mutate, padded
+from tests.weir.operators.sources.json_paths_compared import (
+    assert_paths_agree,
+    decode,
+    decode_singly,
+    mutate,
+    padded,
+)
 from weir.errors import GraphError
 from weir.operators.sources.json_decode import JsonDecoder
 
@@ -160,7 +166,7 @@ def test_mutated_lines_with_paths_agree(seed):
     rng = random.Random(seed)
     schema = FLATTENED.remove(FLATTENED.get_field_index("at"))
     lines = [mutate(rng.choice(PATH_LINES), rng) for _ in range(800)]
-    expected = [decode([line], schema, paths=PATHS, use_scanner=False) for line in lines]
+    expected = decode_singly(lines, schema, paths=PATHS)
     rows, rejected = decode(lines, schema, paths=PATHS)
     assert rows == [row for got, _ in expected for row in got]
     assert [reason for _, reason in rejected] == [reason for _, bad in expected for _, reason in bad]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 from pathlib import Path
@@ -23,6 +24,7 @@ STATE = 2
 FAST = 1 << 40
 
 
+@functools.cache
 def key(number: int, groups: int = 4, state_id: int = STATE) -> bytes:
     return encode_key(number % groups, state_id, b"%06d" % number)
 
