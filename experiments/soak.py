@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from experiments.cluster import FINAL_STATES, Cluster
+from experiments.cluster import FINAL_STATES, Cluster, Start
 from experiments.processes import ClusterError
 from experiments.scaling import request_rescale
 from experiments.soak_check import check_output, write_events
@@ -88,8 +88,17 @@ def run_soak(
     settings: SoakSettings,
     report: Callable[[str], None],
     environment: Mapping[str, str] | None = None,
+    popen: Start | None = None,
 ) -> SoakResult:
     """Rescale a running job at random until ``settings.rescales`` are done, and check what it wrote.
+
+    Args:
+        directory: for the events, the output and the cluster of each strategy.
+        strategy: a key of ``STRATEGIES``.
+        settings: what to do.
+        report: takes a line for every ten rescales.
+        environment: variables of the processes.
+        popen: starts them; None: ``subprocess.Popen``.
 
     Raises:
         ClusterError: a rescale did not complete, or the job failed.
@@ -112,6 +121,7 @@ def run_soak(
         task_managers=settings.task_managers,
         settings={"taskManager.operator_quota": _QUOTA, **STRATEGIES[strategy]},
         environment=environment,
+        popen=popen,
     )
     shutil.rmtree(output, ignore_errors=True)
     with cluster:

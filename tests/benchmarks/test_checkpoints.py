@@ -120,7 +120,7 @@ def test_figures_of_a_kill():
 
 
 @pytest.mark.scenario
-def test_checkpoints_of_little_state(tmp_path):
+def test_checkpoints_of_little_state(tmp_path, forked):
     options = CheckpointOptions(
         state_bytes=1e6,
         rate=2000,
@@ -145,7 +145,7 @@ def test_checkpoints_of_little_state(tmp_path):
 
 
 @pytest.mark.scenario
-def test_recovery_of_little_state(tmp_path):
+def test_recovery_of_little_state(tmp_path, forked):
     options = RecoveryOptions(
         state_bytes=1e6,
         rate=2000,

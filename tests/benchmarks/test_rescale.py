@@ -126,7 +126,7 @@ def test_options_give_the_state_asked_for():
 
 @pytest.mark.scenario
 @pytest.mark.parametrize(("strategy", "scale_in"), [("local", False), ("migrate", True)])
-def test_a_run_with_little_state(tmp_path, strategy, scale_in):
+def test_a_run_with_little_state(tmp_path, strategy, scale_in, forked):
     options = RescaleOptions(
         strategy=strategy,
         state_bytes=1e6,

@@ -59,7 +59,7 @@ def test_waiting_ends_with_the_log_when_the_control_plane_does(tmp_path):
 
 
 @pytest.mark.scenario
-def test_a_condition_that_never_holds_is_named(tmp_path):
+def test_a_condition_that_never_holds_is_named(tmp_path, forked):
     with Cluster(tmp_path) as cluster:
         cluster.start_control_plane("jobs.throughput", {"input": "x"})
         cluster.wait_for(lambda status: True, "a status")
@@ -70,7 +70,7 @@ def test_a_condition_that_never_holds_is_named(tmp_path):
 
 
 @pytest.mark.scenario
-def test_stop_ends_processes_that_do_not_listen(tmp_path):
+def test_stop_ends_processes_that_do_not_listen(tmp_path, forked):
     cluster = Cluster(tmp_path)
     process = cluster.start_control_plane("jobs.throughput", {"input": "x"})
     cluster.wait_for(lambda status: True, "a status")

@@ -74,7 +74,7 @@ def test_settled_begins_when_the_queue_is_gone():
 
 
 @pytest.mark.scenario
-def test_results_and_sidecars_are_written(tmp_path):
+def test_results_and_sidecars_are_written(tmp_path, forked):
     settings = RunSettings(events=1000, warm_up_s=0.5, scale_after_s=2.5, repeat=1, keys=20)
     common = {"count_ms": 0.5, "junk": 1}
     lines = []

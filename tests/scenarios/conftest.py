@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from experiments.cluster import FINAL_STATES, Cluster
-from experiments.forked_processes import Forks
 from experiments.soak import rescale
 
 ROOT = Path(__file__).parents[2]
@@ -39,13 +38,6 @@ def write_events():
 def release(tmp_path):
     """A file that a test makes to let a held source (:mod:`experiments.held_source`) end."""
     return tmp_path / "release"
-
-
-@pytest.fixture(scope="session")
-def forks():
-    """Makes processes without the time that they take to import; that of ``python -m`` is used by the other tests."""
-    with Forks() as forks:
-        yield forks
 
 
 @pytest.fixture

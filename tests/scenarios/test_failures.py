@@ -24,11 +24,11 @@ def events(tmp_path_factory, write_events):
 
 
 @pytest.fixture(scope="module")
-def long_lived(tmp_path_factory, environment):
+def long_lived(tmp_path_factory, environment, forks):
     """Two task managers that outlive one control plane after the other."""
     settings = {"controlPlane.restart_attempts": 0}
     directory = tmp_path_factory.mktemp("long_lived")
-    with Cluster(directory, environment=environment, settings=settings) as cluster:
+    with Cluster(directory, environment=environment, settings=settings, popen=forks.popen) as cluster:
         cluster.start_task_manager("first")
         cluster.start_task_manager("second")
         yield cluster

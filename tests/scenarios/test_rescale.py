@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from experiments.cluster import FINAL_STATES
+from experiments.cluster import FINAL_STATES, Cluster
 from experiments.soak import JOB, SoakSettings, StreamEndedError, rescale, run_soak
 from experiments.soak_check import check_output, write_events
 
@@ -27,10 +27,10 @@ def digests():
 
 
 @pytest.mark.parametrize("strategy", ["local", "hybrid-no-cache", "hybrid", "migrate"])
-def test_random_rescales_with_every_strategy(strategy, digests, tmp_path, environment):
+def test_random_rescales_with_every_strategy(strategy, digests, tmp_path, environment, forks):
     """Out and in, keyed stages with two kinds of state and round-robin ones, on two task managers."""
     lines = []
-    result = run_soak(tmp_path, strategy, SOAK, lines.append, environment)
+    result = run_soak(tmp_path, strategy, SOAK, lines.append, environment, forks.popen)
     assert result.rescales == SOAK.rescales, lines
     assert result.groups_moved > 0
     digests[strategy] = result.digest
@@ -142,9 +142,7 @@ def test_copies_for_every_subtask(make_cluster, tmp_path, release):
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory, environment):
-    from experiments.cluster import Cluster
-
+def running(tmp_path_factory, environment, forks):
     directory = tmp_path_factory.mktemp("scalable")
     # 10 minutes of events.
     busy = write_events(directory / "busy.jsonl", 600_000, 50, 1)
@@ -157,7 +155,9 @@ def running(tmp_path_factory, environment):
         # The control plane says otherwise, and it counts: else the first rescale would stay MIGRATING for ever.
         **HYBRID_ONLY,
     }
-    with Cluster(directory / "cluster", environment=environment, settings=settings) as cluster:
+    with Cluster(
+        directory / "cluster", environment=environment, settings=settings, popen=forks.popen
+    ) as cluster:
         parameters = {"busy": busy, "short": short, "rate": 1000, "output": directory / "out"}
         parameters["release"] = directory / "never"
         start(cluster, parameters, "flow_scalable", settings={"taskManager.useMigrate": "true"})

@@ -47,7 +47,7 @@ def gateway():
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory, environment, write_events, gateway):
+def running(tmp_path_factory, environment, write_events, gateway, forks):
     """The trickle job, with metrics; it runs until it is cancelled."""
     directory = tmp_path_factory.mktemp("running")
     events = write_events(directory / "events.jsonl", 100_000)
@@ -63,7 +63,9 @@ def running(tmp_path_factory, environment, write_events, gateway):
         "prometheus.push_interval_ms": 200,
         "prometheus.job_name": "scenario",
     }
-    with Cluster(directory / "cluster", environment=environment, settings=settings) as cluster:
+    with Cluster(
+        directory / "cluster", environment=environment, settings=settings, popen=forks.popen
+    ) as cluster:
         cluster.zout = directory / "zout"
         parameters = {"input": events, "output": cluster.zout, "trickle_events": TRICKLE_EVENTS}
         cluster.start_control_plane("flow_trickle", parameters, exit_when_finished=False)
