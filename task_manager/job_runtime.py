@@ -32,7 +32,7 @@ from weir.clock import Clock
 from weir.errors import CheckpointError, FailureKind, HandshakeError, WeirError, kind_of
 from weir.graph import PhysicalGraph
 from weir.metrics import SubtaskLabels
-from weir.operators.chain import StepError
+from weir.operators.step_errors import StepError
 from weir.protocol.fencing import EpochFence
 from weir.rpc.wire import JobIdentity
 from weir.types import ChannelId, SubtaskId

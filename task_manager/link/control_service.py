@@ -17,7 +17,7 @@ from weir.errors import (
     WeirError,
     kind_of,
 )
-from weir.operators.chain import StepError
+from weir.operators.step_errors import StepError
 from weir.protocol.cache_copy import CopyArrived
 from weir.protocol.rescale_owner import HandoverReceived
 from weir.protocol.routing import GroupMove

@@ -12,7 +12,7 @@ from weir.errors import InputError
 from weir.exchange import LateColumn
 from weir.operators.ahead import PartAhead
 from weir.operators.base import Json, OperatorContext, SourceReader
-from weir.operators.chain import check_is_json, name_step, naming_step
+from weir.operators.step_errors import check_is_json, name_step, naming_step
 from weir.protocol.source_watermark import SourceWatermark
 from weir.protocol.watermark_drift import WatermarkDrift
 from weir.protocol.watermark_forward import WatermarkTimes

@@ -17,10 +17,10 @@ from weir.errors import GraphError
 from weir.graph import Node, Stage
 from weir.metrics import SubtaskLabels
 from weir.operators.base import Operator, OperatorContext, SourceReader
-from weir.operators.chain import StepError, naming_step
 from weir.operators.dead_letters import DeadLetterFile, letters_stem
 from weir.operators.factories import make_operator, make_reader
 from weir.operators.known_rows import KnownRows
+from weir.operators.step_errors import StepError, naming_step
 from weir.operators.user_errors import UserErrors
 from weir.rpc.wire import JobIdentity
 from weir.specs import SourceSpec

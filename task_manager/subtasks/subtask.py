@@ -23,7 +23,8 @@ from weir import threads
 from weir.clock import Clock
 from weir.errors import WeirError, kind_of
 from weir.operators.base import NEVER_US, Json
-from weir.operators.chain import OperatorChain, StepError
+from weir.operators.chain import OperatorChain
+from weir.operators.step_errors import StepError
 from weir.operators.user_errors import UserErrors
 from weir.protocol.event_counts import EventCounts
 from weir.records import Barrier, EndOfStream, batch_bytes

@@ -9,10 +9,11 @@ from task_manager.exchange.credits import CancelledError
 from task_manager.subtasks.isolation import Isolation
 from weir.errors import ConnectionLostError, FailureKind, StateError, UserFunctionError
 from weir.operators.base import Operator, OperatorContext
-from weir.operators.chain import OperatorChain, StepError
+from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
 from weir.operators.stateless.functions import MapBatchesOperator, MapOperator
+from weir.operators.step_errors import StepError
 from weir.operators.user_errors import UserErrors
 from weir.records import with_system_columns
 from weir.specs import FilterSpec, MapBatchesSpec, MapSpec, WithColumnsSpec

@@ -16,7 +16,7 @@ from weir.local.preparing import initial_routing
 from weir.local.raising import told
 from weir.local.result import DeadLetter, read_dead_letters
 from weir.local.state import DurableState, subtask_part
-from weir.operators.chain import StepError
+from weir.operators.step_errors import StepError
 from weir.protocol.event_counts import NO_EVENTS, covered
 from weir.protocol.manifest import Manifest
 from weir.protocol.savepoint import StageNow, fit_savepoint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weir.errors import UserFunctionError
-from weir.operators.chain import StepError
+from weir.operators.step_errors import StepError
 
 
 def told(error: BaseException) -> BaseException:

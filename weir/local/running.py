@@ -21,7 +21,7 @@ from weir.local.raising import told
 from weir.local.result import Result, read_dead_letters
 from weir.local.state import open_store
 from weir.operators.base import NEVER_US
-from weir.operators.chain import StepError
+from weir.operators.step_errors import StepError
 from weir.state.api import StateBackend
 from weir.streams import Stream
 

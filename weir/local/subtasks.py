@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from weir.clock import Clock
 from weir.local.channels import LocalOutput
 from weir.operators.base import NEVER_US, Json, OperatorContext, Poll, SourceReader
-from weir.operators.chain import OperatorChain, check_is_json, naming_step
+from weir.operators.chain import OperatorChain
+from weir.operators.step_errors import check_is_json, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.source_watermark import SourceWatermark

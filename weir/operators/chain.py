@@ -6,15 +6,14 @@ Used by the subtasks of task managers and by jobs in one process (``weir.local``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
-from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
+from weir.errors import UserFunctionError
 from weir.operators.ahead import RowsAhead
 from weir.operators.base import (
     NEVER_US,
@@ -23,58 +22,16 @@ from weir.operators.base import (
     LateDelivery,
     Operator,
     OperatorContext,
-    SetAside,
     TimeAssigner,
     TimedOperator,
 )
+from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
+from weir.operators.step_errors import check_is_json, name_step, naming_step
 from weir.records import WATERMARK_MIN_MS
 from weir.side_outputs import SideRows, output_id
 from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
 from weir.state.tables.table import IsOver, never
-
-
-class ChainOutput(Protocol):
-    """Where a chain's rows go."""
-
-    def emit(self, batch: pa.RecordBatch) -> None:
-        """Send a batch on; may wait."""
-        ...
-
-    def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
-        """Send a batch to those who read a side output (``step/output``); may wait."""
-        ...
-
-
-@runtime_checkable
-class PickingOutput(Protocol):
-    """An output that divides rows among consumers: what a filter before it keeps need not be copied before that."""
-
-    def emit_picked(self, batch: pa.RecordBatch, rows: np.ndarray) -> None:
-        """As :meth:`ChainOutput.emit`, of the rows with these numbers: int64, ascending, at least one."""
-        ...
-
-
-class RowIsolation(Protocol):
-    """Puts rows aside that make a step raise."""
-
-    def concerns(self, operator: Operator, step: str) -> bool:
-        """Whether rows of this operator, of a step, are looked at now."""
-        ...
-
-    def relax(self) -> None:
-        """A checkpoint covers the rows that made steps raise."""
-        ...
-
-    def process(
-        self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch, input_index: int = 0
-    ) -> Iterable[pa.RecordBatch]:
-        """What the operator makes of the batch, without the rows that make it raise."""
-        ...
-
-    def timers_of(self, operator: Operator, context: OperatorContext) -> SetAside | None:
-        """Takes timers that make the operator raise; None: they are not looked at now."""
-        ...
 
 
 def process(operator: Operator, batch: pa.RecordBatch, input_index: int) -> Iterable[pa.RecordBatch]:
@@ -89,74 +46,6 @@ _END: Any = object()
 #: What it may yield. A tuple: a union would be made anew for every batch.
 _OUTPUTS = (pa.RecordBatch, SideRows)
 OutputT = TypeVar("OutputT", bound=ChainOutput)
-
-
-class StepError(Exception):
-    """A step of the job raised; the message names the step and what was raised."""
-
-    def __init__(
-        self,
-        step: str,
-        error: BaseException,
-        kind: FailureKind = FailureKind.OTHER,
-        batch: pa.RecordBatch | None = None,
-    ) -> None:
-        """``kind``: what it says about the next attempt; ``batch``: the rows that the step was given."""
-        # What a function of the author raised names the step already.
-        is_told = isinstance(error, UserFunctionError)
-        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-        super().__init__(str(error) if is_told else f"step {step!r} failed: {reason}")
-        self.step = step
-        self.kind = kind
-        self.batch = batch
-
-
-def name_step(
-    error: BaseException, step: str, *, is_sink: bool = False, batch: pa.RecordBatch | None = None
-) -> None:
-    """Say where an error was raised; called in an ``except`` clause that then raises it again.
-
-    Our own errors say already what to do, and only take the name of the step.
-
-    Raises:
-        StepError: in its place, for what the job's author wrote.
-    """
-    if isinstance(error, StepError):
-        return
-    if isinstance(error, WeirError) and not isinstance(error, UserFunctionError):
-        error.step = error.step or step
-        return
-    if isinstance(error, UserFunctionError) and error.rows is not None:
-        batch = error.rows
-    kind = kind_in_step(error, is_sink=is_sink, takes_rows=batch is not None)
-    raise StepError(step, error, kind, batch) from error
-
-
-@contextmanager
-def naming_step(step: str, *, is_sink: bool = False) -> Iterator[None]:
-    """Run what is not given rows under the name of a step; see :func:`name_step`."""
-    try:
-        yield
-    # A function may call sys.exit(): that must not end the thread without a word.
-    except BaseException as error:
-        name_step(error, step, is_sink=is_sink)
-        raise
-
-
-def check_is_json(value: Json, step: str) -> None:
-    """Look at what a step, a source included, wants to find again in a checkpoint.
-
-    Raises:
-        StepError: it is not JSON; the next attempt fails in the same way.
-    """
-    try:
-        orjson.dumps(value)
-    except TypeError as error:
-        told = UserFunctionError(
-            f"step {step!r}: what it keeps in a checkpoint (a sink: what prepare returned, a source: its positions) is "
-            f"not JSON: {error}; return numbers, strings, lists and dicts with string keys"
-        )
-        raise StepError(step, told, FailureKind.PERMANENT) from error
 
 
 class OperatorChain(Generic[OutputT]):

@@ -11,9 +11,10 @@ from task_manager.subtasks.isolation import Isolation
 from weir.errors import FailureKind
 from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
-from weir.operators.chain import OperatorChain, StepError
+from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.keyed.process_operator import KeyedProcessOperator
+from weir.operators.step_errors import StepError
 from weir.operators.user_errors import UserErrors
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend

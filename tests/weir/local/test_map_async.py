@@ -10,8 +10,9 @@ from task_manager.subtasks.isolation import Isolation
 from weir import testing
 from weir.errors import FailureKind
 from weir.operators.base import OperatorContext
-from weir.operators.chain import OperatorChain, StepError
+from weir.operators.chain import OperatorChain
 from weir.operators.stateless.async_map import AsyncMapOperator
+from weir.operators.step_errors import StepError
 from weir.records import with_times
 from weir.specs.async_map import MapAsyncSpec
 from weir.state.stores.memory import MemoryBackend

@@ -1,0 +1,54 @@
+"""What a chain of operators needs of the subtask that runs it: a way on for its rows, and what puts bad rows aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from weir.operators.base import Operator, OperatorContext, SetAside
+
+
+class ChainOutput(Protocol):
+    """Where a chain's rows go."""
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        """Send a batch on; may wait."""
+        ...
+
+    def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
+        """Send a batch to those who read a side output (``step/output``); may wait."""
+        ...
+
+
+@runtime_checkable
+class PickingOutput(Protocol):
+    """An output that divides rows among consumers: what a filter before it keeps need not be copied before that."""
+
+    def emit_picked(self, batch: pa.RecordBatch, rows: np.ndarray) -> None:
+        """As :meth:`ChainOutput.emit`, of the rows with these numbers: int64, ascending, at least one."""
+        ...
+
+
+class RowIsolation(Protocol):
+    """Puts rows aside that make a step raise."""
+
+    def concerns(self, operator: Operator, step: str) -> bool:
+        """Whether rows of this operator, of a step, are looked at now."""
+        ...
+
+    def relax(self) -> None:
+        """A checkpoint covers the rows that made steps raise."""
+        ...
+
+    def process(
+        self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch, input_index: int = 0
+    ) -> Iterable[pa.RecordBatch]:
+        """What the operator makes of the batch, without the rows that make it raise."""
+        ...
+
+    def timers_of(self, operator: Operator, context: OperatorContext) -> SetAside | None:
+        """Takes timers that make the operator raise; None: they are not looked at now."""
+        ...
