@@ -26,7 +26,8 @@ from benchmarks.events_file import events_directory
 from benchmarks.results import BenchmarkError
 from task_manager.exchange.channels import Inbox, LocalChannel
 from task_manager.exchange.credits import ChannelLimits, CreditGate
-from task_manager.exchange.output import Output, OutputEdge
+from task_manager.exchange.output import Output
+from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy
 from weir.graph import PhysicalGraph, Stage, physical_graph
 from weir.job_loading import load_job

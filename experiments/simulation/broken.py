@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from experiments.simulation.ledger import Ledger
-from task_manager.exchange import output
+from task_manager.exchange import output_edge
 from task_manager.exchange.channels import Channel
 from task_manager.exchange.writer import ChannelWriter
 from task_manager.rescale import rescale_opening
@@ -163,7 +163,7 @@ _PARTS: dict[str, tuple[Any, str, type]] = {
     "parking": (task_subtask, "Ownership", _ParksNothing),
     "watermark": (task_subtask, "WatermarkHold", _HoldsNothing),
     "leaving": (subtask_factory, "OwnerMachine", _GoesOnWhileLeaving),
-    "held rows": (output, "ChannelWriter", _KeepsHeldRows),
+    "held rows": (output_edge, "ChannelWriter", _KeepsHeldRows),
     "ended": (rescale_opening, "Switching", _ForgetsEnded),
 }
 

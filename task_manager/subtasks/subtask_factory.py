@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints
 from task_manager.exchange.channels import Inbox
-from task_manager.exchange.output import Output, OutputEdge
+from task_manager.exchange.output import Output
+from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.exchange.writer import BatchPolicy
 from task_manager.job_state import JobState

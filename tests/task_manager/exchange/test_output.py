@@ -12,7 +12,8 @@ import pytest
 
 from task_manager.exchange.channels import Inbox, LocalChannel
 from task_manager.exchange.credits import IDLE_BATCHES, ChannelLimits, CreditGate
-from task_manager.exchange.output import Output, OutputEdge
+from task_manager.exchange.output import Output
+from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from weir.clock import Clock, SystemClock
 from weir.errors import ConnectionLostError

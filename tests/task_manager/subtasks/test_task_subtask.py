@@ -10,7 +10,8 @@ import weir
 from task_manager.checkpoints.checkpoint_parts import TakenPart
 from task_manager.exchange.channels import Delivery, Inbox, LocalChannel
 from task_manager.exchange.credits import ChannelLimits, CreditGate
-from task_manager.exchange.output import Output, OutputEdge
+from task_manager.exchange.output import Output
+from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy
 from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress, SubtaskState

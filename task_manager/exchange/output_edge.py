@@ -1,0 +1,262 @@
+"""The channels from one subtask to one consumer stage: which rows go to which of them, also after a rescale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from task_manager.exchange.channels import Channel
+from task_manager.exchange.divided_block import DividedBlock
+from task_manager.exchange.watermark_order import WatermarkOrder
+from task_manager.exchange.writer import BatchPolicy, ChannelWriter
+from task_manager.subtasks.progress import ChannelQueue
+from weir.exchange import LateColumn, TextRoom, sent_columns, split_by_owner, split_picked, with_key_hash
+from weir.graph import Edge, Exchange
+from weir.records import (
+    KEY_HASH_COLUMN,
+    ControlElement,
+    Element,
+    EndOfStream,
+    Idle,
+    RouteMarker,
+    Watermark,
+    plain_array,
+)
+from weir.types import SubtaskId
+
+#: Of rows of which one in so many is sent, and more, all keys are hashed: that costs less than to gather keys first.
+_PICKED_SHARE = 3
+
+
+class OutputEdge:
+    """All channels from one subtask to one consumer stage, by the consumer's subtask index."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        channels: Mapping[int, Channel],
+        policy: BatchPolicy,
+        group_to_subtask: np.ndarray | None = None,
+    ) -> None:
+        """``group_to_subtask`` is needed with HASH: int32, shape (max_parallelism,), keys of ``channels``."""
+        self.edge = edge
+        self._policy = policy
+        self._group_to_subtask = group_to_subtask
+        self._writers = {index: ChannelWriter(channel, policy) for index, channel in channels.items()}
+        #: In the order in which they are pumped.
+        self.writers = self._in_order()
+        self._next = 0
+        self._watermarks = WatermarkOrder()
+        #: The latest block of :meth:`add_ahead`, as the table divides it.
+        self._divided: DividedBlock | None = None
+
+    def queues(self, now_s: float) -> list[ChannelQueue]:
+        """The channels on which rows wait; called by other threads."""
+        queues = []
+        for index, writer in list(self._writers.items()):
+            gate = writer.channel.gate
+            # One after the other: what is sent meanwhile may count twice, for the moment.
+            if rows := writer.rows + gate.rows:
+                age_s = max(writer.age_s(now_s), gate.age_s(now_s))
+                queues.append(ChannelQueue(SubtaskId(self.edge.consumer_stage, index), rows, age_s))
+        return queues
+
+    def pump(self, now_s: float, *, everything: bool = False, holds: bool = False) -> None:
+        """Send what is due and has credit; with ``everything``, whatever has credit.
+
+        With ``holds``, what goes to other processes waits for :meth:`flush`.
+
+        What goes to other processes goes before a consumer of this one is woken: that takes the GIL, for which whoever
+        has written to a connection would wait.
+        """
+        writers = self.writers
+        remote = 0
+        for writer in writers:
+            if not writer.channel.is_remote:
+                break
+            writer.pump(now_s, everything=everything)
+            remote += 1
+        if not holds:
+            for writer in writers[:remote]:
+                writer.channel.flush()
+        for writer in writers[remote:]:
+            writer.pump(now_s, everything=everything)
+
+    def flush(self) -> None:
+        """Let what was held go."""
+        for writer in self.writers:
+            if writer.channel.is_remote:
+                writer.channel.flush()
+
+    @property
+    def consumer_indices(self) -> list[int]:
+        """Subtask indices of the consumers."""
+        return sorted(self._writers)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Queue one batch; never waits."""
+        self._watermarks.rows_come()
+        batch = sent_columns(batch, self.edge)
+        if self.edge.exchange is Exchange.HASH:
+            self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
+        elif self.edge.exchange is Exchange.ROUND_ROBIN:
+            self._next = (self._next + 1) % len(self.writers)
+            self.writers[self._next].add(batch)
+        else:
+            for writer in self._writers.values():
+                writer.add(batch)
+
+    def add_picked(self, batch: pa.RecordBatch, rows: np.ndarray) -> None:
+        """As :meth:`add`, of the rows with these numbers: int64, ascending, at least one."""
+        is_divided = self.edge.exchange is Exchange.HASH and len(self._writers) > 1
+        if not is_divided or _PICKED_SHARE * len(rows) < batch.num_rows:
+            self.add(batch.take(plain_array(rows)))
+            return
+        assert self._group_to_subtask is not None
+        self._watermarks.rows_come()
+        batch = sent_columns(batch, self.edge)
+        parts = split_picked(batch, rows, self.edge.key_columns, self._group_to_subtask, self._writers)
+        for index, part, size_bytes in parts:
+            self._writers[index].add(part, size_bytes)
+
+    def add_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
+        """As :meth:`add`, of rows that lack a column."""
+        if not self.divides_late or len(self._writers) == 1:
+            self.add(late.joined(batch))
+            return
+        self._watermarks.rows_come()
+        self._add_hashed(*with_key_hash(batch, self.edge.key_columns), late)
+
+    @property
+    def divides_late(self) -> bool:
+        """Whether a column that comes late is read as it is divided: it is none of the key, and all are sent."""
+        return self.edge.exchange is Exchange.HASH and not self.edge.is_narrowed
+
+    def add_ahead(self, block: pa.RecordBatch, first: int, end: int, *, holds: bool = False) -> bool:
+        """Send rows of a block of which the others come later, or queue them; never waits.
+
+        With HASH the whole block is divided at once, and what has credit leaves at once, in the order of :meth:`pump`.
+
+        Returns:
+            Whether all of them left, so that :meth:`pump` has nothing to do with them.
+        """
+        if self.edge.exchange is not Exchange.HASH or len(self._writers) == 1:
+            self.add(block.slice(first, end - first))
+            return False
+        self._watermarks.rows_come()
+        if self._divided is None or self._divided.block is not block:
+            assert self._group_to_subtask is not None
+            in_order = sorted(self._writers, key=lambda index: not self._writers[index].channel.is_remote)
+            self._divided = DividedBlock(block, self.edge, self._group_to_subtask, in_order)
+        all_left = True
+        unflushed: list[Channel] = []
+        for index, rows, size_bytes in self._divided.between(first, end):
+            writer = self._writers[index]
+            channel = writer.channel
+            if not channel.is_remote:
+                while unflushed:
+                    unflushed.pop().flush()
+            if not writer.send_at_once(rows, size_bytes):
+                writer.add(rows, size_bytes)
+                all_left = False
+            elif channel.is_remote and not holds:
+                unflushed.append(channel)
+        while unflushed:
+            unflushed.pop().flush()
+        return all_left
+
+    def tell(self, element: ControlElement) -> None:
+        """Queue a control element on every channel, after all rows; never waits."""
+        if isinstance(element, Watermark | Idle):
+            self._watermarks.tell(element, self.writers)
+            return
+        for writer in self.writers:
+            writer.add(element)
+
+    def reroute(
+        self,
+        version: int,
+        group_to_subtask: np.ndarray | None,
+        added: Mapping[int, Channel],
+        retired: Sequence[int],
+    ) -> None:
+        """Switch to other consumers at a batch boundary; see docs/design/0001.
+
+        Rows that were not sent yet follow the new table. To a stage with key groups a route marker separates old from
+        new rows on every channel, also of an input without keys: owners wait for those of all inputs. The end of the
+        stream goes to retired consumers. Where the stream has ended already nothing follows. New consumers learn the
+        watermark that the others have.
+        """
+        told = self._watermarks.take_back()
+        unsent = {index: writer.take_back() for index, writer in self._writers.items()}
+        new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
+        self._writers.update(new)
+        self.writers = self._in_order()
+        if group_to_subtask is not None:
+            for writer in self.writers:
+                if not writer.has_ended:
+                    writer.channel.send(RouteMarker(version))
+        for index in retired:
+            writer = self._writers.pop(index)
+            if not writer.has_ended:
+                writer.channel.send(EndOfStream())
+            writer.channel.close()
+        self.writers = self._in_order()
+        self._group_to_subtask = group_to_subtask
+        self._divided = None
+        self._next = 0
+        for writer in new.values():
+            for element in (self._watermarks.watermark, self._watermarks.idle):
+                if element is not None:
+                    writer.channel.send(element)
+        self._add_again(unsent)
+        if told is not None:
+            self.tell(told)
+
+    def _in_order(self) -> list[ChannelWriter]:
+        """Those to other processes first: their rows have the longer way. Otherwise by consumer index."""
+        by_index = [self._writers[index] for index in sorted(self._writers)]
+        return sorted(by_index, key=lambda writer: not writer.channel.is_remote)
+
+    def _add_again(self, unsent: Mapping[int, Sequence[Element]]) -> None:
+        """Queue taken-back rows in order, and after all of them the end of the stream, if that was among them."""
+        has_ended = False
+        for index, elements in unsent.items():
+            for element in elements:
+                if isinstance(element, EndOfStream):
+                    has_ended = True
+                elif not isinstance(element, pa.RecordBatch):
+                    # A barrier: its checkpoint was given up for the rescale.
+                    continue
+                elif self.edge.exchange is Exchange.HASH:
+                    self._add_hashed(element, element.column(KEY_HASH_COLUMN).to_numpy())
+                elif self.edge.exchange is Exchange.BROADCAST:
+                    if index in self._writers:
+                        self._writers[index].add(element)
+                else:
+                    self.add(element)
+        if has_ended:
+            self.tell(EndOfStream())
+
+    def _add_hashed(self, batch: pa.RecordBatch, hashes: np.ndarray, late: LateColumn | None = None) -> None:
+        """Queue each row where its hash (uint64, shape (rows,), also in the batch) leads.
+
+        ``late``: a column that the batch lacks; there are several consumers.
+        """
+        assert self._group_to_subtask is not None
+        if len(self._writers) == 1:
+            next(iter(self._writers.values())).add(batch)
+            return
+        for index, rows, size_bytes in split_by_owner(
+            batch, hashes, self._group_to_subtask, self._writers, late, self._room_for_texts
+        ):
+            self._writers[index].add(rows, size_bytes)
+
+    def _room_for_texts(
+        self, index: int, rows: pa.RecordBatch, place: int, size_bytes: int
+    ) -> TextRoom | None:
+        """See ``channels.Channel``; ``index``: of the consumer."""
+        writer = self._writers.get(index)
+        return None if writer is None else writer.channel.room_for_texts(rows, place, size_bytes)
