@@ -20,7 +20,8 @@ from weir.operators.kafka.partitions import BEGINNING, RECORDS_MAX, KafkaPartiti
 from weir.operators.kafka.records import RecordDecoder
 from weir.operators.sources.positions import SourceCounts
 from weir.operators.sources.source import Source
-from weir.operators.sources.user_source import OpenSplit, UserSourceReader
+from weir.operators.sources.user_source import UserSourceReader
+from weir.operators.sources.user_splits import OpenSplit
 from weir.specs.kafka import KafkaSpec
 
 #: How soon, and how late, the client is asked again when it had nothing.

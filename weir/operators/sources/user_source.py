@@ -1,23 +1,12 @@
-"""Runs a :class:`weir.Source`: shares its splits, reads them in turn, keeps positions, and makes the watermark.
-
-The snapshot of one subtask::
-
-    {"kind": "user_source", "version": 1,
-     "splits": [[3, SPLIT, POSITION, 40, 7, 9, 1700000000000]],   number, split, position, rows before it, rows behind
-                                  it that were given out, rows after it that were checked, largest event time or null
-     "done": ["7"],               with ``discover_ms``: splits that were read to their end, as JSON; else null
-     "emitted": 40, ...}          as in ``weir.operators.sources.positions``
-"""
+"""Runs a :class:`weir.Source`: shares its splits, reads them in turn, keeps positions, and makes the watermark."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,51 +16,16 @@ from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLette
 from weir.operators.event_times import generated
 from weir.operators.sources.discovery import Discovery
 from weir.operators.sources.pacing import BatchSource
-from weir.operators.sources.positions import SourceCounts, counts_from_json, counts_to_json
+from weir.operators.sources.positions import SourceCounts
 from weir.operators.sources.source import Rows, Source
 from weir.operators.sources.source_rows import checked_rows
 from weir.operators.sources.splits import assign, share_evenly
+from weir.operators.sources.user_splits import OpenSplit, position_from_json, position_to_json, split_key
 from weir.records import WATERMARK_MIN_MS
 from weir.specs import UserSourceSpec
-from weir.watermarks import WatermarkGenerator
 
-VERSION = 1
 #: How soon, and how late, a split that has nothing is asked again.
 _WAIT_US_MIN, _WAIT_US_MAX = 5_000, 500_000
-
-
-@dataclass(eq=False)
-class OpenSplit:
-    """A split that is a subtask's and has not ended."""
-
-    number: int
-    split: Json
-    position: Json = None
-    #: Rows before the position.
-    rows: int = 0
-    #: Rows after the position that were given out before a restart, and that were checked.
-    skip: int = 0
-    checked: int = 0
-    event_time_ms_max: int = WATERMARK_MIN_MS
-    #: Makes its watermarks, and what it said last.
-    generator: WatermarkGenerator | None = None
-    watermark_ms: int | None = None
-    iterator: Iterator[tuple[Rows, Json] | None] | None = None
-    wait_us: int = 0
-    wake_us: int = 0
-    #: Since when it has had nothing, on the monotonic clock; None: it has.
-    empty_since_s: float | None = None
-
-    @property
-    def key(self) -> str:
-        """The same text for the same split, in every process."""
-        return _key(self.split)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Position(SourceCounts):
-    splits: tuple[Any, ...]
-    done: tuple[str, ...] | None
 
 
 @dataclass
@@ -133,7 +87,7 @@ class UserSourceReader(BatchSource):
 
     def _list_splits(self) -> dict[int, Json]:
         splits = list(self._source.splits())
-        keys = [_key(split) for split in splits]
+        keys = [split_key(split) for split in splits]
         if len(set(keys)) < len(keys):
             twice = next(key for key in keys if keys.count(key) > 1)
             raise GraphError(
@@ -148,7 +102,7 @@ class UserSourceReader(BatchSource):
             return
         assert self._spec.discover_ms is not None
         self._next_discovery_us = now_us + int(self._spec.discover_ms * 1000)
-        listed = {_key(split): split for split in self._list_splits().values()}
+        listed = {split_key(split): split for split in self._list_splits().values()}
         unfinished = {split.key for split in (*self._open_splits, *self._waiting)}
         for key in self._discovery.new(list(listed), unfinished):
             self._waiting.append(OpenSplit(self._listed_count, listed[key]))
@@ -304,7 +258,7 @@ class UserSourceReader(BatchSource):
 
     def _positions(self, context: OperatorContext) -> Mapping[int, SourceCounts]:
         self._restored = {
-            index: _position_from_json(value, context, self._spec.kind)
+            index: position_from_json(value, context, self._spec.kind)
             for index, value in context.restored.items()
             if value is not None
         }
@@ -316,7 +270,7 @@ class UserSourceReader(BatchSource):
             shares = [list(positions[index].splits) for index in indices]
         else:
             left = [split for position in positions.values() for split in position.splits]
-            splits = sorted(left, key=lambda split: (split[0], _key(split[1])))
+            splits = sorted(left, key=lambda split: (split[0], split_key(split[1])))
             shares = assign([1] * len(splits), splits, self._subtasks)
         self._assigned = [bool(share) or self._spec.discover_ms is not None for share in shares]
         for number, split, position, rows, skip, checked, event_time_ms in shares[self._rank]:
@@ -335,7 +289,7 @@ class UserSourceReader(BatchSource):
                     f"source {self._context.operator_name}: the checkpoint does not say which splits were read, as it "
                     "was made without discover_ms; start without it, or without discover_ms"
                 )
-            known |= {*position.done, *(_key(split[1]) for split in position.splits)}
+            known |= {*position.done, *(split_key(split[1]) for split in position.splits)}
         done = self._restored[self._context.subtask_index].done if same else known if self._rank == 0 else ()
         mine = {*(done or ()), *(split.key for split in self._waiting)}
         self._discovery = Discovery(self._rank, self._subtasks, known, mine)
@@ -345,19 +299,9 @@ class UserSourceReader(BatchSource):
         keys = {split.key for split in in_order}
         if self._given is not None:
             counts = dataclasses.replace(counts, dead_letter_bytes=self._letters_bytes)
-        value = {
-            "kind": self._spec.kind,
-            "version": VERSION,
-            "splits": [self._describe(split) for split in in_order],
-            "done": None if self._discovery is None else self._discovery.done(keys),
-            **counts_to_json(counts),
-        }
-        try:
-            return json.loads(json.dumps(value))
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"source {self._context.operator_name}: splits and positions must be JSON values: {error}"
-            ) from error
+        done = None if self._discovery is None else self._discovery.done(keys)
+        splits = [self._describe(split) for split in in_order]
+        return position_to_json(splits, done, counts, self._spec.kind, self._context)
 
     def _describe(self, split: OpenSplit) -> list[Json]:
         skip = split.skip
@@ -394,32 +338,3 @@ def create_user_reader(spec: UserSourceSpec) -> SourceReader:
         f"a UserSource's factory returned {type(made).__name__}, not a weir.Source (or a weir.SourceReader); "
         "give it the class, or a function that makes one"
     )
-
-
-def _key(split: Json) -> str:
-    """The same text for the same split, in every process."""
-    try:
-        return json.dumps(split, sort_keys=True, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
-        raise GraphError(f"a split of a source must be a JSON value: {error}") from error
-
-
-def _position_from_json(value: Json, context: OperatorContext, kind: str) -> _Position:
-    step = f"source {context.operator_name}"
-    try:
-        if value["kind"] != kind or value["version"] != VERSION:
-            raise InputError(
-                f"{step}: the checkpoint holds the position of a {value['kind']} of version {value['version']}, this "
-                f"is a {kind} of version {VERSION}; give the source another name, or start without it"
-            )
-        done = value["done"]
-        return _Position(
-            splits=tuple(value["splits"]),
-            done=None if done is None else tuple(done),
-            **vars(counts_from_json(value)),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{step}: the checkpoint holds a position that cannot be read ({type(error).__name__}: {error}); "
-            "start from another one"
-        ) from error
