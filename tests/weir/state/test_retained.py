@@ -446,3 +446,39 @@ def test_bytes_of_another_version_are_refused():
     step, state = versioned(backend)
     with step.at("a"), pytest.raises(StateMismatchError, match="format version 9"):
         state.get()
+
+
+def test_versions_of_many_rows_share_scans(backend: StateBackend, monkeypatch):
+    step = Step(backend, {"v": weir.VersionedState(pl.Int64, retention="10s")}, 4)
+    state = step.handles["v"]
+    random = np.random.default_rng(3)
+    names = ["a", "b", "c"]
+    for name in names:
+        with step.at(name):
+            for number, at in enumerate(np.sort(random.integers(4_000, 9_000, size=60)).tolist()):
+                # Some of them say that there is none.
+                state.put(None if number % 7 == 3 else number, at)
+    step.tables.flush()
+    rows = [names[number] for number in random.integers(3, size=400)] + ["none"]
+    times = random.integers(3_000, 9_500, size=401).tolist()
+    expected = []
+    for name, at in zip(rows, times, strict=True):
+        with step.at(name):
+            expected.append(state.get(at))
+    scans = []
+    scan = state._scan
+    monkeypatch.setattr(state, "_scan", lambda *given, **more: scans.append(given) or scan(*given, **more))
+    assert state.get(step.keys(rows), times).to_list() == expected
+    assert None in expected
+    assert len(scans) == 3, "a scan for each key"
+    # A time that is far away is looked for.
+    del scans[:]
+    assert state.get(step.keys(["a", "a"]), [4_000, 8_000]).to_list() == [
+        value for name, value in (("a", 4_000), ("a", 8_000)) for value in [_one(step, state, name, value)]
+    ]
+    assert len(scans) >= 2
+
+
+def _one(step, state, name, at):
+    with step.at(name):
+        return state.get(at)

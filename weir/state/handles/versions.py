@@ -12,7 +12,9 @@ That a value was deleted is a version, too: what is put before it is in force up
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +29,18 @@ if TYPE_CHECKING:
     from weir.timed_states import VersionedState
 
 _LATEST = b"\x00"
+#: Versions that are stepped over on the way to a later time; from then on a look for it costs less.
+_STEPS_MAX = 16
 #: From when on a version is in force, its bytes (empty: deleted), and up to when; None: it is the latest one.
 _Found = tuple[int, bytes, int | None]
+
+
+@dataclass
+class _Scanned:
+    """A scan of the history of a key, and the last version that it has come to."""
+
+    entries: Iterator[tuple[bytes, bytes]] | None = None
+    version: tuple[int, bytes, int] | None = None
 
 
 class VersionedHandle(RetainedHandle):
@@ -202,10 +214,40 @@ class VersionedHandle(RetainedHandle):
     def _get_column(self, keys: Keys, times_ms: Any) -> Any:
         times: list[int] | None = None if times_ms is None else self._times(keys, times_ms)
         with self._together(keys) as positions:
-            found = [
-                self._found(at, None if times is None else times[row]) for row, at in enumerate(positions)
-            ]
+            if times is None:
+                found = [self._found(at, None) for at in positions]
+            else:
+                found = self._found_each(positions, times)
         return self._column([each[1] or None if each is not None else None for each in found])
+
+    def _found_each(self, positions: Sequence[int], times: Sequence[int]) -> list[_Found | None]:
+        """As :meth:`_found` of rows; those of a key share a scan of its history, as far as their times are near."""
+        found: list[_Found | None] = [None] * len(times)
+        before, scanned = -1, _Scanned()
+        for row in sorted(range(len(times)), key=lambda row: (positions[row], times[row])):
+            at, time_ms = positions[row], times[row]
+            if at != before:
+                before, scanned = at, _Scanned()
+            latest = self._latest[at]
+            if latest is not None and latest[0] <= time_ms:
+                found[row] = (*latest, None)
+            elif latest is not None and time_ms >= self._cut_ms(at):
+                version = self._next_after(at, time_ms, scanned)
+                found[row] = version if version is not None and version[0] <= time_ms else None
+        return found
+
+    def _next_after(self, at: int, time_ms: int, scanned: _Scanned) -> tuple[int, bytes, int] | None:
+        """As :meth:`_first_after`, going on where the scan for an earlier time has come to."""
+        for step in count():
+            if scanned.version is not None and scanned.version[2] > time_ms:
+                return scanned.version
+            if scanned.entries is None or step == _STEPS_MAX:
+                scanned.entries = self._scan(at, self._entry_key(at, time_ms + 1))
+            entry = next(scanned.entries, None)
+            if entry is None:
+                return None
+            scanned.version = (*unpack_version(entry[1]), self._time_of(at, entry[0]))
+        raise AssertionError("numbers do not end")
 
     def _put_column(self, keys: Keys, values: Any, times_ms: Any) -> np.ndarray:
         data, times = self._values(keys, values), self._times(keys, times_ms)
