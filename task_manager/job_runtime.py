@@ -74,6 +74,7 @@ class JobRuntime:
             inboxes.topology.graph,
             running,
             OpenCheckpoints(state.read_manifest, state.images_beside, clock, database),
+            factory.state_ids,
             clock,
         )
         self._address = address

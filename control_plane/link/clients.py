@@ -174,6 +174,8 @@ class TaskManagerClient:
 
     def _drop(self, questions: QuestionLink) -> None:
         """Another process may be at the address by now."""
+        if questions.is_connected:
+            return
         questions.close()
         if self._questions is questions:
             self._questions = None

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.queries.checkpoint_reading import CheckpointReading, OpenCheckpoints
-from task_manager.queries.live_ranges import LiveRange, copy_part
+from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.live_reading import LiveReading
+from task_manager.queries.state_copies import copy_part
 from task_manager.subtasks.running import RunningSubtask
 from weir import threads
 from weir.clock import Clock
@@ -33,6 +34,7 @@ from weir.operators.queries.state_format import ABSENT, EntryFormat
 from weir.protocol.queries import TIMEOUT_S, QueryError, Question, continuation
 from weir.records import WATERMARK_MIN_MS
 from weir.state import patience
+from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import UNDATED
 from weir.state.tables.values import ValueTable
@@ -64,14 +66,16 @@ class Answers:
         graph: PhysicalGraph,
         running: Mapping[SubtaskId, RunningSubtask],
         checkpoints: OpenCheckpoints,
+        state_ids: Mapping[str, int],
         clock: Clock,
     ) -> None:
-        """``running``: the subtasks here, as they are."""
+        """``running``: the subtasks here, as they are; ``state_ids``: numbers of all states of the job."""
         self._graph = graph.logical
         self._steps = {node.name: node for stage in graph.stages for node in stage.nodes}
         self._stage_of = {node.name: stage.index for stage in graph.stages for node in stage.nodes}
         self._running = running
         self._checkpoints = checkpoints
+        self._state_ids = state_ids
         self._clock = clock
         self._slots = threading.BoundedSemaphore(QUERIES_MAX)
         self._known: dict[tuple[str, str], AskedState] = {}
@@ -94,10 +98,13 @@ class Answers:
             raise QueryError(429, f"{QUERIES_MAX} questions are being answered here: try again")
         try:
             asked = self._asked(question)
+            state_id = self._state_ids.get(asked.job_name, state_id)
             check = self._check(self._clock.monotonic_s() + TIMEOUT_S, is_wanted)
-            if question.consistency == "latest" and question.key is not None:
+            if question.consistency == "latest" and question.key is not None and not asked.format.is_copied:
                 return self._latest(asked, question, state_id)
             with patience.limited(partial(_wait_for_store, check)):
+                if question.consistency == "latest" and question.key is not None:
+                    return self._latest_copied(asked, question, state_id, check)
                 if question.consistency == "latest":
                     return self._latest_range(asked, question, state_id, check)
                 return self._from_checkpoint(asked, question, state_id, manifest_path, check)
@@ -123,7 +130,7 @@ class Answers:
         # A key has one entry, which means something by itself.
         if not isinstance(asked.format, EntryFormat) or asked.format.ttl is not None:
             return None
-        key = asked.keys.encode(question.key)
+        key, state_id = asked.keys.encode(question.key), self._state_ids.get(asked.job_name, state_id)
         value, group = asked.place_of(key)
         stage_index = self._stage_of[question.step]
         here = [each for subtask, each in list(self._running.items()) if subtask.stage_index == stage_index]
@@ -197,6 +204,30 @@ class Answers:
                     return (*_shown_one(asked, question, asked.format.shown(found, question), moment), group)
         return _moved(group)
 
+    def _latest_copied(
+        self, asked: AskedState, question: Question, state_id: int, check: Callable[[], None]
+    ) -> tuple[int, dict[str, Any], int]:
+        """One key that has much, or in several states: read outside its owner's thread."""
+        assert question.key is not None
+        group = asked.group_of(asked.keys.encode(question.key))
+        for running in self._here(question):
+            if not _owns(running, group):
+                continue
+            part = _ask(running, partial(copy_part, running, self._numbers(asked, state_id), 0, group))
+            if part is not None:
+                reading = LiveRange([part], self._state_ids, check)
+                found = answer_one(asked, reading, state_id, group, question)
+                if reading.gone_group() is not None:
+                    break
+                if asked.format.moves_entries:
+                    reading.check_rearranged()
+                return (*_shown_one(asked, question, found, {"watermark_ms": part.watermark_ms}), group)
+        return _moved(group)
+
+    def _numbers(self, asked: AskedState, state_id: int) -> list[int]:
+        """Of all states that are read."""
+        return [state_id, *(self._state_ids[name] for name in asked.format.others)]
+
     def _here(self, question: Question) -> list[RunningSubtask]:
         """The subtasks of the step that are here.
 
@@ -219,27 +250,32 @@ class Answers:
         self._checkpoints.check_question(question, state_id)
         groups = asked.max_parallelism
         copies = [
-            _ask(running, partial(copy_part, running, state_id, groups)) for running in self._here(question)
+            _ask(running, partial(copy_part, running, self._numbers(asked, state_id), groups))
+            for running in self._here(question)
         ]
         parts = [part for part in copies if part is not None]
         if not parts:
             return _moved(0)
-        reading = LiveRange(parts)
+        reading = LiveRange(parts, self._state_ids, check)
         page = answer_range(asked, reading, state_id, reading.groups, question, check)
-        reading.check_owned()
+        rows = _arrow(page.batches(), check) if question.arrow and page.count is None else None
+        gone = reading.gone_group()
+        if gone is not None:
+            return _moved(gone)
+        if asked.format.moves_entries:
+            reading.check_rearranged()
         shown: dict[str, Any] = {
             "groups": reading.groups,
             "parts": [part.to_json() for part in parts],
         }
         if page.count is not None:
             return 200, {**shown, "count": page.count}, 0
-        rows = _arrow(page.batches(), check) if question.arrow else page.rows
         return (
             200,
             {
                 **shown,
                 "keys": [key.hex() for key in page.keys],
-                "rows": rows,
+                "rows": page.rows if rows is None else rows,
                 "order": _order(asked),
                 "after": None if page.after is None else page.after.hex(),
             },
@@ -261,7 +297,7 @@ class Answers:
         with self._checkpoints.using(checkpoint_id, manifest_path) as checkpoint:
             number = checkpoint.manifest.state_ids.get(asked.job_name, state_id)
             reading = CheckpointReading(
-                checkpoint, question.step, question.state, asked.format.ttl, self._clock
+                checkpoint, question.step, question.state, asked.format.ttl, self._clock, check
             )
             shown: dict[str, Any] = {
                 "checkpoint": checkpoint_id,
@@ -364,10 +400,10 @@ def _look(
     running: RunningSubtask, asked: AskedState, question: Question, state_id: int, group: int, clock: Clock
 ) -> tuple[Any, dict[str, Any]] | None:
     """In the subtask's thread: what was read, and of which moment that is."""
-    if not _owns(running, group):
-        return None
     table = next((table for table in running.chain.tables if table.state_id == state_id), None)
-    if not isinstance(table, CellTable | ValueTable):
+    if not _owns(running, group) or (isinstance(table, BroadcastTable) and not table.is_whole):
+        return None
+    if not isinstance(table, CellTable | ValueTable | BroadcastTable):
         raise QueryError(503, "the owner of the key has not opened its state yet, or has ended: try again")
     until_s = clock.monotonic_s() + _STORE_S
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from task_manager.state.job_database import JobDatabase
 from weir.clock import Clock
@@ -14,6 +14,7 @@ from weir.protocol.manifest import GroupPlace, Manifest
 from weir.protocol.queries import QueryError, Question
 from weir.state.images.image_client import image_address
 from weir.state.images.image_stores import Images
+from weir.state.tables.broadcast import dict_entries, entries_of_dict
 from weir.state.tables.expiry import UNDATED
 from weir.ttl import Ttl
 
@@ -90,8 +91,16 @@ class CheckpointReading(StoredReading):
     """Implements ``weir.operators.queries.reading.StateReading`` over a checkpoint."""
 
     def __init__(
-        self, checkpoint: OpenCheckpoint, step: str, state: str, ttl: Ttl | None, clock: Clock
+        self,
+        checkpoint: OpenCheckpoint,
+        step: str,
+        state: str,
+        ttl: Ttl | None,
+        clock: Clock,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        """``check``: see ``RangeReading.check``."""
+        self.check = check
         self._checkpoint = checkpoint
         self._places = checkpoint.places(step)
         self._ttl = ttl
@@ -100,9 +109,13 @@ class CheckpointReading(StoredReading):
             for group, place in self._places.items()
         }
         self.watermark_ms = self._since_ms = UNDATED
+        #: A dict that is no entries in a store; see ``weir.state.tables.broadcast``.
+        self._items: dict[str, Any] | None = None
         since = []
         for part in checkpoint.manifest.parts:
             kept = part.operators.get(step)
+            if isinstance(kept, dict) and "items" in kept:
+                self._items = kept["items"]
             times = kept.get("times") if isinstance(kept, dict) else None
             if times:
                 if times["watermark_ms"] is not None:
@@ -113,10 +126,19 @@ class CheckpointReading(StoredReading):
         is_processing = ttl is not None and ttl.time == "processing"
         self._now_ms = clock.now_us() // 1000 if is_processing else self.watermark_ms
 
+    def number_of(self, state: str) -> int:
+        """See ``StateReading``."""
+        found = self._checkpoint.manifest.state_ids.get(state)
+        if found is None:
+            raise QueryError(503, f"the checkpoint has no state {state} yet: try again")
+        return found
+
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """See ``StateReading``; the keys are of one key group."""
         if not keys:
             return []
+        if self._items is not None:
+            return entries_of_dict(self._items, keys)
         group = int.from_bytes(keys[0][:2], "big")
         place = self._places.get(group)
         if place is None:
@@ -128,6 +150,11 @@ class CheckpointReading(StoredReading):
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """See ``StateReading``."""
         group = int.from_bytes(start[:2], "big")
+        if self._items is not None:
+            entries = dict_entries(self._items, int.from_bytes(start[2:4], "big"))
+            found = [entry for entry in entries if start <= entry[0] < stop]
+            yield from reversed(found) if reverse else found
+            return
         place = self._places.get(group)
         if place is None:
             return

@@ -183,7 +183,9 @@ class FetchedDirectory:
         ).SerializeToString()
 
     def _drop(self, address: str, link: QuestionLink) -> None:
-        """Another process may be at the address by now."""
+        """Another process may be at the address by now, unless only an answer was late."""
+        if link.is_connected:
+            return
         link.close()
         if self._links.get(address) is link:
             del self._links[address]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from weir.operators.queries.reading import PaneBounds, PaneEntries
+from weir.state.tables.broadcast import BroadcastTable, entries_of_dict
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import UNDATED
 from weir.state.tables.retained import RetainedTable
@@ -17,15 +18,17 @@ from weir.state.tables.window_table import WindowTable
 class LiveReading:
     """Implements ``weir.operators.queries.reading.StateReading`` over a table."""
 
-    def __init__(self, table: CellTable | ValueTable) -> None:
+    def __init__(self, table: CellTable | ValueTable | BroadcastTable) -> None:
         self._table = table
-        self._expiry = table.expiry
+        self._expiry = None if isinstance(table, BroadcastTable) else table.expiry
         if self._expiry is not None:
             self._expiry.look()
         self.watermark_ms = UNDATED if self._expiry is None else self._expiry.now_ms
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """See ``StateReading``."""
+        if isinstance(self._table, BroadcastTable):
+            return entries_of_dict(self._table.items, keys)
         return self._table.get_stored(keys)
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
@@ -51,6 +54,22 @@ class LiveReading:
         """See ``StateReading``."""
         assert isinstance(self._table, WindowTable)
         return PaneEntries(*self._table.entries_of(group, user_key, ends_ms))
+
+    def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
+        """See ``StateReading``."""
+        assert isinstance(self._table, WindowTable)
+        return int(self._table.places_ms[group])
+
+    def watermark_of(self, group: int) -> int:
+        """See ``StateReading``."""
+        return self.watermark_ms
+
+    def number_of(self, state: str) -> int:
+        """See ``StateReading``: there is one table; what is in several is read from copies."""
+        raise LookupError(f"{state} is not read in its subtask's thread")
+
+    def check(self) -> None:
+        """See ``StateReading``: nothing here may wait."""
 
     def is_expired(self, stamp: int) -> bool:
         """See ``StateReading``."""

@@ -190,6 +190,9 @@ class QuestionServer:
             return
 
         def work() -> None:
+            if gone.is_set:
+                # While others were answered.
+                return
             reply = _reply(answered(partial(self._slow, request, question, gone)))
             if not gone.is_set:
                 self._running_loop.call_soon_threadsafe(answer, reply)

@@ -86,6 +86,11 @@ class SubtaskFactory:
         self._errors = errors
         self._database = database
 
+    @property
+    def state_ids(self) -> Mapping[str, int]:
+        """Numbers of the states of keyed steps in the stores."""
+        return self._settings.state_ids
+
     def create(
         self, subtask: SubtaskId, inbox: Inbox, topology: Topology, ports: SubtaskPorts
     ) -> RunningSubtask:

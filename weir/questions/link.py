@@ -25,6 +25,8 @@ _GREETING_BYTES = len(_MAGIC) + _SECRET_BYTES
 #: What one frame may have.
 FRAME_BYTES_MAX = 64 << 20
 _CONNECT_S = 2.0
+#: If a question is late and nothing else has come for so long, nobody may be there.
+_SILENT_S = 5.0
 
 
 def new_greeting() -> bytes:
@@ -154,6 +156,8 @@ class _AskingProtocol(_Framed):
         self._waiting: dict[int, tuple[Done, float, float]] = {}
         #: For all that wait; a timer for each takes as long as all else that is done here for a question.
         self._timer: asyncio.TimerHandle | None = None
+        #: When the other side was heard last, as of the loop's clock.
+        self._heard_s = self._loop.time()
 
     def ask(self, number: int, question: bytes, timeout_s: float, done: Done) -> None:
         """Send a question."""
@@ -169,6 +173,7 @@ class _AskingProtocol(_Framed):
             self.send(number, b"")
 
     def frame_received(self, number: int, content: bytes) -> None:
+        self._heard_s = self._loop.time()
         self._end(number, content)
 
     def _set_timer(self, late_s: float) -> None:
@@ -183,6 +188,8 @@ class _AskingProtocol(_Framed):
         for number, (_, late_s, timeout_s) in list(self._waiting.items()):
             if late_s <= now_s:
                 self.send(number, b"")
+                if now_s - self._heard_s >= _SILENT_S:
+                    self.close()
                 self._end(number, ConnectionLostError(f"it did not answer within {timeout_s:g} s"))
         if self._waiting:
             self._set_timer(min(late_s for _, late_s, _ in self._waiting.values()))
@@ -208,6 +215,11 @@ class QuestionLink:
         self._protocol: _AskingProtocol | None = None
         self._connecting = asyncio.Lock()
         self._number = 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection: an answer that is late is no reason to end it, for others are on their way."""
+        return self._protocol is not None and not self._protocol.is_closed
 
     async def ask(self, question: bytes, timeout_s: float) -> bytes:
         """What is answered.

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from task_manager.queries import live_ranges
-from task_manager.queries.live_ranges import LiveRange, copy_part
+from task_manager.queries import state_copies
+from task_manager.queries.live_ranges import LiveRange
+from task_manager.queries.state_copies import copy_part
 from weir import keys as weir_keys
 from weir.protocol.queries import QueryError
 from weir.state import layout
@@ -20,8 +21,8 @@ GROUPS, STATE = 4, 7
 
 class World:
     def __init__(self, is_cells):
-        self.backend, self.owned = MemoryBackend(), {0, 1, 3}
-        self.backend.ownership = SimpleNamespace(owns=self.owned.__contains__)
+        self.backend, self.owned = MemoryBackend(), {0: 5, 1: 5, 3: 6}
+        self.backend.ownership = SimpleNamespace(epoch=self.owned.get)
         self.table = (
             CellTable(self.backend, STATE, 1, 1 << 20, GROUPS)
             if is_cells
@@ -66,7 +67,7 @@ class World:
         return int(np.frombuffer(value[-8:], "<i8")[0])
 
     def copy(self):
-        return copy_part(self.running, STATE, GROUPS)
+        return copy_part(self.running, [STATE], GROUPS)
 
 
 @pytest.mark.parametrize("is_cells", [True, False])
@@ -97,11 +98,13 @@ def test_refusals(is_cells, monkeypatch):
     world = World(is_cells)
     world.put([f"a{number}" for number in range(30)], 1)
     reading = LiveRange([world.copy()])
-    reading.check_owned()
-    world.owned.remove(1)
-    with pytest.raises(QueryError, match="key group 1 went to another owner meanwhile: try again"):
-        reading.check_owned()
-    monkeypatch.setattr(live_ranges, "COPIED_CELLS_MAX" if is_cells else "COPIED_VALUES_MAX", 3)
+    assert reading.gone_group() is None
+    # It has gone, and come back since.
+    world.owned[1] = 7
+    assert reading.gone_group() == 1
+    del world.owned[1]
+    assert reading.gone_group() == 1
+    monkeypatch.setattr(state_copies, "COPIED_CELLS_MAX" if is_cells else "COPIED_VALUES_MAX", 3)
     with pytest.raises(QueryError, match="more than 3 keys have changed") as refused:
         world.copy()
     assert refused.value.status == 413

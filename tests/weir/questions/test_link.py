@@ -128,3 +128,36 @@ def test_each_question_has_its_own_time():
         await until(lambda: [each for each, answer in asked if answer is None] == [b"short", b"middle"])
 
     run(work)
+
+
+def test_a_late_answer_does_not_end_the_connection_for_others():
+    async def work(link, asked):
+        slow = asyncio.create_task(link.ask(b"slow", 5))
+        await until(lambda: asked)
+        late = asyncio.create_task(link.ask(b"late", 0.2))
+        quick = asyncio.create_task(link.ask(b"quick", 5))
+        await until(lambda: len(asked) == 3)
+        asked[2][1](b"to quick")
+        assert await quick == b"to quick"
+        with pytest.raises(ConnectionLostError, match="did not answer within"):
+            await late
+        assert link.is_connected
+        asked[0][1](b"to slow")
+        assert await slow == b"to slow"
+
+    run(work)
+
+
+def test_a_connection_on_which_nothing_comes_is_given_up(monkeypatch):
+    monkeypatch.setattr("weir.questions.link._SILENT_S", 0.01)
+
+    async def work(link, asked):
+        other = asyncio.create_task(link.ask(b"other", 5))
+        await until(lambda: asked)
+        with pytest.raises(ConnectionLostError, match="did not answer within"):
+            await link.ask(b"a", 0.02)
+        assert not link.is_connected
+        with pytest.raises(ConnectionLostError, match="was closed"):
+            await other
+
+    run(work)

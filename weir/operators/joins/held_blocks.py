@@ -37,6 +37,11 @@ def rows_by_group(rows: HeldRows, chosen: np.ndarray, groups: int) -> Iterator[t
         yield int(own[start]), value, int(until[chosen[start:stop]].max())
 
 
+def side_of_block(key: bytes) -> int:
+    """Of which side the rows of a block are, from its state key."""
+    return key[-9]
+
+
 def decoded_blocks(values: Sequence[bytes]) -> tuple[HeldRows, np.ndarray]:
     """The rows of some blocks, one after the other, and with which row each begins, int64, shape (blocks + 1,).
 

@@ -38,7 +38,8 @@ from weir.operators.joins import row_chunks
 from weir.operators.joins.kept_block import NEVER_MS, Block
 from weir.operators.joins.new_rows import StoredRows
 from weir.operators.joins.row_chunks import CHUNKED_VERSION, PLAIN_VERSION, Chunks
-from weir.specs.joins import JoinBounds
+from weir.specs.joins import AsOfJoinSpec, JoinBounds, JoinSpec
+from weir.specs.multi_joins import MultiJoinSpec
 from weir.state.handles.block import Keys
 from weir.state.tables.timers import TimerTable
 from weir.state.tables.values import ValueTable
@@ -251,6 +252,20 @@ def _bounds_of(values: list[bytes]) -> np.ndarray:
     bounds = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)), out=bounds[1:])
     return bounds
+
+
+def layout_of(spec: JoinSpec) -> np.ndarray:
+    """Where the fields of rows are; see ``join_kernels``."""
+    if isinstance(spec, MultiJoinSpec):
+        return multi_layout(spec)
+    return version_layout() if isinstance(spec, AsOfJoinSpec) else interval_layout(spec.bounds)
+
+
+def multi_layout(spec: MultiJoinSpec) -> np.ndarray:
+    """Of joins of several streams: rows of bounded ones have a last time."""
+    at = kernels.ROW_BYTES
+    own = [-1, at, at + 8] if spec.is_bounded else [-1, -1, at]
+    return np.array([own] * spec.inputs_count, dtype=np.int64)
 
 
 def version_layout() -> np.ndarray:

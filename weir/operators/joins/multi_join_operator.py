@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.join_operator import JoinOperator
 from weir.operators.joins.kept_block import NEVER_MS, Block
-from weir.operators.joins.kept_rows import ALL_SIDES, KeptRows
+from weir.operators.joins.kept_rows import ALL_SIDES, KeptRows, multi_layout
 from weir.operators.joins.new_rows import NewRows
 from weir.records import EVENT_TIME_COLUMN, int64_column
 from weir.specs.multi_joins import MultiJoinSpec
@@ -29,11 +28,8 @@ class MultiJoinOperator(JoinOperator):
         self._multi = spec
 
     def _open_rows(self, tables: OperatorTables) -> KeptRows:
-        spec, at = self._multi, kernels.ROW_BYTES
-        own = [-1, at, at + 8] if spec.is_bounded else [-1, -1, at]
-        layout = np.array([own] * spec.inputs_count, dtype=np.int64)
-        timers = tables.timers("_expiry") if spec.is_bounded else None
-        return KeptRows(tables.values("rows"), timers, layout, 0)
+        timers = tables.timers("_expiry") if self._multi.is_bounded else None
+        return KeptRows(tables.values("rows"), timers, multi_layout(self._multi), 0)
 
     def _can_be_late(self, side: int) -> bool:
         return self._multi.is_bounded

@@ -25,7 +25,7 @@ import numpy as np
 
 from weir import keys as weir_keys
 from weir.operators.joins import recent_kernels as kernels
-from weir.operators.joins.held_blocks import VERSION, decoded_blocks, rows_by_group
+from weir.operators.joins.held_blocks import VERSION, decoded_blocks, rows_by_group, side_of_block
 from weir.operators.joins.held_rows import DEAD_MS, HeldRows, HeldSide
 from weir.records import WATERMARK_MIN_MS
 from weir.state.tables.held import HeldTable
@@ -227,7 +227,7 @@ class RecentRows:
         self.settle()
         came: tuple[list[tuple[bytes, bytes]], ...] = ([], [])
         for key, value in self._table.take_new():
-            came[key[-9]].append((key, value))
+            came[side_of_block(key)].append((key, value))
             self._next_number = max(self._next_number, int.from_bytes(key[-8:], "big") + 1)
         for side, blocks in enumerate(came):
             # As rows and columns these bytes take a little more.

@@ -19,6 +19,7 @@ endian, in the place of ``00``; its value is ``01``, the version, and its rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -93,6 +94,30 @@ def with_directory(entry: bytes, chunks: list[Chunk]) -> bytes:
 def chunk_key(entry_key: bytes, number: int) -> bytes:
     """The store key of a chunk, from that of its entry."""
     return entry_key[:-1] + b"\x01" + number.to_bytes(4, "big")
+
+
+def rows_of_entry(entry: bytes, chunks: Mapping[int, bytes]) -> bytes:
+    """All rows of an entry of any version, those of its chunks first, for whoever only reads.
+
+    Args:
+        entry: as stored.
+        chunks: values of the chunks by number; others may be among them.
+
+    Raises:
+        KeyError: a chunk is not among them.
+        StateMismatchError: the entry, or a chunk, is of another version.
+    """
+    if entry[0] == PLAIN_VERSION:
+        return entry[kernels.HEAD_BYTES :]
+    if entry[0] != CHUNKED_VERSION:
+        raise StateMismatchError(
+            f"rows of a join have format version {entry[0]}, this program reads {PLAIN_VERSION} and {CHUNKED_VERSION}"
+        )
+    listed, rows_at = read_directory(entry)
+    values = [chunks[chunk.number] for chunk in listed]
+    if any(value[0] != CHUNK_VERSION for value in values):
+        raise StateMismatchError(f"a chunk of a join is not of format version {CHUNK_VERSION}")
+    return b"".join([*(value[_VERSION_BYTES:] for value in values), entry[rows_at:]])
 
 
 class Chunks:

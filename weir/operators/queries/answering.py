@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.graph import LogicalGraph, Node
+from weir.operators.queries.dicts import DICT_KEY, DictFormat
 from weir.operators.queries.formats import format_of
 from weir.operators.queries.key_text import KeyText
 from weir.operators.queries.merging import BLOCK_ROWS, Entries, merged_runs
@@ -48,6 +49,8 @@ class AskedState:
     def place_of(self, user_key: bytes) -> tuple[np.uint64, int]:
         """The hash and the key group of a key."""
         value = weir_keys.hash_key(user_key)
+        if self.format.only_group is not None:
+            return value, self.format.only_group
         return value, (int(value) >> 32) * self.max_parallelism >> 32
 
 
@@ -77,7 +80,8 @@ def asked_state(
         # What comes in may be added up already.
         schema = node.spec.input_schema
     job_name, state_format = format_of((steps or nodes)[node.name], schema, question.state)
-    keys = KeyText([schema.field(column) for column in node.spec.key_columns])
+    columns = [schema.field(column) for column in node.spec.key_columns]
+    keys = KeyText([DICT_KEY] if isinstance(state_format, DictFormat) else columns)
     return AskedState(node, job_name, state_format, keys, graph.max_parallelism)
 
 

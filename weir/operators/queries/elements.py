@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import groupby, islice
+from itertools import islice
 from typing import Any, Protocol
 
+from weir.operators.queries.element_runs import LENGTH_BYTES, element_runs
 from weir.operators.queries.key_text import plain
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import (
     ABSENT,
-    KEY_ELEMENTS_MAX,
     Check,
     KeyBounds,
     StateFormat,
@@ -23,7 +23,6 @@ from weir.operators.queries.state_format import (
 from weir.protocol.queries import QueryError, Question
 from weir.state import layout
 from weir.state.api import prefix_end
-from weir.state.handles.block import element_owner
 from weir.state.handles.elements import ELEMENT
 from weir.state.handles.version_format import unpack_version
 from weir.state.tables.expiry import UNDATED, value_stamps
@@ -33,10 +32,6 @@ from weir.states import ListState, MapState, State
 from weir.timed_states import RetainedState, SessionState, VersionedState, WindowState
 
 _LATEST, _AFTER = b"\x00", b"\x02"
-_PREFIX_BYTES = layout.NO_NAMESPACE_HEADER_BYTES
-_LENGTH_BYTES = 4
-#: Entries of a range between two looks whether it may go on.
-_CHECKED = 1_000
 
 
 class _Below(Protocol):
@@ -98,7 +93,7 @@ class ElementFormat(StateFormat):
     ) -> Any:
         """See :class:`StateFormat`."""
         self.check_range(question)
-        prefix = layout.key_prefix(group, state_id) + len(user_key).to_bytes(_LENGTH_BYTES, "big") + user_key
+        prefix = layout.key_prefix(group, state_id) + len(user_key).to_bytes(LENGTH_BYTES, "big") + user_key
         cut_ms = self._cut_ms(reading, group, state_id)
         return self._of(reading, _Stored(reading, prefix), cut_ms, below_key(question))
 
@@ -140,57 +135,8 @@ class ElementFormat(StateFormat):
     ) -> Iterator[Entries]:
         """See :class:`StateFormat`: one run for each length of keys, by which entries lie together."""
         prefix, cut_ms = layout.key_prefix(group, state_id), self._cut_ms(reading, group, state_id)
-        end = prefix_end(prefix)
-        assert end is not None, "it begins with a key group, which is not only 0xFF"
-        length = 0
-        while True:
-            at = prefix + length.to_bytes(_LENGTH_BYTES, "big")
-            found = next(iter(reading.scan(at, end)), None)
-            if found is None:
-                return
-            check()
-            length = int.from_bytes(found[0][_PREFIX_BYTES : _PREFIX_BYTES + _LENGTH_BYTES], "big")
-            yield self._run(
-                reading,
-                prefix + length.to_bytes(_LENGTH_BYTES, "big"),
-                length,
-                bounds,
-                cut_ms,
-                question,
-                check,
-            )
-            length += 1
-
-    def _run(
-        self,
-        reading: RangeReading,
-        prefix: bytes,
-        length: int,
-        bounds: KeyBounds,
-        cut_ms: int,
-        question: Question,
-        check: Check,
-    ) -> Entries:
-        """Keys of one length."""
-        start, stop = bounds
-        last = prefix_end(prefix if stop is None else prefix + stop[:length])
-        assert last is not None, "it begins with a key group, which is not only 0xFF"
-        entries = reading.scan(prefix + start[:length], last, reverse=question.reverse)
-        count = 0
-        for owner, group in groupby(entries, key=lambda entry: element_owner(entry[0])):
-            user_key = owner[len(prefix) :]
-            if user_key < start or (stop is not None and user_key >= stop):
-                continue
-            cut = len(owner)
-            found = [(key[cut:], data) for key, data in islice(group, KEY_ELEMENTS_MAX + 2)]
-            if len(found) > KEY_ELEMENTS_MAX + 1:
-                raise QueryError(
-                    413,
-                    f"a key has more than {KEY_ELEMENTS_MAX:,} entries: ask for its neighbours and it apart",
-                )
-            if count // _CHECKED != (count := count + len(found)) // _CHECKED:
-                check()
-            yield user_key, (cut_ms, found[::-1] if question.reverse else found)
+        for run in element_runs(reading, prefix, bounds, check, reverse=question.reverse):
+            yield ((key, (cut_ms, found)) for key, found in run)
 
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,21 @@ from weir.graph import Node
 from weir.operators.aggregation.rows import Cells
 from weir.operators.keyed.changelog_aggregates import ChangelogAggregateOperator, has_rows
 from weir.operators.keyed.deduplicate import deduplicated_state
+from weir.operators.queries.dicts import DictFormat
 from weir.operators.queries.elements import ElementFormat, is_of_elements
+from weir.operators.queries.joined_rows import JoinFormat
+from weir.operators.queries.kept_windows import AccumulatorsFormat, KeptFormat, KeptRowsFormat
 from weir.operators.queries.key_text import plain
-from weir.operators.queries.panes import PaneFormat, SessionFormat, WindowFormat
-from weir.operators.queries.rows import refuse_joined, top_format, window_top_format
+from weir.operators.queries.panes import PaneFormat
+from weir.operators.queries.rows import top_format, window_top_format
 from weir.operators.queries.state_format import ABSENT, EntryFormat, StateFormat
+from weir.operators.queries.window_formats import SessionFormat, WindowFormat
 from weir.operators.windows.folds import Folds
+from weir.operators.windows.panes import panes_of, session_pane_ends, window_pane_ends
 from weir.protocol.queries import QueryError
 from weir.specs import DeduplicateSpec, KeyedAggregateSpec, KeyedProcessSpec, TopSpec
+from weir.specs.aggregate_functions import aggregate_parts
+from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.joins import JoinSpec
 from weir.specs.window_process import WindowProcessSpec
@@ -48,19 +56,21 @@ def format_of(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str
         if state_name not in states:
             raise _unknown(node, state_name, states)
         return node.states[state_name], _declared_format(states[state_name])
-    if isinstance(spec, WindowProcessSpec):
-        raise QueryError(
-            501,
-            f"step {node.name!r} keeps the rows of its windows, or accumulators of its author, for code that is called "
-            "when a window fires: they cannot be asked",
-        )
+    if isinstance(spec, WindowProcessSpec) and state_name == spec.form:
+        return node.states[""], _kept_format(node, spec)
     if isinstance(spec, WindowAggregateSpec):
         names = [aggregate.output for aggregate in spec.aggregates]
         if state_name not in names:
-            raise _unknown(node, state_name, names)
-        return node.states[""], _window_format(spec, names.index(state_name))
+            raise _unknown(node, state_name, [*names, *_kept_states(spec)])
+        return node.states[""], _window_format(node, spec, names.index(state_name))
     if isinstance(spec, JoinSpec):
-        raise refuse_joined(node)
+        if state_name != "rows":
+            raise _unknown(node, state_name, ["rows"])
+        return node.states["rows"], JoinFormat(node)
+    if isinstance(spec, BroadcastProcessSpec):
+        if state_name != "broadcast":
+            raise _unknown(node, state_name, ["broadcast"])
+        return node.states[state_name], DictFormat()
     whole = {TopSpec: "top", WindowTopSpec: "rows", DeduplicateSpec: "seen", ChangelogAggregateSpec: "totals"}
     name = whole.get(type(spec))
     if name is None:
@@ -70,8 +80,26 @@ def format_of(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str
     return node.states[name], _whole_format(node, input_schema)
 
 
-def _window_format(spec: WindowAggregateSpec, index: int) -> PaneFormat:
-    return (SessionFormat if spec.window.kind == "session" else WindowFormat)(spec, index)
+def _window_format(node: Node, spec: WindowAggregateSpec, index: int) -> PaneFormat:
+    part = next((part for part in aggregate_parts(spec.aggregates) if index in part.members), None)
+    # A window of a single pane has the number of different values in its cells.
+    is_whole = spec.window.kind in ("tumbling", "global") and part is not None and part.function != "quantile"
+    part_state = None if part is None or is_whole else node.states[part.name]
+    return (SessionFormat if spec.window.kind == "session" else WindowFormat)(spec, index, part_state)
+
+
+def _kept_states(spec: WindowAggregateSpec) -> list[str]:
+    """What windows keep beside aggregates, as it is asked for."""
+    return [spec.form] if isinstance(spec, WindowProcessSpec) and spec.form != "rows" else []
+
+
+def _kept_format(node: Node, spec: WindowProcessSpec) -> KeptFormat:
+    is_session = spec.window.kind == "session"
+    windows = (SessionFormat if is_session else WindowFormat)(spec, 0)
+    step_ms, gap_ms = panes_of(spec.window).pane_ms, spec.window.size_ms
+    of_session, of_panes = partial(session_pane_ends, gap_ms), partial(window_pane_ends, step_ms)
+    made = KeptRowsFormat if spec.form == "rows" else AccumulatorsFormat
+    return made(spec, windows, node.states[spec.form], of_session if is_session else of_panes)
 
 
 def _whole_format(node: Node, input_schema: pa.Schema) -> StateFormat:

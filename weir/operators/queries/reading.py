@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -54,6 +55,26 @@ class RangeReading(Protocol):
         """Of aggregates in windows with so many cells; None: the group has no pane."""
         ...
 
+    def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
+        """Up to where the windows of a group have fired; ``NOTHING_MS``: none has.
+
+        ``by_now``: not only when reading began. To be asked after entries were read: those of windows that have
+        fired since may be gone.
+        """
+        ...
+
+    def watermark_of(self, group: int) -> int:
+        """The watermark of a group's owner; ``weir.state.tables.expiry.UNDATED``: it is not known."""
+        ...
+
+    def number_of(self, state: str) -> int:
+        """Number in the store of another state of the step, by the name under which the job has it."""
+        ...
+
+    def check(self) -> None:
+        """To be called now and then while much is read; may wait, and raises what ends the question."""
+        ...
+
 
 class StateReading(RangeReading, Protocol):
     """The same, read by key too."""
@@ -72,18 +93,22 @@ class StateReading(RangeReading, Protocol):
         ...
 
 
-class StoredReading:
+class StoredReading(ABC):
     """What ``StateReading`` asks for beside reading itself, of a state all of which is in a store."""
 
     watermark_ms: int
 
+    @abstractmethod
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """See ``StateReading``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """See ``StateReading``."""
-        raise NotImplementedError
+
+    def watermark_of(self, group: int) -> int:
+        """See ``StateReading``."""
+        return self.watermark_ms
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
         """See ``StateReading``."""
@@ -92,29 +117,43 @@ class StoredReading:
 
     def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
         """See ``StateReading``."""
+        return scanned_bounds(self, group, state_id, self.fired_ms(group, state_id, cell_count, by_now=False))
+
+    def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
+        """See ``StateReading``."""
         place = layout.key_prefix(group, state_id) + time_bytes(NOTHING_MS) + group.to_bytes(2, "big")
         data = self.get_many([place])[0]
-        fired_ms = NOTHING_MS
-        if data is not None:
-            cells, presence = decode_values([data], cell_count)
-            fired_ms = int(cells[0, 0]) if presence[0, 0] & 1 else NOTHING_MS
-        return scanned_bounds(self, group, state_id, fired_ms)
+        if data is None:
+            return NOTHING_MS
+        cells, presence = decode_values([data], cell_count)
+        return int(cells[0, 0]) if presence[0, 0] & 1 else NOTHING_MS
 
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:
         """See ``StateReading``."""
-        prefix = layout.key_prefix(group, state_id)
-        keys = [prefix + time_bytes(end_ms) + user_key for end_ms in ends_ms.tolist()]
-        found = get_entries(self.get_many, self.scan, keys)
-        there = [row for row, data in enumerate(found) if data is not None]
-        cells, presence = decode_values([data for data in found if data is not None], cell_count)
-        # Kernels take no array that cannot be written, such as that of one entry.
-        return PaneEntries(ends_ms[there], cells.copy(), presence.copy())
+        return stored_entries(self, group, state_id, user_key, ends_ms, cell_count)
 
 
 class _Scanning(Protocol):
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+class _Getting(_Scanning, Protocol):
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+
+def stored_entries(
+    reading: _Getting, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
+) -> PaneEntries:
+    """What a key has in the panes with these ends (int64, ascending), in their order."""
+    prefix = layout.key_prefix(group, state_id)
+    keys = [prefix + time_bytes(end_ms) + user_key for end_ms in ends_ms.tolist()]
+    found = get_entries(reading.get_many, reading.scan, keys)
+    there = [row for row, data in enumerate(found) if data is not None]
+    cells, presence = decode_values([data for data in found if data is not None], cell_count)
+    # Kernels take no array that cannot be written, such as that of one entry.
+    return PaneEntries(ends_ms[there], cells.copy(), presence.copy())
 
 
 def scanned_bounds(reading: _Scanning, group: int, state_id: int, fired_ms: int) -> PaneBounds | None:

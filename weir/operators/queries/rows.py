@@ -16,7 +16,7 @@ from weir.operators.queries.key_text import plain
 from weir.operators.queries.reading import StateReading
 from weir.operators.queries.state_format import ABSENT, EntryFormat, arrow_column, below_key
 from weir.operators.windows.window_top import WindowTop, decoded_rows
-from weir.protocol.queries import QueryError, Question
+from weir.protocol.queries import Question
 from weir.specs import TopSpec
 from weir.specs.windows import WindowTopSpec
 from weir.state.handles.stored_rows import read_rows
@@ -100,12 +100,3 @@ def window_top_format(spec: WindowTopSpec) -> RankedFormat:
 
 def _ranked(rows: _Rows) -> list[dict[str, Any]]:
     return [{"rank": rank, "value": plain(row)} for rank, row in enumerate(rows, 1)]
-
-
-def refuse_joined(node: Node) -> QueryError:
-    """What is said of steps that keep whole rows of their inputs."""
-    return QueryError(
-        501,
-        f"step {node.name!r} ({node.spec.kind}) keeps rows of its inputs until they can match no more; ask a state "
-        "that says what you want to know, such as that of deduplicate, top or an aggregate of the same input",
-    )

@@ -40,6 +40,14 @@ class StateFormat(ABC):
     has_times = False
     #: Whether it tells what was in force at a time.
     has_versions = False
+    #: Other states of the step that are read with it, by the names under which the job has their numbers.
+    others: tuple[str, ...] = ()
+    #: Whether what one key has is too much to be read in the thread of its owner: it is read from a copy.
+    is_copied = False
+    #: Whether its owner makes one entry of several now and then, so that who reads meanwhile may miss some.
+    moves_entries = False
+    #: Where all keys are, whatever their hash; None: in the key groups of their hashes.
+    only_group: int | None = None
 
     @property
     def has_arrow_type(self) -> bool:

@@ -26,7 +26,7 @@ class KeptValues:
 
     def owner(self, group: int, end_ms: int, key: bytes) -> bytes:
         """What the keys of a pane's values begin with."""
-        return self._table.key_prefix(group) + time_bytes(end_ms) + len(key).to_bytes(4, "big") + key
+        return owner_of_pane(self._table.key_prefix(group), end_ms, key)
 
     def put(self, values: Sequence[tuple[bytes, int, bytes]]) -> None:
         """Write values, each with its owner and number."""
@@ -40,17 +40,25 @@ class KeptValues:
 
     def of(self, owner: bytes) -> list[bytes]:
         """All values of an owner, by number."""
-        # Numbers do not reach it.
-        stop = owner + b"\xff"
         return [
             value
-            for key, value in self._table.scan_stored(owner + bytes(_NUMBER_BYTES), stop)
+            for key, value in self._table.scan_stored(owner + bytes(_NUMBER_BYTES), stop_of_pane(owner))
             if _owner_of(key) == owner
         ]
 
     def clear(self, owner: bytes) -> None:
         """Forget the values of an owner."""
         self._table.clear_owner(owner)
+
+
+def owner_of_pane(prefix: bytes, end_ms: int, key: bytes) -> bytes:
+    """What the keys of a pane's values begin with; ``prefix``: that of the key group and state."""
+    return prefix + time_bytes(end_ms) + len(key).to_bytes(4, "big") + key
+
+
+def stop_of_pane(owner: bytes) -> bytes:
+    """The first key after the values of an owner, whose numbers do not reach it."""
+    return owner + b"\xff"
 
 
 def _owner_of(key: bytes) -> bytes:

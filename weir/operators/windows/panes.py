@@ -86,3 +86,14 @@ def panes_of(window: Window) -> Panes:
     return Panes(
         window.step_ms, window.offset_ms, window.step_ms, window.size_ms, window.kind == "cumulative"
     )
+
+
+def window_pane_ends(pane_ms: int, start_ms: int, end_ms: int) -> range:
+    """Ends of the panes of a window with these bounds."""
+    return range(start_ms + pane_ms, end_ms + 1, pane_ms)
+
+
+def session_pane_ends(gap_ms: int, start_ms: int, end_ms: int) -> range:
+    """Ends of the panes of a session, from that of its first row to that of its last one, a gap before its end."""
+    first_ms, last_ms = (at - at % gap_ms + gap_ms for at in (start_ms, end_ms - gap_ms))
+    return range(first_ms, last_ms + 1, gap_ms)

@@ -18,6 +18,7 @@ from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.windows.kept_values import KeptValues
+from weir.operators.windows.panes import session_pane_ends, window_pane_ends
 from weir.operators.windows.session_aggregates import SessionAggregateOperator
 from weir.operators.windows.user_windows import UserWindows, make_user_windows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
@@ -147,8 +148,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
         return tuple(whole)
 
     def _pane_ends(self, start_ms: int, end_ms: int) -> list[int]:
-        pane_ms = self._panes.pane_ms
-        return list(range(start_ms + pane_ms, end_ms + 1, pane_ms))
+        return list(window_pane_ends(self._panes.pane_ms, start_ms, end_ms))
 
     def _is_last(self, pane_ms: int, end_ms: int) -> bool:
         """Whether no window after this one has the pane."""
@@ -159,9 +159,7 @@ class SessionProcessOperator(SessionAggregateOperator, ProcessWindowOperator):
     """Sessions. All panes from the first to the last row of one are its own."""
 
     def _pane_ends(self, start_ms: int, end_ms: int) -> list[int]:
-        gap_ms = self._gap_ms
-        first_ms, last_ms = (at - at % gap_ms + gap_ms for at in (start_ms, end_ms - gap_ms))
-        return list(range(first_ms, last_ms + 1, gap_ms))
+        return list(session_pane_ends(self._gap_ms, start_ms, end_ms))
 
     def _is_last(self, pane_ms: int, end_ms: int) -> bool:
         return True

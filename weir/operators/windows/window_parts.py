@@ -21,12 +21,16 @@ class LoadedPart(NamedTuple):
     """Entries of a part, of some entries of windows."""
 
     part: Part
-    table: WindowTable
     entries: PartEntries
     #: The entry of windows that each belongs to; -1: none.
     owners: np.ndarray
     #: Equal for entries of one key and value.
     values: np.ndarray
+
+    def fill(self, index: np.ndarray, into: Cells) -> None:
+        """See :meth:`WindowParts.fill`."""
+        rows, cells, targets = grouped(self, index)
+        self.part.fill(targets, self.entries.some(rows), cells, into)
 
 
 class WindowParts:
@@ -77,8 +81,7 @@ class WindowParts:
             into: cells of results.
         """
         for each in loaded:
-            rows, cells, targets = grouped(each, index)
-            each.part.fill(targets, each.entries.some(rows), cells, into)
+            each.fill(index, into)
 
     def move(
         self, loaded: Sequence[LoadedPart], index: np.ndarray, ends_ms: np.ndarray, emptied: np.ndarray
@@ -91,7 +94,8 @@ class WindowParts:
             ends_ms: of the panes that stay.
             emptied: whether each entry loses what it has, bool.
         """
-        for each in loaded:
+        # Nothing is loaded of no entries.
+        for (_, table), each in zip(self._parts, loaded, strict=False):
             rows, cells, targets = grouped(each, index)
             gone = np.flatnonzero((each.owners >= 0) & emptied[each.owners])
             entries = each.entries.some(np.concatenate([rows, gone]))
@@ -100,8 +104,8 @@ class WindowParts:
             hashes, keys = part_keys(
                 weir_keys.hash_keys(entries.user_keys), entries.user_keys, entries.values
             )
-            presence = np.zeros((len(ends), each.table.presence.shape[1]), dtype=np.uint8)
-            each.table.put(ends, keys, cells, presence, hashes)
+            presence = np.zeros((len(ends), table.presence.shape[1]), dtype=np.uint8)
+            table.put(ends, keys, cells, presence, hashes)
 
     def drop(self, until_ms: int) -> None:
         """See :class:`WindowTable`."""
@@ -132,7 +136,7 @@ def _loaded(
     firsts, _, inverse = weir_keys.distinct_keys(hashes, weir_keys.KeyColumn(data, offsets))
     owners = firsts[inverse[len(entries) :]]
     _, _, values = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)
-    return LoadedPart(part, table, found, np.where(owners < len(entries), owners, -1), values)
+    return LoadedPart(part, found, np.where(owners < len(entries), owners, -1), values)
 
 
 def grouped(loaded: LoadedPart, index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

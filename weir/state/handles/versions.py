@@ -214,10 +214,11 @@ class VersionedHandle(RetainedHandle):
     def _get_column(self, keys: Keys, times_ms: Any) -> Any:
         times: list[int] | None = None if times_ms is None else self._times(keys, times_ms)
         with self._together(keys) as positions:
-            if times is None:
-                found = [self._found(at, None) for at in positions]
-            else:
-                found = self._found_each(positions, times)
+            found = (
+                [self._found(at, None) for at in positions]
+                if times is None
+                else self._found_each(positions, times)
+            )
         return self._column([each[1] or None if each is not None else None for each in found])
 
     def _found_each(self, positions: Sequence[int], times: Sequence[int]) -> list[_Found | None]:

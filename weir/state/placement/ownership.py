@@ -146,6 +146,10 @@ class GroupOwnership:
         """Whether a group is owned; any thread may call it."""
         return group in self._epochs
 
+    def epoch(self, group: int) -> int | None:
+        """With which epoch a group is owned; None: it is not. Any thread may call it."""
+        return self._epochs.get(group)
+
     def client(self, address: str) -> RemoteStateClient:
         """The client of a peer or of images, with this subtask's owner epochs; see :meth:`Peers.client`."""
         with self.lock:

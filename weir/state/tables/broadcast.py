@@ -6,7 +6,7 @@ writes it into one of them, under namespace ``all``, as JSON; who adopts the gro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -83,6 +83,10 @@ class BroadcastTable(StateTable):
             self._touched.clear()
         self._backend.write([], [key for key, _ in found])
 
+    def entries(self) -> list[tuple[bytes, bytes]]:
+        """The dict as if each key had an entry in key group 0, for questions from outside; see :func:`dict_entries`."""
+        return dict_entries(self.items, self.state_id)
+
     def _key(self, group: int) -> bytes:
         return layout.key_prefix(group, self.state_id, NAMESPACE)
 
@@ -103,3 +107,15 @@ class BroadcastTable(StateTable):
     def stats(self) -> StoreStats:
         """Only the number of keys is known."""
         return StoreStats()
+
+
+def dict_entries(items: Mapping[str, Any], state_id: int) -> list[tuple[bytes, bytes]]:
+    """State keys in key group 0, ascending, and values as JSON: no store has them, but a question can read them so."""
+    prefix = layout.key_prefix(0, state_id)
+    return sorted((prefix + key.encode(), orjson.dumps(value)) for key, value in items.items())
+
+
+def entries_of_dict(items: Mapping[str, Any], keys: Sequence[bytes]) -> list[bytes | None]:
+    """The values that :func:`dict_entries` has for these state keys."""
+    names = [key[layout.NO_NAMESPACE_HEADER_BYTES :].decode(errors="replace") for key in keys]
+    return [orjson.dumps(items[name]) if name in items else None for name in names]

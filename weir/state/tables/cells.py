@@ -412,16 +412,22 @@ class CellTable(StateTable):
             found[key] if slot < 0 else next(values) for key, slot in zip(keys, slots.tolist(), strict=True)
         ]
 
-    def unwritten_entries(self, count_max: int) -> tuple[PackedKeys, np.ndarray, np.ndarray] | None:
+    def unwritten_entries(
+        self, count_max: int, of_group: int | None = None
+    ) -> tuple[PackedKeys, np.ndarray, np.ndarray] | None:
         """State keys (in no order), cells and presence that the store may not have yet; 25 to 40 ns a key.
 
-        None: there are more than ``count_max``. For questions from outside.
+        None: there are more than ``count_max``. For questions from outside. ``of_group``: only of this key group.
         """
         self._check_usable()
         slots = self._writes.unwritten_slots()
+        groups = self._groups(slots)
+        if of_group is not None:
+            within = groups == of_group
+            slots, groups = slots[within], groups[within]
         if len(slots) > count_max:
             return None
-        keys = self._table.state_keys(slots, self._groups(slots), self.state_id)
+        keys = self._table.state_keys(slots, groups, self.state_id)
         return keys, self._table.cells[slots], self._table.presence[slots]
 
     def _slot_keys(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -97,6 +97,13 @@ class HeldTable(ValueTable):
         if self._holder is not None:
             self._holder.settle()
 
+    def unwritten_entries(
+        self, groups: Iterable[int], count_max: int
+    ) -> list[tuple[bytes, bytes | None]] | None:
+        """See :class:`ValueTable`; what is held in memory only is among them."""
+        self._settle()
+        return super().unwritten_entries(groups, count_max)
+
     def flush(self) -> None:
         """See :class:`ValueTable`."""
         self._settle()

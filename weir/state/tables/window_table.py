@@ -62,7 +62,7 @@ class WindowTable(CellTable):
         self._backend = backend
         self._panes = StoredPanes(backend, state_id, self._table, max_parallelism, cell_count)
         self._stored = self._panes
-        self._writes.on_write = self._panes.note_written
+        self._writes.on_write = self._note_written
         #: By key group: up to where its windows have fired, and what the table's entry says of it.
         self.places_ms = np.full(max_parallelism, NOTHING_MS, dtype=np.int64)
         self._noted_places_ms = self.places_ms.copy()
@@ -81,6 +81,10 @@ class WindowTable(CellTable):
         self.has_to_pack = False
         #: Grows whenever groups come or go.
         self.ownership = 0
+        #: Grows whenever the store loses entries, or gets some that were put together from others; other threads read
+        #: it. Who reads the store while it grows may find a row in two entries, or in none.
+        self.rearranged = 0
+        self._has_put = False
 
     # --- entries ---
 
@@ -167,6 +171,7 @@ class WindowTable(CellTable):
             StateError: as ``pieces``.
         """
         if len(ends_ms):
+            self._has_put = True
             hashes = weir_keys.hash_keys(keys) if hashes is None else hashes
             arrays = entry_keys(ends_ms, hashes, keys)
             self._first_ms = min(self._first_ms, int(ends_ms.min()))
@@ -414,7 +419,7 @@ class WindowTable(CellTable):
         """See :class:`StateTable`."""
         self._note_places(self._owned)
         super().flush()
-        self._panes.delete_ranges(None)
+        self._delete_ranges(None)
         self._packed.delete_gone()
 
     def flush_part(self, share: float, is_over: IsOver = never) -> bool:
@@ -423,7 +428,17 @@ class WindowTable(CellTable):
             self._note_places(self._owned)
         if not super().flush_part(share, is_over):
             return False
-        return self._panes.delete_ranges(_RANGES_MAX, is_over) and self._packed.delete_gone(is_over)
+        return self._delete_ranges(_RANGES_MAX, is_over) and self._packed.delete_gone(is_over)
+
+    def _delete_ranges(self, count_max: int | None, is_over: IsOver = never) -> bool:
+        if (self._panes.gone_ms != NOTHING_MS).any():
+            self.rearranged += 1
+        return self._panes.delete_ranges(count_max, is_over)
+
+    def _note_written(self, slots: np.ndarray, groups: np.ndarray) -> None:
+        if self._has_put and len(slots):
+            self.rearranged += 1
+        self._panes.note_written(slots, groups)
 
     def capture(self) -> Capture | None:
         """See :class:`StateTable`. Ranges that are to be deleted stay: nobody looks before a group's place."""

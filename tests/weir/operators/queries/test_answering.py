@@ -68,8 +68,17 @@ class Reading(StoredReading):
     """A store as it is."""
 
     def __init__(self, backend, watermark_ms=UNDATED, expired=False):
-        self.get_many, self.watermark_ms = backend.get_many, watermark_ms
-        self._backend, self._expired = backend, expired
+        self.watermark_ms = watermark_ms
+        self._backend, self._expired, self.numbers = backend, expired, {}
+
+    def get_many(self, keys):
+        return self._backend.get_many(keys)
+
+    def number_of(self, state):
+        return self.numbers[state]
+
+    def check(self):
+        pass
 
     def scan(self, start, stop, *, reverse=False):
         return self._backend.scan(start, stop, reverse=reverse)

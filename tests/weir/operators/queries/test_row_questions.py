@@ -173,22 +173,23 @@ def test_sums_over_a_changelog():
     assert job.page("totals", counts=True).count == 1
 
 
-def test_what_cannot_be_asked_says_why():
+def test_states_that_are_not_there_say_which_are():
     def joined(rows):
         return rows.key_by("k").join("step", rows.key_by("k"), within=("-1s", "1s"))
 
-    for make, says in (
-        (joined, "keeps rows of its inputs"),
+    for make, state, says in (
+        (joined, "_recent", "it has rows"),
         (
             lambda rows: rows.key_by("k").window(weir.tumbling("1s")).process("step", _rows, {"n": int}),
-            "keeps the rows of its windows",
+            "panes",
+            "it has rows",
         ),
     ):
         flow = weir.Dataflow("asked", max_parallelism=GROUPS)
         make(rows_of(flow)).sink("out", weir.Blackhole())
         with pytest.raises(QueryError, match=says) as refused:
-            asked_state(flow.build(), Question("step", "rows", "a"))
-        assert refused.value.status == 501
+            asked_state(flow.build(), Question("step", state, "a"))
+        assert refused.value.status == 404
 
 
 def _rows(key, window, rows):

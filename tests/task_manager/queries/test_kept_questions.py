@@ -1,0 +1,174 @@
+"""What windows keep for an author's code is told as the code would get it: rows, or accumulators merged by it."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import weir
+from tests.task_manager.queries.test_window_questions import KEYS, WINDOWS, Job, table_of
+from weir.operators.queries import kept_windows
+from weir.operators.queries.state_format import ABSENT
+from weir.protocol.queries import QueryError
+
+
+class Sorted(weir.Aggregator):
+    accumulator = list[int]
+
+    def create(self):
+        return []
+
+    def add(self, accumulator, rows):
+        return self.merge(accumulator, rows["v"].to_list())
+
+    def merge(self, left, right):
+        return sorted([*left, *right])
+
+    def result(self, accumulator):
+        return {"values": accumulator}
+
+
+def all_values(key, window, rows):
+    return pl.DataFrame({"values": [rows["v"].to_list()]}, schema={"values": pl.List(pl.Int64)})
+
+
+def with_rows(windowed):
+    return windowed.process("step", all_values, {"values": pl.List(pl.Int64)})
+
+
+def with_accumulators(windowed):
+    return windowed.aggregate_with("step", Sorted, {"values": pl.List(pl.Int64)})
+
+
+def filled(kind, make, cache_bytes=1 << 20):
+    random = np.random.default_rng(9)
+    job = Job(WINDOWS[kind], make=make, cache_bytes=cache_bytes)
+    for round_number in range(4):
+        now_ms = 1_000 + 40 * round_number
+        keys = [KEYS[number] for number in random.integers(len(KEYS), size=60)]
+        # Of equal times nobody says which row comes first.
+        times = now_ms - 30 + random.permutation(90)[:60]
+        job.take(keys, times, random.integers(100, size=60))
+        if round_number % 2:
+            job.tables.flush()
+        if round_number:
+            job.watermark(now_ms - 33)
+    return job
+
+
+def expected_of(results):
+    found = {}
+    for row in sorted(results, key=lambda row: (row["window_start"], row["window_end"])):
+        window = {"start": row["window_start"], "end": row["window_end"], "value": row["values"]}
+        found.setdefault(row["k"], []).append(window)
+    return found
+
+
+def values_only(windows):
+    return (
+        windows
+        if windows is ABSENT
+        else [{**window, "value": [row["v"] for row in window["value"]]} for window in windows]
+    )
+
+
+@pytest.mark.parametrize("cache_bytes", [1 << 12, 1 << 20])
+@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("form", ["rows", "aggregator"])
+def test_what_open_windows_keep(kind, form, cache_bytes):
+    job = filled(kind, with_rows if form == "rows" else with_accumulators, cache_bytes)
+    shown = values_only if form == "rows" else (lambda windows: windows)
+    one = {key: shown(job.one(job.live_range(), form, key)) for key in KEYS}
+    backwards = {key: shown(job.one(job.live_range(), form, key, reverse=True)) for key in KEYS}
+    ranged = job.page(job.live_range(), form).rows
+    counted = job.page(job.live_range(), form, counts=True).count
+    job.tables.flush()
+    in_store = {key: shown(job.one(job.stored(), form, key)) for key in KEYS}
+    pages = job.pages(job.stored(), form, 5)
+    some = job.page(job.stored(), form, first=KEYS[3], last=KEYS[9], time_from_ms=1_100, reverse=True).rows
+    as_arrow = table_of(job.page(job.stored(), form, arrow=True)).to_pylist()
+    late = {key: shown(job.one(job.stored(), form, key, first="1100")) for key in KEYS}
+    expected = expected_of(job.results_at_the_end())
+    assert sum(map(len, expected.values())) > 15
+    assert one == in_store == {key: expected.get(key, ABSENT) for key in KEYS}
+    assert backwards == {key: expected[key][::-1] if key in expected else ABSENT for key in KEYS}
+    rows = [{"key": key, "value": expected[key]} for key in sorted(expected)]
+    assert [{**row, "value": shown(row["value"])} for row in ranged] == rows
+    assert [{**row, "value": shown(row["value"])} for row in pages] == rows
+    assert counted == len(rows)
+    if form == "rows":
+        assert as_arrow == ranged
+        assert set(ranged[0]["value"][0]["value"][0]) == {"k", "v"}
+    else:
+        assert [{**row, "value": row["value"]} for row in as_arrow] == rows
+    is_session = kind == "session"
+    after = {
+        key: [each for each in windows if (each["end"] if is_session else each["start"]) >= 1_100]
+        for key, windows in expected.items()
+    }
+    assert late == {key: after.get(key) or ABSENT for key in KEYS}
+    assert [{**row, "value": shown(row["value"])} for row in some] == [
+        {"key": key, "value": after[key]}
+        for key in sorted(after, reverse=True)
+        if after[key] and KEYS[3] <= key <= KEYS[9]
+    ]
+
+
+def test_how_many_rows_a_window_has():
+    job = filled("sliding", with_accumulators)
+    found = job.one(job.live_range(), "aggregator", KEYS[0])
+    counted = job.one(job.live(), "rows", KEYS[0])
+    assert [window["value"] for window in counted] == [len(window["value"]) for window in found]
+
+
+def test_rows_that_change_while_they_are_read():
+    job = Job(WINDOWS["tumbling"], make=with_rows)
+    job.take(["a", "a"], [1_000, 1_001], [1, 2])
+    job.tables.flush()
+    reading = job.live_range()
+    job.take(["a"], [1_002], [3])
+    job.tables.flush()
+    # More rows, as many as are counted now.
+    assert len(job.one(reading, "rows", "a")[0]["value"]) == 3
+    reading = job.live_range()
+    job.watermark(1_003)
+    # The window has left: nothing of it is told.
+    job.tables.flush()
+    assert job.one(reading, "rows", "a") is ABSENT
+    job.take(["b"], [1_004], [1])
+    reading = job.live_range()
+    job.take(["b"], [1_005], [2])
+    job.tables.flush()
+    # Of the count the copy is read, of the rows one more.
+    with pytest.raises(QueryError, match="while it was read: try again") as refused:
+        job.one(reading, "rows", "b")
+    assert refused.value.status == 503
+
+
+def test_bounds(monkeypatch):
+    job = Job(WINDOWS["tumbling"], make=with_rows)
+    job.take(["a"] * 9, [1_000] * 9, range(9))
+    monkeypatch.setattr(kept_windows, "_ROWS_MAX", 8)
+    with pytest.raises(QueryError, match="9 rows, at most 8") as refused:
+        job.one(job.live_range(), "rows", "a")
+    assert refused.value.status == 413
+    monkeypatch.undo()
+    monkeypatch.setattr(kept_windows, "_BYTES_MAX", 8)
+    with pytest.raises(QueryError, match="ask for less time"):
+        job.page(job.live_range(), "rows")
+    with pytest.raises(QueryError, match="it has rows") as unknown:
+        job.one(job.live(), "values", "a")
+    assert unknown.value.status == 404
+
+
+def test_an_author_whose_merge_raises(monkeypatch):
+    job = Job(WINDOWS["sliding"], make=with_accumulators)
+    job.take(["a", "a"], [1_000, 1_011], [1, 2])
+    reading = job.live_range()
+
+    def broken(self, left, right):
+        raise ValueError("no")
+
+    monkeypatch.setattr(Sorted, "merge", broken)
+    with pytest.raises(QueryError, match=r"Sorted\.merge raised ValueError: no") as refused:
+        job.one(reading, "aggregator", "a")
+    assert refused.value.status == 500

@@ -1,0 +1,44 @@
+"""Broadcast state, a dict that each subtask has whole: that of the owner of key group 0 is told, as in checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from weir.operators.queries.merging import Entries
+from weir.operators.queries.reading import RangeReading
+from weir.operators.queries.state_format import Check, EntryFormat, KeyBounds
+from weir.protocol.queries import Question
+
+#: What keys of the dict are, whatever the key columns of the step.
+DICT_KEY = pa.field("key", pa.string(), nullable=False)
+
+
+class DictFormat(EntryFormat):
+    """Each key of the dict has an entry in key group 0; see ``weir.state.tables.broadcast.dict_entries``."""
+
+    only_group = 0
+
+    def __init__(self) -> None:
+        super().__init__(orjson.loads)
+
+    def runs(
+        self,
+        reading: RangeReading,
+        group: int,
+        state_id: int,
+        bounds: KeyBounds,
+        question: Question,
+        check: Check,
+        runs_max: int,
+    ) -> Iterator[Entries]:
+        """See :class:`StateFormat`."""
+        if group == self.only_group:
+            yield from super().runs(reading, group, state_id, bounds, question, check, runs_max)
+
+    def plain_values(self, values: Any) -> list[Any]:
+        """See :class:`StateFormat`."""
+        return [orjson.loads(data) for data in values]

@@ -1,0 +1,218 @@
+"""Rows that joins keep until they can match no more, by side: from entries of keys, and from blocks of recent rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from weir.graph import Node
+from weir.operators.joins import join_kernels as kernels
+from weir.operators.joins.held_blocks import decoded_blocks, side_of_block
+from weir.operators.joins.joined_rows import JoinedRows
+from weir.operators.joins.kept_rows import layout_of
+from weir.operators.joins.row_chunks import rows_of_entry
+from weir.operators.queries.element_runs import LENGTH_BYTES, element_runs
+from weir.operators.queries.key_text import plain
+from weir.operators.queries.merging import Entries
+from weir.operators.queries.reading import RangeReading, StateReading
+from weir.operators.queries.state_format import (
+    ABSENT,
+    KEY_ELEMENTS_MAX,
+    Check,
+    KeyBounds,
+    StateFormat,
+    below_key,
+)
+from weir.protocol.queries import QueryError, Question
+from weir.specs.joins import RECENT_STATE, SIDES, AsOfJoinSpec, ChangeJoinSpec, JoinSpec
+from weir.state import layout
+from weir.state.api import prefix_end
+
+#: Rows of a key group that are held in memory as a rule: so many are read at most for a range, and for one key.
+RECENT_ROWS_MAX = 500_000
+
+
+class _Row(NamedTuple):
+    """One row of a key, as it is kept."""
+
+    side: int
+    time_ms: int
+    #: Whether it says that there is none from this time on.
+    is_deletion: bool
+    #: Its columns, in the form of the side's codec.
+    columns: bytes
+
+
+class JoinFormat(StateFormat):
+    """``{"left": [{"time": ms, "value": {columns}}], "right": [...]}``: what each side has, in the order of times."""
+
+    is_copied = True
+
+    def __init__(self, node: Node) -> None:
+        """``node``: as it runs, which may keep fewer columns than its author gave it."""
+        spec = node.spec
+        assert isinstance(spec, JoinSpec)
+        self._joined = JoinedRows(spec, node.schema)
+        self._layout = layout_of(spec)
+        self._is_as_of, self._is_of_changes = isinstance(spec, AsOfJoinSpec), isinstance(spec, ChangeJoinSpec)
+        count = spec.inputs_count
+        self._sides = list(SIDES) if count == len(SIDES) else [str(number + 1) for number in range(count)]
+        self._recent = node.states.get(RECENT_STATE)
+        self.others = () if self._recent is None else (self._recent,)
+
+    # --- one key ---
+
+    def read(
+        self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
+    ) -> Any:
+        """See :class:`StateFormat`."""
+        if question.is_bounded or question.as_of_ms is not None:
+            raise QueryError(
+                400, "rows of a join are answered whole, up to limit: from, to, prefix are for others"
+            )
+        self.check_range(question)
+        owner = layout.key_prefix(group, state_id) + len(user_key).to_bytes(LENGTH_BYTES, "big") + user_key
+        entries = [(key[len(owner) :], data) for key, data in reading.scan(owner, owner + b"\xff")]
+        watermark_ms = reading.watermark_of(group)
+        rows = self._of_entries(entries, watermark_ms)
+        if self._recent is not None:
+            rows += self._recent_rows(reading, group, (user_key, user_key + b"\0")).get(user_key, [])
+        return self._told(rows, question.limit)
+
+    def shown(self, found: Any, question: Question) -> Any:
+        """See :class:`StateFormat`."""
+        if found is ABSENT:
+            return ABSENT
+        return plain({side: rows[::-1] if question.reverse else rows for side, rows in found.items()})
+
+    # --- ranges of keys ---
+
+    def runs(
+        self,
+        reading: RangeReading,
+        group: int,
+        state_id: int,
+        bounds: KeyBounds,
+        question: Question,
+        check: Check,
+        runs_max: int,
+    ) -> Iterator[Entries]:
+        """See :class:`StateFormat`: those of entries by the length of keys, and one of all recent rows."""
+        prefix, watermark_ms = layout.key_prefix(group, state_id), reading.watermark_of(group)
+        for run in element_runs(reading, prefix, bounds, check, reverse=question.reverse):
+            yield ((key, self._of_entries(entries, watermark_ms)) for key, entries in run)
+        if self._recent is not None:
+            found = self._recent_rows(reading, group, bounds)
+            yield iter(sorted(found.items(), key=lambda entry: entry[0], reverse=question.reverse))
+
+    def live(
+        self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
+    ) -> Iterable[tuple[bytes, Any]]:
+        """See :class:`StateFormat`."""
+        limit = below_key(question).limit
+        for key, found in groupby(block, key=lambda entry: entry[0]):
+            value = self._told([row for _, rows in found for row in rows], limit)
+            if value is not ABSENT:
+                yield key, value
+
+    @property
+    def has_arrow_type(self) -> bool:
+        """See :class:`StateFormat`."""
+        return True
+
+    def arrow_values(self, values: Sequence[Any]) -> pa.Array:
+        """See :class:`StateFormat`."""
+        sides = []
+        for side, columns, types in zip(self._sides, self._joined.columns, self._joined.types, strict=True):
+            value = pa.struct([(name, dtype) for (name, _), dtype in zip(columns, types, strict=True)])
+            sides.append((side, pa.list_(pa.struct([("time", pa.int64()), ("value", value)]))))
+        return pa.array(values, pa.struct(sides))
+
+    # --- rows ---
+
+    def _of_entries(self, entries: Sequence[tuple[bytes, bytes]], watermark_ms: int) -> list[_Row]:
+        """The rows of a key that has entries of its own: one has the latest rows, others are chunks."""
+        by_key = dict(entries)
+        entry = by_key.pop(b"\x00", None)
+        if entry is None:
+            return []
+        try:
+            data = rows_of_entry(
+                entry, {int.from_bytes(key[1:], "big"): value for key, value in by_key.items()}
+            )
+        except KeyError:
+            raise QueryError(
+                503, "rows of a join were put elsewhere while they were read: try again"
+            ) from None
+        rows, at = [], 0
+        while at < len(data):
+            stop = at + int.from_bytes(data[at : at + kernels.FLAGS_AT], "little")
+            flags = data[at + kernels.FLAGS_AT]
+            side, is_marked = (flags & kernels.SIDE) | (flags >> 3 << 1), bool(flags & kernels.MATCHED)
+            until_at = int(self._layout[side, 1])
+            can_match = until_at < 0 or _time_at(data, at + until_at) >= watermark_ms
+            # Of changes the mark is of a row that was taken away before it came.
+            if can_match and not flags & kernels.GONE and not (self._is_of_changes and is_marked):
+                is_deletion = self._is_as_of and side == 1 and is_marked
+                columns = data[at + int(self._layout[side, 2]) : stop]
+                rows.append(_Row(side, _time_at(data, at + kernels.TIME_AT), is_deletion, columns))
+            at = stop
+        return rows
+
+    def _recent_rows(self, reading: RangeReading, group: int, bounds: KeyBounds) -> dict[bytes, list[_Row]]:
+        """By key the rows of a key group that lie in blocks."""
+        assert self._recent is not None, "the join has recent rows"
+        prefix = layout.key_prefix(group, reading.number_of(self._recent))
+        last = prefix_end(prefix)
+        assert last is not None, "it begins with a key group, which is not only 0xFF"
+        start, stop = bounds
+        found: dict[bytes, list[_Row]] = {}
+        count, watermark_ms = 0, reading.watermark_of(group)
+        for key, value in reading.scan(prefix, last):
+            reading.check()
+            rows, side = decoded_blocks([value])[0], side_of_block(key)
+            count += len(rows)
+            if count > RECENT_ROWS_MAX:
+                raise QueryError(
+                    413, f"a key group of the join has more than {RECENT_ROWS_MAX:,} rows in memory"
+                )
+            data, offsets = rows.data.tobytes(), rows.offsets.tolist()
+            times, until = rows.times.tolist(), rows.until.tolist()
+            for number, user_key in enumerate(rows.keys.to_list()):
+                is_within = user_key >= start and (stop is None or user_key < stop)
+                if is_within and until[number] >= watermark_ms:
+                    columns = data[offsets[number] : offsets[number + 1]]
+                    found.setdefault(user_key, []).append(_Row(side, times[number], False, columns))
+        return found
+
+    def _told(self, rows: Sequence[_Row], limit: int) -> Any:
+        if not rows:
+            return ABSENT
+        if len(rows) > min(limit, KEY_ELEMENTS_MAX):
+            raise QueryError(413, f"the join keeps {len(rows):,} rows of a key: raise limit")
+        told: dict[str, list[dict[str, Any]]] = {}
+        for side, name in enumerate(self._sides):
+            own = sorted((row for row in rows if row.side == side), key=lambda row: row.time_ms)
+            told[name] = [
+                {"time": row.time_ms, "value": None if row.is_deletion else value}
+                for row, value in zip(own, self._values(side, own), strict=True)
+            ]
+        return told
+
+    def _values(self, side: int, rows: Sequence[_Row]) -> list[dict[str, Any]]:
+        lengths = [len(row.columns) for row in rows]
+        starts = np.cumsum([0, *lengths], dtype=np.int64)[:-1]
+        data = np.frombuffer(b"".join(row.columns for row in rows) + bytes(8), dtype=np.uint8)
+        arrays = self._joined.codecs[side].decode(data, starts)
+        names = [name for name, _ in self._joined.columns[side]]
+        if not names:
+            return [{} for _ in rows]
+        return pa.RecordBatch.from_arrays(arrays, names=names).to_pylist() if rows else []
+
+
+def _time_at(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 8], "little", signed=True)

@@ -1,0 +1,191 @@
+"""What windows keep for an author's code: their rows, or accumulators, of the windows that are not over."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from weir.aggregator import Aggregator
+from weir.operators.queries.key_text import plain
+from weir.operators.queries.merging import Entries
+from weir.operators.queries.panes import PaneFormat
+from weir.operators.queries.reading import RangeReading, StateReading
+from weir.operators.queries.state_format import ABSENT, Check, KeyBounds, StateFormat, arrow_column
+from weir.operators.windows.kept_values import decoded, owner_of_pane, stop_of_pane
+from weir.protocol.queries import QueryError, Question
+from weir.records import EVENT_TIME_COLUMN, user_columns
+from weir.specs.window_process import WindowProcessSpec
+from weir.state import layout
+from weir.state_types import value_type
+
+#: Of the windows of one key.
+_ROWS_MAX, _BYTES_MAX = 100_000, 16 << 20
+#: Keys of a range that are read at a time, each pane of each with a seek.
+_BLOCK_ROWS = 64
+#: Panes between two looks whether a question may go on.
+_CHECKED = 64
+#: Ends of the panes of a window, from its bounds.
+PaneEnds = Callable[[int, int], range]
+
+
+class _Changed(Exception):
+    """What was read of a window is not of one moment."""
+
+
+class KeptFormat(StateFormat, ABC):
+    """Windows as they would be told if their rows were counted, with what is kept of them instead of the count."""
+
+    has_times = True
+    is_copied = True
+
+    def __init__(self, windows: PaneFormat, state: str, pane_ends: PaneEnds) -> None:
+        """How it is read.
+
+        Args:
+            windows: the number of their rows.
+            state: under which name the job has the number of what is kept.
+            pane_ends: of a window.
+        """
+        self._windows, self._state, self._pane_ends = windows, state, pane_ends
+        self.others = (state,)
+        self.moves_entries = windows.moves_entries
+
+    @property
+    def block_rows(self) -> int:
+        """See :class:`StateFormat`."""
+        return _BLOCK_ROWS
+
+    @abstractmethod
+    def _value(self, panes: Sequence[list[bytes]], count: int) -> Any:
+        """What is told of a window with so many rows: from what its panes keep, by time.
+
+        Raises:
+            _Changed: it cannot be all.
+        """
+
+    # --- one key ---
+
+    def read(
+        self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
+    ) -> Any:
+        """See :class:`StateFormat`."""
+        found = self._windows.one(reading, group, state_id, user_key, question)
+        return ABSENT if found is ABSENT else self._told(reading, group, user_key, found)
+
+    def shown(self, found: Any, question: Question) -> Any:
+        """See :class:`StateFormat`."""
+        return ABSENT if found is ABSENT else plain(found)
+
+    # --- ranges of keys ---
+
+    def runs(
+        self,
+        reading: RangeReading,
+        group: int,
+        state_id: int,
+        bounds: KeyBounds,
+        question: Question,
+        check: Check,
+        runs_max: int,
+    ) -> Iterator[Entries]:
+        """See :class:`StateFormat`."""
+        return self._windows.runs(reading, group, state_id, bounds, question, check, runs_max)
+
+    def live(
+        self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
+    ) -> Iterable[tuple[bytes, Any]]:
+        """See :class:`StateFormat`."""
+        groups = {key: entries[0][1].group for key, entries in block}
+        for key, windows in self._windows.live(reading, block, question):
+            # Whoever counts keys needs no more.
+            yield key, windows if question.counts else self._told(reading, groups[key], key, windows)
+
+    def _told(
+        self, reading: RangeReading, group: int, user_key: bytes, windows: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        rows = sum(window["value"] for window in windows)
+        if rows > _ROWS_MAX:
+            raise _too_large(f"{rows:,} rows, at most {_ROWS_MAX:,}")
+        prefix = layout.key_prefix(group, reading.number_of(self._state))
+        panes: dict[int, list[bytes]] = {}
+        told, size_bytes = [], 0
+        for window in windows:
+            ends = self._pane_ends(window["start"], window["end"])
+            for end_ms in ends:
+                if end_ms not in panes:
+                    if not len(panes) % _CHECKED:
+                        reading.check()
+                    panes[end_ms] = _of_pane(reading, owner_of_pane(prefix, end_ms, user_key))
+                size_bytes += sum(map(len, panes[end_ms]))
+            if size_bytes > _BYTES_MAX:
+                raise _too_large(f"more than {_BYTES_MAX >> 20} MiB")
+            try:
+                value = self._value([panes[end_ms] for end_ms in ends], window["value"])
+            except _Changed:
+                raise QueryError(503, "a window got rows, or left, while it was read: try again") from None
+            told.append({**window, "value": value})
+        return told
+
+
+class KeptRowsFormat(KeptFormat):
+    """All rows, by event time."""
+
+    def __init__(self, spec: WindowProcessSpec, windows: PaneFormat, state: str, pane_ends: PaneEnds) -> None:
+        super().__init__(windows, state, pane_ends)
+        self._type = pa.struct(list(spec.input_schema))
+
+    def _value(self, panes: Sequence[list[bytes]], count: int) -> Any:
+        chunks = [decoded(data) for pane in panes for data in pane]
+        if sum(chunk.num_rows for chunk in chunks) != count:
+            raise _Changed
+        whole = pa.Table.from_batches(chunks)
+        rows = whole.take(pa.compute.sort_indices(whole, sort_keys=[(EVENT_TIME_COLUMN, "ascending")]))
+        return rows.select(user_columns(rows.schema)).to_pylist()
+
+    @property
+    def has_arrow_type(self) -> bool:
+        """See :class:`StateFormat`."""
+        return True
+
+    def arrow_values(self, values: Sequence[Any]) -> pa.Array:
+        """See :class:`StateFormat`."""
+        window = [("start", pa.int64()), ("end", pa.int64()), ("value", pa.list_(self._type))]
+        return pa.array(values, pa.list_(pa.struct(window)))
+
+
+class AccumulatorsFormat(KeptFormat):
+    """Accumulators, those of all panes of a window merged by the author's code."""
+
+    def __init__(self, spec: WindowProcessSpec, windows: PaneFormat, state: str, pane_ends: PaneEnds) -> None:
+        super().__init__(windows, state, pane_ends)
+        # One of its own: that of the subtask is in another thread.
+        self._aggregator: Aggregator = spec.factory()
+        self._decode = value_type(self._aggregator.accumulator).decode
+
+    def _value(self, panes: Sequence[list[bytes]], count: int) -> Any:
+        parts = [self._decode(data) for pane in panes for data in pane]
+        if not parts:
+            raise _Changed
+        whole = parts[0]
+        for part in parts[1:]:
+            try:
+                whole = self._aggregator.merge(whole, part)
+            except Exception as error:
+                name = type(self._aggregator).__qualname__
+                raise QueryError(500, f"{name}.merge raised {type(error).__name__}: {error}") from error
+        return whole
+
+    def arrow_values(self, values: Sequence[Any]) -> pa.Array:
+        """See :class:`StateFormat`."""
+        return arrow_column(self.plain_values(values))
+
+
+def _of_pane(reading: RangeReading, owner: bytes) -> list[bytes]:
+    return [data for _, data in reading.scan(owner, stop_of_pane(owner))]
+
+
+def _too_large(what: str) -> QueryError:
+    return QueryError(413, f"the windows of a key have {what}: ask for less time")

@@ -1,0 +1,87 @@
+"""What some aggregates of windows keep beside their cells, as questions read it: different values, registers, buckets.
+
+They have entries of their own (``weir.operators.aggregation.part_entries``), by pane and key as the windows have. Those
+of the keys of a block are read pane by pane, and put together as the operator does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weir import keys as weir_keys
+from weir.operators.aggregation.part_entries import PartEntries
+from weir.operators.aggregation.part_kernels import LENGTH_BYTES
+from weir.operators.aggregation.parts import Part
+from weir.operators.queries.pane_runs import Place
+from weir.operators.queries.reading import RangeReading
+from weir.operators.windows.window_parts import LoadedPart
+from weir.state import layout
+from weir.state.api import prefix_end
+from weir.state.tables.accumulators import decode_values
+from weir.state.tables.packed_reading import scan_entries
+from weir.state.tables.time_first import TIME_STOP, time_bytes
+
+#: Entries that are read at a time: 50 MB.
+PART_ENTRIES_MAX = 200_000
+#: Entries between two looks whether a question may go on.
+_CHECKED = 1_024
+
+
+class TooManyEntriesError(Exception):
+    """More than ``PART_ENTRIES_MAX``: ask for fewer keys at a time."""
+
+
+class AskedPart:
+    """The part of one aggregate of a step."""
+
+    def __init__(self, part: Part, state: str) -> None:
+        """``state``: the name under which the job has the number of its state."""
+        self.state = state
+        self._part = part
+
+    def of(
+        self, reading: RangeReading, ends_ms: np.ndarray, keys: Sequence[bytes], places: Sequence[Place]
+    ) -> LoadedPart:
+        """What the part has of entries of windows; for each of them the end of its pane, its key and its place.
+
+        Raises:
+            TooManyEntriesError: it has too much.
+        """
+        state_id = reading.number_of(self.state)
+        panes: dict[tuple[int, int], dict[bytes, int]] = {}
+        for row, (end_ms, key, place) in enumerate(zip(ends_ms.tolist(), keys, places, strict=True)):
+            panes.setdefault((place.group, end_ms), {})[key] = row
+        found: list[tuple[bytes, bytes]] = []
+        owners: list[int] = []
+        count = 0
+        for (group, end_ms), rows in panes.items():
+            pane = layout.key_prefix(group, state_id) + time_bytes(end_ms)
+            stop = prefix_end(pane + max(rows))
+            assert stop is not None, "it begins with a key group, which is not only 0xFF"
+            for key, data in scan_entries(reading.scan, pane + min(rows), stop):
+                if not count % _CHECKED:
+                    reading.check()
+                count += 1
+                entry = key[TIME_STOP:]
+                # Of longer keys that begin alike there are others in between.
+                owner = rows.get(entry[: int.from_bytes(entry[-LENGTH_BYTES:], "big")])
+                if owner is not None:
+                    found.append((entry, data))
+                    owners.append(owner)
+                    if len(found) > PART_ENTRIES_MAX:
+                        raise TooManyEntriesError
+        return self._loaded(found, owners, ends_ms)
+
+    def _loaded(
+        self, found: Sequence[tuple[bytes, bytes]], owners: Sequence[int], ends_ms: np.ndarray
+    ) -> LoadedPart:
+        whose = np.array(owners, dtype=np.int64)
+        column = weir_keys.KeyColumn.from_list([entry for entry, _ in found])
+        cells, _ = decode_values([data for _, data in found], self._part.cell_count)
+        entries = PartEntries(column, cells.copy(), ends_ms[whose])
+        values = np.empty(0, dtype=np.int64)
+        if len(found):
+            _, _, values = weir_keys.distinct_keys(weir_keys.hash_keys(column), column)
+        return LoadedPart(self._part, entries, whose, values)
