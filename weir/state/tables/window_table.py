@@ -478,6 +478,12 @@ class WindowTable(CellTable):
         # The place is read as any other entry.
         self._panes.last_ms[wanted] = NEVER_MS
 
+    def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedEntries:
+        """See :class:`StateTable`. The place is part of the copy: the new owner looks for it nowhere else."""
+        listed = list(groups)
+        self._note_places(self._wanted(listed))
+        return super().copy_groups(listed, count_max, bytes_max)
+
     def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries:
         """See :class:`StateTable`."""
         listed = list(groups)

@@ -56,6 +56,21 @@ def test_what_has_fired_leaves_the_store():
     assert table.first_ms() == NEVER_MS
 
 
+def test_a_copy_that_is_made_at_a_handover_has_the_places_of_now():
+    backend = MemoryBackend()
+    table, other = filled(backend, [10, 20, 40]), WindowTable(backend, 7, 1, 1 << 20, 2, [])
+    table.advance(5)
+    table.flush()
+    table.drop(20)
+    table.advance(25)
+    other.take_copy(table.copy_groups([0, 1], 100, 1 << 20), [0, 1])
+    other.keep_copies([0, 1])
+    table.release_groups([0, 1])
+    other.adopt_groups([0, 1])
+    other.look()
+    assert other.places_ms.tolist() == [25, 25]
+
+
 def test_finding_nothing_due_takes_less_than_a_tenth_of_a_millisecond():
     table = filled(MemoryBackend(), range(10, 100_000, 10))
     began_s = time.process_time()
