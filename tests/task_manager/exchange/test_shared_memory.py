@@ -20,7 +20,7 @@ from task_manager.exchange.shared_memory import Places, ReceivedMemory, SentMemo
 from weir.errors import HandshakeError
 from weir.exchange import split_by_owner
 from weir.operators.sources.parquet_late import LateTexts
-from weir.operators.sources.parquet_pages import Page
+from weir.operators.sources.parquet_pages import LaterPage, Page
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no files that live in memory only")
 
@@ -115,7 +115,7 @@ def late_texts(draw: random.Random, texts: list[str], bytes_of_page: int) -> Lat
     def end_page() -> None:
         nonlocal rows, data
         page = Page(rows, None, None, np.frombuffer(bytearray(data), dtype=np.uint8), 0)
-        pages.append(lambda: page)
+        pages.append(LaterPage(0, rows, len(data), lambda: page))
         rows, data = 0, b""
 
     for text in texts:
