@@ -15,7 +15,7 @@ from typing import Any
 from experiments.chaos_faults import Faults
 from experiments.chaos_samples import Samples
 from experiments.chaos_schedule import BROKER_FAULTS, DISK_FAULTS, Fault, schedule
-from experiments.cluster import FINAL_STATES, Cluster
+from experiments.cluster import FINAL_STATES, Cluster, Start
 from experiments.processes import ClusterError
 from experiments.small_disk import NoSmallDiskError, SmallDisk
 from experiments.soak_check import check_output, write_events
@@ -131,6 +131,7 @@ def run_chaos(
     settings: ChaosSettings,
     report: Callable[[str], None],
     environment: Mapping[str, str] | None = None,
+    popen: Start | None = None,
 ) -> ChaosResult:
     """Run the soak job under faults to its end, and check what it has delivered.
 
@@ -139,6 +140,7 @@ def run_chaos(
         settings: of the run.
         report: takes a line for every fault.
         environment: variables of the processes.
+        popen: starts them; None: ``subprocess.Popen``.
 
     Raises:
         ChaosError: the job failed, hangs, or a process ended that nobody had ended.
@@ -156,6 +158,7 @@ def run_chaos(
             task_managers=settings.task_managers,
             settings={**SETTINGS, "taskManager.rocksDBPath": directory / "state" / "data.db"},
             environment=environment,
+            popen=popen,
         )
         proxies = {
             f"task_manager_{number}": stack.enter_context(TcpProxy(cluster.grpc_port))
