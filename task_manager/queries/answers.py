@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +13,10 @@ import pyarrow as pa
 from task_manager.queries.checkpoint_reading import CheckpointReading, OpenCheckpoints
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.live_reading import LiveReading
+from task_manager.queries.owners import ask_owner, look, moment_of, owns, wait_for_store
+from task_manager.queries.rests import checking
 from task_manager.queries.state_copies import copy_part
 from task_manager.subtasks.running import RunningSubtask
-from weir import threads
 from weir.clock import Clock
 from weir.errors import CheckpointError
 from weir.graph import PhysicalGraph
@@ -28,32 +26,18 @@ from weir.operators.queries.answering import (
     answer_range,
     asked_state,
     check_range,
-    read_one,
 )
 from weir.operators.queries.state_format import ABSENT, EntryFormat
-from weir.protocol.queries import TIMEOUT_S, QueryError, Question, continuation
-from weir.records import WATERMARK_MIN_MS
+from weir.protocol.queries import QueryError, Question, continuation
 from weir.state import patience
-from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.cells import CellTable
 from weir.state.tables.expiry import UNDATED
-from weir.state.tables.values import ValueTable
 from weir.types import SubtaskId
 
-_Found = TypeVar("_Found")
 #: Questions that are answered at a time.
 QUERIES_MAX = 8
 #: States whose format is remembered.
 _KNOWN_MAX = 1_000
-#: How long a subtask may take to come to a question: to the end of its batch.
-_OWNER_S = 2.0
-#: How long rows wait for what a question reads in a store that is elsewhere.
-_STORE_S = 1.0
-#: A scan rests when it has worked for so long, so many times as long, until half of its time is over at least so many.
-_STINT_S = 0.001
-_REST_MAX, _REST_MIN = 2.0, 0.5
-#: So long at most: some steps take long.
-_REST_S_MAX = 0.02
 #: Another subtask owns the key's group.
 MOVED = 421
 
@@ -99,10 +83,10 @@ class Answers:
         try:
             asked = self._asked(question)
             state_id = self._state_ids.get(asked.job_name, state_id)
-            check = self._check(self._clock.monotonic_s() + TIMEOUT_S, is_wanted)
+            check = checking(self._clock, is_wanted)
             if question.consistency == "latest" and question.key is not None and not asked.format.is_copied:
                 return self._latest(asked, question, state_id)
-            with patience.limited(partial(_wait_for_store, check)):
+            with patience.limited(partial(wait_for_store, check)):
                 if question.consistency == "latest" and question.key is not None:
                     return self._latest_copied(asked, question, state_id, check)
                 if question.consistency == "latest":
@@ -134,7 +118,7 @@ class Answers:
         value, group = asked.place_of(key)
         stage_index = self._stage_of[question.step]
         here = [each for subtask, each in list(self._running.items()) if subtask.stage_index == stage_index]
-        running = next((each for each in here if _owns(each, group)), None)
+        running = next((each for each in here if owns(each, group)), None)
         if running is None and here and not all(each.is_over for each in here):
             return _moved(group)
         if running is None or running.is_over:
@@ -146,10 +130,10 @@ class Answers:
             return None
         data = table.look_at(value, np.frombuffer(key, dtype=np.uint8))
         # Whoever owns the group before and after has owned it meanwhile.
-        if data is None or not _owns(running, group):
+        if data is None or not owns(running, group):
             return None
         found = asked.format.value(LiveReading(table), data)
-        return (*_shown_one(asked, question, found, _watermark(running)), group)
+        return (*_shown_one(asked, question, found, moment_of(running)), group)
 
     def tidy(self) -> None:
         """A checkpoint is over: let go of old ones that nobody asks any more."""
@@ -168,25 +152,6 @@ class Answers:
             return found
         return self._known[name]
 
-    def _check(self, deadline_s: float, is_wanted: Callable[[], bool]) -> Callable[[], None]:
-        begin_s, worked_s = self._clock.monotonic_s(), time.thread_time()
-
-        def check() -> None:
-            nonlocal worked_s
-            # Subtasks wait for the GIL while this thread works; while it waits itself, it is in nobody's way.
-            stint_s = time.thread_time() - worked_s
-            if stint_s >= _STINT_S:
-                threads.sleep(rest_s(stint_s, self._clock.monotonic_s() - begin_s))
-                worked_s = time.thread_time()
-            if not is_wanted():
-                raise QueryError(499, "the caller has gone")
-            if self._clock.monotonic_s() > deadline_s:
-                raise QueryError(
-                    504, f"the question takes longer than {TIMEOUT_S:g} s: ask for less, or with a limit"
-                )
-
-        return check
-
     # --- as it is now ---
 
     def _latest(
@@ -196,9 +161,9 @@ class Answers:
         group = asked.group_of(asked.keys.encode(question.key))
         for running in self._here(question):
             # Asked here as well, so that those who do not own the group are not waited for.
-            if _owns(running, group):
-                look = partial(_look, running, asked, question, state_id, group, self._clock)
-                answered = _ask(running, look)
+            if owns(running, group):
+                work = partial(look, running, asked, question, state_id, group, self._clock)
+                answered = ask_owner(running, work)
                 if answered is not None:
                     found, moment = answered
                     return (*_shown_one(asked, question, asked.format.shown(found, question), moment), group)
@@ -211,9 +176,9 @@ class Answers:
         assert question.key is not None
         group = asked.group_of(asked.keys.encode(question.key))
         for running in self._here(question):
-            if not _owns(running, group):
+            if not owns(running, group):
                 continue
-            part = _ask(running, partial(copy_part, running, self._numbers(asked, state_id), 0, group))
+            part = ask_owner(running, partial(copy_part, running, self._numbers(asked, state_id), 0, group))
             if part is not None:
                 reading = LiveRange([part], self._state_ids, check)
                 found = answer_one(asked, reading, state_id, group, question)
@@ -250,7 +215,7 @@ class Answers:
         self._checkpoints.check_question(question, state_id)
         groups = asked.max_parallelism
         copies = [
-            _ask(running, partial(copy_part, running, self._numbers(asked, state_id), groups))
+            ask_owner(running, partial(copy_part, running, self._numbers(asked, state_id), groups))
             for running in self._here(question)
         ]
         parts = [part for part in copies if part is not None]
@@ -321,45 +286,6 @@ class Answers:
             return 200, {**shown, "rows": rows, "order": _order(asked), "continuation": after}, 0
 
 
-def _ask(running: RunningSubtask, work: Callable[[], _Found]) -> _Found | None:
-    """What the work in the subtask's thread, between two batches, returns; None: the subtask has ended.
-
-    Raises:
-        QueryError: it does not come to it in time, or the work did.
-    """
-    given: Future[_Found] = Future()
-
-    def look() -> None:
-        # What is raised here would end the subtask.
-        if not given.set_running_or_notify_cancel():
-            return
-        try:
-            given.set_result(work())
-        except Exception as error:
-            given.set_exception(error)
-
-    if running.post(look) is None:
-        return None
-    try:
-        return given.result(_OWNER_S)
-    except FutureTimeoutError:
-        given.cancel()
-        raise QueryError(503, f"an owner of keys was busy for {_OWNER_S:g} s: try again") from None
-    except CancelledError:
-        raise QueryError(503, "an owner of keys has ended: try again") from None
-
-
-def rest_s(worked_s: float, elapsed_s: float) -> float:
-    """How long a question rests that has worked for a stint: less and less, so that it is answered in its time.
-
-    Args:
-        worked_s: since the last rest.
-        elapsed_s: since the question has begun.
-    """
-    late = min(elapsed_s / (TIMEOUT_S / 2), 1.0)
-    return min(worked_s * (_REST_MAX + (_REST_MIN - _REST_MAX) * late), _REST_S_MAX)
-
-
 def _order(asked: AskedState) -> str:
     """What the order of keys means."""
     return "key" if asked.keys.is_ordered else "none"
@@ -376,44 +302,8 @@ def _arrow(batches: Iterator[pa.RecordBatch], check: Callable[[], None]) -> byte
     return bytes(sink.getvalue())
 
 
-def _owns(running: RunningSubtask, group: int) -> bool:
-    return running.group_state is not None and running.group_state.backend.ownership.owns(group)
-
-
 def _moved(group: int) -> tuple[int, dict[str, Any], int]:
     return MOVED, {"error": f"key group {group} is owned by no subtask here"}, group
-
-
-def _watermark(running: RunningSubtask) -> dict[str, Any]:
-    watermark_ms = running.subtask.progress.watermark_ms
-    return {"watermark_ms": None if watermark_ms == WATERMARK_MIN_MS else watermark_ms}
-
-
-def _wait_for_store(check: Callable[[], None], why_away: str) -> None:
-    """A ``weir.state.patience.Patience``: of a store that does not answer nothing can be told."""
-    if why_away:
-        raise QueryError(503, f"{why_away}: try again")
-    check()
-
-
-def _look(
-    running: RunningSubtask, asked: AskedState, question: Question, state_id: int, group: int, clock: Clock
-) -> tuple[Any, dict[str, Any]] | None:
-    """In the subtask's thread: what was read, and of which moment that is."""
-    table = next((table for table in running.chain.tables if table.state_id == state_id), None)
-    if not _owns(running, group) or (isinstance(table, BroadcastTable) and not table.is_whole):
-        return None
-    if not isinstance(table, CellTable | ValueTable | BroadcastTable):
-        raise QueryError(503, "the owner of the key has not opened its state yet, or has ended: try again")
-    until_s = clock.monotonic_s() + _STORE_S
-
-    def check() -> None:
-        if clock.monotonic_s() > until_s:
-            raise QueryError(503, f"the store of the state did not answer within {_STORE_S:g} s: try again")
-
-    with patience.limited(partial(_wait_for_store, check)):
-        found = read_one(asked, LiveReading(table), state_id, group, question)
-    return found, _watermark(running)
 
 
 def _shown_one(

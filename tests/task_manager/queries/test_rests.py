@@ -1,6 +1,6 @@
 """A question that takes long leaves most of the time to the subtasks, and is still answered in its time."""
 
-from task_manager.queries.answers import rest_s
+from task_manager.queries.rests import rest_s
 from weir.protocol.queries import TIMEOUT_S
 
 
