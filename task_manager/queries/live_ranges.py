@@ -117,18 +117,19 @@ class LiveRange:
         return None
 
     def check_rearranged(self) -> None:
-        """Refuse what was read of sessions while some of their entries became one, or left.
+        """Refuse what was read while entries of sessions became one, or left, or rows of a join left their blocks.
 
         Raises:
             QueryError: some did.
         """
         for part in {id(part): part for part in self._parts.values()}.values():
             for state in part.states.values():
-                if state.windows is not None and state.windows.rearranged != state.rearranged:
+                if state.moves is not None and state.moves.rearranged != state.rearranged:
+                    what = "rows of a join were put elsewhere"
+                    if state.windows is not None:
+                        what = "sessions were put together"
                     raise QueryError(
-                        503,
-                        "sessions were put together while they were read: try again, or ask with "
-                        "consistency=checkpoint",
+                        503, f"{what} while they were read: try again, or ask with consistency=checkpoint"
                     )
 
     def _state(self, group: int, state_id: int) -> StateCopy:

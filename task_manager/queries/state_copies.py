@@ -17,6 +17,7 @@ from weir.state.placement.ownership import GroupOwnership
 from weir.state.tables.accumulators import encode_rows
 from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.cells import CellTable
+from weir.state.tables.held import HeldTable
 from weir.state.tables.retained import RetainedTable
 from weir.state.tables.table import StateTable
 from weir.state.tables.values import ValueTable
@@ -41,8 +42,10 @@ class StateCopy:
     #: Of aggregates in windows, by key group: up to where they have fired, and the last pane that is to be deleted.
     fired_ms: np.ndarray | None = None
     gone_ms: np.ndarray | None = None
-    #: Their table, which goes on, and what its ``rearranged`` was.
+    #: Their table, which goes on.
     windows: WindowTable | None = None
+    #: A table whose entries move within the store, or from one state to another, and what its ``rearranged`` was.
+    moves: WindowTable | HeldTable | None = None
     rearranged: int = 0
 
 
@@ -119,6 +122,7 @@ def _copied(table: StateTable | None, groups: list[int], of_group: int | None) -
             fired_ms=fired_ms,
             gone_ms=gone_ms,
             windows=table,
+            moves=table,
             rearranged=table.rearranged,
         )
     if not isinstance(table, CellTable | ValueTable):
@@ -132,6 +136,8 @@ def _copied(table: StateTable | None, groups: list[int], of_group: int | None) -
         return StateCopy(_CellChanges(*(cells or _refuse(COPIED_CELLS_MAX))), is_expired)
     entries = table.unwritten_entries(groups, COPIED_VALUES_MAX)
     changed = _by_group(_refuse(COPIED_VALUES_MAX) if entries is None else entries)
+    if isinstance(table, HeldTable):
+        return StateCopy(changed, is_expired, moves=table, rearranged=table.rearranged)
     if not isinstance(table, RetainedTable):
         return StateCopy(changed, is_expired)
     table.read_clocks(groups)

@@ -18,6 +18,7 @@ from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError, Question
 from weir.records import with_times
 from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.held import HeldTable
 from weir.state.tables.opened import StateTables
 from weir.types import SubtaskId
 
@@ -236,3 +237,24 @@ def test_bounds(monkeypatch):
     with pytest.raises(QueryError, match="more than 0 rows") as refused:
         job.one(job.live(), "x")
     assert refused.value.status == 413
+
+
+def test_rows_that_move_out_of_memory_while_they_are_read_are_refused():
+    job = Job(inner)
+    job.take(0, LEFT)
+    job.take(1, RIGHT)
+    reading = job.live()
+    assert job.one(reading, "x") == EXPECTED["x"]
+    reading.check_rearranged()
+    held = next(table for table in job.tables if isinstance(table, HeldTable))
+    held.held_bytes_max = 1
+    # Memory is full: rows of the left side go to entries by key, a key group with each watermark.
+    job.take(0, [("y", 7, 14)])
+    for time_ms in range(-5_000, 0):
+        job.watermark(time_ms)
+    with pytest.raises(QueryError, match="put elsewhere while they were read: try again") as refused:
+        reading.check_rearranged()
+    assert refused.value.status == 503
+    reading = job.live()
+    assert job.one(reading, "x") == EXPECTED["x"]
+    reading.check_rearranged()

@@ -114,7 +114,9 @@ class RecentRows:
         for key in gone:
             del self._blocks[key]
         self._open.pop((self._out, group), None)
-        self._table.write_stored((), gone)
+        if gone:
+            self._table.rearranged += 1
+            self._table.write_stored((), gone)
         return self._out, taken
 
     def hold(self, side: int, rows: HeldRows) -> None:

@@ -50,7 +50,7 @@ class _Row(NamedTuple):
 class JoinFormat(StateFormat):
     """``{"left": [{"time": ms, "value": {columns}}], "right": [...]}``: what each side has, in the order of times."""
 
-    is_copied = True
+    is_copied = moves_entries = True
 
     def __init__(self, node: Node) -> None:
         """``node``: as it runs, which may keep fewer columns than its author gave it."""
