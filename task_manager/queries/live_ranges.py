@@ -20,6 +20,7 @@ from weir.operators.queries.state_format import Check
 from weir.protocol.queries import QueryError
 from weir.state.tables.expiry import UNDATED
 from weir.state.tables.overlay import overlaid
+from weir.state.tables.window_table import WindowTable
 
 
 class LiveRange:
@@ -86,9 +87,9 @@ class LiveRange:
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
         """See ``RangeReading``: of the table, which goes on, or of the copy."""
         state = self._state(group, state_id)
-        assert state.windows is not None, "the state is one of windows"
+        assert isinstance(state.table, WindowTable), "the state is one of windows"
         assert state.fired_ms is not None, "the state is one of windows"
-        return int(state.windows.places_ms[group] if by_now else state.fired_ms[group])
+        return int(state.table.places_ms[group] if by_now else state.fired_ms[group])
 
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
@@ -124,12 +125,11 @@ class LiveRange:
         """
         for part in {id(part): part for part in self._parts.values()}.values():
             for state in part.states.values():
-                if state.moves is not None and state.moves.rearranged != state.rearranged:
-                    what = "rows of a join were put elsewhere"
-                    if state.windows is not None:
-                        what = "sessions were put together"
+                if state.table.rearranged != state.rearranged:
                     raise QueryError(
-                        503, f"{what} while they were read: try again, or ask with consistency=checkpoint"
+                        503,
+                        "entries were put together, or elsewhere, while they were read: try again, or ask with "
+                        "consistency=checkpoint",
                     )
 
     def _state(self, group: int, state_id: int) -> StateCopy:

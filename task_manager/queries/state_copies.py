@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,7 +18,6 @@ from weir.state.placement.ownership import GroupOwnership
 from weir.state.tables.accumulators import encode_rows
 from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.cells import CellTable
-from weir.state.tables.held import HeldTable
 from weir.state.tables.retained import RetainedTable
 from weir.state.tables.table import StateTable
 from weir.state.tables.values import ValueTable
@@ -34,6 +34,9 @@ Entries = list[tuple[bytes, bytes | None]]
 class StateCopy:
     """One state of one subtask."""
 
+    #: Goes on; what its ``rearranged`` was when this was copied.
+    table: StateTable
+    rearranged: int
     #: By key group what is laid over the store; made when a group is first read.
     changes: Callable[[int], Entries]
     is_expired: Callable[[int], bool]
@@ -42,11 +45,6 @@ class StateCopy:
     #: Of aggregates in windows, by key group: up to where they have fired, and the last pane that is to be deleted.
     fired_ms: np.ndarray | None = None
     gone_ms: np.ndarray | None = None
-    #: Their table, which goes on.
-    windows: WindowTable | None = None
-    #: A table whose entries move within the store, or from one state to another, and what its ``rearranged`` was.
-    moves: WindowTable | HeldTable | None = None
-    rearranged: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,39 +107,30 @@ def copy_part(
 
 def _copied(table: StateTable | None, groups: list[int], of_group: int | None) -> StateCopy:
     """What one table has; of a key group, or of all that are owned."""
+    if not isinstance(table, BroadcastTable | CellTable | ValueTable):
+        raise QueryError(503, "an owner of keys has not opened its state yet, or has ended: try again")
+    copied = partial(StateCopy, table, table.rearranged)
     if isinstance(table, BroadcastTable):
         whole = table.entries() if len(table.items) <= COPIED_VALUES_MAX else _refuse(COPIED_VALUES_MAX)
-        return StateCopy(_by_group(whole), _never_expired)
+        return copied(_by_group(whole), _never_expired)
     if isinstance(table, WindowTable):
         cells = table.unwritten_entries(COPIED_CELLS_MAX, of_group)
         changes = _CellChanges(*(cells or _refuse(COPIED_CELLS_MAX)))
         fired_ms, gone_ms = table.fired_and_gone()
-        return StateCopy(
-            changes,
-            _never_expired,
-            fired_ms=fired_ms,
-            gone_ms=gone_ms,
-            windows=table,
-            moves=table,
-            rearranged=table.rearranged,
-        )
-    if not isinstance(table, CellTable | ValueTable):
-        raise QueryError(503, "an owner of keys has not opened its state yet, or has ended: try again")
+        return copied(changes, _never_expired, fired_ms=fired_ms, gone_ms=gone_ms)
     expiry = table.expiry
     if expiry is not None:
         expiry.look()
     is_expired = _never_expired if expiry is None else expiry.is_expired
     if isinstance(table, CellTable):
         cells = table.unwritten_entries(COPIED_CELLS_MAX, of_group)
-        return StateCopy(_CellChanges(*(cells or _refuse(COPIED_CELLS_MAX))), is_expired)
+        return copied(_CellChanges(*(cells or _refuse(COPIED_CELLS_MAX))), is_expired)
     entries = table.unwritten_entries(groups, COPIED_VALUES_MAX)
     changed = _by_group(_refuse(COPIED_VALUES_MAX) if entries is None else entries)
-    if isinstance(table, HeldTable):
-        return StateCopy(changed, is_expired, moves=table, rearranged=table.rearranged)
     if not isinstance(table, RetainedTable):
-        return StateCopy(changed, is_expired)
+        return copied(changed, is_expired)
     table.read_clocks(groups)
-    return StateCopy(changed, is_expired, {group: table.cut_ms(table.clock(group)) for group in groups})
+    return copied(changed, is_expired, {group: table.cut_ms(table.clock(group)) for group in groups})
 
 
 def _never_expired(stamp: int) -> bool:

@@ -1,6 +1,7 @@
 """State in a real Cassandra: states of all kinds, while task managers die and the database restarts."""
 
 import signal
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,12 @@ pytestmark = [pytest.mark.service, pytest.mark.scenario]
 
 #: At a rate that two cores bear beside the database: most rows look into it, since the cache is small.
 EVENTS = 5_000
+
+
+def wait_for_later_checkpoint(cluster):
+    """Beside other tests, rows that were due while a cold database began again take it more than a minute."""
+    latest = cluster.status()["latest_checkpoint"]
+    cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) > latest, "a later checkpoint", 150)
 
 
 def test_every_kind_of_state_in_a_database_that_restarts(
@@ -39,12 +46,7 @@ def test_every_kind_of_state_in_a_database_that_restarts(
         cluster.start_task_manager(name)
     cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 1, "a checkpoint", 60)
 
-    def later_checkpoint():
-        # Beside other tests, rows that were due while a cold database began again take it more than a minute.
-        latest = cluster.status()["latest_checkpoint"]
-        cluster.wait_for(
-            lambda status: (status["latest_checkpoint"] or 0) > latest, "a later checkpoint", 150
-        )
+    later_checkpoint = partial(wait_for_later_checkpoint, cluster)
 
     def worker():
         place = cluster.status()["stages"][STAGE]["subtasks"][0]["task_manager"]

@@ -252,7 +252,7 @@ def test_rows_that_move_out_of_memory_while_they_are_read_are_refused():
     job.take(0, [("y", 7, 14)])
     for time_ms in range(-5_000, 0):
         job.watermark(time_ms)
-    with pytest.raises(QueryError, match="put elsewhere while they were read: try again") as refused:
+    with pytest.raises(QueryError, match="while they were read: try again") as refused:
         reading.check_rearranged()
     assert refused.value.status == 503
     reading = job.live()

@@ -140,7 +140,7 @@ def test_sessions_that_are_put_together_while_they_are_read_are_refused():
     assert job.page(reading, "n").rows[0]["value"][0]["value"] == len(times)
     reading.check_rearranged()
     job.tables.flush()
-    with pytest.raises(QueryError, match="put together while they were read: try again") as refused:
+    with pytest.raises(QueryError, match="while they were read: try again") as refused:
         reading.check_rearranged()
     assert refused.value.status == 503
     assert job.one(job.live_range(), "kinds", "a")[0]["value"] == len(times)

@@ -78,7 +78,7 @@ def is_trickle(rate: float) -> bool:
 def _turn_us(period_us: float, gather_us_max: int) -> int:
     """From one poll to the next, where an event is due every ``period_us`` of a subtask."""
     if 2 * period_us >= gather_us_max:
-        # An event would wait for one more at most: at 100 events/s that takes a tenth off the CPU, and adds 11 ms.
+        # An event would wait for one more at most, which saves little.
         return COALESCE_US
     few_us = min(int(_ROWS_WORTH_A_POLL * period_us), gather_us_max)
     crowd_us = min(int(COALESCE_US * COALESCE_US / period_us / _STREAM_ROWS), gather_us_max, CROWD_US_MAX)

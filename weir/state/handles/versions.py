@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -239,16 +238,16 @@ class VersionedHandle(RetainedHandle):
 
     def _next_after(self, at: int, time_ms: int, scanned: _Scanned) -> tuple[int, bytes, int] | None:
         """As :meth:`_first_after`, going on where the scan for an earlier time has come to."""
-        for step in count():
-            if scanned.version is not None and scanned.version[2] > time_ms:
-                return scanned.version
-            if scanned.entries is None or step == _STEPS_MAX:
+        steps = 0
+        while scanned.version is None or scanned.version[2] <= time_ms:
+            if scanned.entries is None or steps == _STEPS_MAX:
                 scanned.entries = self._scan(at, self._entry_key(at, time_ms + 1))
             entry = next(scanned.entries, None)
             if entry is None:
                 return None
             scanned.version = (*unpack_version(entry[1]), self._time_of(at, entry[0]))
-        raise AssertionError("numbers do not end")
+            steps += 1
+        return scanned.version
 
     def _put_column(self, keys: Keys, values: Any, times_ms: Any) -> np.ndarray:
         data, times = self._values(keys, values), self._times(keys, times_ms)

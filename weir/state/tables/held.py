@@ -63,9 +63,6 @@ class HeldTable(ValueTable):
         self._given: dict[int, list[tuple[bytes, bytes]]] = {}
         #: Of groups that will leave: what their new owner was sent, with the bytes of each value.
         self._sent: dict[int, dict[bytes, int]] = {}
-        #: Grows whenever values leave although what they stand for stays, elsewhere; other threads read it. Who reads
-        #: the store while it grows may find that in two places, or in none.
-        self.rearranged = 0
         #: Of groups that are not ours yet: what was sent, and lists of what there is.
         self._told: dict[int, dict[bytes, bytes]] = {}
         self._lists: dict[int, dict[bytes, int]] = {}

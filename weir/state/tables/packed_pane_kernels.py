@@ -196,6 +196,35 @@ def measure(data: Any, offsets: Any, cell_count: Any, totals: Any) -> int:
     return -1
 
 
+@byte_kernel_part
+def _take_cells(
+    data: Any,
+    at: Any,
+    stop: Any,
+    version: Any,
+    flags: Any,
+    entry: Any,
+    count: Any,
+    words: Any,
+    cells: Any,
+    presence: Any,
+) -> Any:
+    """Read presence and cells of ``count`` entries from ``entry`` on; returns where they end, -1: they do not fit."""
+    presence_bytes = presence.shape[1]
+    step = presence_bytes if flags & PRESENCE_DIFFERS else 0
+    if at + presence_bytes + (count - 1) * step > stop:
+        return np.int64(-1)
+    for number in range(count):
+        for index in range(presence_bytes):
+            presence[entry + number, index] = data[at + number * step + index]
+    at += presence_bytes + (count - 1) * step
+    for cell in range(cells.shape[1]):
+        at = take_column(data, at, stop, version, entry, count, cell, words, cells)
+        if at < 0:
+            return np.int64(-1)
+    return np.int64(at)
+
+
 @byte_kernel(
     types.int64(_IN_U8, _IN_I64, _U64, _IN_U8, _IN_I64, _IN_I64, _IN_I64, _U8, _I64, _I64_2D, _U8_2D, _I64)
 )
@@ -218,7 +247,6 @@ def unpack(
     The keys that a row may refer to are ``known_counts[row]`` known ones from ``firsts[row]`` on. Without room for
     cells, keys alone are read. Returns the first row whose bytes do not fit; -1: there is none.
     """
-    cell_count, presence_bytes = cells.shape[1], presence.shape[1]
     entry = np.int64(0)
     for row in range(offsets.size - 1):
         at, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
@@ -258,17 +286,7 @@ def unpack(
         if at < 0 or key_offsets[entry + count] != key_stop:
             return row
         if cells.shape[0]:
-            step = presence_bytes if flags & PRESENCE_DIFFERS else 0
-            if at + presence_bytes + (count - 1) * step > stop:
-                return row
-            for number in range(count):
-                for index in range(presence_bytes):
-                    presence[entry + number, index] = data[at + number * step + index]
-            at += presence_bytes + (count - 1) * step
-            for cell in range(cell_count):
-                at = take_column(data, at, stop, version, entry, count, cell, words, cells)
-                if at < 0:
-                    return row
+            at = _take_cells(data, at, stop, version, flags, entry, count, words, cells, presence)
             if at != stop:
                 return row
         entry += count

@@ -72,9 +72,6 @@ class PaneTable(CellTable):
         self.has_to_pack = False
         #: Grows whenever groups come or go.
         self.ownership = 0
-        #: Grows whenever the store loses entries, or gets some that were put together from others; other threads read
-        #: it. Who reads the store while it grows may find a row in two entries, or in none.
-        self.rearranged = 0
         self._has_put = False
 
     # --- entries ---

@@ -35,6 +35,9 @@ class StateTable(ABC):
 
     #: Number of the state in the store.
     state_id: int
+    #: Grows whenever entries of the store are put together, or leave it although what they stand for stays; other
+    #: threads read it. Who reads the store while it grows may find a row in two entries, or in none.
+    rearranged: int = 0
 
     # --- durability ---
 
