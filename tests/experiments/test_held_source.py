@@ -4,7 +4,7 @@ import pytest
 
 import weir
 from experiments.held_reader import HeldLinesReader
-from experiments.held_source import held
+from experiments.held_source import held, keep_back
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_reader
 from weir.testing.manual_clock import ManualClock
@@ -44,6 +44,24 @@ def test_it_ends_only_when_it_is_let_go(events, tmp_path, rate, before):
     release.touch()
     late, ended = take(reader, clock, 1)
     assert (early + late, ended) == (list(range(ROWS)), True)
+    reader.close()
+
+
+@pytest.mark.parametrize("rate", [1000, None])
+def test_rows_that_are_kept_back_come_when_they_are_let_go(events, tmp_path, rate):
+    release = tmp_path / "release"
+    keep_back(release, 0.5)
+    source = held(weir.JsonLines(events, schema={"n": int}, rate=rate), str(release))
+    reader, clock = create_reader(source), ManualClock()
+    reader.open(OperatorContext("j", "s", 0, 0, 1, job_start_us=clock.now_us(), clock=clock))
+    rows, _ = take(reader, clock, 2)
+    assert rows == list(range(ROWS // 2))
+    keep_back(release, 0.2)
+    more, ended = take(reader, clock, 1)
+    assert (rows + more, ended) == (list(range(ROWS * 8 // 10)), False)
+    release.touch()
+    rest, ended = take(reader, clock, 1)
+    assert (rows + more + rest, ended) == (list(range(ROWS)), True)
     reader.close()
 
 

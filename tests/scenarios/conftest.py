@@ -5,11 +5,15 @@ from pathlib import Path
 import pytest
 
 from experiments.cluster import FINAL_STATES, Cluster
+from experiments.held_source import keep_back
 from experiments.soak import rescale
 
 ROOT = Path(__file__).parents[2]
 FLOWS = Path(__file__).parent / "flows"
 SERVERS = 23
+#: Of the rows of a held source; what is kept back for each event that disturbs the job, so that rows come after it.
+KEPT_BACK = 1 / 8
+EVENTS_THAT_DISTURB = 3
 
 
 @pytest.fixture(scope="session")
@@ -66,17 +70,21 @@ def make_cluster(tmp_path, environment, forks):
 def run_disturbed(make_cluster, release):
     """Runs a held flow to its end through a rescale, the loss of a task manager and another rescale."""
 
-    def run(flow, parameters, *, stage, parallelisms, rows, settings=None, end=None):
-        """Start ``flow`` with two task managers; gives the cluster, whose job is finished.
+    def run(flow, parameters, *, stage, parallelisms, rows, settings=None, end=None, supply=None):
+        """Start ``flow`` with two task managers; returns the cluster, whose job is finished.
+
+        However long an event takes, rows come after it: a part of the input is kept back for each of them.
 
         Args:
             flow: a module of ``flows`` whose ``build`` takes ``release``.
             parameters: its others.
             stage: what is rescaled.
             parallelisms: of the stage, before the loss and after it.
-            rows: that the job must have written before the first rescale, and more after each of the other events.
+            rows: that the job must have written before the first rescale, and more after each of the other events;
+                fewer than the job makes of ``KEPT_BACK`` of its input.
             settings: besides those that make checkpoints frequent and the loss soon noticed.
             end: called with the cluster at last, for a job that does not end by itself.
+            supply: called for more rows after each event, for a job without held sources.
         """
         quick = {
             "taskManager.operator_quota": 20,
@@ -85,13 +93,20 @@ def run_disturbed(make_cluster, release):
             "controlPlane.lease_timeout_ms": 5000,
             "controlPlane.restart_attempts": 20,
         }
+        kept_back = KEPT_BACK * EVENTS_THAT_DISTURB
+        keep_back(release, kept_back)
         cluster = make_cluster(settings=quick | (settings or {}))
         cluster.start_control_plane(flow, parameters | {"release": release}, exit_when_finished=False)
         for name in ("first", "second"):
             cluster.start_task_manager(name)
 
         def write_more():
+            nonlocal kept_back
             before = cluster.status()["totals"]["events_out"]
+            kept_back -= KEPT_BACK
+            keep_back(release, kept_back)
+            if supply is not None:
+                supply()
             cluster.wait_for(lambda status: status["totals"]["events_out"] >= before + rows, "further rows")
 
         cluster.wait_for(lambda status: status["totals"]["events_out"] >= rows, "the first rows")
@@ -112,6 +127,7 @@ def run_disturbed(make_cluster, release):
             return cluster
         status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
         assert (status["state"], status["cause"]) == ("FINISHED", "")
+        assert rows < status["totals"]["events_out"] * KEPT_BACK, "too few rows are kept back"
         return cluster
 
     return run

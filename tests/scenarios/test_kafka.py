@@ -1,5 +1,6 @@
 """From a real Kafka to a real Kafka: each record is counted once, and seen once by those who read committed ones."""
 
+import itertools
 import json
 from collections import defaultdict
 from contextlib import closing
@@ -15,7 +16,8 @@ from tests.kafka_topics import make_topics, read_committed
 
 pytestmark = [pytest.mark.scenario, pytest.mark.service]
 
-RECORDS, WORDS = 100_000, 50
+#: There at the beginning, and produced again after each event, so that rows come after it however long it took.
+RECORDS, WORDS = 20_000, 50
 
 
 def test_each_record_is_counted_and_written_once_through_rescales_and_the_loss_of_a_task_manager(
@@ -24,13 +26,16 @@ def test_each_record_is_counted_and_written_once_through_rescales_and_the_loss_o
     bootstrap = kafka_bootstrap
     make_topics(bootstrap, "words", "counts")
     producer = Producer({"bootstrap.servers": bootstrap})
-    for number in range(RECORDS):
-        word = f"word-{number % WORDS}"
-        value = json.dumps({"word": word, "number": number, "at": 1_700_000_000_000 + number})
-        producer.produce("words", value, word)
-        producer.poll(0)
-    assert producer.flush(60) == 0
+    numbers = itertools.count()
     wanted = 0
+
+    def supply():
+        for number in itertools.islice(numbers, RECORDS):
+            word = f"word-{number % WORDS}"
+            value = json.dumps({"word": word, "number": number, "at": 1_700_000_000_000 + number})
+            producer.produce("words", value, word)
+            producer.poll(0)
+        assert producer.flush(60) == 0
 
     def end(cluster):
         nonlocal wanted
@@ -38,9 +43,11 @@ def test_each_record_is_counted_and_written_once_through_rescales_and_the_loss_o
         rescale(cluster, 0, 3)
         # What comes after the last event that disturbed the job.
         wanted = cluster.status()["totals"]["events_out"] + 2_000
+        supply()
 
+    supply()
     parameters = {"bootstrap": bootstrap, "source": "words", "target": "counts"}
-    run_disturbed("flow_kafka", parameters, stage=1, parallelisms=(3, 2), rows=2_000, end=end)
+    run_disturbed("flow_kafka", parameters, stage=1, parallelisms=(3, 2), rows=2_000, end=end, supply=supply)
     found = read_committed(bootstrap, "counts", lambda count: count >= wanted)
     counts = defaultdict(list)
     for rows in found.values():
