@@ -30,7 +30,7 @@ _SERVERS = 300
 #: Quota that any plan with every stage at its largest fits into, whatever the number of task managers.
 _QUOTA = 40
 _POLL_S = 0.02
-_RESCALE_TIMEOUT_S = 60.0
+_RESCALE_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 600.0
 #: There are events for so long a time per rescale. A stream whose last event comes too early goes on without any.
 _RESCALE_S_MAX = 6.0

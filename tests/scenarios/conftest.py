@@ -116,7 +116,7 @@ def run_disturbed(make_cluster, release):
         victim = next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
         victim.popen.kill()
         cluster.wait_for(
-            lambda status: status["generation"] >= 2 and status["state"] == "RUNNING", "the restart", 60
+            lambda status: status["generation"] >= 2 and status["state"] == "RUNNING", "the restart"
         )
         write_more()
         rescale(cluster, stage, parallelisms[1])
@@ -125,7 +125,7 @@ def run_disturbed(make_cluster, release):
         if end is not None:
             end(cluster)
             return cluster
-        status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+        status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
         assert (status["state"], status["cause"]) == ("FINISHED", "")
         assert rows < status["totals"]["events_out"] * KEPT_BACK, "too few rows are kept back"
         return cluster
