@@ -114,8 +114,10 @@ def _check_kept(step: str, field: pa.Field) -> None:
     dtype = field.type
     text = pa.types.is_string(dtype) or pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype)
     number = pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) or pa.types.is_floating(dtype)
-    if not (text or number or pa.types.is_temporal(dtype)) or pa.types.is_interval(dtype):
+    nested = pa.types.is_nested(dtype) or pa.types.is_decimal(dtype)
+    if not (text or number or nested or pa.types.is_temporal(dtype)) or pa.types.is_interval(dtype):
         raise GraphError(
             f"step {step!r}: it keeps whole rows, and column {field.name!r} is {dtype}; rows are kept of numbers, "
-            "text, bytes, Booleans, dates and times: leave the column out with drop, or encode it as text"
+            "text, bytes, Booleans, dates, times, and lists and structs of these: leave the column out with drop, or "
+            "encode it as text"
         )

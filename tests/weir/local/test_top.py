@@ -2,6 +2,8 @@
 
 import datetime as dt
 import math
+from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
@@ -129,6 +131,7 @@ def test_one_row_is_updated():
         assert changes(running.rows("top"), "n") == [("insert", 1), ("update_before", 1), ("update_after", 2)]
 
 
+BRUSSELS = ZoneInfo("Europe/Brussels")
 EVERY = {
     "key": int,
     "small": pl.Int8,
@@ -140,6 +143,9 @@ EVERY = {
     "at": pl.Datetime("us"),
     "span": pl.Duration("ms"),
     "text": weir.Nullable(str),
+    "sum": weir.Nullable(pl.Decimal(20, 2)),
+    "parts": weir.Nullable(pl.List(pl.Struct({"n": pl.Int64, "of": pl.List(pl.String)}))),
+    "place": pl.Struct({"zone": pl.Datetime("us", "Europe/Brussels"), "box": pl.Array(pl.Float32, 2)}),
 }
 
 
@@ -155,6 +161,9 @@ def every(n):
         "at": dt.datetime(1950 + n, 1, 1, 2, 3, 4, 5),
         "span": dt.timedelta(milliseconds=n - 5),
         "text": None if n % 2 else "é" * n,
+        "sum": None if n % 3 else Decimal(n) / 4,
+        "parts": None if n % 4 == 3 else [{"n": part, "of": ["é"] * part} for part in range(n % 4)],
+        "place": {"zone": dt.datetime(2026, 1, 1 + n, tzinfo=BRUSSELS), "box": [n, None]},
     }
 
 
@@ -200,18 +209,6 @@ def test_many_keys_are_read_bit_by_bit(monkeypatch):
 def test_mistakes_are_told_when_the_graph_is_built(options, message):
     with pytest.raises(weir.GraphError, match=message):
         job(**options)
-
-
-def test_rows_with_nested_columns_are_refused():
-    flow = weir.Dataflow("job")
-    events = flow.source(
-        "in", weir.ArrowIpc("none", schema={"user": str, "tags": pl.List(pl.String), "n": int})
-    )
-    with pytest.raises(
-        weir.GraphError,
-        match=r"step 'top': it keeps whole rows, and column 'tags' is list<.*leave the column out",
-    ):
-        events.key_by("user").top("top", by="n", rows=1)
 
 
 def changelog():

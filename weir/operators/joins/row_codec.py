@@ -11,8 +11,8 @@ width of each     values of fixed width as Arrow has them, little endian, boolea
 the rest          their bytes
 ================  =======================================================================================
 
-Within each of the three parts columns are in their order. A value of another type (lists, structs, maps) is an Arrow
-IPC message of a batch with this one column and row, without its schema.
+Within each of the three parts columns are in their order. Values of another type (lists, structs, maps) are those of
+``weir.nested_values``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir import key_kernels
-from weir.errors import StateError
+from weir.nested_values import packed_values, unpacked_values
 from weir.operators.joins import row_kernels as kernels
 
 #: Of the format.
@@ -132,7 +132,7 @@ class RowCodec:
         buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(values)]
         packed = pa.Array.from_buffers(wide, rows, buffers)
         if not _is_bytes(column.type):
-            return _unpacked(packed, column.type)
+            return unpacked_values(packed, column.type)
         if column.type in (pa.string(), pa.binary()):
             small = pa.py_buffer(offsets.astype(np.int32))
             return pa.Array.from_buffers(column.type, rows, [bitmap, small, pa.py_buffer(values)])
@@ -176,7 +176,7 @@ def _raw(array: pa.Array, width: int) -> np.ndarray:
 def _long_parts(array: pa.Array, dtype: pa.DataType) -> tuple[np.ndarray, np.ndarray]:
     """Bytes and offsets (int32 or int64) of strings, bytes, or packed values."""
     if not _is_bytes(array.type):
-        array = _packed(array, dtype)
+        array = packed_values(array, dtype)
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, offset_buffer, data_buffer = array.buffers()
     if len(array) == 0 or offset_buffer is None:
@@ -185,37 +185,3 @@ def _long_parts(array: pa.Array, dtype: pa.DataType) -> tuple[np.ndarray, np.nda
     offsets = offsets[array.offset : array.offset + len(array) + 1]
     data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, dtype=np.uint8)
     return data, offsets
-
-
-def _packed(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Each value as a message; null stays null."""
-    if array.type != dtype:
-        array = array.cast(dtype)
-    schema = pa.schema([pa.field("", dtype)])
-    messages: list[bytes | None] = []
-    for row in range(len(array)):
-        one = array.slice(row, 1)
-        if one.null_count:
-            messages.append(None)
-        else:
-            # A copy: a slice would be sent with all that its buffers hold.
-            own = pa.concat_arrays([one])
-            messages.append(pa.RecordBatch.from_arrays([own], schema=schema).serialize().to_pybytes())
-    return pa.array(messages, type=pa.large_binary())
-
-
-def _unpacked(packed: pa.Array, dtype: pa.DataType) -> pa.Array:
-    schema = pa.schema([pa.field("", dtype)])
-    parts = []
-    try:
-        for message in packed.to_pylist():
-            parts.append(
-                pa.nulls(1, dtype)
-                if message is None
-                else pa.ipc.read_record_batch(pa.py_buffer(message), schema).column(0)
-            )
-    except (pa.ArrowInvalid, OSError) as error:
-        raise StateError(
-            f"a row that a join kept has no value of type {dtype} where one is due: {error}"
-        ) from error
-    return pa.concat_arrays(parts) if parts else pa.nulls(0, dtype)

@@ -5,7 +5,7 @@ version               1 byte: 1
 rows                  4 bytes, little endian
 of each row           8 bytes: its order (int64); 4 bytes: how many bytes it has; both little endian
 the rows              one after the other: ``weir.key_encoding`` of several columns, floats as the integers
-                      of their bits
+                      of their bits, lists, structs and decimals as the bytes of ``weir.nested_values``
 ====================  =====================================================================================
 
 Rows are in the order in which they are kept. Reading and writing is of all keys of a batch at once; bytes of rows are
@@ -24,6 +24,7 @@ import pyarrow as pa
 from weir import key_kernels
 from weir import keys as weir_keys
 from weir.errors import StateError
+from weir.nested_values import packed_values, unpacked_values
 
 _VERSION = 1
 _HEAD_BYTES = 5
@@ -68,10 +69,7 @@ class StoredRows:
         plain = weir_keys.decode_keys(
             weir_keys.KeyColumn(data, offsets), [plain_type(dtype) for dtype in types]
         )
-        return [
-            column.view(dtype) if _is_float(dtype) else column
-            for column, dtype in zip(plain, types, strict=True)
-        ]
+        return [_typed(column, dtype) for column, dtype in zip(plain, types, strict=True)]
 
 
 def read_rows(values: Sequence[bytes | None]) -> StoredRows:
@@ -144,16 +142,31 @@ def encoded_rows(columns: Sequence[pa.Array]) -> weir_keys.KeyColumn:
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
-    """What rows have in place of a type: integers of the same bits for floats."""
-    return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[dtype.bit_width] if _is_float(dtype) else dtype
+    """What rows have in place of a type: integers of the same bits for floats, bytes for nested values."""
+    if _is_float(dtype):
+        return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[dtype.bit_width]
+    return pa.large_binary() if _is_packed(dtype) else dtype
 
 
 def _plain(column: pa.Array) -> pa.Array:
+    if _is_packed(column.type):
+        return packed_values(column, column.type)
     return column.view(plain_type(column.type)) if _is_float(column.type) else column
+
+
+def _typed(plain: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """The column that :func:`_plain` made this of."""
+    if _is_packed(dtype):
+        return unpacked_values(plain, dtype)
+    return plain.view(dtype) if _is_float(dtype) else plain
 
 
 def _is_float(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_floating(dtype))
+
+
+def _is_packed(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(dtype) or pa.types.is_decimal(dtype))
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
