@@ -34,9 +34,9 @@ class AggregateCall:
         return replace(self, condition=predicate)
 
 
-def count() -> AggregateCall:
-    """Rows of the key so far; int64."""
-    return AggregateCall("count")
+def count(column: str | None = None) -> AggregateCall:
+    """Rows so far, or values of a column that are not null; int64."""
+    return AggregateCall("count", column)
 
 
 def sum(column: str) -> AggregateCall:

@@ -278,14 +278,18 @@ class ChangelogAggregateOperator(Operator):
     def _extreme(
         aggregate: Aggregate, dtype: pa.DataType, pairs: list[tuple[np.ndarray, np.ndarray]]
     ) -> pa.Array:
+        is_float = pa.types.is_floating(dtype)
         place = 0 if aggregate.function == "min" else -1
         out = np.zeros(len(pairs), dtype=np.int64)
         valid = np.zeros(len(pairs), dtype=bool)
         for key, (values, counts) in enumerate(pairs):
             there = values[counts > 0]
+            if is_float and len(there) > 1 and np.isnan(there[-1:].view(np.float64))[0]:
+                # NaN is in the last place, and counts only if there is nothing else.
+                there = there[:-1]
             if len(there):
                 out[key], valid[key] = there[place], True
-        return array_of(out.view(np.float64) if pa.types.is_floating(dtype) else out, valid)
+        return array_of(out.view(np.float64) if is_float else out, valid)
 
     def _told(
         self, batch: pa.RecordBatch, last_rows: np.ndarray, before: _Totals, after: _Totals

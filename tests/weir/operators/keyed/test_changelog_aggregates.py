@@ -1,5 +1,6 @@
 """Aggregates over a changelog, against Polars' group_by over the rows that are there."""
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -55,6 +56,7 @@ def flow_of():
         high=weir.max("x"),
         float_total=weir.sum("x"),
         positive=weir.count().where(pl.col("n") > 0),
+        known=weir.count("n"),
     )
     totals.sink("out", weir.Collect())
     return flow
@@ -71,6 +73,7 @@ def expected(rows):
         high=x.max(),
         float_total=pl.when(x.count() > 0).then(x.sum()),
         positive=(n > 0).sum().cast(pl.Int64),
+        known=n.count().cast(pl.Int64),
     )
     return Counter(found.rows())
 
@@ -110,6 +113,19 @@ def test_the_result_is_that_of_the_rows_that_are_there(steps):
             assert Counter(found) == expected(table)
     finally:
         job.stop()
+
+
+def test_what_is_not_a_number_is_an_extreme_only_where_nothing_else_is():
+    flow = weir.Dataflow("extremes")
+    rows = flow.source("rows", weir.JsonLines("/absent", schema=SCHEMA))
+    extremes = rows.key_by("k").aggregate("extremes", low=weir.min("x"), high=weir.max("x"))
+    extremes.sink("out", weir.Collect())
+    names = list(SCHEMA)
+    with testing.start(flow) as job:
+        for x, change in ((math.nan, "insert"), (2.0, "insert"), (3.0, "insert"), (3.0, "delete")):
+            job.push("rows", [dict(zip(names, (1, 1, x, change), strict=True))])
+        told = job.rows("extremes").to_polars().filter(pl.col("_change") != "update_before")
+    assert repr(told.select("low", "high").rows()) == "[(nan, nan), (2.0, 2.0), (2.0, 3.0), (2.0, 2.0)]"
 
 
 def test_each_key_is_told_once_for_a_batch_and_not_if_nothing_changes():
