@@ -37,6 +37,36 @@ def column_paths(
     return tuple((name, keys) for name, keys in paths.items() if keys != (name,))
 
 
+def check_json_types(schema: pa.Schema) -> None:
+    """Refuse columns of types that values of JSON are not read as.
+
+    Raises:
+        GraphError: names the column; the message has no step.
+    """
+    for field in schema:
+        wrong = _unread_type(field.type)
+        if wrong is not None:
+            raise GraphError(
+                f"schema: column {field.name!r}: a value of JSON cannot be {wrong}; read it as str, int or a list, and "
+                "convert it"
+            )
+
+
+def _unread_type(data_type: pa.DataType) -> pa.DataType | None:
+    """The type, or one within it, that is not read; None: all are."""
+    if pa_types.is_list(data_type):
+        return _unread_type(data_type.value_type)
+    if pa_types.is_struct(data_type):
+        return next(filter(None, (_unread_type(field.type) for field in data_type)), None)
+    number = pa_types.is_integer(data_type) or data_type in (pa.float32(), pa.float64())
+    text = (
+        pa_types.is_string(data_type) or pa_types.is_large_string(data_type) or pa_types.is_binary(data_type)
+    )
+    time = pa_types.is_timestamp(data_type) or pa_types.is_date(data_type)
+    known = number or text or time or pa_types.is_boolean(data_type) or pa_types.is_decimal(data_type)
+    return None if known else data_type
+
+
 def tree_schema(schema: pa.Schema, paths: Sequence[Sequence[str]]) -> pa.Schema:
     """The nested form of columns that lie at these paths: an object of each key that leads to some.
 

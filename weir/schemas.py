@@ -41,6 +41,8 @@ def column_type(dtype: object) -> pa.DataType:
         return small_type(dtype)
     if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
         return _PYTHON_TYPES[dtype]
+    if dtype in (pl.Null, pl.Object):
+        raise GraphError(f"{dtype} cannot be a column type: its values have no form in a batch")
     if isinstance(dtype, pl.DataType) or (isinstance(dtype, type) and issubclass(dtype, pl.DataType)):
         try:
             return arrow_type(pl.Series([], dtype=dtype))

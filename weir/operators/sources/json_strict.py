@@ -28,7 +28,9 @@ from weir.operators.sources.json_values import (
     BadLineError,
     Pairs,
     all_names,
+    is_overflown,
     name_of,
+    parsed_type,
     reject_duplicates,
     value_converter,
 )
@@ -92,12 +94,11 @@ class StrictDecoder:
             path for name, path in zip(schema.names, self._paths, strict=True) if name in set(required)
         ]
         self._line_bytes_max = line_bytes_max
-        nullable = pa.schema([field.with_nullable(True) for field in self._tree])
-        self._parse_options = pa_json.ParseOptions(
-            explicit_schema=nullable, unexpected_field_behavior="ignore"
-        )
+        self._nullable = pa.schema([field.with_nullable(True) for field in self._tree])
+        parsed = pa.schema([field.with_type(parsed_type(field.type)) for field in self._nullable])
+        self._parse_options = pa_json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
         self._converters = [(field.name, value_converter(field.type)) for field in self._tree]
-        self._exotic = any(converter is None for _, converter in self._converters)
+        self._exotic = [name for name, converter in self._converters if converter is None]
         names = sorted(all_names(self._tree))
         self._names = frozenset(name.encode() for name in names)
         self._quoted_names = [json.dumps(name, ensure_ascii=False).encode() for name in names]
@@ -165,9 +166,10 @@ class StrictDecoder:
         options = pa_json.ReadOptions(use_threads=False, block_size=len(raw) + 1)
         try:
             table = pa_json.read_json(pa.BufferReader(raw), options, self._parse_options)
-            return table.select(self._tree.names).combine_chunks().to_batches()[0]
+            batch = table.select(self._tree.names).combine_chunks().to_batches()[0].cast(self._nullable)
         except (pa.ArrowException, IndexError):
             return None
+        return None if any(map(is_overflown, batch.columns)) else batch
 
     def _decode_singly(self, job: _DecodeJob, indices: np.ndarray) -> None:
         rows: list[dict[str, Any]] = []
@@ -235,13 +237,22 @@ class StrictDecoder:
         """Parse one line for a schema with types that only pyarrow converts (timestamps, decimals)."""
         batch = self._bulk(raw)
         if batch is None or batch.num_rows != 1:
-            raise BadLineError("a field does not have the type of the schema")
+            raise BadLineError(self._wrong_type(raw))
         return batch
+
+    def _wrong_type(self, raw: bytes) -> str:
+        """Which field of a line is not what pyarrow takes for its type."""
+        value = orjson.loads(raw)
+        for name in self._exotic:
+            schema = pa.schema([self._nullable.field(name)])
+            alone = StrictDecoder(schema, [], self._line_bytes_max)
+            if len(self._exotic) == 1 or alone._bulk(orjson.dumps({name: value.get(name)}) + b"\n") is None:
+                return f"field {name} is not of type {schema.field(0).type}"
+        return "a field does not have the type of the schema"
 
     def _rows(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in self._tree]
-        nullable = pa.schema([field.with_nullable(True) for field in self._tree])
-        return self._columns_of(pa.RecordBatch.from_arrays(arrays, schema=nullable))
+        return self._columns_of(pa.RecordBatch.from_arrays(arrays, schema=self._nullable))
 
 
 class _DecodeJob:

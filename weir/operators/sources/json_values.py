@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
 _INTEGER_RANGES = {
@@ -52,6 +54,10 @@ def value_converter(data_type: pa.DataType) -> Callable[[Any], Any] | None:
         return _integer_converter(str(data_type), *bounds)
     if data_type == pa.float64():
         return _float
+    if data_type == pa.float32():
+        return _single_float
+    if pa_types.is_date(data_type):
+        return _date_converter(data_type)
     if data_type == pa.bool_():
         return _exact(bool, "bool")
     if data_type in (pa.string(), pa.large_string()):
@@ -80,6 +86,48 @@ def _float(value: Any) -> float:
     if type(value) is not float and type(value) is not int:
         raise BadLineError(f"must be double, not {name_of(value)}")
     return float(value)
+
+
+def _single_float(value: Any) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise BadLineError(f"must be float, not {name_of(value)}")
+    with np.errstate(over="ignore"):
+        if np.isinf(np.float32(value)):
+            raise BadLineError("is out of range for float")
+    return float(value)
+
+
+def _date_converter(data_type: pa.DataType) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if type(value) is not str:
+            raise BadLineError(f"must be a date as text, such as 2026-11-23, not {name_of(value)}")
+        try:
+            return pc.cast(pa.scalar(value), data_type).value
+        except pa.ArrowInvalid:
+            raise BadLineError(f"is no date, such as 2026-11-23: {value[:40]!r}") from None
+
+    return convert
+
+
+def parsed_type(data_type: pa.DataType) -> pa.DataType:
+    """As what pyarrow.json reads values of a type: dates as texts, of which a cast makes dates."""
+    if pa_types.is_date(data_type):
+        return pa.string()
+    if pa_types.is_list(data_type):
+        return pa.list_(data_type.value_field.with_type(parsed_type(data_type.value_type)))
+    if pa_types.is_struct(data_type):
+        return pa.struct([field.with_type(parsed_type(field.type)) for field in data_type])
+    return data_type
+
+
+def is_overflown(values: pa.Array) -> bool:
+    """Whether a number in a column of floats of 32 bits, or within it, was too large for them."""
+    data_type = values.type
+    if pa_types.is_list(data_type):
+        return is_overflown(values.flatten())
+    if pa_types.is_struct(data_type):
+        return any(is_overflown(child) for child in values.flatten())
+    return data_type == pa.float32() and bool(pc.any(pc.is_inf(values)).as_py())
 
 
 def _exact(kind: type, type_name: str) -> Callable[[Any], Any]:

@@ -6,11 +6,13 @@ import json
 import random
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import weir
 from tests.weir.operators.sources.json_paths_compared import (
     FLAT,
     assert_paths_agree,
@@ -197,6 +199,65 @@ def test_types_that_only_pyarrow_converts():
     rows, rejected = decode(lines, schema)
     assert [row["id"] for row in rows] == [1] * 20
     assert len(rejected) == 40
+
+
+DAYS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("day", pa.date32()),
+        pa.field("days", pa.list_(pa.struct([pa.field("day", pa.date64()), pa.field("x", pa.float32())]))),
+        pa.field("share", pa.float32()),
+    ]
+)
+
+
+@pytest.mark.parametrize("copies", [1, 200])
+def test_dates_are_texts_and_narrow_floats_hold_what_fits(copies):
+    good = [
+        b'{"id": 1, "day": "2026-11-23", "days": [{"day": "1960-02-29", "x": 0.5}, null], "share": 1}',
+        b'{"id": 2, "day": null, "days": [], "share": null}',
+        b'{"id": 3, "day": "0001-01-01", "days": [{"day": null, "x": -3e38}], "share": 1e-50}',
+    ]
+    bad = [
+        b'{"id": 4, "day": "2026-02-30"}',
+        b'{"id": 4, "day": "2026-1-2"}',
+        b'{"id": 4, "day": "2026-11-23T00:00:00"}',
+        b'{"id": 4, "day": 20000}',
+        b'{"id": 4, "days": [{"day": "soon"}]}',
+        b'{"id": 4, "days": [{"x": 1e39}]}',
+        b'{"id": 4, "share": -1e39}',
+    ]
+    rows, rejected = decode(good * copies, DAYS)
+    assert (len(rows), rejected) == (3 * copies, [])
+    assert str(rows[0]["day"]) == "2026-11-23"
+    assert rows[0]["days"][1] is None
+    assert_paths_agree(good * copies, DAYS)
+    for line in bad:
+        rows, rejected = decode([*good, line] * copies, DAYS)
+        assert (len(rows), len(rejected)) == (3 * copies, copies)
+    assert rejected[0][1] == "field share is out of range for float"
+    (first,) = decode([bad[0]], DAYS)[1]
+    assert first[1] == "field day is no date, such as 2026-11-23: '2026-02-30'"
+
+
+def test_the_field_that_only_pyarrow_converts_is_named():
+    schema = pa.schema([pa.field("at", pa.timestamp("ms")), pa.field("price", pa.decimal128(5, 2))])
+    lines = [b'{"at": "2026-01-01T00:00:00", "price": "1.234"}', b'{"at": "soon", "price": 1.5}']
+    _, rejected = decode(lines, schema)
+    assert [reason for _, reason in rejected] == [
+        "field price is not of type decimal128(5, 2)",
+        "field at is not of type timestamp[ms]",
+    ]
+
+
+@pytest.mark.parametrize("kind", [pl.Time, pl.Duration("ms"), pl.List(pl.Time), pl.Array(pl.Int64, 2)])
+def test_columns_that_no_value_of_json_can_be_are_refused(kind):
+    for source in (
+        weir.JsonLines("none", schema={"x": kind}),
+        weir.Kafka(bootstrap="b:1", topics="t", schema={"x": kind}),
+    ):
+        with pytest.raises(weir.GraphError, match="column 'x': a value of JSON cannot be "):
+            source.to_spec()
 
 
 def is_odd(line: bytes) -> bool:
