@@ -13,6 +13,7 @@ from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.ipc_file import IpcFile
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
+from weir.schemas import small_type
 from weir.specs import ArrowIpcSpec
 
 #: A position is the number of a record batch, and that of a row in it in as many bits.
@@ -176,7 +177,7 @@ class ArrowIpcReader(ColumnarReader):
         nullable = pa.schema([field.with_nullable(True) for field in self._spec.schema_read])
         for start in range(0, batch.num_rows, self.rows_decoded_max):
             try:
-                yield batch.slice(start, self.rows_decoded_max).cast(nullable)
+                yield _plain(batch.slice(start, self.rows_decoded_max)).cast(nullable)
             except pa.ArrowException as error:
                 raise unreadable(path, error, "check the file") from error
 
@@ -215,3 +216,16 @@ def _joined(parts: Sequence[BatchRange]) -> list[BatchRange]:
         else:
             joined.append(part)
     return joined
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same with dictionaries of strings that Arrow can look up in: of views, as Polars writes them, it cannot."""
+    columns = []
+    for column in batch.columns:
+        value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if pa.types.is_dictionary(column.type) and value_type in (pa.string_view(), pa.binary_view()):
+            column = pa.DictionaryArray.from_arrays(
+                column.indices, column.dictionary.cast(small_type(value_type))
+            )
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -47,6 +48,14 @@ def test_columns_by_name_and_narrower_types(tmp_path, form):
         read(weir.ArrowIpc(str(tmp_path), schema={"id": pa.int32()}))
     with pytest.raises(InputError, match=r"there is no column x \(string\), only other, id, text"):
         read(weir.ArrowIpc(str(tmp_path), schema={"x": str}))
+
+
+@pytest.mark.parametrize("dtype", [pl.Categorical, pl.Enum(["ash", "beech that grows"])])
+def test_categories_that_polars_writes(tmp_path, dtype):
+    trees = ["ash", None, "beech that grows", "ash"]
+    pl.DataFrame({"id": range(4), "text": pl.Series(trees, dtype=dtype)}).write_ipc(tmp_path / "a")
+    result = read(weir.ArrowIpc(str(tmp_path / "a"), schema=SCHEMA))
+    assert [row["text"] for row in result["rows"]] == trees
 
 
 @pytest.mark.parametrize("form", FORMATS)
