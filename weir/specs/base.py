@@ -8,13 +8,18 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeGuard
 
 import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.schemas import schema_difference
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a setting is a number; a boolean is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

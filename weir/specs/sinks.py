@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.specs.base import OperatorSpec
+from weir.specs.base import OperatorSpec, is_number
 
 if TYPE_CHECKING:
     from weir.operators.base import Operator
@@ -133,10 +133,10 @@ class FileSinkSpec(SinkSpec):
                 raise GraphError(f"partition_by has {name!r} of type {kind}, whose values name no folder")
         if len(set(self.partition_by)) >= len(schema):
             raise GraphError("partition_by has every column; nothing is left for the files")
-        if self.roll_ms is not None and not self.roll_ms >= 0:
-            raise GraphError(f"roll_ms is {self.roll_ms!r}; it must be at least 0")
-        if self.roll_bytes is not None and not self.roll_bytes >= 1:
-            raise GraphError(f"roll_bytes is {self.roll_bytes!r}; it must be at least 1")
+        if self.roll_ms is not None and not (is_number(self.roll_ms) and self.roll_ms >= 0):
+            raise GraphError(f"roll_ms is {self.roll_ms!r}; it must be a number of milliseconds, at least 0")
+        if self.roll_bytes is not None and not (is_number(self.roll_bytes) and self.roll_bytes >= 1):
+            raise GraphError(f"roll_bytes is {self.roll_bytes!r}; it must be a number of bytes, at least 1")
 
 
 def _check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
@@ -188,7 +188,8 @@ class CsvSinkSpec(FileSinkSpec):
         ):
             raise GraphError(f"separator is {self.separator!r}; it is one byte, and no quote or line break")
         for column in schema:
-            if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+            kind = column.type
+            if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
                 raise GraphError(
                     f"column {column.name!r} is {column.type}, which CSV cannot hold; drop it, or make it a text"
                 )
@@ -257,6 +258,11 @@ class DeltaSinkSpec(ParquetSinkSpec):
             )
             if is_foreign or (pa.types.is_timestamp(kind) and kind.unit != "us"):
                 raise GraphError(f"column {column.name!r} is {kind}, which Delta Lake has not; cast it")
+            if pa.types.is_timestamp(kind) and kind.tz not in (None, "UTC"):
+                raise GraphError(
+                    f"column {column.name!r} is {kind}, and Delta Lake has no zone but UTC; take "
+                    f'pl.col({column.name!r}).dt.convert_time_zone("UTC")'
+                )
 
 
 @dataclass(frozen=True)

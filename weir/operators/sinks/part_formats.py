@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from weir.operators.sinks.json_lines_sink import frame_lines
 from weir.records import batch_bytes
 from weir.specs import CsvSinkSpec, FileSinkSpec, JsonLinesSinkSpec, ParquetSinkSpec
 
@@ -127,9 +128,7 @@ class JsonLinesPart(_TextPart):
     """One JSON object a line."""
 
     def _encode(self, frame: pl.DataFrame) -> bytes:
-        out = io.BytesIO()
-        frame.write_ndjson(out)
-        return out.getvalue()
+        return frame_lines(frame)
 
 
 class CsvPart(_TextPart):

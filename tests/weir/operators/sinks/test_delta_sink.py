@@ -124,6 +124,11 @@ def test_types_of_partitions_and_columns(tmp_path):
 def test_types_that_delta_lake_has_not():
     flow = weir.Dataflow("job")
     source = flow.source("rows", weir.JsonLines("in", schema={"n": pl.UInt32}))
+    zoned = flow.source("zoned", weir.JsonLines("none", schema={"at": pl.Datetime("us", "Europe/Brussels")}))
+    with pytest.raises(
+        GraphError, match=r"column 'at' is timestamp.*no zone but UTC; take .*convert_time_zone"
+    ):
+        zoned.sink("zoned_out", weir.DeltaSink("table"))
     with pytest.raises(GraphError, match="column 'n' is uint32, which Delta Lake has not; cast it"):
         source.sink("out", weir.DeltaSink("out"))
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import json
+from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import duckdb
 import polars as pl
@@ -12,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import weir
+from weir import testing
 from weir.errors import GraphError, InputError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
@@ -134,8 +138,11 @@ def test_only_text_that_repeats_gets_a_dictionary():
         (weir.ParquetSink("out", partition_by=["day"]), "partition_by has 'day'; there is id, l"),
         (weir.ParquetSink("out", partition_by=["l"]), "partition_by has 'l' of type list<item: int64>"),
         (weir.ParquetSink("out", partition_by=["id", "l"]), "partition_by has 'l' of type"),
-        (weir.ParquetSink("out", roll_ms=-1), "roll_ms is -1; it must be at least 0"),
-        (weir.ParquetSink("out", roll_bytes=0), "roll_bytes is 0; it must be at least 1"),
+        (
+            weir.ParquetSink("out", roll_ms=-1),
+            "roll_ms is -1; it must be a number of milliseconds, at least 0",
+        ),
+        (weir.ParquetSink("out", roll_bytes=0), "roll_bytes is 0; it must be a number of bytes, at least 1"),
     ],
 )
 def test_settings_that_make_no_sense(sink, error):
@@ -150,3 +157,73 @@ def test_a_uri_of_an_unknown_kind_is_told_of_without_its_credentials():
         create_operator(weir.ParquetSink("ftp://user:s3cret@host/out"))
     assert "sink: ftp://host/out is no place to write to" in str(raised.value)
     assert "s3cret" not in str(raised.value)
+
+
+BYTES = pl.DataFrame(
+    {
+        "id": [1, 2],
+        "raw": [b"\xff\x00", None],
+        "inner": [{"raw": b"a", "all": [b"b", None]}, None],
+        "lists": [[{"raw": b"c"}, None], None],
+        "pair": [[b"d", b"e"], None],
+    },
+    schema={
+        "id": pl.Int64,
+        "raw": pl.Binary,
+        "inner": pl.Struct({"raw": pl.Binary, "all": pl.List(pl.Binary)}),
+        "lists": pl.List(pl.Struct({"raw": pl.Binary})),
+        "pair": pl.Array(pl.Binary, 2),
+    },
+)
+
+
+def test_bytes_are_base64_in_json_wherever_they_are(tmp_path, capsys):
+    flow = weir.Dataflow("job")
+    schema = {name: dtype if name == "id" else weir.Nullable(dtype) for name, dtype in BYTES.schema.items()}
+    rows = flow.source("rows", weir.ArrowIpc("none", schema=schema))
+    rows.sink("files", weir.JsonLinesSink(str(tmp_path / "lines")))
+    rows.sink("shown", weir.Print())
+    rows.sink("put_aside", weir.DeadLetters("late"))
+    result = testing.run(flow, {"rows": BYTES})
+    (part,) = (tmp_path / "lines").iterdir()
+    first, second = map(json.loads, part.read_text().splitlines())
+    assert (first["raw"], first["inner"], first["lists"], first["pair"]) == (
+        "/wA=",
+        {"raw": "YQ==", "all": ["Yg==", None]},
+        [{"raw": "Yw=="}, None],
+        ["ZA==", "ZQ=="],
+    )
+    assert second == {"id": 2, "raw": None, "inner": None, "lists": None, "pair": None}
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [first, second]
+    assert [json.loads(letter.raw) for letter in result.dead_letters] == [first, second]
+
+
+def test_json_lines_are_read_as_they_were_written(tmp_path):
+    schema = {
+        "day": weir.Nullable(pl.Date),
+        "at": weir.Nullable(pl.Datetime("us", "Europe/Brussels")),
+        "price": weir.Nullable(pl.Decimal(10, 2)),
+        "inner": weir.Nullable(pl.Struct({"days": pl.List(pl.Date)})),
+    }
+    day = datetime.date(1960, 2, 29)
+    at = datetime.datetime(2026, 11, 23, 1, 2, 3, 456789, tzinfo=ZoneInfo("Europe/Brussels"))
+    rows = [
+        {"day": day, "at": at, "price": Decimal("1.25"), "inner": {"days": [day, None]}},
+        dict.fromkeys(schema),
+    ]
+    flow = weir.Dataflow("job")
+    written = flow.source("rows", weir.ArrowIpc("none", schema=schema))
+    written.sink("files", weir.JsonLinesSink(str(tmp_path)))
+    testing.run(flow, {"rows": rows})
+    flow = weir.Dataflow("job")
+    flow.source("rows", weir.JsonLines(str(tmp_path), schema=schema)).sink("out", weir.Collect())
+    assert weir.run(flow)["out"].to_dicts() == rows
+
+
+def test_durations_have_no_form_in_csv():
+    flow = weir.Dataflow("job")
+    rows = flow.source("rows", weir.ArrowIpc("none", schema={"took": pl.Duration("ms")}))
+    with pytest.raises(
+        GraphError, match=r"step 'out': column 'took' is duration\[ms\], which CSV cannot hold"
+    ):
+        rows.sink("out", weir.CsvSink("out"))
