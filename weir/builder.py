@@ -143,6 +143,11 @@ def _timed(name: str | None, spec: SourceSpec, event_time: object, watermark: ob
         raise GraphError(f"step {name!r}: {error}") from error
     if strategy is not None:
         spec = replace(spec, watermark=strategy)
+    if event_time is not None and spec.event_time_column is not None:
+        raise GraphError(
+            f"step {name!r}: event_time is given to the source, {spec.event_time_column!r}, and beside it; give one of "
+            "them"
+        )
     if isinstance(event_time, pl.Expr):
         return replace(spec, event_time_column=None, event_time_expression=event_time)
     if event_time is None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from weir.csv_settings import check_csv_format, csv_fields
 from weir.errors import GraphError
-from weir.json_paths import column_paths
+from weir.json_paths import check_json_types, column_paths
 from weir.schemas import to_schema
 from weir.specs import (
     LINE_BYTES_MAX,
@@ -35,6 +35,7 @@ from weir.specs import (
     UserSinkSpec,
     UserSourceSpec,
 )
+from weir.specs.base import is_number
 
 Blackhole = BlackholeSpec
 DeadLetters = DeadLettersSpec
@@ -83,8 +84,10 @@ class AnySource(ABC):
             return self.rate
         if self.rate is not None:
             raise GraphError("rate and interval_ms are both given; they say the same, so give one of them")
-        if not self.interval_ms > 0:
-            raise GraphError(f"interval_ms is {self.interval_ms}; it must be above 0")
+        if not (is_number(self.interval_ms) and self.interval_ms > 0):
+            raise GraphError(
+                f"interval_ms is {self.interval_ms!r}; it must be a number of milliseconds above 0, or None"
+            )
         return 1000.0 / self.interval_ms
 
     def _settings(self) -> dict[str, Any]:
@@ -100,6 +103,16 @@ class AnySource(ABC):
     def _check(self) -> None:
         if self.on_bad_record not in ("dead_letter", "fail"):
             raise GraphError(f"on_bad_record is {self.on_bad_record!r}; it is 'dead_letter' or 'fail'")
+
+
+def check_discover_ms(value: object) -> None:
+    """How often to look for what is new.
+
+    Raises:
+        GraphError: it is no time.
+    """
+    if value is not None and not (is_number(value) and value > 0):
+        raise GraphError(f"discover_ms is {value!r}; it must be a number of milliseconds above 0, or None")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +215,9 @@ class JsonLines(LineFileSource):
         """The frozen description that the graph holds."""
         if self.line_bytes_max < 1:
             raise GraphError(f"line_bytes_max is {self.line_bytes_max!r}; it must be at least 1")
-        paths = column_paths(to_schema(self.schema), self.paths)
+        schema = to_schema(self.schema)
+        check_json_types(schema)
+        paths = column_paths(schema, self.paths)
         return JsonLinesSpec(
             paths=paths, line_bytes_max=self.line_bytes_max, **self._line_settings(self.path)
         )
@@ -317,6 +332,5 @@ class UserSource(AnySource):
             raise GraphError(
                 f"expected a class, or a function that makes a weir.Source, got {type(self.factory).__name__}"
             )
-        if self.discover_ms is not None and not self.discover_ms > 0:
-            raise GraphError(f"discover_ms is {self.discover_ms!r}; it must be above 0, or None")
+        check_discover_ms(self.discover_ms)
         return UserSourceSpec(factory=self.factory, discover_ms=self.discover_ms, **self._settings())

@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from weir.connectors import AnySource
+from weir.connectors import AnySource, check_discover_ms
 from weir.errors import GraphError
-from weir.json_paths import column_paths
+from weir.json_paths import check_json_types, column_paths
 from weir.schemas import to_schema
 from weir.specs.kafka import (
     DISCOVER_MS,
@@ -26,6 +26,7 @@ from weir.specs.kafka import (
 )
 from weir.specs.kafka_properties import ClientProperties
 from weir.specs.kafka_values import AvroSpec, ProtobufSpec, ValueSpec
+from weir.spelling import did_you_mean
 
 #: Types that a column with a part of a record may have.
 _PART_TYPES: dict[str, tuple[pa.DataType, ...]] = {
@@ -148,10 +149,11 @@ class Kafka(AnySource):
         topics, pattern = self._checked_topics()
         if self.on_truncation not in get_args(OnTruncation):
             raise GraphError(f"on_truncation is {self.on_truncation!r}; it is 'fail', 'earliest' or 'latest'")
-        if self.discover_ms is not None and not self.discover_ms > 0:
-            raise GraphError(f"discover_ms is {self.discover_ms!r}; it must be above 0, or None")
+        check_discover_ms(self.discover_ms)
         values = pa.schema([column for column in schema if column.name not in parts])
         has_paths = self.value != "raw" and len(values) > 0
+        if self.value == "json":
+            check_json_types(values)
         if self.paths and not has_paths:
             raise GraphError('paths are for what is in the values, and not for value="raw"; leave them out')
         if isinstance(self.value, AvroSpec) and not (self.value.schema or self.value.registry):
@@ -188,6 +190,10 @@ class Kafka(AnySource):
         return tuple(sorted(topics)), self.pattern or ""
 
     def _checked_parts(self, schema: pa.Schema) -> dict[str, RecordPart]:
+        if not isinstance(self.parts, Mapping):
+            raise GraphError(
+                f'parts is {self.parts!r}; it is a mapping of columns, such as {{"user": "key"}}'
+            )
         for name, part in self.parts.items():
             if name not in schema.names:
                 raise GraphError(f"parts: there is no column {name!r} in the schema")
@@ -216,19 +222,31 @@ class Kafka(AnySource):
                 raise GraphError(f"start is {self.start}; give it a time zone: tzinfo=datetime.UTC")
             return int(self.start.timestamp() * 1000)
         if isinstance(self.start, Mapping):
-            places = [
-                (topic, number, offset)
-                for topic, by_number in self.start.items()
-                for number, offset in by_number.items()
-            ]
-            if not all(isinstance(n, int) and n >= 0 for place in places for n in place[1:]):
-                raise GraphError('start: offsets are given as {"topic": {partition: offset}}')
-            return tuple(sorted(places))
+            return self._checked_offsets(self.start)
         if self.start not in ("earliest", "latest"):
             raise GraphError(
                 f"start is {self.start!r}; it is 'earliest', 'latest', a datetime or a mapping of offsets"
             )
         return self.start
+
+    def _checked_offsets(self, start: Mapping[str, Any]) -> tuple[tuple[str, int, int], ...]:
+        if not all(isinstance(offsets, Mapping) for offsets in start.values()):
+            raise GraphError('start: offsets are given as {"topic": {partition: offset}}')
+        places = [
+            (topic, number, offset)
+            for topic, by_number in start.items()
+            for number, offset in by_number.items()
+        ]
+        if not all(isinstance(n, int) and n >= 0 for place in places for n in place[1:]):
+            raise GraphError('start: offsets are given as {"topic": {partition: offset}}')
+        topics, pattern = self._checked_topics()
+        for topic in start:
+            if topic not in topics and not (pattern and re.fullmatch(pattern, topic)):
+                raise GraphError(
+                    f"start: topic {topic!r} is not read"
+                    + (f"; the pattern is {pattern!r}" if pattern else did_you_mean(str(topic), topics))
+                )
+        return tuple(sorted(places))
 
 
 def check_bootstrap(bootstrap: object) -> str:
@@ -249,6 +267,11 @@ def check_properties(properties: Mapping[str, object]) -> ClientProperties:
     Raises:
         GraphError: one is not the user's to set.
     """
+    if not isinstance(properties, Mapping):
+        raise GraphError(
+            f"properties is {type(properties).__name__}; give a mapping of librdkafka's settings, such as "
+            '{"security.protocol": "SSL"}'
+        )
     for name in properties:
         if name in RESERVED_PROPERTIES:
             raise GraphError(f"properties: {name} is set by Weir; take it out")

@@ -86,7 +86,9 @@ class Stream:
                         else ""
                     )
                 )
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
 
     @property
     def schema(self) -> pa.Schema:

@@ -117,6 +117,11 @@ def custom_watermarks(
         raise GraphError(
             f"custom_watermarks takes the class of a weir.WatermarkGenerator, not {type(factory).__name__}"
         )
+    if isinstance(factory, type) and not callable(getattr(factory, "on_batch", None)):
+        raise GraphError(
+            f"custom_watermarks takes the class of a weir.WatermarkGenerator; {factory.__name__} has no "
+            "on_batch(self, batch), which returns a watermark in ms or None"
+        )
     return WatermarkStrategy(
         generator=factory,
         idle_timeout_ms=None if idle_timeout is None else _duration_ms("idle_timeout", idle_timeout),
@@ -162,7 +167,7 @@ def checked_strategy(watermark: object) -> WatermarkStrategy | None:
 
 
 def _duration_ms(name: str, value: object, *, zero: bool = False) -> int:
-    if zero and value in ("0ms", "0s", dt.timedelta(0)):
+    if zero and isinstance(value, str | dt.timedelta) and value in ("0ms", "0s", dt.timedelta(0)):
         return 0
     try:
         return duration_ms(value)

@@ -100,7 +100,7 @@ def _positive_ms(kind: str, name: str, value: object) -> int:
 def _duration_ms(kind: str, name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if value in ("0s", "0ms", dt.timedelta(0)):
+    if isinstance(value, str | dt.timedelta) and value in ("0s", "0ms", dt.timedelta(0)):
         return 0
     try:
         return duration_ms(value)

@@ -230,6 +230,21 @@ def keep(events, predicate):
             "step 'keep': two steps have this name",
         ),
         (lambda e: e.filter("a b", pl.col("id") > 1), "step name 'a b' is not allowed"),
+        (lambda e: e.rename("r", ["id", "x"]), "step 'r': rename takes a mapping .*got list"),
+        (lambda e: e.key_by(pl.col("id")), "step 'events': key_by takes names of columns.*got Expr; make"),
+        (lambda e: e.key_by(["id"]), "step 'events': key_by takes names of columns.*got list"),
+        (
+            lambda e: e.key_by("id").window(weir.tumbling(pl.duration(seconds=1))),
+            "weir.tumbling: size: .* is not a duration",
+        ),
+        (
+            lambda e: e.sink("out", weir.JsonLinesSink("out", roll_ms="1m")),
+            "step 'out': roll_ms is '1m'; it must be a number of milliseconds",
+        ),
+        (
+            lambda e: e.sink("out", weir.ParquetSink("out", roll_bytes="1 GB")),
+            "step 'out': roll_bytes is '1 GB'; it must be a number of bytes",
+        ),
         (lambda e: e.filter("a", pl.col("id") > 1, parallelism=0), "step 'a': parallelism is 0"),
         (lambda e: e.filter("a", pl.col("id") > 1, parallelism=True), "step 'a': parallelism is True"),
     ],
@@ -251,6 +266,7 @@ def test_mistakes_are_found_at_the_step(events, mistake, message):
         ({"event_time": "server_name"}, "step 'events': event-time column 'server_name' is string"),
         ({"on_bad_record": "ignore"}, "step 'events': on_bad_record is 'ignore'"),
         ({"line_bytes_max": 0}, "step 'events': line_bytes_max is 0"),
+        ({"interval_ms": "5ms"}, "step 'events': interval_ms is '5ms'; it must be a number of milliseconds"),
         ({"parallelism": 0}, "step 'events': parallelism is 0"),
     ],
 )
@@ -275,6 +291,27 @@ def test_bad_source_settings(flow, settings, message):
 def test_bad_schema(flow, schema, message):
     with pytest.raises(weir.GraphError, match=message):
         flow.source("events", weir.JsonLines("in", schema=schema))
+
+
+def test_an_event_time_is_given_once(flow):
+    timed = weir.JsonLines("in.jsonl", schema=SCHEMA, event_time="id")
+    for other in (pl.col("id") * 1_000, "id"):
+        with pytest.raises(
+            weir.GraphError, match="step 'events': event_time is given to the source, 'id', and"
+        ):
+            flow.source("events", timed, event_time=other)
+
+
+def test_a_method_that_is_misspelt_is_proposed(events):
+    with pytest.raises(AttributeError) as raised:
+        events.fliter("f", pl.col("id") > 1)
+    # What Python says "Did you mean" by.
+    assert (raised.value.name, raised.value.obj) == ("fliter", events)
+
+
+def test_watermarks_of_a_class_that_makes_none():
+    with pytest.raises(weir.GraphError, match="dict has no on_batch"):
+        weir.custom_watermarks(dict)
 
 
 def test_source_wants_a_source(flow):

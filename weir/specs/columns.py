@@ -58,6 +58,10 @@ def check_rename(step: str | None, names: Mapping[str, str], schema: pa.Schema) 
     Raises:
         GraphError: names the step and the column.
     """
+    if not isinstance(names, Mapping):
+        raise GraphError(
+            f'step {step!r}: rename takes a mapping such as {{"old": "new"}}, got {type(names).__name__}'
+        )
     if not names:
         raise GraphError(f'step {step!r}: rename needs at least one column, such as {{"old": "new"}}')
     for old, new in names.items():

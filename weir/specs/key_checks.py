@@ -20,6 +20,11 @@ def check_key_columns(step: str, columns: Iterable[str], schema: pa.Schema) -> N
     if not names:
         raise GraphError(f"step {step!r}: key_by needs at least one column")
     for position, name in enumerate(names):
+        if not isinstance(name, str):
+            raise GraphError(
+                f'step {step!r}: key_by takes names of columns, key_by("a", "b"), got {type(name).__name__}; '
+                "make what is computed a column first, in a with_columns step"
+            )
         if name in names[:position]:
             raise GraphError(f"step {step!r}: key column {name!r} is there twice")
         if name not in schema.names:

@@ -283,9 +283,10 @@ def test_a_bound_is_a_duration():
 def test_a_graph_without_the_new_settings_keeps_its_fingerprint():
     spec = weir.JsonLines("rows", schema=SCHEMA, event_time="at").to_spec()
     assert not {"watermark", "event_time_expression"} & set(spec.describe())
+    untimed = weir.JsonLines("rows", schema=SCHEMA)
     told = (
         weir.Dataflow("job")
-        .source("rows", spec, event_time=pl.col("at") * 2, watermark=BOUND)
+        .source("rows", untimed, event_time=pl.col("at") * 2, watermark=BOUND)
         .node.spec.describe()
     )
     assert told["watermark"]["out_of_orderness_ms"] == 2_000

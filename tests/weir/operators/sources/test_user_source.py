@@ -284,7 +284,11 @@ def test_a_reader_of_ones_own_is_taken_as_it_is():
     ("source", "settings", "message"),
     [
         (3, {}, "expected a class, or a function that makes a weir.Source, got int"),
-        (Numbers, {"discover_ms": 0}, "discover_ms is 0; it must be above 0, or None"),
+        (
+            Numbers,
+            {"discover_ms": 0},
+            "discover_ms is 0; it must be a number of milliseconds above 0, or None",
+        ),
         (Numbers, {"on_bad_record": "x"}, "on_bad_record is 'x'"),
     ],
 )
