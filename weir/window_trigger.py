@@ -176,3 +176,8 @@ def check_trigger(step: str | None, factory: Any) -> None:
             f"step {step!r}: {kind.__name__} overrides what makes windows; override on_rows, on_event_time and "
             "on_processing_time"
         )
+    if kind.on_rows is base.on_rows:
+        raise GraphError(
+            f"step {step!r}: {kind.__name__} has no on_rows(self, batch, context), which says of each row what "
+            "happens, or registers timers; without it no window would ever tell"
+        )

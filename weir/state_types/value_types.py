@@ -82,6 +82,8 @@ class ValueType(ABC):
         return describe(self.form)
 
     def _wrong(self, value: Any) -> TypeError:
+        if value is None:
+            return TypeError(f"None is no value, the state is declared as {self}; clear() takes a value away")
         return TypeError(f"{value!r} is {type(value).__name__}, the state is declared as {self}")
 
 

@@ -1,5 +1,7 @@
 """``connect_broadcast``: rules that every subtask has, kept once in checkpoints, and handed on in a rescale."""
 
+import datetime as dt
+
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -155,7 +157,8 @@ class Raises(Limits):
     def on_broadcast(self, row, rules):
         if row["limit"] == 7:
             raise ValueError("no seven")
-        rules[row["user"]] = {1} if row["limit"] == 8 else row["limit"]
+        odd = {8: {1}, 9: dt.date(2026, 11, 23), 10: (1, 2), 11: float("nan")}
+        rules[row["user"]] = odd.get(row["limit"], row["limit"])
 
 
 @pytest.mark.parametrize(
@@ -163,6 +166,9 @@ class Raises(Limits):
     [
         (7, "step 'limited': on_broadcast raised ValueError: no seven"),
         (8, "step 'limited': broadcast state is not text -> JSON after on_broadcast: .*set"),
+        (9, "step 'limited': broadcast state is not text -> JSON after on_broadcast: .*date"),
+        (10, r"item 'a' is \(1, 2\), and would be \[1, 2\] after a restart"),
+        (11, "item 'a' is nan, and would be None after a restart"),
     ],
 )
 def test_rules_that_cannot_be_fail_the_step(limit, message):

@@ -23,6 +23,9 @@ from weir.specs import FlatMapSpec
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.state.tables.broadcast import BroadcastTable
 
+#: Dates and dataclasses, which would be texts and objects after a restart, are refused.
+_PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+
 
 class BroadcastOperator(UserStep):
     """The first input has the rows, the second one the rules."""
@@ -101,10 +104,17 @@ class BroadcastOperator(UserStep):
                 raise self._of_row(told, index) from error
         self.table.changed(before)
         try:
-            orjson.dumps(items)
+            restored = orjson.loads(orjson.dumps(items, option=_PLAIN_ONLY))
         except TypeError as error:
             told = f"step {self._step!r}: broadcast state is not text -> JSON after on_broadcast: {error}"
             raise self._of_row(told, batch.num_rows - 1) from error
+        if restored != items:
+            name = next(name for name, value in items.items() if restored[name] != value)
+            raise self._of_row(
+                f"step {self._step!r}: broadcast state is not text -> JSON after on_broadcast: item {name!r} is "
+                f"{items[name]!r}, and would be {restored[name]!r} after a restart; write it so",
+                batch.num_rows - 1,
+            )
 
     @staticmethod
     def _of_row(message: str, index: int) -> UserFunctionError:

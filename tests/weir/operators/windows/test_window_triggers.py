@@ -149,6 +149,7 @@ class Overriding(weir.WindowTrigger):
         (3, "takes a class that is a weir.WindowTrigger, got int"),
         (weir.KeyedProcess, "takes a class that is a weir.WindowTrigger, got KeyedProcess"),
         (Overriding, "Overriding overrides what makes windows"),
+        (weir.WindowTrigger, r"WindowTrigger has no on_rows\(self, batch, context\)"),
     ],
 )
 def test_what_is_no_trigger_is_refused_when_the_graph_is_built(trigger, message):
